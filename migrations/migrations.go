@@ -1,0 +1,108 @@
+package migrations
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// ErrOutdated says that the database lacks migrations this program was built
+// with, so that no command should work on it yet.
+var ErrOutdated = errors.New("the database schema is out of date: run `orders migrate up`")
+
+// FS returns the SQL files, for those who need their contents (a template
+// database is named by their hash).
+func FS() fs.FS { return files }
+
+// Migrator applies the migrations to one database.
+type Migrator struct {
+	provider *goose.Provider
+	close    func() error
+}
+
+// New returns a Migrator that works over pool. Migrations take a session-level
+// advisory lock, so pool must reach PostgreSQL directly, not through PgBouncer
+// in transaction mode. Close it when done; the pool stays open.
+func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // poll each second, two minutes at most
+	if err != nil {
+		return nil, fmt.Errorf("migrations: lock: %w", err)
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	options := []goose.ProviderOption{goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true)}
+	if logger != nil {
+		options = append(options, goose.WithSlog(logger))
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, options...)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("migrations: %w", err), db.Close())
+	}
+	return &Migrator{provider: provider, close: db.Close}, nil
+}
+
+// Close releases what New took. The pool stays open.
+func (m *Migrator) Close() error { return m.close() }
+
+// Up applies every pending migration and returns how many it applied.
+func (m *Migrator) Up(ctx context.Context) (int, error) {
+	results, err := m.provider.Up(ctx)
+	if err != nil {
+		return len(results), fmt.Errorf("migrate up: %w", err)
+	}
+	return len(results), nil
+}
+
+// Down rolls the newest migration back and returns its file name, or "" when
+// there is none.
+func (m *Migrator) Down(ctx context.Context) (string, error) {
+	result, err := m.provider.Down(ctx)
+	if errors.Is(err, goose.ErrNoNextVersion) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("migrate down: %w", err)
+	}
+	return result.Source.Path, nil
+}
+
+// Status is one migration file and whether this database has it.
+type Status struct {
+	Name    string
+	Applied bool
+}
+
+// Status lists the migrations, oldest first.
+func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
+	list, err := m.provider.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("migrate status: %w", err)
+	}
+	status := make([]Status, len(list))
+	for i, s := range list {
+		status[i] = Status{Name: s.Source.Path, Applied: s.State == goose.StateApplied}
+	}
+	return status, nil
+}
+
+// Check returns ErrOutdated when the database lacks a migration.
+func (m *Migrator) Check(ctx context.Context) error {
+	current, target, err := m.provider.GetVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate check: %w", err)
+	}
+	if current < target {
+		return fmt.Errorf("%w (at %d, need %d)", ErrOutdated, current, target)
+	}
+	return nil
+}
