@@ -1,0 +1,136 @@
+package payments
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What an [Error] may wrap, next to context.Canceled and
+// context.DeadlineExceeded.
+var (
+	// ErrInvalidCall says that an argument is wrong; nothing was sent.
+	ErrInvalidCall = errors.New("invalid call")
+	// ErrNoAnswer says that no answer came back.
+	ErrNoAnswer = errors.New("no answer")
+	// ErrUnreadable says that what came back is not an answer of Stripe's.
+	ErrUnreadable = errors.New("unreadable answer")
+	// ErrNotOurs says that the answer is about another payment than the one
+	// asked for.
+	ErrNotOurs = errors.New("answer about another payment")
+)
+
+// Outcome is what is known about the effect of a call that failed.
+type Outcome int
+
+const (
+	// Unknown means the call may have had its effect. It is the zero value: an
+	// error nobody has judged proves nothing.
+	Unknown Outcome = iota
+	// NotRun means none of the call's sends had an effect; its key is unused.
+	// It says nothing about earlier calls under the same key.
+	NotRun
+	// Refused is final: the provider does not take this request, for a reason
+	// that is not the card (an unknown payment method, too small an amount).
+	// After a Confirm the intent still stands and must be cancelled before the
+	// refusal is told to anyone (R23).
+	Refused
+	// Declined is final: the card was declined and the intent lost its payment
+	// method, so that no later confirm can charge it.
+	Declined
+)
+
+// String returns the outcome as it appears in errors and logs.
+func (o Outcome) String() string {
+	switch o {
+	case NotRun:
+		return "not run"
+	case Refused:
+		return "refused"
+	case Declined:
+		return "declined"
+	default:
+		return "unknown"
+	}
+}
+
+// Error is every error the methods of [Client] return. It can be logged and
+// printed with any verb: no field holds a secret.
+type Error struct {
+	Outcome    Outcome
+	HTTPStatus int // 0: no answer
+
+	// What Stripe says about itself, empty where it did not.
+	Type, Code, DeclineCode, Param string
+	RequestID                      string
+
+	// Message is Stripe's text where it may be shown to the paying client, that
+	// is for Declined, and for Refused without Misuse. Empty otherwise.
+	Message string
+
+	// Intent is the PaymentIntent inside the error, nil when there was none.
+	Intent *Intent
+
+	// Saved500: Stripe keeps a 500 under this key and will repeat it, so the key
+	// can never succeed. The effect may have been made all the same (R12).
+	Saved500 bool
+	// UnexpectedState: the intent is not in a state for this call, perhaps
+	// because an earlier one took effect. Not an answer: Get it, then decide.
+	UnexpectedState bool
+	// Misuse: our bug or our configuration. Somebody should be told.
+	Misuse bool
+
+	// RetryAfter is how long to leave the provider alone, 0 for final outcomes.
+	RetryAfter time.Duration
+
+	cause error         // printable by construction
+	pause time.Duration // what a Retry-After header asks for before a resend
+}
+
+// Error names the outcome and what identifies the failure, never Stripe's text.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("payments: " + e.Outcome.String())
+	if e.HTTPStatus != 0 {
+		fmt.Fprintf(&b, ", status %d", e.HTTPStatus)
+	}
+	for _, part := range []struct{ name, value string }{
+		{"type", e.Type},
+		{"code", e.Code},
+		{"decline code", e.DeclineCode},
+		{"param", e.Param},
+		{"request", e.RequestID},
+	} {
+		if part.value != "" {
+			fmt.Fprintf(&b, ", %s %s", part.name, part.value)
+		}
+	}
+	if e.cause != nil {
+		b.WriteString(": " + e.cause.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns a sentinel of this package, joined with a context or network
+// error where there was one. A *stripe.Error is never in the chain: its text
+// holds the client secret (R13).
+func (e *Error) Unwrap() error { return e.cause }
+
+// resendable says whether the same request under the same key may still get
+// another answer now.
+func (e *Error) resendable() bool {
+	final := e.Outcome == Declined || e.Outcome == Refused
+	return !final && !e.Misuse && !e.Saved500 && !e.UnexpectedState
+}
+
+// invalidCall refuses an argument before anything is sent. NotRun rather than
+// Refused: a bug of ours must not become an order's final answer.
+func invalidCall(format string, args ...any) *Error {
+	return &Error{
+		Outcome:    NotRun,
+		Misuse:     true,
+		RetryAfter: misuseRetryAfter,
+		cause:      fmt.Errorf("%w: %s", ErrInvalidCall, fmt.Sprintf(format, args...)),
+	}
+}

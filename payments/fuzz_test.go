@@ -1,0 +1,82 @@
+package payments_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+)
+
+// FuzzStripeResponse: whatever the provider answers, there is an outcome, a
+// final one only where Stripe says so in its own format, and success only with
+// all that makes it one.
+func FuzzStripeResponse(f *testing.F) {
+	f.Fuzz(func(t *testing.T, status uint16, retryAfter string, body []byte) {
+		code := 200 + int(status)%400
+		client := newClient(t, "", func(cfg *payments.Config) {
+			cfg.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+				return &http.Response{
+					StatusCode: code,
+					Header:     http.Header{"Retry-After": {retryAfter}},
+					Body:       io.NopCloser(bytes.NewReader(body)),
+					Request:    r,
+				}, nil
+			})
+		})
+		judge := func(err error) {
+			e := failure(t, err)
+			require.Contains(t, []payments.Outcome{payments.Unknown, payments.NotRun, payments.Refused, payments.Declined}, e.Outcome)
+			require.Equal(t, code, e.HTTPStatus)
+			final := e.Outcome == payments.Declined || e.Outcome == payments.Refused
+			require.Equal(t, final, e.RetryAfter == 0)
+			require.LessOrEqual(t, e.RetryAfter, time.Hour)
+			require.True(t, e.Outcome != payments.Declined || code == 402)
+			require.True(t, e.Outcome != payments.Refused || code == 400)
+			require.True(t, e.Outcome != payments.NotRun || slices.Contains([]int{401, 403, 404, 429}, code))
+			require.True(t, !e.Saved500 || code == 500)
+			require.True(t, !e.UnexpectedState || code == 400)
+			require.True(t, e.Message == "" || final)
+			require.NotContains(t, e.Error()+e.Message, "_secret_")
+		}
+
+		created, err := client.Create(t.Context(), createKey, asked)
+		if err == nil {
+			require.Equal(t, 200, code)
+			require.NotEmpty(t, created.ID)
+			require.Equal(t, asked.Amount, created.Amount)
+			require.Equal(t, asked.Currency, created.Currency)
+			require.Equal(t, asked.Metadata, created.Metadata)
+		} else {
+			judge(err)
+		}
+
+		confirmed, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+		if err == nil {
+			require.Equal(t, 200, code)
+			require.Equal(t, "pi_1", confirmed.ID)
+			require.NotEmpty(t, confirmed.Status)
+			require.Positive(t, confirmed.Amount)
+			require.NotEmpty(t, confirmed.Currency)
+		} else {
+			judge(err)
+		}
+
+		pages := 0
+		err = client.List(t.Context(), time.Time{}, time.Time{}, func(i payments.Intent) bool {
+			require.NotEmpty(t, i.ID)
+			pages++
+			return pages < 10
+		})
+		if err == nil {
+			require.Equal(t, 200, code)
+		} else {
+			judge(err)
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package payments_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/orders-api/payments"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	canary       = "CaNaRy"
+	secretKey    = "sk_test_" + canary
+	clientSecret = "pi_1_secret_" + canary
+
+	createKey  = "orders-api-7b0f"
+	confirmKey = "orders-api-7b0f-confirm"
+)
+
+var asked = payments.CreateParams{
+	Amount:        2500,
+	Currency:      "eur",
+	PaymentMethod: "pm_card_visa",
+	Description:   "Order 7b0f",
+	Metadata:      map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
+}
+
+// intent is the intent asked for, as Stripe sends it.
+func intent(status string) string {
+	return fmt.Sprintf(`{"id":"pi_1","object":"payment_intent","status":%q,"amount":2500,"currency":"eur",`+
+		`"amount_received":0,"client_secret":%q,"created":1760000000,"latest_charge":null,"receipt_email":"%s@example.com",`+
+		`"metadata":{"order_id":"7b0f","idempotency_key_id":"k1"}}`, status, clientSecret, canary)
+}
+
+// answer is one HTTP answer of the provider.
+type answer struct {
+	status int
+	body   string
+	header http.Header
+}
+
+// request is what the provider saw.
+type request struct {
+	method, path string
+	header       http.Header
+	form         url.Values // of the body, or the query of a GET
+}
+
+// provider answers with fixed bytes, in order, the last for ever.
+type provider struct {
+	url      string
+	mu       sync.Mutex
+	requests []request
+}
+
+func startProvider(t *testing.T, answers ...answer) *provider {
+	t.Helper()
+	p := &provider{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := r.ParseForm(); err != nil {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		p.mu.Lock()
+		n := len(p.requests)
+		p.requests = append(p.requests, request{r.Method, r.URL.Path, r.Header, r.Form})
+		p.mu.Unlock()
+		a := answers[min(n, len(answers)-1)]
+		w.Header().Set("Request-Id", "req_1")
+		for name, values := range a.header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(a.status)
+		_, _ = w.Write([]byte(a.body))
+	}))
+	t.Cleanup(server.Close)
+	p.url = server.URL
+	return p
+}
+
+func (p *provider) seen() []request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.requests
+}
+
+// keys are the idempotency keys in the order they came.
+func (p *provider) keys() []string {
+	var keys []string
+	for _, r := range p.seen() {
+		keys = append(keys, r.header.Get("Idempotency-Key"))
+	}
+	return keys
+}
+
+// buffer is a log that several goroutines may write to.
+type buffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// newClient returns a client that does not pause, and whose log at debug level
+// is searched for secrets when the test ends.
+func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *payments.Client {
+	t.Helper()
+	log := &buffer{}
+	cfg := payments.Config{
+		SecretKey: secretKey,
+		BaseURL:   baseURL,
+		Timeout:   20 * time.Second,
+		Logger:    slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	client, err := payments.New(cfg)
+	require.NoError(t, err)
+	client.SetPause(func(ctx context.Context, _ time.Duration) error { return ctx.Err() })
+	t.Cleanup(func() {
+		client.Close()
+		require.NotContains(t, log.String(), canary)
+	})
+	return client
+}
+
+// failure is err as the package's own error, which prints no secret.
+func failure(t *testing.T, err error) *payments.Error {
+	t.Helper()
+	var e *payments.Error
+	require.ErrorAs(t, err, &e)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%q"} {
+		require.NotContains(t, fmt.Sprintf(verb, e), canary)
+		require.NotContains(t, fmt.Sprintf(verb, e.Unwrap()), canary)
+	}
+	if e.Intent != nil {
+		require.NotContains(t, fmt.Sprintf("%+v", *e.Intent), canary)
+	}
+	return e
+}

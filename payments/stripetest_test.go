@@ -1,0 +1,221 @@
+package payments_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+const (
+	createEndpoint  = "POST /v1/payment_intents"
+	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
+)
+
+// startStripe runs the stand-in. It compares the bytes of repeated requests, so
+// that an unstable encoding shows.
+func startStripe(t *testing.T) (*stripetest.Server, *payments.Client) {
+	t.Helper()
+	stripe := stripetest.New(stripetest.Options{CompareBytes: true})
+	server := httptest.NewServer(stripe)
+	t.Cleanup(server.Close)
+	t.Cleanup(stripe.Close)
+	return stripe, newClient(t, server.URL)
+}
+
+func create(t *testing.T, client *payments.Client) payments.Intent {
+	t.Helper()
+	got, err := client.Create(t.Context(), createKey, asked)
+	require.NoError(t, err)
+	require.Equal(t, payments.StatusRequiresConfirmation, got.Status)
+	return got
+}
+
+func TestCreateConfirmGetList(t *testing.T) {
+	t.Parallel()
+	stripe, client := startStripe(t)
+	before := stripe.Now()
+	created := create(t, client)
+	require.Empty(t, stripe.MoneyMoved())
+
+	confirmed, err := client.Confirm(t.Context(), confirmKey, created.ID)
+	require.NoError(t, err)
+	require.Equal(t, payments.StatusSucceeded, confirmed.Status)
+	require.Equal(t, asked.Amount, confirmed.AmountReceived)
+	require.NotEmpty(t, confirmed.ChargeID)
+	require.True(t, confirmed.Matches(asked.Amount, asked.Currency, "7b0f"))
+	require.Equal(t, map[string]int64{"eur": 2500}, stripe.MoneyMoved())
+
+	again, err := client.Confirm(t.Context(), confirmKey, created.ID)
+	require.NoError(t, err)
+	require.Equal(t, confirmed, again)
+
+	read, err := client.Get(t.Context(), created.ID)
+	require.NoError(t, err)
+	require.Equal(t, confirmed, read)
+
+	var listed []payments.Intent
+	err = client.List(t.Context(), before.Add(-time.Minute), stripe.Now().Add(time.Minute), func(i payments.Intent) bool {
+		listed = append(listed, i)
+		return true
+	})
+	require.NoError(t, err)
+	require.Equal(t, []payments.Intent{read}, listed)
+
+	_, err = client.Cancel(t.Context(), "k-cancel", created.ID)
+	require.True(t, failure(t, err).UnexpectedState)
+	require.Len(t, stripe.Charges(), 1)
+}
+
+func TestCreateCancelConfirm(t *testing.T) {
+	t.Parallel()
+	stripe, client := startStripe(t)
+	created := create(t, client)
+
+	cancelled, err := client.Cancel(t.Context(), "k-cancel", created.ID)
+	require.NoError(t, err)
+	require.Equal(t, payments.StatusCanceled, cancelled.Status)
+
+	_, err = client.Confirm(t.Context(), confirmKey, created.ID)
+	e := failure(t, err)
+	require.Equal(t, payments.Unknown, e.Outcome)
+	require.True(t, e.UnexpectedState)
+	require.Empty(t, stripe.Charges())
+}
+
+func TestDeclinedAndRefusedByTheStandIn(t *testing.T) {
+	t.Parallel()
+	_, client := startStripe(t)
+	params := asked
+	params.PaymentMethod = "pm_card_authenticationRequired"
+	created, err := client.Create(t.Context(), createKey, params)
+	require.NoError(t, err)
+	_, err = client.Confirm(t.Context(), confirmKey, created.ID)
+	e := failure(t, err)
+	require.Equal(t, payments.Declined, e.Outcome)
+	require.Equal(t, "authentication_required", e.Code)
+	require.Equal(t, payments.StatusRequiresPaymentMethod, e.Intent.Status)
+
+	read, err := client.Get(t.Context(), created.ID)
+	require.NoError(t, err)
+	require.Equal(t, e.Message, read.LastError.Message)
+
+	params.PaymentMethod = "pm_unknown"
+	_, err = client.Create(t.Context(), "another", params)
+	e = failure(t, err)
+	require.Equal(t, payments.Refused, e.Outcome)
+	require.False(t, e.Misuse)
+	require.Contains(t, e.Message, "pm_unknown")
+
+	params.Amount = 1
+	_, err = client.Create(t.Context(), createKey, params)
+	e = failure(t, err)
+	require.Equal(t, "idempotency_error", e.Type)
+	require.Equal(t, payments.Unknown, e.Outcome)
+	require.True(t, e.Misuse)
+
+	_, err = client.Get(t.Context(), "pi_unknown")
+	e = failure(t, err)
+	require.Equal(t, payments.NotRun, e.Outcome)
+	require.True(t, e.Misuse)
+}
+
+// One lost answer, whatever lost it, is made good within the call.
+func TestAnAnswerLostAfterTheEffectIsReplayed(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []stripetest.Fault{
+		stripetest.CloseBefore,
+		stripetest.Unavailable,
+		stripetest.RateLimit,
+		stripetest.KeyInUse,
+		stripetest.LockTimeout,
+		stripetest.CloseAfter,
+		stripetest.ResetAfter,
+		stripetest.CutBody,
+		stripetest.BadGateway,
+	} {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			stripe, client := startStripe(t)
+			onCreate := stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: createEndpoint})
+			onConfirm := stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: confirmEndpoint})
+
+			confirmed, err := client.Confirm(t.Context(), confirmKey, create(t, client).ID)
+			require.NoError(t, err)
+			require.Equal(t, payments.StatusSucceeded, confirmed.Status)
+
+			require.Equal(t, 1, onCreate.Struck())
+			require.Equal(t, 1, onConfirm.Struck())
+			require.Equal(t, 1, stripe.Executions(createKey))
+			require.Equal(t, 1, stripe.Executions(confirmKey))
+			require.Len(t, stripe.ChargesByOrder("7b0f"), 1)
+		})
+	}
+}
+
+// Answers lost for good leave the outcome unknown. Then the intent tells.
+func TestAnAnswerLostForGoodIsSettledByGet(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		fault    stripetest.Fault
+		outcome  payments.Outcome
+		saved500 bool
+		status   payments.Status
+	}{
+		"closed before the effect":    {stripetest.CloseBefore, payments.Unknown, false, payments.StatusRequiresConfirmation},
+		"unavailable":                 {stripetest.Unavailable, payments.Unknown, false, payments.StatusRequiresConfirmation},
+		"locked":                      {stripetest.LockTimeout, payments.NotRun, false, payments.StatusRequiresConfirmation},
+		"API key withdrawn":           {stripetest.Unauthorized, payments.NotRun, false, payments.StatusRequiresConfirmation},
+		"closed after the effect":     {stripetest.CloseAfter, payments.Unknown, false, payments.StatusSucceeded},
+		"cut off after the effect":    {stripetest.CutBody, payments.Unknown, false, payments.StatusSucceeded},
+		"proxy page after the effect": {stripetest.BadGateway, payments.Unknown, false, payments.StatusSucceeded},
+		"500 without the effect":      {stripetest.ErrorBefore, payments.Unknown, true, payments.StatusRequiresConfirmation},
+		"500 after the effect":        {stripetest.ErrorAfter, payments.Unknown, true, payments.StatusSucceeded},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stripe, client := startStripe(t)
+			created := create(t, client)
+			stripe.Inject(stripetest.Rule{Fault: test.fault, Endpoint: confirmEndpoint, Times: stripetest.Always})
+
+			_, err := client.Confirm(t.Context(), confirmKey, created.ID)
+			e := failure(t, err)
+			require.Equal(t, test.outcome, e.Outcome)
+			require.Equal(t, test.saved500, e.Saved500)
+
+			read, err := client.Get(t.Context(), created.ID)
+			require.NoError(t, err)
+			require.Equal(t, test.status, read.Status)
+			require.Empty(t, stripe.OrdersChargedTwice())
+		})
+	}
+}
+
+func TestListOfMoreThanAPage(t *testing.T) {
+	t.Parallel()
+	stripe, client := startStripe(t)
+	made := map[string]bool{}
+	for i := range 101 {
+		created, err := client.Create(t.Context(), fmt.Sprint(createKey, "-", i), asked)
+		require.NoError(t, err)
+		made[created.ID] = true
+	}
+	visit := func(i payments.Intent) bool {
+		delete(made, i.ID)
+		return true
+	}
+	failing := stripe.Inject(stripetest.Rule{Fault: stripetest.NextPageError, Times: stripetest.Always})
+	err := client.List(t.Context(), time.Time{}, time.Time{}, visit)
+	require.Equal(t, 500, failure(t, err).HTTPStatus)
+	require.Len(t, made, 1)
+
+	failing.Release()
+	require.NoError(t, client.List(t.Context(), time.Time{}, time.Time{}, visit))
+	require.Empty(t, made)
+}

@@ -1,0 +1,270 @@
+package payments_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+)
+
+// listen serves each connection with handle and returns the base URL and the
+// number of connections so far.
+func listen(t *testing.T, handle func(*net.TCPConn)) (string, *atomic.Int32) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var connections atomic.Int32
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connections.Add(1)
+			running.Go(func() {
+				defer func() { _ = conn.Close() }()
+				handle(conn.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		running.Wait()
+	})
+	return "http://" + listener.Addr().String(), &connections
+}
+
+// readRequest takes in one whole request, as a provider does that then runs it.
+func readRequest(conn net.Conn) {
+	req, err := http.ReadRequest(bufio.NewReader(conn))
+	if err == nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+}
+
+func reset(conn *net.TCPConn) { _ = conn.SetLinger(0) } // Close then sends RST
+
+func TestConnectionFaults(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		handle func(*net.TCPConn)
+		cause  error
+	}{
+		"reset before the request was read whole": {func(conn *net.TCPConn) {
+			_, _ = conn.Read(make([]byte, 1))
+			reset(conn)
+		}, payments.ErrNoAnswer},
+		"reset after the request was read": {func(conn *net.TCPConn) {
+			readRequest(conn)
+			reset(conn)
+		}, syscall.ECONNRESET},
+		"closed without an answer": {func(conn *net.TCPConn) {
+			readRequest(conn)
+		}, io.EOF},
+		"body cut off": {func(conn *net.TCPConn) {
+			readRequest(conn)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+intent("succeeded"))
+		}, io.ErrUnexpectedEOF},
+		"not HTTP": {func(conn *net.TCPConn) {
+			readRequest(conn)
+			_, _ = io.WriteString(conn, clientSecret+"\r\n\r\n")
+		}, payments.ErrNoAnswer},
+		"header line that is none": {func(conn *net.TCPConn) {
+			readRequest(conn)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+clientSecret+"\r\n\r\n")
+		}, payments.ErrNoAnswer},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, connections := listen(t, test.handle)
+			_, err := newClient(t, url).Confirm(t.Context(), confirmKey, "pi_1")
+			e := failure(t, err)
+			require.Equal(t, payments.Unknown, e.Outcome, e)
+			require.ErrorIs(t, e, test.cause)
+			require.False(t, e.Misuse || e.Saved500 || e.UnexpectedState)
+			require.Positive(t, e.RetryAfter)
+			require.EqualValues(t, 3, connections.Load())
+		})
+	}
+}
+
+func TestRefusedConnectionIsNotRun(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+
+	_, err = newClient(t, "http://"+listener.Addr().String()).Confirm(t.Context(), confirmKey, "pi_1")
+	e := failure(t, err)
+	require.Equal(t, payments.NotRun, e.Outcome)
+	require.ErrorIs(t, e, payments.ErrNoAnswer)
+	require.ErrorIs(t, e, syscall.ECONNREFUSED)
+	require.Equal(t, time.Second, e.RetryAfter)
+}
+
+func TestUntrustedCertificateIsNotRun(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	_, err := newClient(t, server.URL).Confirm(t.Context(), confirmKey, "pi_1")
+	e := failure(t, err)
+	require.Equal(t, payments.NotRun, e.Outcome)
+	var untrusted *tls.CertificateVerificationError
+	require.ErrorAs(t, e, &untrusted)
+}
+
+func TestCancelledBeforeTheFirstSendIsNotRun(t *testing.T) {
+	t.Parallel()
+	provider := startProvider(t, answer{status: 200, body: intent("succeeded")})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	_, err := newClient(t, provider.url).Confirm(ctx, confirmKey, "pi_1")
+	e := failure(t, err)
+	require.Equal(t, payments.NotRun, e.Outcome)
+	require.ErrorIs(t, e, context.Canceled)
+	require.EqualError(t, e, "payments: not run: no answer: context canceled")
+	require.Empty(t, provider.seen())
+}
+
+func TestCancelledWhileWaitingIsUnknown(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	url, connections := listen(t, func(conn *net.TCPConn) {
+		readRequest(conn)
+		cancel()
+		_, _ = conn.Read(make([]byte, 1)) // until the client hangs up
+	})
+
+	_, err := newClient(t, url).Confirm(ctx, confirmKey, "pi_1")
+	e := failure(t, err)
+	require.Equal(t, payments.Unknown, e.Outcome)
+	require.ErrorIs(t, e, context.Canceled)
+	require.EqualValues(t, 1, connections.Load())
+}
+
+func TestASendThatHangsLeavesTimeForAnother(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int32
+	url, _ := listen(t, func(conn *net.TCPConn) {
+		readRequest(conn)
+		if n.Add(1) == 1 {
+			_, _ = conn.Read(make([]byte, 1))
+			return
+		}
+		body := intent("succeeded")
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+	})
+
+	client := newClient(t, url, func(cfg *payments.Config) { cfg.Backoff = time.Millisecond })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the caller has less than Timeout
+	defer cancel()
+	got, err := client.Confirm(ctx, confirmKey, "pi_1")
+	require.NoError(t, err)
+	require.Equal(t, payments.StatusSucceeded, got.Status)
+}
+
+func TestAProviderThatNeverAnswersIsUnknownWithinTheBudget(t *testing.T) {
+	t.Parallel()
+	url, _ := listen(t, func(conn *net.TCPConn) {
+		readRequest(conn)
+		_, _ = conn.Read(make([]byte, 1))
+	})
+
+	start := time.Now()
+	short := func(cfg *payments.Config) { cfg.Timeout = 400 * time.Millisecond }
+	_, err := newClient(t, url, short).Confirm(t.Context(), confirmKey, "pi_1")
+	e := failure(t, err)
+	require.Equal(t, payments.Unknown, e.Outcome)
+	require.ErrorIs(t, e, context.DeadlineExceeded)
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+// net/http resends on its own when a reused connection breaks. If it then
+// cannot connect, the error is the one of a dial, though the first copy arrived.
+func TestDialErrorAfterABrokenConnectionIsUnknown(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	running.Go(func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		reader := bufio.NewReader(conn)
+		for i := range 2 {
+			req, err := http.ReadRequest(reader)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			if i == 0 {
+				body := intent("requires_confirmation")
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+			}
+		}
+		_ = listener.Close() // the second request was read, and is lost
+	})
+	client := newClient(t, "http://"+listener.Addr().String())
+	_, err = client.Get(t.Context(), "pi_1")
+	require.NoError(t, err)
+
+	client.SetPause(func(context.Context, time.Duration) error { return context.Canceled }) // one send only
+	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
+	e := failure(t, err)
+	require.ErrorIs(t, e, syscall.ECONNREFUSED)
+	require.Equal(t, payments.Unknown, e.Outcome)
+}
+
+func TestOverHTTP2AnAbortedRequestIsUnknown(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	client := newClient(t, server.URL, func(cfg *payments.Config) { cfg.Transport = server.Client().Transport })
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestATransportThatDoesNotReportProvesNothing(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, "", func(cfg *payments.Config) {
+		cfg.Transport = roundTripper(func(*http.Request) (*http.Response, error) {
+			return nil, errors.New("lost: " + clientSecret)
+		})
+	})
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
+}
