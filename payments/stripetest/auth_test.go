@@ -1,0 +1,82 @@
+package stripetest_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	basic := func(user string) string {
+		r := http.Request{Header: http.Header{}}
+		r.SetBasicAuth(user, "")
+		return r.Header.Get("Authorization")
+	}
+	tests := map[string]struct {
+		authorization string
+		status        int
+		message       string
+	}{
+		"a test key":                {"Bearer sk_test_canary", http.StatusOK, ""},
+		"a restricted test key":     {"Bearer rk_test_canary", http.StatusOK, ""},
+		"a test key as user name":   {basic("sk_test_canary"), http.StatusOK, ""},
+		"none":                      {" ", http.StatusUnauthorized, "You did not provide an API key."},
+		"another scheme":            {"Digest sk_test_canary", http.StatusUnauthorized, "You did not provide an API key."},
+		"not a key":                 {"Bearer canary", http.StatusUnauthorized, "Invalid API Key provided: ***"},
+		"a live key":                {"Bearer sk_live_canary", http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
+		"a restricted live key":     {"Bearer rk_live_canary", http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
+		"a live key as user name":   {basic("sk_live_canary"), http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
+		"a key that is publishable": {"Bearer pk_test_canary", http.StatusUnauthorized, "Invalid API Key provided"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stripetest.Options{})
+			r := s.send(http.MethodPost, intentsPath, visa, http.Header{
+				"Authorization":   {test.authorization},
+				"Content-Type":    {"application/x-www-form-urlencoded"},
+				"Idempotency-Key": {"k"},
+			})
+			require.Equal(t, test.status, r.status, r.body)
+			require.NotContains(t, r.body, "canary")
+			if test.status == http.StatusOK {
+				return
+			}
+			require.Contains(t, r.field("error.message"), test.message)
+			require.Equal(t, "invalid_request_error", r.field("error.type"))
+			require.Equal(t, `Bearer realm="Stripe"`, r.header.Get("WWW-Authenticate"))
+			require.NotContains(t, r.header, "Request-Id")
+			require.NotContains(t, r.header, "Idempotency-Key")
+			require.Zero(t, s.Executions("k"))
+			require.Empty(t, s.Charges())
+		})
+	}
+}
+
+func TestUnrecognizedURLs(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	for _, test := range []struct{ method, path string }{
+		{http.MethodPost, "/v1/x"},
+		{http.MethodDelete, "/v1/customers/cus_x"},
+		{http.MethodPut, "/v1/payment_intents"},
+		{http.MethodGet, "/v2/payment_intents"},
+		{http.MethodPost, "/"},
+	} {
+		r := s.send(test.method, test.path, "", http.Header{})
+		requireError(t, r, http.StatusNotFound, "", "")
+		require.Contains(t, r.field("error.message"), "Unrecognized request URL ("+test.method+": "+test.path+")")
+	}
+}
+
+func TestTheVersionIsEchoed(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	require.Equal(t, "2024-06-20", s.get(intentsPath).header.Get("Stripe-Version"))
+	r := s.send(http.MethodGet, intentsPath, "", http.Header{"Stripe-Version": {"2023-10-16"}})
+	require.Equal(t, "2023-10-16", r.header.Get("Stripe-Version"))
+}

@@ -1,0 +1,224 @@
+package stripetest_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestEveryTestPaymentMethod(t *testing.T) {
+	t.Parallel()
+	const (
+		declined = "Your card was declined."
+		funds    = "Your card has insufficient funds."
+		action   = "Your card was declined. This transaction requires authentication."
+	)
+	// The outcome of a confirm: a status, or a decline. Left empty, onSession is
+	// as offSession.
+	type outcome struct{ status, code, reason, message, param string }
+	pays := outcome{status: "succeeded"}
+	waits := outcome{status: "requires_action"}
+	authenticate := outcome{code: "authentication_required", reason: "authentication_required", message: action}
+	tests := map[string]struct{ offSession, onSession outcome }{
+		"pm_card_visa":                            {offSession: pays},
+		"pm_card_visa_debit":                      {offSession: pays},
+		"pm_card_mastercard":                      {offSession: pays},
+		"pm_card_mastercard_debit":                {offSession: pays},
+		"pm_card_mastercard_prepaid":              {offSession: pays},
+		"pm_card_amex":                            {offSession: pays},
+		"pm_card_discover":                        {offSession: pays},
+		"pm_card_diners":                          {offSession: pays},
+		"pm_card_jcb":                             {offSession: pays},
+		"pm_card_unionpay":                        {offSession: pays},
+		"pm_card_us":                              {offSession: pays},
+		"pm_card_gb":                              {offSession: pays},
+		"pm_card_visa_chargeDeclined":             {offSession: outcome{code: "card_declined", reason: "generic_decline", message: declined}},
+		"pm_card_chargeDeclined":                  {offSession: outcome{code: "card_declined", reason: "generic_decline", message: declined}},
+		"pm_card_chargeDeclinedInsufficientFunds": {offSession: outcome{code: "card_declined", reason: "insufficient_funds", message: funds}},
+		"pm_card_visa_chargeDeclinedInsufficientFunds": {
+			offSession: outcome{code: "card_declined", reason: "insufficient_funds", message: funds}},
+		"pm_card_visa_chargeDeclinedLostCard":   {offSession: outcome{code: "card_declined", reason: "lost_card", message: declined}},
+		"pm_card_visa_chargeDeclinedStolenCard": {offSession: outcome{code: "card_declined", reason: "stolen_card", message: declined}},
+		"pm_card_chargeDeclinedExpiredCard": {
+			offSession: outcome{code: "expired_card", reason: "expired_card", message: "Your card has expired.", param: "exp_month"}},
+		"pm_card_chargeDeclinedIncorrectCvc": {offSession: outcome{
+			code: "incorrect_cvc", reason: "incorrect_cvc", message: "Your card's security code is incorrect.", param: "cvc"}},
+		"pm_card_chargeDeclinedProcessingError": {offSession: outcome{
+			code: "processing_error", reason: "processing_error",
+			message: "An error occurred while processing your card. Try again in a little bit."}},
+		"pm_card_visa_chargeDeclinedVelocityLimitExceeded": {offSession: outcome{
+			code: "card_declined", reason: "card_velocity_exceeded",
+			message: "Your card was declined for making repeated attempts too frequently or exceeding its amount limit."}},
+		"pm_card_radarBlock":                                            {offSession: outcome{code: "card_declined", reason: "fraudulent", message: declined}},
+		"pm_card_chargeCustomerFail":                                    {offSession: outcome{code: "card_declined", reason: "generic_decline", message: declined}},
+		"pm_card_authenticationRequired":                                {offSession: authenticate, onSession: waits},
+		"pm_card_authenticationRequiredOnSetup":                         {offSession: authenticate, onSession: waits},
+		"pm_card_authenticationRequiredSetupForOffSession":              {offSession: pays, onSession: waits},
+		"pm_card_authenticationRequiredChargeDeclinedInsufficientFunds": {offSession: authenticate, onSession: waits},
+		"pm_card_threeDSecure2Required":                                 {offSession: authenticate, onSession: waits},
+		"pm_card_riskLevelHighest":                                      {offSession: outcome{code: "card_declined", reason: "fraudulent", message: declined}},
+		"pm_card_riskLevelElevated":                                     {offSession: pays},
+		"pm_card_cvcCheckFail":                                          {offSession: pays},
+		"pm_card_avsZipFail":                                            {offSession: pays},
+		"pm_card_createDispute":                                         {offSession: pays},
+		"pm_card_createDisputeProductNotReceived":                       {offSession: pays},
+		"pm_card_createDisputeInquiry":                                  {offSession: pays},
+		"pm_card_refundFail":                                            {offSession: pays},
+		"pm_card_pendingRefund":                                         {offSession: pays},
+		stripetest.ProcessingCard:                                       {offSession: outcome{status: "processing"}},
+	}
+	for name, test := range tests {
+		if test.onSession == (outcome{}) {
+			test.onSession = test.offSession
+		}
+		for session, want := range map[string]outcome{"true": test.offSession, "false": test.onSession} {
+			t.Run(name+", off_session="+session, func(t *testing.T) {
+				t.Parallel()
+				s := start(t, stripetest.Options{})
+				form := url.Values{
+					"amount": {"2000"}, "currency": {"usd"}, "payment_method": {name}, "confirm": {"true"},
+					"off_session": {session}, "payment_method_types[0]": {"card"}, "expand[0]": {"latest_charge"},
+				}
+				r := s.post(intentsPath, "k", form.Encode())
+				require.NoError(t, r.err)
+				if want.status != "" {
+					require.Equal(t, http.StatusOK, r.status, r.body)
+					require.Equal(t, want.status, r.field("status"))
+					require.Equal(t, want.status == "succeeded", len(s.Charges()) == 1)
+					require.Equal(t, want.status == "succeeded", r.field("latest_charge.paid") == "true")
+					require.Equal(t, want.status == "requires_action", r.field("next_action.type") != "")
+					return
+				}
+				requireDecline(t, r, want.code, want.reason, want.param)
+				require.Equal(t, want.message, r.field("error.message"))
+				require.NotEmpty(t, r.field("error.charge"))
+				require.Equal(t, r.field("error.charge"), r.field("error.payment_intent.latest_charge"))
+				require.Empty(t, s.Charges())
+			})
+		}
+	}
+}
+
+// requireDecline checks what all declines of an intent have in common.
+func requireDecline(t *testing.T, r reply, code, reason, param string) {
+	t.Helper()
+	requireError(t, r, http.StatusPaymentRequired, code, param)
+	require.Equal(t, "card_error", r.field("error.type"))
+	require.Equal(t, reason, r.field("error.decline_code"))
+	require.Equal(t, "payment_method", r.field("error.payment_method.object"))
+	require.Equal(t, "requires_payment_method", r.field("error.payment_intent.status"))
+	require.Empty(t, r.field("error.payment_intent.payment_method"))
+	require.Equal(t, code, r.field("error.payment_intent.last_payment_error.code"))
+	require.Equal(t, reason, r.field("error.payment_intent.last_payment_error.decline_code"))
+}
+
+func TestADeclineIsAdvised(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ advice, network, outcome string }{
+		"pm_card_visa_chargeDeclined":                  {advice: "try_again_later", outcome: "issuer_declined"},
+		"pm_card_visa_chargeDeclinedInsufficientFunds": {advice: "try_again_later", network: "51", outcome: "issuer_declined"},
+		"pm_card_visa_chargeDeclinedLostCard":          {advice: "do_not_try_again", network: "41", outcome: "issuer_declined"},
+		"pm_card_visa_chargeDeclinedStolenCard":        {advice: "do_not_try_again", network: "43", outcome: "issuer_declined"},
+		"pm_card_radarBlock":                           {outcome: "blocked"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stripetest.Options{})
+			id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=" + name)
+			r := s.post(intentsPath+"/"+id+"/confirm", "", "")
+			require.Equal(t, test.advice, r.field("error.advice_code"))
+			require.Equal(t, test.network, r.field("error.network_decline_code"))
+			charge := s.get("/v1/charges/" + r.field("error.charge"))
+			require.Equal(t, "failed", charge.field("status"))
+			require.Equal(t, test.outcome, charge.field("outcome.type"))
+		})
+	}
+}
+
+func TestErrorOnRequiresAction(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=pm_card_authenticationRequired")
+	r := s.post(intentsPath+"/"+id+"/confirm", "", "error_on_requires_action=true")
+	requireDecline(t, r, "authentication_required", "authentication_not_handled", "")
+	require.Empty(t, r.field("error.charge"), "the card was never asked")
+}
+
+func TestAttachingACard(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	customer := s.post("/v1/customers", "", "email=a@example.com&name=Ada").field("id")
+	require.Equal(t, "a@example.com", s.get("/v1/customers/"+customer).field("email"))
+
+	t.Run("one that pays", func(t *testing.T) {
+		r := s.post("/v1/payment_methods/pm_card_visa/attach", "", "customer="+customer)
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		require.Equal(t, customer, r.field("customer"))
+		require.Equal(t, "4242", s.get("/v1/payment_methods/"+r.field("id")).field("card.last4"))
+
+		again := s.post("/v1/payment_methods/"+r.field("id")+"/attach", "", "customer="+customer)
+		requireError(t, again, http.StatusBadRequest, "", "")
+		require.Contains(t, again.field("error.message"), "already been attached")
+		require.Equal(t, "false", again.header.Get("Stripe-Should-Retry"))
+	})
+	t.Run("one that declines when charged", func(t *testing.T) {
+		r := s.post("/v1/payment_methods/pm_card_chargeCustomerFail/attach", "", "customer="+customer)
+		require.Equal(t, http.StatusOK, r.status, r.body)
+		paid := s.post(intentsPath, "", "amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&off_session=true"+
+			"&customer="+customer+"&payment_method="+r.field("id"))
+		requireDecline(t, paid, "card_declined", "generic_decline", "")
+	})
+	t.Run("one that declines at once", func(t *testing.T) {
+		r := s.post("/v1/payment_methods/pm_card_visa_chargeDeclined/attach", "", "customer="+customer)
+		requireError(t, r, http.StatusPaymentRequired, "card_declined", "")
+		require.Contains(t, r.body, `"param": ""`)
+		require.Empty(t, r.field("error.payment_intent"))
+	})
+	t.Run("an unknown one", func(t *testing.T) {
+		r := s.post("/v1/payment_methods/pm_x/attach", "", "customer="+customer)
+		requireError(t, r, http.StatusNotFound, "resource_missing", "payment_method")
+		require.Equal(t, "No such PaymentMethod: 'pm_x'", r.field("error.message"))
+		requireError(t, s.get("/v1/payment_methods/pm_x"), http.StatusNotFound, "resource_missing", "payment_method")
+	})
+	t.Run("to an unknown customer", func(t *testing.T) {
+		r := s.post("/v1/payment_methods/pm_card_visa/attach", "", "customer=cus_x")
+		requireError(t, r, http.StatusBadRequest, "resource_missing", "customer")
+		requireError(t, s.get("/v1/customers/cus_x"), http.StatusNotFound, "resource_missing", "id")
+	})
+}
+
+func TestReuseOfAPaymentMethod(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	customer := s.post("/v1/customers", "", "").field("id")
+	saved := s.post("/v1/payment_methods/pm_card_visa/attach", "", "customer="+customer).field("id")
+	form := "amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method="
+
+	t.Run("a test name is never spent", func(t *testing.T) {
+		first, second := s.post(intentsPath, "", form+"pm_card_visa"), s.post(intentsPath, "", form+"pm_card_visa")
+		require.Equal(t, http.StatusOK, second.status)
+		require.NotEqual(t, first.field("payment_method"), second.field("payment_method"))
+	})
+	t.Run("without a customer it serves one intent", func(t *testing.T) {
+		used := s.post(intentsPath, "", form+"pm_card_visa").field("payment_method")
+		r := s.post(intentsPath, "", form+used)
+		requireError(t, r, http.StatusBadRequest, "", "")
+		require.Contains(t, r.field("error.message"), "previously used with a PaymentIntent without Customer attachment")
+		require.Equal(t, "false", r.header.Get("Stripe-Should-Retry"))
+		requireError(t, s.post("/v1/payment_methods/"+used+"/attach", "", "customer="+customer), http.StatusBadRequest, "", "")
+	})
+	t.Run("with its customer it serves many", func(t *testing.T) {
+		for range 2 {
+			r := s.post(intentsPath, "", form+saved+"&customer="+customer)
+			require.Equal(t, "succeeded", r.field("status"), r.body)
+		}
+	})
+	t.Run("with a customer it serves nobody else", func(t *testing.T) {
+		requireError(t, s.post(intentsPath, "", form+saved), http.StatusBadRequest, "", "payment_method")
+	})
+}

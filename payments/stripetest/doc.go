@@ -1,0 +1,30 @@
+// Package stripetest is a stand-in for the part of Stripe that an orders API
+// needs: an http.Handler with state, Stripe's idempotency rules to the letter,
+// and faults that strike where a test says. No money moves.
+//
+// It serves payment intents, refunds, charges, customers and card payment
+// methods in the shape of API version 2024-06-20, and takes test keys only.
+// Run it behind any server:
+//
+//	stripe := stripetest.New(stripetest.Options{})
+//	server := httptest.NewServer(stripe)
+//
+// What makes it useful is what it remembers and what it can be told:
+//
+//   - Requests and Executions say what arrived and what ran. A transport may
+//     send one request twice, so count executions.
+//   - Charges, MoneyMoved and OrdersChargedTwice are the ledger. Whatever went
+//     wrong on the way, the last one must stay empty.
+//   - Inject scripts a fault, before the effect or after it. There are no
+//     dice: the same script gives the same run.
+//   - Advance moves its clock, PruneKey forgets a key, FlushSearch lets search
+//     catch up, Settle decides what a provider decides later.
+//
+// It is strict where Stripe is lenient. A parameter it does not implement is
+// refused as unknown although Stripe may know it, because a stand-in that
+// ignores a parameter proves nothing about it.
+//
+// It knows Stripe's wire format and nothing of the program under test: it
+// imports no other package of this module, reads no environment, and keeps
+// everything in memory.
+package stripetest

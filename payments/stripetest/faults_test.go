@@ -1,0 +1,290 @@
+package stripetest_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// Each fault strikes the confirm of an intent. What the client sees says
+// little; what counts is whether the intent was charged and what a second
+// request with the same key gets.
+func TestEveryFault(t *testing.T) {
+	t.Parallel()
+	const (
+		ran      = "ran"       // the second request runs
+		replayed = "replayed"  // it gets the answer of a run
+		saved500 = "saved 500" // it gets the 500
+	)
+	tests := map[stripetest.Fault]struct {
+		status  int // 0: the client got no answer
+		code    string
+		err     error
+		charged bool
+		again   string
+	}{
+		stripetest.CloseBefore:  {err: io.EOF, again: ran},
+		stripetest.RateLimit:    {status: 429, code: "rate_limit", again: ran},
+		stripetest.LockTimeout:  {status: 429, code: "lock_timeout", again: ran},
+		stripetest.Unauthorized: {status: 401, again: ran},
+		stripetest.Unavailable:  {status: 503, again: ran},
+		stripetest.KeyInUse:     {status: 409, code: "idempotency_key_in_use", again: ran},
+		stripetest.ErrorBefore:  {status: 500, again: saved500},
+		stripetest.ErrorAfter:   {status: 500, charged: true, again: saved500},
+		stripetest.ErrorLater:   {status: 500, again: saved500},
+		stripetest.CloseAfter:   {err: io.EOF, charged: true, again: replayed},
+		stripetest.ResetAfter:   {err: syscall.ECONNRESET, charged: true, again: replayed},
+		stripetest.CutBody:      {status: 200, err: io.ErrUnexpectedEOF, charged: true, again: replayed},
+		stripetest.BadGateway:   {status: 502, charged: true, again: replayed},
+	}
+	for fault, test := range tests {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stripetest.Options{})
+			path := intentsPath + "/" + s.create(unconfirmed) + "/confirm"
+			i := s.Inject(stripetest.Rule{Fault: fault, Endpoint: "POST /v1/payment_intents/{id}/confirm", OrderID: "order-1"})
+
+			first := s.post(path, "k", "off_session=true")
+			if test.err != nil {
+				require.ErrorIs(t, first.err, test.err)
+			} else {
+				require.NoError(t, first.err)
+				require.Equal(t, test.status, first.status)
+				require.Equal(t, test.code, first.field("error.code"))
+			}
+			require.Equal(t, 1, i.Struck())
+			require.Equal(t, test.charged, len(s.Charges()) == 1)
+
+			struck := s.Requests()[1]
+			require.Equal(t, []stripetest.Fault{fault}, struck.Faults)
+			require.Equal(t, test.status, struck.Status)
+			require.Equal(t, test.charged, struck.Executed)
+			require.Equal(t, "order-1", struck.OrderID)
+
+			second := s.post(path, "k", "off_session=true")
+			require.NoError(t, second.err)
+			require.Equal(t, test.again == ran, second.header.Get("Idempotent-Replayed") == "")
+			require.Equal(t, test.again == saved500, second.status == http.StatusInternalServerError)
+			require.Empty(t, s.OrdersChargedTwice())
+			require.Equal(t, test.charged || test.again == ran, len(s.Charges()) == 1)
+		})
+	}
+}
+
+func TestProxyPagesCarryNoStripeHeaders(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []stripetest.Fault{stripetest.Unavailable, stripetest.BadGateway} {
+		s := start(t, stripetest.Options{})
+		s.Inject(stripetest.Rule{Fault: fault})
+		r := s.post(intentsPath, "k", visa)
+		require.Contains(t, r.header.Get("Content-Type"), "text/html")
+		require.Contains(t, r.body, "<html>")
+		require.NotContains(t, r.header, "Request-Id")
+		require.NotContains(t, r.header, "Idempotency-Key")
+	}
+}
+
+func TestAHeldAnswerComesLateOrNever(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: createPattern, Times: 2})
+	late := s.background(intentsPath, "late", visa)
+	reached(t, hold)
+	require.Len(t, s.Charges(), 1, "the effect does not wait")
+	require.Equal(t, http.StatusOK, s.get(intentsPath).status, "others are served")
+
+	s.client.Timeout = 50 * time.Millisecond
+	never := s.post(intentsPath, "never", visa)
+	require.ErrorIs(t, never.err, context.DeadlineExceeded)
+	s.client.Timeout = time.Minute
+	require.Len(t, s.Charges(), 2)
+	require.Equal(t, "true", s.post(intentsPath, "never", visa).header.Get("Idempotent-Replayed"))
+
+	hold.Release()
+	require.Equal(t, http.StatusOK, (<-late).status)
+}
+
+func TestAHeldAnswerEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	s := stripetest.New(stripetest.Options{})
+	s.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer})
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		s.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	impatient := &standIn{Server: s, t: t, url: server.URL, client: &http.Client{
+		Timeout: 50 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true},
+	}}
+	require.ErrorIs(t, impatient.post(intentsPath, "k", visa).err, context.DeadlineExceeded)
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the request is still held")
+	}
+}
+
+func TestARequestOnItsWayIsAStraggler(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Key: "k"})
+	straggler := s.background(intentsPath, "k", visa)
+	reached(t, hold)
+
+	retry := s.post(intentsPath, "k", visa)
+	require.Equal(t, http.StatusOK, retry.status, "nobody has seen the first one yet")
+	hold.Release()
+	require.Equal(t, retry.body, (<-straggler).body)
+	require.Len(t, s.Charges(), 1)
+}
+
+func TestAStragglerAfterADayChargesAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Key: "k"})
+	straggler := s.background(intentsPath, "k", visa)
+	reached(t, hold)
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
+	s.Advance(25 * time.Hour)
+	hold.Release()
+	require.Equal(t, http.StatusOK, (<-straggler).status)
+	require.Equal(t, []string{"order-1"}, s.OrdersChargedTwice())
+}
+
+func TestARunningRequestGoesOnWithoutItsClient(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
+	s.client.Timeout = 50 * time.Millisecond
+	require.ErrorIs(t, s.post(intentsPath, "k", visa).err, context.DeadlineExceeded)
+	s.client.Timeout = time.Minute
+	require.Equal(t, http.StatusConflict, s.post(intentsPath, "k", visa).status)
+	require.Empty(t, s.Charges())
+
+	hold.Release()
+	require.Eventually(t, func() bool { return len(s.Charges()) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"))
+}
+
+func TestAnEffectIsRolledForwardOnRelease(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	later := s.Inject(stripetest.Rule{Fault: stripetest.ErrorLater})
+	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status)
+	require.Zero(t, s.Executions("k"))
+	require.NotContains(t, s.get(intentsPath).body, "order-1")
+
+	later.Release()
+	later.Release()
+	require.Len(t, s.ChargesByOrder("order-1"), 1)
+	require.Equal(t, 1, s.Executions("k"))
+	require.Contains(t, s.get(intentsPath).body, "order-1")
+	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status, "what is saved does not change")
+}
+
+func TestAnEffectRolledForwardTooLateHasNone(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	path := intentsPath + "/" + s.create(unconfirmed)
+	later := s.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Key: "confirm"})
+	require.Equal(t, http.StatusInternalServerError, s.post(path+"/confirm", "confirm", "").status)
+	require.Equal(t, http.StatusOK, s.post(path+"/cancel", "cancel", "").status)
+	later.Release()
+	require.Empty(t, s.Charges())
+	require.Equal(t, "canceled", s.get(path).field("status"))
+}
+
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	s.Inject(stripetest.Rule{Fault: stripetest.Slow, Delay: 20 * time.Millisecond, Times: stripetest.Always})
+	for _, key := range []string{"1", "2"} {
+		began := time.Now()
+		require.Equal(t, http.StatusOK, s.post(intentsPath, key, visa).status)
+		require.GreaterOrEqual(t, time.Since(began), 20*time.Millisecond)
+	}
+}
+
+func TestRulesChooseRequests(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	third := s.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Endpoint: createPattern, After: 2, Times: 2})
+	mine := s.Inject(stripetest.Rule{Fault: stripetest.KeyInUse, Key: "mine", Times: stripetest.Always})
+	hers := s.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, OrderID: "hers", Times: stripetest.Always})
+
+	require.Equal(t, 200, s.get(intentsPath).status, "another endpoint does not count")
+	for _, want := range []int{200, 200, 429, 429, 200} {
+		require.Equal(t, want, s.post(intentsPath, "", visa).status)
+	}
+	require.Equal(t, 409, s.post(intentsPath, "mine", visa).status)
+	require.Equal(t, 409, s.post("/v1/customers", "mine", "").status)
+	require.Equal(t, 401, s.post(intentsPath, "", "amount=100&currency=usd&metadata[order_id]=hers").status)
+	require.Equal(t, []int{2, 2, 1}, []int{third.Struck(), mine.Struck(), hers.Struck()})
+
+	mine.Release()
+	require.Equal(t, 200, s.post(intentsPath, "mine", visa).status)
+}
+
+func TestFaultsCanFollowEachOther(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	s.Inject(stripetest.Rule{Fault: stripetest.Slow, Delay: time.Millisecond})
+	s.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter})
+	s.Inject(stripetest.Rule{Fault: stripetest.CloseAfter})
+	require.ErrorIs(t, s.post(intentsPath, "k", visa).err, io.EOF)
+	require.Equal(t, []stripetest.Fault{stripetest.Slow, stripetest.ErrorAfter, stripetest.CloseAfter}, s.Requests()[0].Faults)
+	require.Equal(t, 500, s.post(intentsPath, "k", visa).status)
+	require.Len(t, s.Charges(), 1)
+}
+
+func TestARefusedRequestUsesUpNoLaterFault(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	lost := s.Inject(stripetest.Rule{Fault: stripetest.CloseAfter})
+	failed := s.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter})
+	require.Equal(t, 400, s.post(intentsPath, "k", "amount=100").status)
+	require.Zero(t, lost.Struck()+failed.Struck())
+}
+
+func TestMistakenRulesPanic(t *testing.T) {
+	t.Parallel()
+	s := stripetest.New(stripetest.Options{})
+	for _, rule := range []stripetest.Rule{
+		{},
+		{Fault: "no-such-fault"},
+		{Fault: stripetest.RateLimit, Endpoint: "/v1/payment_intents"},
+		{Fault: stripetest.Slow},
+		{Fault: stripetest.RateLimit, Delay: time.Second},
+	} {
+		require.Panics(t, func() { s.Inject(rule) }, "%+v", rule)
+	}
+}
+
+func TestCloseEndsWhatWaits(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	var waiting []<-chan reply
+	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer} {
+		hold := s.Inject(stripetest.Rule{Fault: fault, Key: string(fault)})
+		waiting = append(waiting, s.background(intentsPath, string(fault), visa))
+		reached(t, hold)
+	}
+	slow := s.Inject(stripetest.Rule{Fault: stripetest.Slow, Key: "slow", Delay: time.Hour})
+	waiting = append(waiting, s.background(intentsPath, "slow", visa))
+	reached(t, slow)
+	s.Close()
+	s.Close()
+	for _, replies := range waiting {
+		require.ErrorIs(t, (<-replies).err, io.EOF)
+	}
+	require.Len(t, s.Charges(), 1, "of the held answer")
+}

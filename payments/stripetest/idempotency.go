@@ -1,0 +1,112 @@
+package stripetest
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+const (
+	// maxKeyLength is Stripe's limit for an Idempotency-Key.
+	maxKeyLength = 255
+
+	// keyMemory is how long a key is remembered, counted from its first use.
+	// Stripe promises "at least 24 hours"; forgetting at once is the harder
+	// case for a client.
+	keyMemory = 24 * time.Hour
+)
+
+// A keyUse is one request as the key store sees it.
+type keyUse struct {
+	key    string
+	path   string
+	params string
+}
+
+// A savedKey is the memory of a key's first use.
+type savedKey struct {
+	keyUse
+	firstUsed time.Time
+	answer    *answer // nil while the first request is running
+}
+
+func (k *savedKey) save(a *answer) { k.answer = a }
+
+func (k *savedKey) forgotten(now time.Time) bool {
+	return k.answer != nil && now.Sub(k.firstUsed) >= keyMemory
+}
+
+// A keyStore remembers keys per account, which is per server: neither the
+// endpoint nor the API key is part of a key's identity.
+type keyStore struct {
+	byKey map[string]*savedKey
+	byAge []*savedKey // oldest first, for forgetting
+}
+
+// find returns the saved answer of a key, or why the key cannot be used, or
+// neither for a key that is free. The comparison comes before the in-flight
+// check; Stripe's order is not documented.
+func (s *keyStore) find(use keyUse, now time.Time) (*answer, *apiError) {
+	first, known := s.byKey[use.key]
+	if !known || first.forgotten(now) {
+		return nil, nil
+	}
+	switch {
+	case first.path != use.path:
+		return nil, idempotencyError(fmt.Sprintf("Keys for idempotent requests can only be used for the same endpoint "+
+			"they were first used for ('%s' vs '%s'). Try using a key other than '%s' if you meant to execute a "+
+			"different request.", use.path, first.path, use.key))
+	case first.params != use.params:
+		return nil, idempotencyError(fmt.Sprintf("Keys for idempotent requests can only be used with the same "+
+			"parameters they were first used with. Try using a key other than '%s' if you meant to execute a "+
+			"different request.", use.key))
+	case first.answer == nil:
+		return nil, keyInUse(use.key)
+	}
+	replay := *first.answer
+	replay.replayed = true
+	return &replay, nil
+}
+
+// begin marks a key as in flight and drops the keys whose day is over.
+func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
+	for len(s.byAge) > 0 && s.byAge[0].forgotten(now) {
+		if oldest := s.byAge[0]; s.byKey[oldest.key] == oldest {
+			delete(s.byKey, oldest.key)
+		}
+		s.byAge = s.byAge[1:]
+	}
+	if s.byKey == nil {
+		s.byKey = make(map[string]*savedKey)
+	}
+	entry := &savedKey{keyUse: use, firstUsed: now}
+	s.byKey[use.key] = entry
+	s.byAge = append(s.byAge, entry)
+	return entry
+}
+
+// PruneKey forgets a key now, as Stripe does with any key after a day, and
+// reports whether it was known. The next request with it runs anew.
+func (s *Server) PruneKey(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.keys.byKey[key]
+	delete(s.keys.byKey, key)
+	return known
+}
+
+func idempotencyError(message string) *apiError {
+	return &apiError{status: http.StatusBadRequest, Type: "idempotency_error", Message: message}
+}
+
+func keyInUse(key string) *apiError {
+	return invalidRequest(http.StatusConflict, "idempotency_key_in_use", "", fmt.Sprintf(
+		"There is currently another in-progress request using this Idempotent Key (that probably means you "+
+			"submitted twice, and the other request is still going through): %s. Please try again later.", key))
+}
+
+// badKey answers an empty or over-long key; Stripe's wording is not known.
+func badKey() *apiError {
+	return invalidRequest(http.StatusBadRequest, "", "", fmt.Sprintf(
+		"An Idempotency-Key must have 1 to %d characters.", maxKeyLength))
+}

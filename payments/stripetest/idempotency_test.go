@@ -1,0 +1,254 @@
+package stripetest_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestASavedResultIsReplayedByteForByte(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		fault  stripetest.Fault
+		path   func(s *standIn) string
+		form   string
+		status int
+	}{
+		"a success":               {form: visa, status: http.StatusOK},
+		"a decline":               {form: decline, status: http.StatusPaymentRequired},
+		"a 500 with its effect":   {fault: stripetest.ErrorAfter, form: visa, status: http.StatusInternalServerError},
+		"a 500 without an effect": {fault: stripetest.ErrorBefore, form: visa, status: http.StatusInternalServerError},
+		"a 400 raised while running": {
+			path: func(s *standIn) string {
+				return intentsPath + "/" + s.create("amount=2000&currency=usd&payment_method_types[0]=card") + "/confirm"
+			},
+			status: http.StatusBadRequest,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stripetest.Options{})
+			path := intentsPath
+			if test.path != nil {
+				path = test.path(s)
+			}
+			if test.fault != "" {
+				s.Inject(stripetest.Rule{Fault: test.fault, Key: "k"})
+			}
+			first := s.post(path, "k", test.form)
+			require.Equal(t, test.status, first.status, first.body)
+			require.Equal(t, "k", first.header.Get("Idempotency-Key"))
+			require.NotEmpty(t, first.header.Get("Request-Id"))
+			require.Equal(t, first.header.Get("Request-Id"), first.header.Get("Original-Request"))
+			require.Equal(t, "false", first.header.Get("Stripe-Should-Retry"))
+			require.NotContains(t, first.header, "Idempotent-Replayed")
+			charges := s.Charges()
+
+			second := s.post(path, "k", test.form)
+			require.Equal(t, first.status, second.status)
+			require.Equal(t, first.body, second.body)
+			require.Equal(t, "true", second.header.Get("Idempotent-Replayed"))
+			require.Equal(t, "k", second.header.Get("Idempotency-Key"))
+			require.Equal(t, first.header.Get("Request-Id"), second.header.Get("Original-Request"))
+			require.NotEqual(t, first.header.Get("Request-Id"), second.header.Get("Request-Id"))
+			require.Equal(t, "false", second.header.Get("Stripe-Should-Retry"))
+			require.Equal(t, charges, s.Charges())
+		})
+	}
+}
+
+func TestAKeyIsTiedToItsFirstUse(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
+
+	t.Run("other parameters", func(t *testing.T) {
+		r := s.post(intentsPath, "k", strings.Replace(visa, "2000", "2001", 1))
+		requireError(t, r, http.StatusBadRequest, "", "")
+		require.Equal(t, "idempotency_error", r.field("error.type"))
+		require.Contains(t, r.field("error.message"), "can only be used with the same parameters they were first used with")
+	})
+	t.Run("another endpoint", func(t *testing.T) {
+		r := s.post("/v1/customers", "k", "email=a@example.com")
+		requireError(t, r, http.StatusBadRequest, "", "")
+		require.Equal(t, "idempotency_error", r.field("error.type"))
+		require.Contains(t, r.field("error.message"), "('/v1/customers' vs '/v1/payment_intents')")
+	})
+	t.Run("another order of the parameters is the same", func(t *testing.T) {
+		r := s.post(intentsPath, "k", "off_session=true&"+strings.TrimSuffix(visa, "&off_session=true"))
+		require.Equal(t, "true", r.header.Get("Idempotent-Replayed"), r.body)
+	})
+	require.Equal(t, 1, s.Executions("k"))
+}
+
+func TestCompareBytesSeesAnotherOrderOfTheParameters(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{CompareBytes: true})
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", "amount=2000&currency=usd").status)
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", "amount=2000&currency=usd").status)
+	r := s.post(intentsPath, "k", "currency=usd&amount=2000")
+	require.Equal(t, "idempotency_error", r.field("error.type"))
+}
+
+func TestAKeyInFlightIsAConflict(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
+	first := s.background(intentsPath, "k", visa)
+	reached(t, hold)
+
+	r := s.post(intentsPath, "k", visa)
+	requireError(t, r, http.StatusConflict, "idempotency_key_in_use", "")
+	require.Equal(t, "invalid_request_error", r.field("error.type"))
+	require.Contains(t, r.field("error.message"), "(that probably means you submitted twice")
+	require.NotContains(t, r.header, "Stripe-Should-Retry")
+
+	mismatch := s.post(intentsPath, "k", "amount=1&currency=usd")
+	require.Equal(t, "idempotency_error", mismatch.field("error.type"), "the comparison comes first")
+	require.Empty(t, s.Charges())
+
+	hold.Release()
+	require.Equal(t, http.StatusOK, (<-first).status)
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not saved")
+	require.Equal(t, 1, s.Executions("k"))
+	require.Len(t, s.Charges(), 1)
+}
+
+func TestWhatLeavesAKeyFree(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		fault  stripetest.Fault
+		form   string
+		status int
+		retry  string
+	}{
+		"a missing parameter":   {form: "currency=usd", status: http.StatusBadRequest},
+		"an unknown parameter":  {form: "amount=2000&currency=usd&colour=red", status: http.StatusBadRequest},
+		"a bad integer":         {form: "amount=2e3&currency=usd", status: http.StatusBadRequest},
+		"an unknown id":         {form: "amount=2000&currency=usd&payment_method=pm_x", status: http.StatusBadRequest},
+		"401":                   {fault: stripetest.Unauthorized, form: visa, status: http.StatusUnauthorized},
+		"409":                   {fault: stripetest.KeyInUse, form: visa, status: http.StatusConflict},
+		"429 rate_limit":        {fault: stripetest.RateLimit, form: visa, status: http.StatusTooManyRequests},
+		"429 lock_timeout":      {fault: stripetest.LockTimeout, form: visa, status: http.StatusTooManyRequests, retry: "true"},
+		"503 in front":          {fault: stripetest.Unavailable, form: visa, status: http.StatusServiceUnavailable},
+		"a connection closed":   {fault: stripetest.CloseBefore, form: visa},
+		"429 with another body": {fault: stripetest.RateLimit, form: decline, status: http.StatusTooManyRequests},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stripetest.Options{})
+			if test.fault != "" {
+				s.Inject(stripetest.Rule{Fault: test.fault, Endpoint: createPattern})
+			}
+			refused := s.post(intentsPath, "k", test.form)
+			require.Equal(t, test.status, refused.status, refused.body)
+			require.Equal(t, test.retry, refused.header.Get("Stripe-Should-Retry"))
+			require.Zero(t, s.Executions("k"))
+
+			r := s.post(intentsPath, "k", visa)
+			require.Equal(t, http.StatusOK, r.status, r.body)
+			require.NotContains(t, r.header, "Idempotent-Replayed")
+			require.Equal(t, r.header.Get("Request-Id"), r.header.Get("Original-Request"))
+			require.Equal(t, 1, s.Executions("k"))
+		})
+	}
+}
+
+func TestAKeyHasNoEffectOnAGet(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
+	r := s.send(http.MethodGet, intentsPath, "", http.Header{"Idempotency-Key": {"k"}})
+	require.Equal(t, http.StatusOK, r.status)
+	require.NotContains(t, r.header, "Idempotency-Key")
+	require.NotContains(t, r.header, "Original-Request")
+	require.NotContains(t, r.header, "Stripe-Should-Retry")
+}
+
+func TestAKeyIsMadeUpWhenNoneIsSent(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	first := s.post(intentsPath, "", visa)
+	key := first.header.Get("Idempotency-Key")
+	require.NotEmpty(t, key)
+	require.Equal(t, first.body, s.post(intentsPath, key, visa).body)
+	require.NotEqual(t, key, s.post(intentsPath, "", visa).header.Get("Idempotency-Key"))
+	require.Len(t, s.Charges(), 2)
+}
+
+func TestKeyLength(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	longest := strings.Repeat("k", 255)
+	require.Equal(t, http.StatusOK, s.post(intentsPath, longest, visa).status)
+	requireError(t, s.post(intentsPath, longest+"k", visa), http.StatusBadRequest, "", "")
+	requireError(t, s.send(http.MethodPost, intentsPath, visa, http.Header{"Idempotency-Key": {""}}), http.StatusBadRequest, "", "")
+}
+
+func TestAKeyIsForgottenAfterADay(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "pruned", visa).status)
+
+	s.Advance(24*time.Hour - time.Minute)
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"))
+	s.Advance(2 * time.Minute)
+	require.NotContains(t, s.post(intentsPath, "k", visa).header, "Idempotent-Replayed")
+	require.Equal(t, 2, s.Executions("k"))
+	require.Equal(t, []string{"order-1"}, s.OrdersChargedTwice())
+	require.False(t, s.PruneKey("pruned"), "its memory is freed")
+
+	require.True(t, s.PruneKey("k"))
+	require.False(t, s.PruneKey("k"))
+	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", "amount=100&currency=eur").status)
+}
+
+func TestAKeyInFlightIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
+	first := s.background(intentsPath, "k", visa)
+	reached(t, hold)
+	s.Advance(48 * time.Hour)
+	require.Equal(t, http.StatusConflict, s.post(intentsPath, "k", visa).status)
+	hold.Release()
+	require.Equal(t, http.StatusOK, (<-first).status)
+}
+
+func TestFiftyAtOnceUnderOneKeyRunOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	s.Inject(stripetest.Rule{Fault: stripetest.Slow, Delay: 20 * time.Millisecond})
+	var replies []<-chan reply
+	for range 50 {
+		replies = append(replies, s.background(intentsPath, "k", visa))
+	}
+	bodies := map[string]bool{}
+	fresh := 0
+	for _, pending := range replies {
+		switch r := <-pending; r.status {
+		case http.StatusOK:
+			bodies[r.body] = true
+			if r.header.Get("Idempotent-Replayed") == "" {
+				fresh++
+			}
+		case http.StatusConflict:
+			require.Equal(t, "idempotency_key_in_use", r.field("error.code"))
+		default:
+			require.Fail(t, "unexpected answer", "%d %s %v", r.status, r.body, r.err)
+		}
+	}
+	require.Equal(t, 1, fresh)
+	require.Len(t, bodies, 1)
+	require.Equal(t, 1, s.Executions("k"))
+	require.Len(t, s.Requests(), 50)
+	require.Len(t, s.Charges(), 1)
+}

@@ -1,0 +1,184 @@
+package stripetest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// The states of an intent that the stand-in knows. Capture is automatic, so
+// requires_capture does not occur.
+const (
+	requiresPaymentMethod = "requires_payment_method"
+	requiresConfirmation  = "requires_confirmation"
+	requiresAction        = "requires_action"
+	processing            = "processing"
+	succeeded             = "succeeded"
+	canceled              = "canceled"
+)
+
+// confirmable are the states from which money can still move on request, and
+// which an intent can be cancelled from.
+func confirmable() []string {
+	return []string{requiresPaymentMethod, requiresConfirmation, requiresAction}
+}
+
+func (s *Server) createIntent(c *call) (effect, *apiError) {
+	f := c.form
+	f.require("amount")
+	f.require("currency")
+	amount, _ := f.integer("amount")
+	currencyCode := f.ref("currency")
+	customerID := f.ref("customer")
+	confirm := f.flag("confirm")
+	confirmation := readConfirmation(f)
+	description := f.text("description", 1000)
+	metadata := f.metadata()
+	automatic := readAutomaticMethods(f)
+	if !confirm && (confirmation.offSession || confirmation.errorOnAction || confirmation.returnURL != "") {
+		f.fail("", "confirm", "off_session, error_on_requires_action and return_url can only be set when confirm is true.")
+	}
+	expand := f.expands("latest_charge")
+	if err := f.done(); err != nil {
+		return nil, err
+	}
+	if err := s.checkAmount(amount, currencyCode); err != nil {
+		return nil, err
+	}
+	if _, ok := s.customers.get(customerID); customerID != "" && !ok {
+		return nil, missing(http.StatusBadRequest, "customer", "customer", customerID)
+	}
+	if err := s.checkMethod(confirmation.method); err != nil {
+		return nil, err
+	}
+	if confirm && automatic.redirects() && confirmation.returnURL == "" {
+		return nil, returnURLNeeded()
+	}
+
+	return func() (any, *apiError) {
+		pi := &intent{
+			ID:                      newID("pi_3", 23),
+			Object:                  "payment_intent",
+			Amount:                  amount,
+			AutomaticPaymentMethods: automatic,
+			CaptureMethod:           "automatic_async",
+			ConfirmationMethod:      "automatic",
+			Created:                 s.now().Unix(),
+			Currency:                currencyCode,
+			Customer:                optional(customerID),
+			Description:             optional(description),
+			Metadata:                metadata,
+			PaymentMethodTypes:      []string{"card"},
+			ReceiptEmail:            optional(confirmation.receiptEmail),
+			Status:                  requiresPaymentMethod,
+		}
+		pi.ClientSecret = newID(pi.ID+"_secret_", 25)
+		if confirmation.method != "" {
+			pm, err := s.useMethod(pi, confirmation.method)
+			if err != nil {
+				return nil, err
+			}
+			pi.PaymentMethod = optional(pm.ID)
+			pi.Status = requiresConfirmation
+		}
+		s.intents.add(pi)
+		if confirm {
+			confirmation.method = ""
+			if err := s.confirm(pi, confirmation); err != nil {
+				return nil, err
+			}
+		}
+		return pi.view(expand), nil
+	}, nil
+}
+
+// readAutomaticMethods reads which payment methods an intent takes: those of
+// the dashboard, redirects included, unless the client says otherwise. That is
+// Stripe's default from API version 2023-08-16 on.
+func readAutomaticMethods(f *form) *automaticMethods {
+	automatic := &automaticMethods{Enabled: true, AllowRedirects: "always"}
+	if f.values.Has("automatic_payment_methods[enabled]") {
+		automatic.Enabled = f.flag("automatic_payment_methods[enabled]")
+	}
+	if redirects := f.choice("automatic_payment_methods[allow_redirects]", "always", "never"); redirects != "" {
+		automatic.AllowRedirects = redirects
+		f.require("automatic_payment_methods[enabled]")
+	}
+	types := 0
+	for name := range f.values {
+		if strings.HasPrefix(name, "payment_method_types[") {
+			f.choice(name, "card")
+			types++
+		}
+	}
+	if types > 0 || !automatic.Enabled {
+		return nil
+	}
+	return automatic
+}
+
+func (a *automaticMethods) redirects() bool {
+	return a != nil && a.AllowRedirects != "never"
+}
+
+func (s *Server) getIntent(c *call) (effect, *apiError) {
+	expand := c.form.expands("latest_charge")
+	pi, err := s.intentInPath(c)
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, *apiError) { return pi.view(expand), nil }, nil
+}
+
+func (s *Server) cancelIntent(c *call) (effect, *apiError) {
+	reason := c.form.choice("cancellation_reason", "duplicate", "fraudulent", "requested_by_customer", "abandoned")
+	expand := c.form.expands("latest_charge")
+	pi, err := s.intentInPath(c)
+	if err != nil {
+		return nil, err
+	}
+	c.intent = pi
+	return func() (any, *apiError) {
+		if !slices.Contains(confirmable(), pi.Status) {
+			return nil, unexpectedState(pi, fmt.Sprintf("You cannot cancel this PaymentIntent because it has a status "+
+				"of %s. Only a PaymentIntent with one of the following statuses may be canceled: %s.",
+				pi.Status, strings.Join(confirmable(), ", ")))
+		}
+		now := s.now().Unix()
+		pi.Status = canceled
+		pi.CanceledAt = &now
+		pi.CancellationReason = optional(reason)
+		pi.NextAction = nil
+		return pi.view(expand), nil
+	}, nil
+}
+
+// intentInPath finds the intent that a URL names, once the parameters are
+// known to be good.
+func (s *Server) intentInPath(c *call) (*intent, *apiError) {
+	if err := c.form.done(); err != nil {
+		return nil, err
+	}
+	pi, ok := s.intents.get(c.id)
+	if !ok {
+		return nil, missing(http.StatusNotFound, "intent", "payment_intent", c.id)
+	}
+	return pi, nil
+}
+
+// unexpectedState refuses a request that an intent's status rules out. The
+// intent comes with it.
+func unexpectedState(pi *intent, message string) *apiError {
+	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", message)
+	e.PaymentIntent = pi.view(false)
+	return e
+}
+
+func returnURLNeeded() *apiError {
+	return invalidRequest(http.StatusBadRequest, "", "return_url",
+		"This PaymentIntent is configured to accept payment methods enabled in your Dashboard. Because some of these "+
+			"payment methods might redirect your customer off of your page, you must provide a `return_url`. If you "+
+			"don't want to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` "+
+			"and `automatic_payment_methods[allow_redirects]` to `never` when creating Payment Intents.")
+}

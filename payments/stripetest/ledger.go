@@ -1,0 +1,71 @@
+package stripetest
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// A Charge is money that moved: a charge that succeeded.
+type Charge struct {
+	ID       string
+	IntentID string
+	OrderID  string // metadata[order_id] of the intent
+	Amount   int64  // in the currency's smallest unit
+	Refunded int64  // refunds that failed are not in it, pending ones are
+	Currency string
+	Time     time.Time
+}
+
+// Charges returns the charges that succeeded, oldest first.
+func (s *Server) Charges() []Charge {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.succeeded()
+}
+
+// ChargesByOrder returns the charges that succeeded for an order.
+func (s *Server) ChargesByOrder(orderID string) []Charge {
+	return slices.DeleteFunc(s.Charges(), func(c Charge) bool { return c.OrderID != orderID })
+}
+
+// MoneyMoved returns what the cards have paid, net of refunds, by currency and
+// in its smallest unit.
+func (s *Server) MoneyMoved() map[string]int64 {
+	moved := make(map[string]int64)
+	for _, c := range s.Charges() {
+		moved[c.Currency] += c.Amount - c.Refunded
+	}
+	return moved
+}
+
+// OrdersChargedTwice returns the orders with more than one charge that
+// succeeded, refunded or not. It is the invariant: it must be empty.
+func (s *Server) OrdersChargedTwice() []string {
+	charges := make(map[string]int)
+	for _, c := range s.Charges() {
+		charges[c.OrderID]++
+	}
+	delete(charges, "") // charges of no order
+	maps.DeleteFunc(charges, func(_ string, n int) bool { return n < 2 })
+	return slices.Sorted(maps.Keys(charges))
+}
+
+func (s *Server) succeeded() []Charge {
+	var charges []Charge
+	for _, ch := range s.charges.all {
+		if ch.Status != succeeded {
+			continue
+		}
+		charges = append(charges, Charge{
+			ID:       ch.ID,
+			IntentID: ch.PaymentIntent,
+			OrderID:  ch.Metadata["order_id"],
+			Amount:   ch.Amount,
+			Refunded: ch.AmountRefunded,
+			Currency: ch.Currency,
+			Time:     time.Unix(ch.Created, 0),
+		})
+	}
+	return charges
+}

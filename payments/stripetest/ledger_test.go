@@ -1,0 +1,91 @@
+package stripetest_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestTheLedger(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	pay := func(amount int, currency, order string) {
+		form := fmt.Sprintf("amount=%d&currency=%s&payment_method=pm_card_visa&payment_method_types[0]=card&confirm=true", amount, currency)
+		if order != "" {
+			form += "&metadata[order_id]=" + order
+		}
+		s.create(form)
+	}
+	require.Empty(t, s.Charges())
+	require.Empty(t, s.MoneyMoved())
+	pay(1000, "usd", "a")
+	pay(500, "jpy", "b")
+	pay(250, "usd", "")
+	pay(250, "usd", "")
+	require.Equal(t, http.StatusPaymentRequired, s.post(intentsPath, "", decline+"&metadata[order_id]=a").status)
+	require.Empty(t, s.OrdersChargedTwice(), "neither failed charges nor those of no order count")
+
+	pay(1000, "usd", "a")
+	require.Equal(t, []string{"a"}, s.OrdersChargedTwice())
+	require.Len(t, s.ChargesByOrder("a"), 2)
+	require.Len(t, s.ChargesByOrder("b"), 1)
+	require.Empty(t, s.ChargesByOrder("c"))
+	require.Equal(t, map[string]int64{"usd": 2500, "jpy": 500}, s.MoneyMoved())
+}
+
+func TestTheRecordOfRequests(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{RequestLog: 3})
+	id := s.create(visa)
+	require.Equal(t, http.StatusOK, s.post(refundsPath, "k", "payment_intent="+id).status)
+	require.Equal(t, http.StatusOK, s.post(refundsPath, "k", "payment_intent="+id).status)
+	require.Equal(t, http.StatusOK, s.get(intentsPath+"/"+id+"?expand[0]=latest_charge").status)
+	require.Equal(t, http.StatusNotFound, s.get("/v1/x").status)
+
+	all := s.Requests()
+	require.Len(t, all, 3, "the latest")
+	replay, read, unknown := all[0], all[1], all[2]
+	require.Equal(t, "POST /v1/refunds", replay.Endpoint)
+	require.Equal(t, "k", replay.Key)
+	require.Equal(t, "order-1", replay.OrderID)
+	require.Equal(t, "payment_intent="+id, string(replay.Body))
+	require.True(t, replay.Replayed)
+	require.False(t, replay.Executed)
+	require.Equal(t, "expand[0]=latest_charge", read.Query)
+	require.Equal(t, "order-1", read.OrderID)
+	require.Equal(t, http.StatusNotFound, unknown.Status)
+	require.Empty(t, unknown.Endpoint)
+	require.Zero(t, s.Executions("k"), "forgotten with its request")
+
+	for range 20 {
+		s.get(intentsPath)
+	}
+	require.Len(t, s.Requests(), 3)
+}
+
+func TestNoSecretIsShownOrLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := start(t, stripetest.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r := s.post(intentsPath, "k", visa+"&receipt_email=ada@example.com")
+	page := s.get("/")
+	require.Equal(t, http.StatusOK, page.status)
+	for _, shown := range []string{page.body, log.String()} {
+		require.Contains(t, shown, "order-1")
+		require.NotContains(t, shown, r.field("client_secret"))
+		require.NotContains(t, shown, "sk_test")
+		require.NotContains(t, shown, "ada@example.com")
+	}
+	require.Contains(t, page.header.Get("Content-Type"), "text/plain")
+	require.Contains(t, page.body, r.field("id"))
+	require.Contains(t, page.body, "$20.00")
+	require.Contains(t, log.String(), "idempotency_key=k")
+	require.Contains(t, log.String(), "status=200")
+	require.Len(t, s.Requests(), 1, "the page is not part of the API")
+}

@@ -1,0 +1,53 @@
+package stripetest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// pageRows is how much of each table the page shows, the newest first.
+const pageRows = 20
+
+// page shows people what the stand-in has done. It needs no credentials and
+// shows none, client secrets included.
+func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
+	var text bytes.Buffer
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+
+	s.mu.Lock()
+	fmt.Fprintf(t, "A stand-in for Stripe. No money moves here.\n\n")
+	fmt.Fprintf(t, "%d payment intents\tstatus\tamount\torder\n", len(s.intents.all))
+	for _, pi := range newest(s.intents.all) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.60q\n", pi.ID, pi.Status, s.price(pi.Amount, pi.Currency), pi.Metadata["order_id"])
+	}
+	fmt.Fprintf(t, "\n%d charges\tstatus\tamount\trefunded\torder\n", len(s.charges.all))
+	for _, ch := range newest(s.charges.all) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.60q\n", ch.ID, ch.Status, s.price(ch.Amount, ch.Currency),
+			s.price(ch.AmountRefunded, ch.Currency), ch.Metadata["order_id"])
+	}
+	fmt.Fprintf(t, "\nlast requests\tstatus\treplayed\tkey\tfaults\n")
+	for _, r := range newest(s.requests.latest()) {
+		fmt.Fprintf(t, "%s %s %.80q\t%d\t%t\t%.60q\t%v\n",
+			r.Time.UTC().Format(time.TimeOnly), r.Method, r.Path, r.Status, r.Replayed, r.Key, r.Faults)
+	}
+	s.mu.Unlock()
+
+	_ = t.Flush() // to memory
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(text.Bytes())
+}
+
+func (s *Server) price(amount int64, code string) string {
+	return s.currencies[code].format(amount)
+}
+
+func newest[T any](all []T) []T {
+	rows := slices.Clone(all[max(0, len(all)-pageRows):])
+	slices.Reverse(rows)
+	return rows
+}

@@ -1,0 +1,117 @@
+package stripetest
+
+import (
+	"cmp"
+	"crypto/rand"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+// maxBody is far above the largest honest request: 50 metadata values of 500
+// characters, percent-encoded.
+const maxBody = 1 << 20
+
+// receive reads a request whole and records it. The error says that the
+// client broke off.
+func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	parameters, malformed := parseForm(string(body), r.URL.RawQuery)
+	c := &call{
+		request: r,
+		pattern: pattern,
+		id:      r.PathValue("id"),
+		form:    parameters,
+		record: &Request{
+			ID:       newID("req_", 14),
+			Method:   r.Method,
+			Path:     r.URL.Path,
+			Query:    r.URL.RawQuery,
+			Endpoint: pattern,
+			Body:     body,
+		},
+	}
+	if len(body) > maxBody {
+		malformed = invalidRequest(http.StatusRequestEntityTooLarge, "", "", "The request body is too large.")
+	} else if !formEncoded(r, body) {
+		malformed = invalidRequest(http.StatusBadRequest, "", "",
+			"Invalid request (check that your POST content type is application/x-www-form-urlencoded).")
+	}
+	if r.Method == http.MethodPost { // a key has no effect elsewhere
+		c.record.Key = r.Header.Get("Idempotency-Key")
+		c.key = cmp.Or(c.record.Key, rand.Text())
+		_, sent := r.Header["Idempotency-Key"]
+		if sent && (c.record.Key == "" || len(c.record.Key) > maxKeyLength) {
+			malformed = badKey()
+		}
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.record.Time = s.now()
+	c.record.OrderID = s.orderOf(c)
+	s.requests.add(c.record)
+	return c, malformed, nil
+}
+
+// formEncoded accepts a missing body and, as Stripe does, a missing type.
+func formEncoded(r *http.Request, body []byte) bool {
+	contentType := r.Header.Get("Content-Type")
+	if len(body) == 0 || contentType == "" {
+		return true
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == "application/x-www-form-urlencoded"
+}
+
+// orderOf finds the order that a request is about: named in its metadata, or
+// in that of the intent it names.
+func (s *Server) orderOf(c *call) string {
+	if order := c.form.values.Get("metadata[order_id]"); order != "" {
+		return order
+	}
+	id := cmp.Or(c.form.values.Get("payment_intent"), c.id)
+	if ch, ok := s.charges.get(cmp.Or(c.form.values.Get("charge"), id)); ok {
+		return ch.Metadata["order_id"]
+	}
+	if pi, ok := s.intents.get(id); ok {
+		return pi.Metadata["order_id"]
+	}
+	return ""
+}
+
+// authorize takes test keys, in either form that Stripe takes them. It never
+// repeats a credential.
+func authorize(r *http.Request) *apiError {
+	key, _, _ := r.BasicAuth()
+	if token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); bearer {
+		key = token
+	}
+	kind, mode := keyKind(key)
+	switch {
+	case key == "":
+		return unauthorized("You did not provide an API key. You need to provide your API key in the " +
+			"Authorization header, using Bearer auth (e.g. 'Authorization: Bearer YOUR_SECRET_KEY').")
+	case mode == "live":
+		return unauthorized("This is a stand-in for Stripe that moves no money. It refuses live API keys: " +
+			"use a test key, which starts with sk_test_, and consider replacing the key you just sent.")
+	case mode != "test":
+		return unauthorized("Invalid API Key provided: " + kind + "***")
+	}
+	return nil
+}
+
+// keyKind splits a secret or restricted key by its prefix. What it returns is
+// safe to show.
+func keyKind(key string) (prefix, mode string) {
+	for _, prefix := range []string{"sk_test_", "rk_test_", "sk_live_", "rk_live_"} {
+		if strings.HasPrefix(key, prefix) {
+			return prefix, prefix[3:7]
+		}
+	}
+	return "", ""
+}

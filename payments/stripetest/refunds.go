@@ -1,0 +1,123 @@
+package stripetest
+
+import (
+	"fmt"
+	"net/http"
+)
+
+func (s *Server) createRefund(c *call) (effect, *apiError) {
+	f := c.form
+	intentID := f.ref("payment_intent")
+	chargeID := f.ref("charge")
+	if intentID == "" && chargeID == "" {
+		f.fail("parameter_missing", "payment_intent",
+			"One of the following params should be provided for this request: payment_intent or charge.")
+	}
+	amount, partial := f.integer("amount")
+	if partial && amount < 1 {
+		f.fail("parameter_invalid_integer", "amount", "This value must be greater than or equal to 1.")
+	}
+	reason := f.choice("reason", "duplicate", "fraudulent", "requested_by_customer")
+	metadata := f.metadata()
+	if err := f.done(); err != nil {
+		return nil, err
+	}
+	if chargeID != "" {
+		ch, ok := s.charges.get(chargeID)
+		if !ok {
+			return nil, missing(http.StatusBadRequest, "charge", "charge", chargeID)
+		}
+		if intentID != "" && intentID != ch.PaymentIntent {
+			return nil, invalidRequest(http.StatusBadRequest, "", "charge",
+				"The charge does not belong to the payment_intent.")
+		}
+		intentID = ch.PaymentIntent
+	}
+	pi, ok := s.intents.get(intentID)
+	if !ok {
+		return nil, missing(http.StatusBadRequest, "payment_intent", "payment_intent", intentID)
+	}
+
+	c.intent = pi
+	return func() (any, *apiError) {
+		ch := pi.latest
+		if pi.Status != succeeded || chargeID != "" && chargeID != ch.ID {
+			return nil, invalidRequest(http.StatusBadRequest, "", "",
+				fmt.Sprintf("This PaymentIntent (%s) does not have a successful charge to refund.", pi.ID))
+		}
+		left := ch.Amount - ch.AmountRefunded
+		if left == 0 {
+			return nil, invalidRequest(http.StatusBadRequest, "charge_already_refunded", "",
+				fmt.Sprintf("Charge %s has already been refunded.", ch.ID))
+		}
+		if !partial {
+			amount = left
+		}
+		if amount > left {
+			unit := s.currencies[ch.Currency]
+			return nil, invalidRequest(http.StatusBadRequest, "", "amount",
+				fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
+					unit.format(amount), unit.format(left)))
+		}
+		re := &refund{
+			ID:            newID("re_3", 23),
+			Object:        "refund",
+			Amount:        amount,
+			Charge:        ch.ID,
+			Created:       s.now().Unix(),
+			Currency:      ch.Currency,
+			Metadata:      metadata,
+			PaymentIntent: pi.ID,
+			Reason:        optional(reason),
+			Status:        succeeded,
+		}
+		if ch.card.refunds == refundsPending {
+			re.Status = "pending"
+		}
+		s.refunds.add(re)
+		ch.setRefunded(ch.AmountRefunded + amount)
+		return re, nil
+	}, nil
+}
+
+func (ch *charge) setRefunded(amount int64) {
+	ch.AmountRefunded = amount
+	ch.Refunded = amount == ch.Amount
+}
+
+// settleRefund lets a refund succeed or fail. The money of a failed one is the
+// merchant's again.
+func (s *Server) settleRefund(re *refund, success bool) error {
+	ch, _ := s.charges.get(re.Charge)
+	failsLater := ch.card.refunds == refundsThenFails && re.Status == succeeded
+	if re.Status != "pending" && !failsLater {
+		return fmt.Errorf("stripetest: %s is not open to be settled", re.ID)
+	}
+	if success {
+		re.Status = succeeded
+		return nil
+	}
+	re.Status = "failed"
+	re.FailureReason = "expired_or_canceled_card"
+	ch.setRefunded(ch.AmountRefunded - re.Amount)
+	return nil
+}
+
+func (s *Server) getRefund(c *call) (effect, *apiError) {
+	if err := c.form.done(); err != nil {
+		return nil, err
+	}
+	re, ok := s.refunds.get(c.id)
+	if !ok {
+		return nil, missing(http.StatusNotFound, "id", "refund", c.id)
+	}
+	return func() (any, *apiError) { return re, nil }, nil
+}
+
+func (s *Server) listRefunds(c *call) (effect, *apiError) {
+	intentID := c.form.ref("payment_intent")
+	chargeID := c.form.ref("charge")
+	return listPage(c, &s.refunds, func(re *refund) bool {
+		return (intentID == "" || re.PaymentIntent == intentID) && (chargeID == "" || re.Charge == chargeID)
+	}, asIs)
+}

@@ -1,0 +1,103 @@
+package stripetest_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+const refundsPath = "/v1/refunds"
+
+func TestMoneyGoesBackInParts(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	paid := s.post(intentsPath, "", visa)
+	id, charge := paid.field("id"), paid.field("latest_charge")
+
+	part := s.post(refundsPath, "part", "payment_intent="+id+"&amount=1400&reason=duplicate&metadata[refund_id]=r1")
+	require.Equal(t, http.StatusOK, part.status, part.body)
+	require.Equal(t, "succeeded", part.field("status"))
+	require.Equal(t, charge, part.field("charge"))
+	require.Equal(t, "r1", part.field("metadata.refund_id"))
+	require.Equal(t, map[string]int64{"usd": 600}, s.MoneyMoved())
+	require.Equal(t, part.body, s.post(refundsPath, "part", "payment_intent="+id+"&amount=1400&reason=duplicate&metadata[refund_id]=r1").body)
+
+	over := s.post(refundsPath, "over", "payment_intent="+id+"&amount=601")
+	requireError(t, over, http.StatusBadRequest, "", "amount")
+	require.Equal(t, "Refund amount ($6.01) is greater than unrefunded amount on charge ($6.00)", over.field("error.message"))
+
+	rest := s.post(refundsPath, "rest", "charge="+charge)
+	require.Equal(t, "600", rest.field("amount"))
+	require.Equal(t, "true", s.get("/v1/charges/"+charge).field("refunded"))
+	require.Equal(t, map[string]int64{"usd": 0}, s.MoneyMoved())
+	require.Equal(t, int64(2000), s.Charges()[0].Refunded)
+
+	again := s.post(refundsPath, "again", "payment_intent="+id)
+	requireError(t, again, http.StatusBadRequest, "charge_already_refunded", "")
+	require.Equal(t, "Charge "+charge+" has already been refunded.", again.field("error.message"))
+	require.Equal(t, "false", again.header.Get("Stripe-Should-Retry"))
+
+	found, _ := ids(t, s.get(refundsPath+"?payment_intent="+id))
+	require.Equal(t, []string{rest.field("id"), part.field("id")}, found)
+	found, _ = ids(t, s.get(refundsPath+"?charge=ch_other"))
+	require.Empty(t, found)
+	require.Equal(t, "1400", s.get(refundsPath+"/"+part.field("id")).field("amount"))
+}
+
+func TestRefundsThatAreDecidedLater(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		card    string
+		status  string
+		success bool
+		settled string
+		moved   int64
+	}{
+		"pending, then done":   {"pm_card_pendingRefund", "pending", true, "succeeded", 0},
+		"pending, then failed": {"pm_card_pendingRefund", "pending", false, "failed", 2000},
+		"done, then failed":    {"pm_card_refundFail", "succeeded", false, "failed", 2000},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stripetest.Options{})
+			id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method=" + test.card)
+			refund := s.post(refundsPath, "", "payment_intent="+id)
+			require.Equal(t, test.status, refund.field("status"))
+			require.Equal(t, map[string]int64{"usd": 0}, s.MoneyMoved())
+
+			require.NoError(t, s.Settle(refund.field("id"), test.success))
+			require.Equal(t, test.settled, s.get(refundsPath+"/"+refund.field("id")).field("status"))
+			require.Equal(t, map[string]int64{"usd": test.moved}, s.MoneyMoved())
+			require.Error(t, s.Settle(refund.field("id"), false))
+		})
+	}
+}
+
+func TestRefundsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	open := s.create(unconfirmed)
+	failed := s.post(intentsPath, "", decline).field("error.charge")
+	paid := s.post(intentsPath, "", visa)
+	tests := map[string]struct{ form, code, param string }{
+		"of nothing":            {"", "parameter_missing", "payment_intent"},
+		"of no intent":          {"payment_intent=pi_x", "resource_missing", "payment_intent"},
+		"of no charge":          {"charge=ch_x", "resource_missing", "charge"},
+		"of zero":               {"payment_intent=" + paid.field("id") + "&amount=0", "parameter_invalid_integer", "amount"},
+		"for no reason":         {"payment_intent=" + paid.field("id") + "&reason=mood", "", "reason"},
+		"of an unpaid intent":   {"payment_intent=" + open, "", ""},
+		"of a failed charge":    {"charge=" + failed, "", ""},
+		"of two things at once": {"charge=" + failed + "&payment_intent=" + paid.field("id"), "", "charge"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			requireError(t, s.post(refundsPath, "", test.form), http.StatusBadRequest, test.code, test.param)
+		})
+	}
+	requireError(t, s.get(refundsPath+"/re_x"), http.StatusNotFound, "resource_missing", "id")
+	require.Equal(t, map[string]int64{"usd": 2000}, s.MoneyMoved())
+}

@@ -1,0 +1,73 @@
+package stripetest
+
+import (
+	"slices"
+	"time"
+)
+
+// A Request is the record of one that arrived, whatever became of it.
+// Credentials are not part of it.
+type Request struct {
+	ID       string // the Request-Id
+	Time     time.Time
+	Method   string
+	Path     string
+	Query    string
+	Endpoint string // as in Rule; empty for an unrecognized URL
+	Key      string // the Idempotency-Key of a POST, as sent
+	OrderID  string // metadata[order_id] of the request, or of the intent it names
+	Body     []byte // as it came; not to be changed
+	Status   int    // what the client was sent; 0 while under way and when it got no answer
+	Executed bool   // the endpoint ran: the effect, or its refusal, is real
+	Replayed bool   // the answer was a saved one
+	Faults   []Fault
+}
+
+func (r *Request) copy() Request {
+	c := *r
+	c.Faults = slices.Clone(r.Faults)
+	return c
+}
+
+// A requestLog keeps the latest requests.
+type requestLog struct {
+	limit int
+	all   []*Request // up to twice the limit, so that dropping is cheap
+}
+
+func (l *requestLog) add(r *Request) {
+	if len(l.all) >= 2*l.limit {
+		l.all = slices.Clone(l.latest())
+	}
+	l.all = append(l.all, r)
+}
+
+func (l *requestLog) latest() []*Request {
+	return l.all[max(0, len(l.all)-l.limit):]
+}
+
+// Requests returns the latest requests, oldest first, as many as
+// Options.RequestLog. Requests under way are among them.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var requests []Request
+	for _, r := range s.requests.latest() {
+		requests = append(requests, r.copy())
+	}
+	return requests
+}
+
+// Executions returns how many of the latest requests ran under a key. Within
+// a day it is at most one; replays and refusals do not count.
+func (s *Server) Executions(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, r := range s.requests.latest() {
+		if r.Key == key && r.Executed {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,151 @@
+package stripetest
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Options configures a Server. The zero value is a good start.
+type Options struct {
+	// Clock tells the time; time.Now when nil. Advance moves the server ahead
+	// of it.
+	Clock func() time.Time
+
+	// Logger gets one line per request, without credentials or bodies. Nothing
+	// is logged when nil.
+	Logger *slog.Logger
+
+	// RequestLog is how many requests are remembered, the latest ones; 10,000
+	// when zero, which bounds the memory of a server left running. The objects
+	// themselves are kept for good, as Stripe keeps them.
+	RequestLog int
+
+	// CompareBytes makes a repeated key compare the bytes of the bodies.
+	// Stripe compares parameters; this also catches a client whose encoding of
+	// the same parameters is not stable.
+	CompareBytes bool
+}
+
+// Server is the stand-in. Make it with New; it is safe for concurrent use.
+type Server struct {
+	clock        func() time.Time
+	log          *slog.Logger
+	compareBytes bool
+	mux          *http.ServeMux
+	endpoints    map[string]endpoint
+	cards        map[string]card
+	currencies   map[string]currency
+
+	closing   chan struct{}
+	closeOnce sync.Once
+
+	// mu guards everything below. It is never held while a fault waits or a
+	// response is written.
+	mu        sync.Mutex
+	ahead     time.Duration
+	keys      keyStore
+	intents   table[*intent]
+	charges   table[*charge]
+	refunds   table[*refund]
+	customers table[*customer]
+	methods   table[*paymentMethod]
+	rules     []*Injection
+	requests  requestLog
+}
+
+// New returns an empty stand-in.
+func New(opts Options) *Server {
+	s := &Server{
+		clock:        opts.Clock,
+		log:          opts.Logger,
+		compareBytes: opts.CompareBytes,
+		mux:          http.NewServeMux(),
+		cards:        testCards(),
+		currencies:   knownCurrencies(),
+		closing:      make(chan struct{}),
+		requests:     requestLog{limit: opts.RequestLog},
+	}
+	if s.clock == nil {
+		s.clock = time.Now
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.requests.limit <= 0 {
+		s.requests.limit = 10_000
+	}
+	s.endpoints = map[string]endpoint{
+		"POST /v1/payment_intents":              s.createIntent,
+		"GET /v1/payment_intents":               s.listIntents,
+		"GET /v1/payment_intents/search":        s.searchIntents,
+		"GET /v1/payment_intents/{id}":          s.getIntent,
+		"POST /v1/payment_intents/{id}/confirm": s.confirmIntent,
+		"POST /v1/payment_intents/{id}/cancel":  s.cancelIntent,
+		"POST /v1/refunds":                      s.createRefund,
+		"GET /v1/refunds":                       s.listRefunds,
+		"GET /v1/refunds/{id}":                  s.getRefund,
+		"GET /v1/charges":                       s.listCharges,
+		"GET /v1/charges/{id}":                  s.getCharge,
+		"POST /v1/customers":                    s.createCustomer,
+		"GET /v1/customers/{id}":                s.getCustomer,
+		"GET /v1/payment_methods/{id}":          s.getMethod,
+		"POST /v1/payment_methods/{id}/attach":  s.attachMethod,
+	}
+	for pattern, prepare := range s.endpoints {
+		s.mux.HandleFunc(pattern, s.handle(pattern, prepare))
+	}
+	s.mux.HandleFunc("/", s.handle("", s.unrecognized))
+	s.mux.HandleFunc("GET /{$}", s.page)
+	return s
+}
+
+// ServeHTTP serves Stripe's API under /v1 and a page for people at /.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mux.ServeHTTP(w, r)
+}
+
+// Close ends the requests that a fault makes wait; their connections are
+// closed. Call it before stopping the HTTP server, which waits for them.
+func (s *Server) Close() {
+	s.closeOnce.Do(func() { close(s.closing) })
+}
+
+// Now returns the server's time.
+func (s *Server) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now()
+}
+
+// Advance moves the server's time forward by d. Keys older than 24 hours are
+// forgotten, objects older than a minute are found by search.
+func (s *Server) Advance(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead += d
+}
+
+func (s *Server) now() time.Time {
+	return s.clock().Add(s.ahead)
+}
+
+// An endpoint validates a request and returns what is to be done. Both parts
+// run under the mutex, but time may pass between them: an effect checks the
+// state it finds.
+//
+// The cut between the two is Stripe's cut between what leaves a key free and
+// what is remembered under it. An invalid request uses up nothing; what the
+// effect answers is saved, refusals too.
+type endpoint func(c *call) (run effect, invalid *apiError)
+
+// An effect does the work and returns the object to answer with.
+type effect func() (object any, refused *apiError)
+
+func (s *Server) unrecognized(c *call) (effect, *apiError) {
+	return nil, invalidRequest(http.StatusNotFound, "", "", fmt.Sprintf(
+		"Unrecognized request URL (%s: %s). The stand-in serves a part of Stripe's API only.",
+		c.request.Method, c.request.URL.Path))
+}

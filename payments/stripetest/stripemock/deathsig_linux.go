@@ -1,0 +1,12 @@
+package stripemock
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// endWithParent has the kernel kill the process when the thread that starts it
+// ends, and so when this process is killed.
+func endWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,148 @@
+package stripetest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+const (
+	intentsPath   = "/v1/payment_intents"
+	createPattern = "POST /v1/payment_intents"
+
+	// unconfirmed is how the orders API begins. The others confirm in the same
+	// call: visa pays, decline does not.
+	unconfirmed = "amount=2000&currency=usd&payment_method=pm_card_visa&metadata[order_id]=order-1" +
+		"&automatic_payment_methods[enabled]=true&automatic_payment_methods[allow_redirects]=never"
+	visa    = unconfirmed + "&confirm=true&off_session=true"
+	decline = "amount=2000&currency=usd&payment_method=pm_card_visa_chargeDeclined&payment_method_types[0]=card&confirm=true"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// A standIn is a Server behind HTTP, with a client that sends each request
+// once, on a connection of its own.
+type standIn struct {
+	*stripetest.Server
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+func start(t *testing.T, opts stripetest.Options) *standIn {
+	t.Helper()
+	s := stripetest.New(opts)
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	t.Cleanup(s.Close)
+	return &standIn{
+		Server: s,
+		t:      t,
+		url:    server.URL,
+		client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+}
+
+// A reply is what a client saw: err, or the rest.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+// field looks up a value in the JSON body, as in "error.payment_intent.id".
+// What is absent or null is empty.
+func (r reply) field(path string) string {
+	var value any
+	if json.Unmarshal([]byte(r.body), &value) != nil {
+		return ""
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		object, _ := value.(map[string]any)
+		value = object[name]
+	}
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case float64:
+		return fmt.Sprintf("%.0f", v)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+func (s *standIn) post(path, key, form string) reply {
+	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	if key != "" {
+		header.Set("Idempotency-Key", key)
+	}
+	return s.send(http.MethodPost, path, form, header)
+}
+
+func (s *standIn) get(path string) reply {
+	return s.send(http.MethodGet, path, "", http.Header{})
+}
+
+func (s *standIn) send(method, path, body string, header http.Header) reply {
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	r.Header = header
+	if r.Header.Get("Authorization") == "" {
+		r.Header.Set("Authorization", "Bearer sk_test_standin")
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return reply{err: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return reply{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
+}
+
+// create makes an intent and returns its id.
+func (s *standIn) create(form string) string {
+	s.t.Helper()
+	r := s.post(intentsPath, "", form)
+	require.Equal(s.t, http.StatusOK, r.status, r.body)
+	return r.field("id")
+}
+
+// background sends a POST whose reply comes later.
+func (s *standIn) background(path, key, form string) <-chan reply {
+	replies := make(chan reply, 1)
+	go func() { replies <- s.post(path, key, form) }()
+	return replies
+}
+
+// reached waits until a fault has struck.
+func reached(t *testing.T, i *stripetest.Injection) {
+	t.Helper()
+	select {
+	case <-i.Reached():
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the fault did not strike")
+	}
+}
+
+func requireError(t *testing.T, r reply, status int, code, param string) {
+	t.Helper()
+	require.NoError(t, r.err)
+	require.Equal(t, status, r.status, r.body)
+	require.Equal(t, code, r.field("error.code"), r.body)
+	require.Equal(t, param, r.field("error.param"), r.body)
+}
