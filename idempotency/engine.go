@@ -1,0 +1,226 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// acquireTimeout bounds the wait for a pool connection. A server that has
+	// none to spare says so while the client still listens.
+	acquireTimeout = 5 * time.Second
+
+	// databaseTimeout bounds one exchange with the database. It is longer than
+	// statement_timeout (R21), so that the database's own word comes first.
+	databaseTimeout = 15 * time.Second
+)
+
+// Engine runs operations under idempotency keys. It is safe for concurrent use
+// and keeps no state but its pool: run as many processes as needed.
+type Engine struct {
+	pool        *pgxpool.Pool
+	lockTimeout time.Duration
+	clock       func() time.Time
+	logger      *slog.Logger
+}
+
+// Config is what an [Engine] needs besides the pool.
+type Config struct {
+	// LockTimeout is the length of a lease (R8). Every foreign call, its own
+	// retries included, must end well before it (R9).
+	LockTimeout time.Duration
+
+	// Clock is time.Now. It measures how much of a lease is left and nothing
+	// else; whether a lease is alive is the database's to say.
+	Clock func() time.Time
+
+	Logger *slog.Logger
+}
+
+// New returns an engine over pool, whose configuration must have gone through
+// [ConfigurePool].
+func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
+	switch {
+	case pool == nil:
+		return nil, errors.New("idempotency: no pool")
+	case pool.Config().ConnConfig.OnNotice == nil:
+		return nil, errors.New("idempotency: the pool was not made with ConfigurePool")
+	case config.LockTimeout <= 0:
+		return nil, errors.New("idempotency: LockTimeout must be positive")
+	case config.Clock == nil:
+		return nil, errors.New("idempotency: no clock")
+	case config.Logger == nil:
+		return nil, errors.New("idempotency: no logger")
+	}
+	return &Engine{pool: pool, lockTimeout: config.LockTimeout, clock: config.Clock, logger: config.Logger}, nil
+}
+
+// Do answers a request: it runs the operation for a new key, replays the stored
+// response of a finished one, and goes on with one that an earlier run left
+// behind (R2). Beside [ErrKeyReused], [ErrInProgress], [ErrNewerVersion] and
+// [ErrUnavailable] it returns req.Invalid for a new key that must not be
+// claimed, and whatever error a step returned. The work does not end with ctx
+// (R10).
+func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
+	ctx = context.WithoutCancel(ctx)
+	id := KeyID(req.AccountID, req.Key)
+	hash := fingerprint(req.Method, req.Path, req.Params)
+
+	if req.Invalid != nil {
+		stored, err := e.read(ctx, lookupSQL, req.AccountID, id)
+		if errors.Is(err, ErrNotFound) {
+			return Result{KeyID: id}, req.Invalid
+		}
+		if err != nil {
+			return Result{KeyID: id}, err
+		}
+		return e.answer(ctx, stored, hash, op)
+	}
+
+	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started)
+	stored, err := e.start(ctx, x, req, op, hash)
+	switch {
+	case err != nil:
+		return x.result(), err
+	case stored != nil:
+		return e.answer(ctx, stored, hash, op)
+	default:
+		return e.proceed(ctx, x)
+	}
+}
+
+// Resume goes on with the key's request, from the stored parameters and without
+// a client: the same path as a retry takes. find returns the operation of a
+// name. A finished key gives its stored response, one that somebody works on
+// [ErrInProgress], one that does not exist [ErrNotFound].
+func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find func(operation string) (Operation, bool)) (Result, error) {
+	ctx = context.WithoutCancel(ctx)
+	stored, err := e.read(ctx, lookupSQL, accountID, keyID)
+	if err != nil {
+		return Result{KeyID: keyID}, err
+	}
+	op, known := find(stored.operation)
+	if !known {
+		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.operation)
+	}
+	return e.answer(ctx, stored, stored.fingerprint, op)
+}
+
+// answer goes through the arms of R2, in their order.
+func (e *Engine) answer(ctx context.Context, stored *storedKey, hash []byte, op Operation) (Result, error) {
+	switch {
+	case stored.fingerprint[0] != fingerprintVersion:
+		return stored.result(), fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.fingerprint[0])
+	case !bytes.Equal(stored.fingerprint, hash):
+		return stored.result(), ErrKeyReused
+	case stored.point == Finished:
+		result := stored.result()
+		result.Response, result.Replayed = stored.response, true
+		return result, nil
+	case stored.leased:
+		return stored.result(), ErrInProgress
+	default:
+		return e.takeOver(ctx, stored, op)
+	}
+}
+
+// start claims a new key and runs its first step in the same transaction (R1).
+// It returns the row that was in the way, if any.
+func (e *Engine) start(ctx context.Context, x *execution, req Request, op Operation, hash []byte) (*storedKey, error) {
+	if step, known := x.steps[Started]; !known || step.Call != nil {
+		return nil, fmt.Errorf("idempotency: operation %s: the step from %q must exist and make no call", op.Name(), Started)
+	}
+	var inTheWay *storedKey
+	err := retry(func() error {
+		var err error
+		inTheWay, err = e.tryStart(ctx, x, req, op, hash)
+		return err
+	})
+	if err != nil && x.inDoubt {
+		e.release(ctx, x, err)
+	}
+	return inTheWay, err
+}
+
+func (e *Engine) tryStart(ctx context.Context, x *execution, req Request, op Operation, hash []byte) (*storedKey, error) {
+	tx := &Tx{engine: e, x: x}
+	defer tx.close(ctx)
+	stored, err := tx.claim(ctx, req, op.Name(), hash)
+	switch {
+	case err != nil:
+		return nil, err
+	case stored == nil:
+		return nil, x.record(ctx, tx)
+	case stored.token == x.lease.token:
+		// It is our own: a COMMIT that got no answer went through (R22).
+		x.leased(stored.attempt, stored.createdAt, stored.readAt)
+		x.found(stored)
+		return nil, nil
+	default:
+		return stored, nil
+	}
+}
+
+// takeOver gives the key to a new run and lets it go on (R7).
+func (e *Engine) takeOver(ctx context.Context, stored *storedKey, op Operation) (Result, error) {
+	if stored.operation != op.Name() {
+		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.operation)
+	}
+	x := e.newExecution(&Run{
+		AccountID: stored.accountID,
+		Key:       stored.key,
+		KeyID:     stored.id,
+		Params:    stored.params,
+		Resumed:   true,
+	}, op, stored.point)
+	if _, known := x.steps[stored.point]; !known {
+		return stored.result(), fmt.Errorf("%w: recovery point %q", ErrNewerVersion, stored.point)
+	}
+
+	var attempt int
+	var since time.Time
+	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, takeoverSQL,
+			stored.accountID, stored.id, string(stored.point), x.lease.token, e.lockTimeout).Scan(&attempt, &since)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return stored.result(), ErrInProgress // somebody was faster
+	case err != nil:
+		e.release(ctx, x, err) // it may have been ours, unheard
+		return stored.result(), err
+	}
+	x.leased(attempt, stored.createdAt, since)
+	return e.proceed(ctx, x)
+}
+
+// acquire takes a connection from the pool.
+func (e *Engine) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	conn, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no connection: %w", ErrUnavailable, err)
+	}
+	return conn, nil
+}
+
+// withConn runs one statement, outside of a step's transaction.
+func (e *Engine) withConn(ctx context.Context, statement func(ctx context.Context, conn *pgx.Conn) error) error {
+	conn, err := e.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	return interpretOn(conn.Conn(), statement(ctx, conn.Conn()))
+}

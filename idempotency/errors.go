@@ -1,0 +1,147 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// ErrInvalidKey says that a string is no idempotency key. See [ParseKey].
+	ErrInvalidKey = errors.New("an idempotency key is 16 to 255 visible ASCII characters")
+
+	// ErrKeyReused says that the key was first used with another request. The
+	// same key can never serve this one (R2).
+	ErrKeyReused = errors.New("the idempotency key was used with another request")
+
+	// ErrInProgress says that another run holds the key, or that this run lost
+	// it to another one (R7). The same request may be sent again shortly.
+	ErrInProgress = errors.New("a request with this idempotency key is in progress")
+
+	// ErrNewerVersion says that a newer version of the program left the key at a
+	// recovery point, or with a fingerprint, that this one does not know. The
+	// row is untouched (R18).
+	ErrNewerVersion = errors.New("the idempotency key was written by a newer version")
+
+	// ErrUnavailable says that the database could not do its part, or that the
+	// outcome of a COMMIT is unknown. Nothing is lost: the same request may be
+	// sent again (R22).
+	ErrUnavailable = errors.New("the database is unavailable or did not say what became of the transaction")
+
+	// ErrNotFound says that [Engine.Resume] was given a key that does not exist.
+	ErrNotFound = errors.New("no such idempotency key")
+)
+
+// What the engine itself tells apart.
+var (
+	// errLeaseLost: a fenced statement found that the row is no longer as this
+	// run left it (R7).
+	errLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
+
+	// errConnectionLost: the connection broke before COMMIT was sent.
+	errConnectionLost = fmt.Errorf("%w: connection lost", ErrUnavailable)
+
+	// errCommitUnknown: neither success nor failure of a COMMIT was heard (R22).
+	errCommitUnknown = fmt.Errorf("%w: outcome of COMMIT unknown", ErrUnavailable)
+
+	// errNotCommitted: nothing became of the transaction.
+	errNotCommitted = fmt.Errorf("%w: not committed", ErrUnavailable)
+
+	// errNotReplicated: committed here, but no standby confirmed it (R22).
+	errNotReplicated = fmt.Errorf("%w: committed, but not replicated", ErrUnavailable)
+
+	// errPanicked is what the key remembers of a step that panicked.
+	errPanicked = errors.New("the run panicked")
+)
+
+// SQLSTATEs that the engine tells apart.
+const (
+	stateDivisionByZero       = "22012" // raised by the fence, see fenceSQL
+	stateReadOnly             = "25006"
+	stateSerializationFailure = "40001"
+	stateDeadlockDetected     = "40P01"
+	stateLockNotAvailable     = "55P03"
+)
+
+// Interpret turns what the driver said into one of the package's own errors
+// where the cause is the database's state rather than the statement. Others,
+// such as a violated constraint, come back as they are, for the operation to
+// read. A driver's error without an SQLSTATE means that no answer came.
+func Interpret(err error) error {
+	switch state := sqlState(err); {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrInProgress):
+		return err
+	case state == stateLockNotAvailable:
+		// Somebody holds the row for longer than lock_timeout (R21).
+		return fmt.Errorf("%w: %w", ErrInProgress, err)
+	case state == "",
+		state == stateReadOnly, // a demoted primary
+		state == stateSerializationFailure,
+		state == stateDeadlockDetected,
+		state == "57014",                // statement_timeout, or cancelled
+		state == "25P03",                // idle_in_transaction_session_timeout
+		strings.HasPrefix(state, "08"),  // connection exception
+		strings.HasPrefix(state, "53"),  // out of connections, memory or disk
+		strings.HasPrefix(state, "57P"), // shutdown, crash, still starting
+		strings.HasPrefix(state, "58"),  // I/O error
+		strings.HasPrefix(state, "XX"):  // internal error
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	default:
+		return err
+	}
+}
+
+// interpretOn is [Interpret] for an error of a statement on conn, about which
+// more is known: without an SQLSTATE and with the connection still there it is
+// a mistake of the caller, such as an argument that does not fit.
+func interpretOn(conn *pgx.Conn, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case pgconn.Timeout(err):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case conn.IsClosed():
+		return fmt.Errorf("%w: %w", errConnectionLost, err)
+	case sqlState(err) == "":
+		return err
+	default:
+		return Interpret(err)
+	}
+}
+
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// unanswered says whether a batch that ended in COMMIT may have been committed
+// in spite of err. An error of a statement came before COMMIT. One that ended
+// the session or the connection tells nothing, unless nothing had been executed.
+func unanswered(err error) bool {
+	var unsent pgx.ErrPreprocessingBatch
+	if errors.Is(err, errLeaseLost) || errors.As(err, &unsent) || pgconn.SafeToRetry(err) {
+		return false
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
+	}
+	return true
+}
+
+// worthRetrying says whether a transaction that failed may pass when it is
+// tried again: it only met others, or it got lost on the way. The fence makes
+// that safe even where the first try went through unheard.
+func worthRetrying(err error) bool {
+	state := sqlState(err)
+	return state == stateSerializationFailure || state == stateDeadlockDetected ||
+		errors.Is(err, errConnectionLost) || errors.Is(err, errCommitUnknown) || errors.Is(err, errNotCommitted)
+}

@@ -1,0 +1,203 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// transactionTries bounds how often one transaction is tried, see
+// worthRetrying.
+const transactionTries = 3
+
+// execution is one run of an operation as the engine sees it.
+type execution struct {
+	engine   *Engine
+	run      *Run
+	steps    Steps
+	lease    lease
+	leaseEnd time.Time // by this process's clock, never later than by the database's
+	from     RecoveryPoint
+	point    RecoveryPoint
+	response Response
+	inDoubt  bool // a COMMIT was sent and not clearly answered: the row may carry the token
+}
+
+// lease is what a run holds a key by: its token and the moment of its last
+// commit, by the database's clock. It names one transaction of one run, and so
+// tells it from any other (R7).
+type lease struct {
+	token uuid.UUID
+	since time.Time
+}
+
+func (e *Engine) newExecution(run *Run, op Operation, from RecoveryPoint) *execution {
+	x := &execution{engine: e, run: run, from: from, point: from, lease: lease{token: uuid.New()}}
+	x.renewed(e.clock())
+	x.steps = op.Steps(run)
+	return x
+}
+
+// leased notes what the database said of the lease when it gave it.
+func (x *execution) leased(attempt int, createdAt, since time.Time) {
+	x.lease.since = since
+	noted := x.engine.clock()
+	x.run.Attempt, x.run.CreatedAt, x.run.leasedAt = attempt, createdAt.UTC(), since
+	x.run.elapsed = func() time.Duration { return x.engine.clock().Sub(noted) }
+}
+
+// renewed notes that a statement sent at that time set locked_at. The lease by
+// the database's clock began later, so it ends later too (R8).
+func (x *execution) renewed(sent time.Time) { x.leaseEnd = sent.Add(x.engine.lockTimeout) }
+
+// moved notes what was committed, and when.
+func (x *execution) moved(outcome Outcome, since time.Time) {
+	x.point, x.response, x.lease.since = outcome.point, outcome.response, since
+}
+
+// found notes what an earlier try committed, which is not always what the last
+// one would have.
+func (x *execution) found(stored *storedKey) {
+	x.moved(Outcome{point: stored.point, response: stored.response}, stored.lockedAt)
+}
+
+// held names the run in a fenced statement.
+func (x *execution) held() []any {
+	return []any{x.run.AccountID, x.run.KeyID, x.lease.token, string(x.point), x.lease.since}
+}
+
+func (x *execution) result() Result {
+	return Result{
+		Response: x.response,
+		KeyID:    x.run.KeyID,
+		Attempt:  x.run.Attempt,
+		From:     x.from,
+		To:       x.point,
+	}
+}
+
+// proceed takes steps until the request is finished or a step has no outcome.
+// However it ends, a panic included, the lease is given back.
+func (e *Engine) proceed(ctx context.Context, x *execution) (Result, error) {
+	cause := errPanicked
+	defer func() {
+		if cause != nil && !errors.Is(cause, errLeaseLost) { // else nothing is ours to give
+			e.release(ctx, x, cause)
+		}
+	}()
+	for x.point != Finished {
+		if err := e.step(ctx, x); err != nil {
+			cause = err
+			return x.result(), err
+		}
+	}
+	cause = nil // finishing let go of the lease
+	return x.result(), nil
+}
+
+// step makes the foreign call of the current recovery point, if it has one, and
+// commits what came of it.
+func (e *Engine) step(ctx context.Context, x *execution) error {
+	if err := x.call(ctx); err != nil {
+		return err
+	}
+	return retry(func() error {
+		err := e.tryRecord(ctx, x)
+		if errors.Is(err, errCommitUnknown) || errors.Is(err, errLeaseLost) {
+			// Lost to another run, or to an unheard COMMIT of our own?
+			return e.settle(ctx, x)
+		}
+		return err
+	})
+}
+
+// call makes the foreign call, on a context that ends with the lease (R8).
+func (x *execution) call(ctx context.Context) error {
+	call := x.steps[x.point].Call
+	if call == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.leaseEnd.Sub(x.engine.clock()))
+	defer cancel()
+	return call(ctx)
+}
+
+func (e *Engine) tryRecord(ctx context.Context, x *execution) error {
+	tx := &Tx{engine: e, x: x}
+	defer tx.close(ctx)
+	return x.record(ctx, tx)
+}
+
+// record commits in one transaction the outcome of the current step and those
+// of the steps behind it that make no foreign call.
+func (x *execution) record(ctx context.Context, tx *Tx) error {
+	outcome, err := x.collect(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return tx.commit(ctx, outcome)
+}
+
+func (x *execution) collect(ctx context.Context, tx *Tx) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	for point := x.point; ; {
+		outcome, err := x.steps[point].Record(ctx, tx)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if outcome.point == Finished {
+			return outcome, outcome.response.check()
+		}
+		next, known := x.steps[outcome.point]
+		if !known {
+			return Outcome{}, fmt.Errorf("idempotency: the step from %q advanced to %q, which has no step", point, outcome.point)
+		}
+		if next.Call != nil || outcome.point == point {
+			return outcome, nil
+		}
+		point = outcome.point
+	}
+}
+
+// settle finds out what became of a transaction that is in doubt (R22). It
+// returns nil when it went through, errNotCommitted when it did not and the key
+// is still ours, errLeaseLost when the key is another's.
+func (e *Engine) settle(ctx context.Context, x *execution) error {
+	var stored *storedKey
+	err := retry(func() error {
+		var err error
+		stored, err = e.read(ctx, settleSQL, x.run.AccountID, x.run.KeyID)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return errLeaseLost // a failover lost the row; the next request claims it anew (R5)
+	case err != nil:
+		// Not wrapped: whatever kept us from reading, the answer is "unknown".
+		return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", ErrUnavailable, err)
+	case stored.token != x.lease.token:
+		return errLeaseLost
+	case stored.point == x.point && !stored.lockedAt.After(x.lease.since):
+		return errNotCommitted
+	default:
+		x.found(stored)
+		return nil
+	}
+}
+
+// retry tries what talks to the database again while that may help: after a
+// pause that grows, and that never keeps two racers in step.
+func retry(try func() error) error {
+	for n := 1; ; n++ {
+		err := try()
+		if err == nil || n == transactionTries || !worthRetrying(err) {
+			return err
+		}
+		time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond << n)
+	}
+}

@@ -1,0 +1,220 @@
+package idempotency
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Every statement on idempotency_keys is in this file.
+
+// claimSQL is the claim (R1). It names no constraint, because the row has two
+// unique indexes, and of two claims at once the second may meet either first;
+// id is a function of account and key, so both mean the same.
+const claimSQL = `
+INSERT INTO idempotency_keys (
+    id,
+    account_id,
+    idempotency_key,
+    operation,
+    request_method,
+    request_path,
+    request_params,
+    params_hash,
+    recovery_point,
+    lease_token,
+    attempt,
+    locked_at,
+    last_run_at,
+    created_at
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'started', $9, 1, now(), now(), now())
+ON CONFLICT DO NOTHING`
+
+// lookupSQL reads a key. Behind a claim in the same transaction it sees the row
+// that was in the way, even one that was committed while the claim waited.
+const lookupSQL = `
+SELECT account_id,
+       id,
+       idempotency_key,
+       operation,
+       request_params,
+       params_hash,
+       recovery_point,
+       lease_token,
+       coalesce(locked_at, 'epoch'),
+       coalesce(locked_at > now() - $3::interval, false),
+       attempt,
+       created_at,
+       now(),
+       coalesce(response_code, 0),
+       coalesce(response_headers, '{}'),
+       response_body
+  FROM idempotency_keys
+ WHERE account_id = $1
+   AND id = $2`
+
+// settleSQL reads a key to learn what became of a transaction. The row lock
+// makes it wait for one that is still on its way to COMMIT.
+const settleSQL = lookupSQL + `
+   FOR NO KEY UPDATE`
+
+// takeoverSQL gives the key to a new run, unless somebody was faster (R7, R8).
+const takeoverSQL = `
+UPDATE idempotency_keys
+   SET lease_token = $4,
+       attempt     = attempt + 1,
+       locked_at   = now(),
+       last_run_at = now()
+ WHERE account_id = $1
+   AND id = $2
+   AND recovery_point = $3
+   AND recovery_point <> 'finished'
+   AND coalesce(locked_at <= now() - $5::interval, true)
+RETURNING attempt, locked_at`
+
+// The three statements below are the fence: each fails with division_by_zero
+// when the run no longer holds the key. An error, and not an empty result,
+// because COMMIT is already on its way behind it and must not be executed (R7).
+//
+// Beside token and recovery point they name the lease's start as this run knows
+// it. Each commit moves it, so a transaction of this run that was taken for lost
+// cannot come through after the one that took its place.
+
+// fenceSQL locks the row for a transaction that reads before it writes.
+const fenceSQL = `
+WITH held AS (
+    SELECT locked_at
+      FROM idempotency_keys
+     WHERE account_id = $1
+       AND id = $2
+       AND lease_token = $3
+       AND recovery_point = $4
+       AND locked_at <= $5
+       FOR NO KEY UPDATE
+)
+SELECT 1 / count(*), max(locked_at) FROM held`
+
+// advanceSQL moves the recovery point and renews the lease: from this moment,
+// not from the transaction's beginning, which is what now() would say.
+const advanceSQL = `
+WITH held AS (
+    UPDATE idempotency_keys
+       SET recovery_point = $6,
+           locked_at      = clock_timestamp(),
+           last_error     = NULL
+     WHERE account_id = $1
+       AND id = $2
+       AND lease_token = $3
+       AND recovery_point = $4
+       AND locked_at <= $5
+    RETURNING locked_at
+)
+SELECT 1 / count(*), max(locked_at) FROM held`
+
+// finishSQL stores the response and lets go of the key.
+const finishSQL = `
+WITH held AS (
+    UPDATE idempotency_keys
+       SET recovery_point   = 'finished',
+           locked_at        = NULL,
+           last_error       = NULL,
+           finished_at      = now(),
+           response_code    = $6,
+           response_headers = $7,
+           response_body    = $8
+     WHERE account_id = $1
+       AND id = $2
+       AND lease_token = $3
+       AND recovery_point = $4
+       AND locked_at <= $5
+    RETURNING now() AS locked_at
+)
+SELECT 1 / count(*), max(locked_at) FROM held`
+
+// releaseSQL gives the lease back and keeps the recovery point (R11).
+const releaseSQL = `
+UPDATE idempotency_keys
+   SET locked_at  = NULL,
+       last_error = $4
+ WHERE account_id = $1
+   AND id = $2
+   AND lease_token = $3
+   AND recovery_point <> 'finished'`
+
+// storedKey is a row as lookupSQL reads it.
+type storedKey struct {
+	accountID   uuid.UUID
+	id          uuid.UUID
+	key         Key
+	operation   string
+	params      []byte
+	fingerprint []byte
+	point       RecoveryPoint
+	token       uuid.UUID
+	lockedAt    time.Time // long ago when nobody holds the key
+	leased      bool      // and the lease has not run out
+	attempt     int
+	createdAt   time.Time
+	readAt      time.Time // by the database's clock, as are the others
+	response    Response
+}
+
+// result is a Result of a key that nobody ran just now.
+func (k *storedKey) result() Result {
+	return Result{KeyID: k.id, Attempt: k.attempt, From: k.point, To: k.point}
+}
+
+// scanKey reads a row of lookupSQL; no row is ErrNotFound.
+func scanKey(row pgx.Row) (*storedKey, error) {
+	var k storedKey
+	var headers []byte
+	err := row.Scan(&k.accountID, &k.id, &k.key, &k.operation, &k.params, &k.fingerprint, &k.point, &k.token,
+		&k.lockedAt, &k.leased, &k.attempt, &k.createdAt, &k.readAt, &k.response.Status, &headers, &k.response.Body)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(headers, &k.response.Headers); err != nil {
+		return nil, fmt.Errorf("stored headers of key %s: %w", k.id, err)
+	}
+	return &k, nil
+}
+
+// read reads the key's row with lookupSQL or settleSQL.
+func (e *Engine) read(ctx context.Context, query string, accountID, id uuid.UUID) (*storedKey, error) {
+	var stored *storedKey
+	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		var err error
+		stored, err = scanKey(conn.QueryRow(ctx, query, accountID, id, e.lockTimeout))
+		return err
+	})
+	return stored, err
+}
+
+// release gives the lease back, so that the next run need not wait for its end.
+// Failing to do so costs only that wait.
+func (e *Engine) release(ctx context.Context, x *execution, cause error) {
+	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, releaseSQL, x.run.AccountID, x.run.KeyID, x.lease.token, lastError(cause))
+		return err
+	})
+	if err != nil {
+		e.logger.WarnContext(ctx, "idempotency: lease not given back, it will run out",
+			"key_id", x.run.KeyID, "error", err)
+	}
+}
+
+// lastError is cause as the last_error column takes it.
+func lastError(cause error) string {
+	const limit = 500 // characters, as the column's CHECK says
+	text := []rune(strings.ToValidUTF8(strings.ReplaceAll(cause.Error(), "\x00", ""), "?"))
+	return string(text[:min(len(text), limit)])
+}
