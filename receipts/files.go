@@ -1,0 +1,45 @@
+package receipts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Files is a [Mailer] for machines without a mail server: each receipt becomes
+// an .eml file, which any mail program opens.
+type Files struct {
+	folder string
+}
+
+// NewFiles returns a Files that writes into folder and makes it if need be,
+// readable by its owner alone: receipts hold addresses.
+func NewFiles(folder string) (*Files, error) {
+	if folder == "" {
+		return nil, errors.New("receipts: no folder to write to")
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("receipts: %w", err)
+	}
+	return &Files{folder: folder}, nil
+}
+
+// Send writes receipt-<order id>.eml. Sending it again replaces the file, and a
+// reader never finds half of one: it gets its name when it is complete.
+func (f *Files) Send(_ context.Context, message Message) error {
+	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
+	if err != nil {
+		return fmt.Errorf("receipts: %w", err)
+	}
+	_, err = message.mime().WriteTo(temporary)
+	err = errors.Join(err, temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), filepath.Join(f.folder, "receipt-"+message.OrderID.String()+".eml"))
+	}
+	if err != nil {
+		return fmt.Errorf("receipts: write file: %w", errors.Join(err, os.Remove(temporary.Name())))
+	}
+	return nil
+}

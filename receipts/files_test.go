@@ -1,0 +1,66 @@
+package receipts_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/receipts"
+)
+
+func TestFilesWritesOneFileForAnOrder(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "made", "when missing")
+	files, err := receipts.NewFiles(folder)
+	require.NoError(t, err)
+
+	require.NoError(t, files.Send(t.Context(), aMessage()))
+	again := aMessage()
+	again.Text = "Thank you again\n"
+	require.NoError(t, files.Send(t.Context(), again))
+
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "and no temporary file")
+	require.Equal(t, "receipt-0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11.eml", entries[0].Name())
+	raw, err := os.ReadFile(filepath.Join(folder, entries[0].Name()))
+	require.NoError(t, err)
+	require.Equal(t, "Thank you again\n", receipts.ParseMail(t, raw).Text)
+}
+
+func TestFilesAreTheirOwnersAlone(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "receipts")
+	files, err := receipts.NewFiles(folder)
+	require.NoError(t, err)
+	require.NoError(t, files.Send(t.Context(), aMessage()))
+	for _, name := range []string{folder, filepath.Join(folder, "receipt-"+aMessage().OrderID.String()+".eml")} {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, name)
+	}
+}
+
+func TestFilesFolderIsGone(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "receipts")
+	files, err := receipts.NewFiles(folder)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(folder))
+	err = files.Send(t.Context(), aMessage())
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NotErrorIs(t, err, receipts.ErrPermanent, "a folder can be made again")
+}
+
+func TestNewFilesNeedsAFolder(t *testing.T) {
+	t.Parallel()
+	_, err := receipts.NewFiles("")
+	require.Error(t, err)
+
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = receipts.NewFiles(file)
+	require.Error(t, err)
+}

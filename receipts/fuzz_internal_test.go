@@ -1,0 +1,37 @@
+package receipts
+
+import (
+	"net/mail"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzReceiptMail: whatever an order says, its mail has exactly the intended
+// headers, one recipient, two parts and legal lines (checked by parseMail), and
+// no item escapes from its line. An address that cannot be so is refused.
+func FuzzReceiptMail(f *testing.F) {
+	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999))
+	f.Add("jane@example.com\r\nBcc: eve@example.com", "a\r\n.\r\n", "\u2028Total: 0", int64(-1), int64(1)<<62)
+	f.Add("zoë@bücher.example", "--boundary", "=0D=0A<script>{{.}}", int64(0), int64(5))
+	renderer := aRenderer(f)
+	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
+		o := anOrder()
+		o.email = email
+		o.items[0] = item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
+		message, err := renderer.message(o)
+		if err != nil {
+			require.ErrorIs(t, err, ErrPermanent)
+			return
+		}
+		parsed := parseMail(t, writeMail(t, message))
+		to, err := mail.ParseAddress(parsed.Header.Get("To"))
+		require.NoError(t, err)
+		require.Equal(t, email, to.Address)
+		require.Equal(t, 1, strings.Count(parsed.Text, "\nTotal: "))
+		require.Equal(t, 12, strings.Count(parsed.Text, "\n"))
+		require.Equal(t, 4, strings.Count(parsed.HTML, "<tr"))
+		require.NotContains(t, parsed.HTML, "<script")
+	})
+}

@@ -1,0 +1,219 @@
+package receipts_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/mail"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-sasl"
+	"github.com/emersion/go-smtp"
+	"github.com/stretchr/testify/require"
+)
+
+// script is how a mail server behaves; the zero script accepts everything, in
+// the clear and from anybody.
+type script struct {
+	onMail   func() error                         // answer to MAIL FROM
+	onRcpt   func(conn net.Conn, to string) error // answer to RCPT TO
+	onData   func(conn net.Conn) error            // answer to a mail's final dot
+	hangUp   bool                                 // close the connection after the first mail, before QUIT
+	certs    []tls.Certificate                    // offer STARTTLS
+	smtps    bool                                 // or start with TLS at once
+	password string                               // offer AUTH and ask for "shop" and this
+	smtpUTF8 bool
+}
+
+// delivery is one mail that the server took over.
+type delivery struct {
+	from  string
+	to    []string
+	utf8  bool // declared with SMTPUTF8
+	tls   bool
+	login string
+	raw   []byte
+}
+
+func (d delivery) messageID(t testing.TB) string {
+	t.Helper()
+	msg, err := mail.ReadMessage(bytes.NewReader(d.raw))
+	require.NoError(t, err)
+	return msg.Header.Get("Message-Id")
+}
+
+// mailServer is a real SMTP server on loopback.
+type mailServer struct {
+	port   string
+	script script
+
+	mu        sync.Mutex
+	delivered []delivery
+	logins    int // AUTH commands seen
+}
+
+func newMailServer(t *testing.T, s script) *mailServer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	m := &mailServer{port: port, script: s}
+	server := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
+		session := &session{server: m, conn: c}
+		if s.password == "" {
+			return session, nil
+		}
+		return authSession{session}, nil
+	}))
+	server.Domain = "mail.example.com"
+	server.MaxLineLength = 1000 // RFC 5321, 4.5.3.1.6, not the doubled default
+	server.MaxRecipients = 1
+	server.AllowInsecureAuth = true
+	server.EnableSMTPUTF8 = s.smtpUTF8
+	server.ErrorLog = log.New(io.Discard, "", 0)
+	if s.certs != nil {
+		server.TLSConfig = &tls.Config{Certificates: s.certs, MinVersion: tls.VersionTLS12}
+	}
+	if s.smtps {
+		listener = tls.NewListener(listener, server.TLSConfig)
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return m
+}
+
+func (m *mailServer) url() string { return "smtp://127.0.0.1:" + m.port }
+
+// mails returns what the server has taken over so far.
+func (m *mailServer) mails() []delivery {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.delivered)
+}
+
+// session is one client's connection.
+type session struct {
+	server *mailServer
+	conn   *smtp.Conn
+	login  string
+	next   delivery
+	served int
+}
+
+func (s *session) Mail(from string, options *smtp.MailOptions) error {
+	_, encrypted := s.conn.TLSConnectionState()
+	s.next = delivery{from: from, utf8: options.UTF8, tls: encrypted, login: s.login}
+	if s.server.script.onMail != nil {
+		return s.server.script.onMail()
+	}
+	return nil
+}
+
+func (s *session) Rcpt(to string, _ *smtp.RcptOptions) error {
+	s.next.to = append(s.next.to, to)
+	if s.server.script.onRcpt != nil {
+		return s.server.script.onRcpt(s.conn.Conn(), to)
+	}
+	return nil
+}
+
+func (s *session) Data(r io.Reader) error {
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	s.next.raw = raw
+	if s.server.script.onData != nil {
+		if err := s.server.script.onData(s.conn.Conn()); err != nil {
+			return err
+		}
+	}
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	s.server.delivered = append(s.server.delivered, s.next)
+	s.served++
+	return nil
+}
+
+// Reset runs after the answer to a mail went out.
+func (s *session) Reset() {
+	if s.served > 0 && s.server.script.hangUp {
+		_ = s.conn.Conn().Close()
+	}
+}
+
+func (s *session) Logout() error { return nil }
+
+// authSession is a session of a server that wants a login.
+type authSession struct{ *session }
+
+func (authSession) AuthMechanisms() []string { return []string{sasl.Plain} }
+
+func (s authSession) Auth(string) (sasl.Server, error) {
+	s.server.mu.Lock()
+	s.server.logins++
+	s.server.mu.Unlock()
+	return sasl.NewPlainServer(func(_, username, password string) error {
+		if username != "shop" || password != s.server.script.password {
+			return smtp.ErrAuthFailed
+		}
+		s.login = username
+		return nil
+	}), nil
+}
+
+// refuse is a server's negative answer.
+func refuse(code int, status smtp.EnhancedCode, text string) error {
+	return &smtp.SMTPError{Code: code, EnhancedCode: status, Message: text}
+}
+
+// newCertificate is self-signed and good for this machine under two addresses:
+// 127.0.0.1 and 0.0.0.0, which the client takes for a server elsewhere.
+func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4zero},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
+
+// errHangUp closes the connection instead of answering.
+var errHangUp = errors.New("hang up")
+
+// waitForEnd blocks a handler until the test is over.
+func waitForEnd(t *testing.T) func(net.Conn) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return func(net.Conn) error {
+		<-ctx.Done()
+		return errHangUp
+	}
+}

@@ -1,0 +1,257 @@
+package receipts
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"mime/quotedprintable"
+	netmail "net/mail"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// anOrder is a paid order of two items.
+func anOrder() order {
+	return order{
+		id:       uuid.MustParse("0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11"),
+		email:    "jane@example.com",
+		currency: "eur",
+		amount:   4498,
+		items: []item{
+			{SKU: "mug", Description: "Mug, blue", Quantity: 2, UnitAmount: 1999},
+			{SKU: "sticker", Quantity: 1, UnitAmount: 500},
+		},
+		paidAt: time.Date(2026, time.March, 4, 17, 6, 7, 0, time.UTC),
+	}
+}
+
+func aRenderer(t testing.TB) *renderer {
+	t.Helper()
+	r, err := newRenderer("The Shop <shop@example.com>")
+	require.NoError(t, err)
+	return r
+}
+
+// parsed is a mail as its reader sees it.
+type parsed struct {
+	Header netmail.Header
+	Text   string
+	HTML   string
+}
+
+// parseMail takes a mail apart as a reader does and checks what must hold for
+// every receipt: exactly the intended headers, one recipient, two parts, legal
+// lines.
+func parseMail(t testing.TB, raw []byte) parsed {
+	t.Helper()
+	for line := range bytes.Lines(raw) {
+		require.True(t, bytes.HasSuffix(line, []byte("\r\n")), "line without CRLF: %q", line)
+		content := bytes.TrimSuffix(line, []byte("\r\n"))
+		require.LessOrEqual(t, len(content), 998, "line too long (RFC 5322)")
+		require.False(t, bytes.ContainsAny(content, "\r\n\x00"), "stray control character: %q", content)
+	}
+	msg, err := netmail.ReadMessage(bytes.NewReader(raw))
+	require.NoError(t, err)
+	require.Equal(t,
+		[]string{"Auto-Submitted", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To"},
+		slices.Sorted(maps.Keys(msg.Header)))
+	for name, values := range msg.Header {
+		require.Len(t, values, 1, "header %s", name)
+	}
+	to, err := msg.Header.AddressList("To")
+	require.NoError(t, err)
+	require.Len(t, to, 1)
+
+	kind, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
+	require.NoError(t, err)
+	require.Equal(t, "multipart/alternative", kind)
+	parts := multipart.NewReader(msg.Body, params["boundary"])
+	result := parsed{
+		Header: msg.Header,
+		Text:   readPart(t, parts, "text/plain; charset=UTF-8"),
+		HTML:   readPart(t, parts, "text/html; charset=UTF-8"),
+	}
+	_, err = parts.NextRawPart()
+	require.ErrorIs(t, err, io.EOF, "a third part")
+	return result
+}
+
+func readPart(t testing.TB, parts *multipart.Reader, contentType string) string {
+	t.Helper()
+	part, err := parts.NextRawPart()
+	require.NoError(t, err)
+	require.Equal(t, contentType, part.Header.Get("Content-Type"))
+	require.Equal(t, "quoted-printable", part.Header.Get("Content-Transfer-Encoding"))
+	require.Len(t, part.Header, 2)
+	body, err := io.ReadAll(quotedprintable.NewReader(bufio.NewReader(part)))
+	require.NoError(t, err)
+	return strings.ReplaceAll(string(body), "\r\n", "\n")
+}
+
+func writeMail(t testing.TB, message Message) []byte {
+	t.Helper()
+	var raw bytes.Buffer
+	_, err := message.mime().WriteTo(&raw)
+	require.NoError(t, err)
+	return raw.Bytes()
+}
+
+func TestReceiptSaysWhatWasBought(t *testing.T) {
+	t.Parallel()
+	message, err := aRenderer(t).message(anOrder())
+	require.NoError(t, err)
+	mail := parseMail(t, writeMail(t, message))
+
+	require.Equal(t, "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11", mail.Header.Get("Subject"))
+	require.Equal(t, `"The Shop" <shop@example.com>`, mail.Header.Get("From"))
+	require.Equal(t, "<jane@example.com>", mail.Header.Get("To"))
+	require.Equal(t, "<receipt.0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11@example.com>", mail.Header.Get("Message-Id"))
+	require.Equal(t, "Wed, 04 Mar 2026 17:06:07 +0000", mail.Header.Get("Date"))
+	require.Equal(t, `Thank you for your order.
+
+Order: 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11
+Paid:  4 March 2026, 17:06 UTC
+
+2 x mug Mug, blue
+    19.99 EUR each, 39.98 EUR
+
+1 x sticker
+    5.00 EUR each, 5.00 EUR
+
+Total: 44.98 EUR
+`, mail.Text)
+	for _, cell := range []string{"mug Mug, blue", "2", "19.99 EUR", "39.98 EUR", "sticker", "5.00 EUR"} {
+		require.Contains(t, mail.HTML, ">"+cell+"</td>")
+	}
+	require.Contains(t, mail.HTML, ">44.98 EUR</th>")
+}
+
+func TestReceiptOfTheSameOrderIsTheSame(t *testing.T) {
+	t.Parallel()
+	first, err := aRenderer(t).message(anOrder())
+	require.NoError(t, err)
+	second, err := aRenderer(t).message(anOrder())
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+}
+
+func TestItemCannotBreakOutOfItsLine(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		situation   string
+		description string
+		text        string // what stands in the text instead
+		html        string
+	}{
+		{"line break and header", "x\r\nBcc: eve@example.com", "x  Bcc: eve@example.com", "x  Bcc: eve@example.com"},
+		{"lone carriage return", "x\rTotal: 0", "x Total: 0", "x Total: 0"},
+		{"end of mail", "x\r\n.\r\nMAIL FROM:<eve@example.com>", "x  .  MAIL FROM:", "x  .  MAIL FROM:"},
+		{"line separator U+2028", "x\u2028Total: 0", "x Total: 0", "x Total: 0"},
+		{"paragraph separator U+2029", "x\u2029Total: 0", "x Total: 0", "x Total: 0"},
+		{"next line U+0085", "x\u0085Total: 0", "x Total: 0", "x Total: 0"},
+		{"reversed reading direction", "x\u202e00.01", "x00.01", "x00.01"},
+		{"letters beyond ASCII", "Tasse für Zoë ☕", "Tasse für Zoë ☕", "Tasse für Zoë ☕"},
+		{"broken UTF-8", "x\xff\xfe", "x\ufffd\ufffd", "x\ufffd\ufffd"},
+		{"markup", "<script>alert(1)</script>", "<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"},
+		{"template", "{{.OrderID}}", "{{.OrderID}}", "{{.OrderID}}"},
+		{"quoted-printable of its own", "=0D=0ABcc: eve", "=0D=0ABcc: eve", "=0D=0ABcc: eve"},
+		{"longer than a line may be", strings.Repeat("long ", 400), strings.Repeat("long ", 399), strings.Repeat("long ", 399)},
+	} {
+		t.Run(test.situation, func(t *testing.T) {
+			t.Parallel()
+			o := anOrder()
+			o.items[0].Description = test.description
+			message, err := aRenderer(t).message(o)
+			require.NoError(t, err)
+			mail := parseMail(t, writeMail(t, message))
+			require.Contains(t, mail.Text, "\n2 x mug "+test.text)
+			require.Contains(t, mail.HTML, "<td>mug "+test.html)
+			require.Equal(t, 1, strings.Count(mail.Text, "\nTotal: "))
+		})
+	}
+}
+
+func TestRecipient(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		situation string
+		email     string
+		accepted  bool
+	}{
+		{"plain", "jane@example.com", true},
+		{"with a tag", "jane+orders@example.com", true},
+		{"international domain", "jane@bücher.example", true},
+		{"international name", "zoë@example.com", true},
+		{"display name", "Jane <jane@example.com>", false},
+		{"two addresses", "jane@example.com, eve@example.com", false},
+		{"two addresses, no blank", "jane@example.com,eve@example.com", false},
+		{"header", "jane@example.com\r\nBcc: eve@example.com", false},
+		{"line separator U+2028", "jane\u2028@example.com", false},
+		{"next line U+0085", "jane\u0085@example.com", false},
+		{"quoted blank", `"jane doe"@example.com`, false},
+		{"quoted line break", "\"jane\r\n\"@example.com", false},
+		{"quoted bracket", `"jane>"@example.com`, false},
+		{"comment", "jane@example.com (Jane)", false},
+		{"group", "all: jane@example.com;", false},
+		{"address literal", "jane@[127.0.0.1]", false},
+		{"broken UTF-8", "jane\xff@example.com", false},
+		{"as long as SMTP carries", "jane@" + strings.Repeat("x.", 121) + "example", true},
+		{"one byte longer", "jane@" + strings.Repeat("x.", 121) + "examples", false},
+		{"no domain", "jane", false},
+		{"empty", "", false},
+	} {
+		t.Run(test.situation, func(t *testing.T) {
+			t.Parallel()
+			o := anOrder()
+			o.email = test.email
+			message, err := aRenderer(t).message(o)
+			if !test.accepted {
+				require.ErrorIs(t, err, ErrPermanent)
+				require.NotContains(t, err.Error(), "jane", "the error is logged")
+				return
+			}
+			require.NoError(t, err)
+			to, err := parseMail(t, writeMail(t, message)).Header.AddressList("To")
+			require.NoError(t, err)
+			require.Equal(t, test.email, to[0].Address)
+		})
+	}
+}
+
+func TestSender(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		situation string
+		sender    string
+		header    string // "" when refused
+	}{
+		{"bare", "shop@example.com", "<shop@example.com>"},
+		{"with a name", "Shop <shop@example.com>", `"Shop" <shop@example.com>`},
+		{"with a name beyond ASCII", "Bücher <shop@example.com>", "=?utf-8?q?B=C3=BCcher?= <shop@example.com>"},
+		{"address beyond ASCII", "shop@bücher.example", ""},
+		{"two senders", "a@example.com, b@example.com", ""},
+		{"empty", "", ""},
+		{"no address", "Shop", ""},
+	} {
+		t.Run(test.situation, func(t *testing.T) {
+			t.Parallel()
+			r, err := newRenderer(test.sender)
+			if test.header == "" {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			message, err := r.message(anOrder())
+			require.NoError(t, err)
+			require.Equal(t, test.header, parseMail(t, writeMail(t, message)).Header.Get("From"))
+		})
+	}
+}

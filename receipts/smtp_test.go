@@ -1,0 +1,300 @@
+package receipts_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/mail"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/receipts"
+)
+
+func aMessage() receipts.Message {
+	return receipts.Message{
+		OrderID: uuid.MustParse("0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11"),
+		ID:      "receipt.0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11@example.com",
+		Date:    time.Date(2026, time.March, 4, 17, 6, 7, 0, time.UTC),
+		From:    mail.Address{Name: "The Shop", Address: "shop@example.com"},
+		To:      mail.Address{Address: "jane@example.com"},
+		Subject: "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11",
+		Text:    "Thank you\n",
+		HTML:    "<p>Thank you</p>\n",
+	}
+}
+
+func newSMTP(t *testing.T, url string) *receipts.SMTP {
+	t.Helper()
+	mailer, err := receipts.NewSMTP(url)
+	require.NoError(t, err)
+	return mailer
+}
+
+func TestSMTPDelivers(t *testing.T) {
+	t.Parallel()
+	server := newMailServer(t, script{})
+	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), aMessage()))
+
+	require.Len(t, server.mails(), 1)
+	got := server.mails()[0]
+	require.Equal(t, "shop@example.com", got.from)
+	require.Equal(t, []string{"jane@example.com"}, got.to)
+	mail := receipts.ParseMail(t, got.raw)
+	require.Equal(t, "<receipt.0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11@example.com>", mail.Header.Get("Message-Id"))
+	require.Equal(t, "Thank you\n", mail.Text)
+	require.Equal(t, "<p>Thank you</p>\n", mail.HTML)
+}
+
+func TestSMTPContentCannotEndTheMail(t *testing.T) {
+	t.Parallel()
+	server := newMailServer(t, script{})
+	message := aMessage()
+	message.Text = "before\n.\nQUIT\n..\r\n.\r\nMAIL FROM:<eve@example.com>\nafter\n"
+	message.Subject = "Receipt\r\nBcc: eve@example.com\r\n\r\n.\r\n"
+	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), message))
+
+	require.Len(t, server.mails(), 1)
+	mail := receipts.ParseMail(t, server.mails()[0].raw)
+	require.Equal(t, "before\n.\nQUIT\n..\n.\nMAIL FROM:<eve@example.com>\nafter\n", mail.Text)
+}
+
+func TestSMTPRefusals(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		situation string
+		script    script
+		permanent bool
+		code      int
+	}{
+		{
+			situation: "recipient refused for now",
+			script: script{onRcpt: func(_ net.Conn, to string) error {
+				return refuse(450, smtp.EnhancedCode{4, 2, 0}, "greylisted: "+to)
+			}},
+			code: 450,
+		}, {
+			situation: "recipient refused for good",
+			script: script{onRcpt: func(_ net.Conn, to string) error {
+				return refuse(550, smtp.EnhancedCode{5, 1, 1}, to+" unknown")
+			}},
+			permanent: true,
+			code:      550,
+		}, {
+			situation: "mail refused for now",
+			script: script{onData: func(net.Conn) error {
+				return refuse(451, smtp.EnhancedCode{4, 3, 0}, "try jane@example.com later")
+			}},
+			code: 451,
+		}, {
+			situation: "mail refused for good",
+			script: script{onData: func(net.Conn) error {
+				return refuse(554, smtp.EnhancedCode{5, 6, 0}, "jane@example.com does not like this")
+			}},
+			permanent: true,
+			code:      554,
+		}, {
+			situation: "sender refused for good: ours to mend",
+			script: script{onMail: func() error {
+				return refuse(550, smtp.EnhancedCode{5, 7, 1}, "who are you")
+			}},
+			code: 550,
+		}, {
+			situation: "connection lost instead of an answer to the recipient",
+			script:    script{onRcpt: func(conn net.Conn, _ string) error { return conn.Close() }},
+			code:      0,
+		}, {
+			situation: "connection lost after the final dot",
+			script:    script{onData: func(conn net.Conn) error { return conn.Close() }},
+			code:      0,
+		},
+	} {
+		t.Run(test.situation, func(t *testing.T) {
+			t.Parallel()
+			server := newMailServer(t, test.script)
+			err := newSMTP(t, server.url()).Send(t.Context(), aMessage())
+
+			var sendErr *receipts.SendError
+			require.ErrorAs(t, err, &sendErr)
+			require.Equal(t, test.code, sendErr.Code)
+			require.NotContains(t, err.Error(), "jane", "the error is logged")
+			if test.permanent {
+				require.ErrorIs(t, err, receipts.ErrPermanent)
+				require.Contains(t, sendErr.Detail, "jane@example.com", "the detail is not")
+			} else {
+				require.NotErrorIs(t, err, receipts.ErrPermanent)
+			}
+		})
+	}
+}
+
+func TestSMTPServerIsAway(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+
+	err = newSMTP(t, "smtp://"+listener.Addr().String()).Send(t.Context(), aMessage())
+	require.ErrorContains(t, err, "connect to smtp://127.0.0.1:")
+	require.NotErrorIs(t, err, receipts.ErrPermanent)
+}
+
+func TestSMTPServerIsNoMailServer(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		conn, err := listener.Accept()
+		if err == nil {
+			_, _ = fmt.Fprint(conn, "554 no service here\r\n")
+			_ = conn.Close()
+		}
+		_ = listener.Close()
+	}()
+
+	err = newSMTP(t, "smtp://"+listener.Addr().String()).Send(t.Context(), aMessage())
+	require.ErrorContains(t, err, "554")
+	require.NotErrorIs(t, err, receipts.ErrPermanent, "says nothing about this mail")
+}
+
+func TestSMTPAcceptedIsAcceptedWhateverFollows(t *testing.T) {
+	t.Parallel()
+	server := newMailServer(t, script{hangUp: true})
+	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), aMessage()))
+	require.Len(t, server.mails(), 1)
+}
+
+func TestSMTPSendEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := waitForEnd(t)
+	server := newMailServer(t, script{onData: func(conn net.Conn) error {
+		cancel()
+		return wait(conn)
+	}})
+	err := newSMTP(t, server.url()).Send(ctx, aMessage())
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, receipts.ErrPermanent)
+}
+
+func TestSMTPAddressBeyondASCII(t *testing.T) {
+	t.Parallel()
+	message := aMessage()
+	message.To.Address = "zoë@bücher.example"
+
+	old := newMailServer(t, script{})
+	err := newSMTP(t, old.url()).Send(t.Context(), message)
+	require.ErrorIs(t, err, receipts.ErrPermanent)
+	require.NotContains(t, err.Error(), "zoë")
+	require.Empty(t, old.mails())
+
+	modern := newMailServer(t, script{smtpUTF8: true})
+	require.NoError(t, newSMTP(t, modern.url()).Send(t.Context(), message))
+	require.NoError(t, newSMTP(t, modern.url()).Send(t.Context(), aMessage()))
+	require.Len(t, modern.mails(), 2)
+	require.Equal(t, []string{"zoë@bücher.example"}, modern.mails()[0].to)
+	require.True(t, modern.mails()[0].utf8)
+	require.False(t, modern.mails()[1].utf8, "an ASCII mail must stay deliverable everywhere")
+}
+
+func TestSMTPEncryption(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "0.0.0.0" // reaches this machine, and the client cannot know
+	certificate, roots := newCertificate(t)
+	offer := []tls.Certificate{certificate}
+	for _, test := range []struct {
+		situation string
+		url       string // %s is the port
+		script    script
+		trusted   bool // the client knows the certificate's issuer
+		failure   string
+		encrypted bool
+		login     string
+	}{
+		{situation: "no offer, no login", url: "smtp://" + elsewhere + ":%s"},
+		{situation: "offer is taken", url: "smtp://" + elsewhere + ":%s", script: script{certs: offer}, encrypted: true},
+		{situation: "login on this machine needs no encryption", url: "smtp://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret"}, login: "shop"},
+		{situation: "login on this machine, encrypted", url: "smtp://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer}, encrypted: true, login: "shop"},
+		{situation: "login elsewhere without encryption", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret"}, failure: "STARTTLS"},
+		{situation: "login elsewhere, server unproven", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer}, failure: "certificate"},
+		{situation: "login elsewhere, server proven", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer}, trusted: true, encrypted: true, login: "shop"},
+		{situation: "smtps, server unproven", url: "smtps://127.0.0.1:%s", script: script{certs: offer, smtps: true}, failure: "certificate"},
+		{situation: "smtps, server proven", url: "smtps://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
+		{situation: "wrong password", url: "smtp://shop:guess@127.0.0.1:%s", script: script{password: "s3cret"}, failure: "535"},
+		{situation: "server takes no logins", url: "smtp://shop:s3cret@127.0.0.1:%s", failure: "AUTH"},
+	} {
+		t.Run(test.situation, func(t *testing.T) {
+			t.Parallel()
+			server := newMailServer(t, test.script)
+			mailer := newSMTP(t, fmt.Sprintf(test.url, server.port))
+			if test.trusted {
+				mailer.Trust(roots)
+			}
+			err := mailer.Send(t.Context(), aMessage())
+			if test.failure != "" {
+				require.ErrorContains(t, err, test.failure)
+				require.NotContains(t, err.Error(), "s3cret")
+				require.NotContains(t, err.Error(), "guess")
+				require.NotErrorIs(t, err, receipts.ErrPermanent, "mended in the configuration")
+				require.Empty(t, server.mails())
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, server.mails(), 1)
+			require.Equal(t, test.encrypted, server.mails()[0].tls)
+			require.Equal(t, test.login, server.mails()[0].login)
+		})
+	}
+}
+
+func TestSMTPURL(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		situation string
+		url       string
+		want      string // what the mailer calls itself; "" when refused
+	}{
+		{"submission port by default", "smtp://mail.example.com", "smtp://mail.example.com:587"},
+		{"TLS port by default", "smtps://mail.example.com/", "smtps://mail.example.com:465"},
+		{"with credentials", "smtp://shop:s3cret@mail.example.com:2525", "smtp://mail.example.com:2525"},
+		{"with an encoded password", "smtp://shop:s3cret%2F%40@mail.example.com:25", "smtp://mail.example.com:25"},
+		{"IPv6", "smtp://[::1]:1025", "smtp://[::1]:1025"},
+		{"empty", "", ""},
+		{"no scheme", "mail.example.com:25", ""},
+		{"other scheme", "https://shop:s3cret@mail.example.com", ""},
+		{"no host", "smtp://:25", ""},
+		{"port out of range", "smtp://shop:s3cret@mail.example.com:70000", ""},
+		{"port zero", "smtp://mail.example.com:0", ""},
+		{"user without password", "smtp://shop@mail.example.com", ""},
+		{"password without user", "smtp://:s3cret@mail.example.com", ""},
+		{"options we do not know", "smtp://shop:s3cret@mail.example.com?tls=off", ""},
+		{"a path", "smtp://shop:s3cret@mail.example.com/inbox", ""},
+		{"password with a slash", "smtp://shop:s3cret/@mail.example.com:25", ""},
+		{"password with a percent sign", "smtp://shop:s3cret%zz@mail.example.com:25", ""},
+		{"control character", "smtp://shop:s3cret@mail.example.com\n", ""},
+	} {
+		t.Run(test.situation, func(t *testing.T) {
+			t.Parallel()
+			mailer, err := receipts.NewSMTP(test.url)
+			if test.want == "" {
+				require.Error(t, err)
+				require.NotContains(t, err.Error(), "s3cret")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.want, mailer.String())
+			for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+				require.NotContains(t, strings.ToLower(fmt.Sprintf(format, mailer)), "s3cret")
+			}
+		})
+	}
+}
