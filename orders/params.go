@@ -1,0 +1,278 @@
+package orders
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/mail"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Params is what a client asks for: the members of POST /v1/orders.
+type Params struct {
+	Email         string            `json:"email"`
+	Currency      string            `json:"currency"`
+	PaymentMethod string            `json:"payment_method"`
+	Items         []Item            `json:"items"`
+	Metadata      map[string]string `json:"metadata"`
+}
+
+// Item is one line of an order. UnitAmount is in the currency's smallest unit.
+type Item struct {
+	SKU         string `json:"sku"`
+	Description string `json:"description,omitempty"`
+	Quantity    int64  `json:"quantity"`
+	UnitAmount  int64  `json:"unit_amount"`
+}
+
+// Limits of a request. openapi.yaml states the same numbers.
+const (
+	maxEmail         = 254 // RFC 5321 section 4.5.3.1.3, less the angle brackets
+	maxPaymentMethod = 251
+	maxItems         = 100
+	maxSKU           = 64
+	maxDescription   = 500
+	maxQuantity      = 10_000
+	maxMetadata      = 20
+	maxMetadataName  = 40
+	maxMetadataValue = 500
+
+	// maxAmount is the largest charge the provider takes: eight digits.
+	maxAmount = 99_999_999
+)
+
+var (
+	currencyPattern      = regexp.MustCompile(`^[a-z]{3}$`)
+	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
+)
+
+// Amount is the order's total in the currency's smallest unit, or an error when
+// it is more than the provider takes. It does not overflow.
+func (p Params) Amount() (int64, error) {
+	var total int64
+	for _, item := range p.Items {
+		if item.UnitAmount > 0 && item.Quantity > (maxAmount-total)/item.UnitAmount {
+			return 0, fmt.Errorf("the total must be at most %d", maxAmount)
+		}
+		total += item.Quantity * item.UnitAmount
+	}
+	return total, nil
+}
+
+// DecodeParams reads a request from its canonical JSON, strictly: unknown
+// members are faults too. It returns a [*ValidationError] that lists all of
+// them.
+func DecodeParams(canonical []byte) (Params, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(canonical, &members); err != nil {
+		return Params{}, fmt.Errorf("decode order: %w", err)
+	}
+	in := &reader{}
+	params := Params{
+		Email:         in.text(members, "", "email", required, 3, maxEmail),
+		Currency:      in.text(members, "", "currency", required, 3, 3),
+		PaymentMethod: in.text(members, "", "payment_method", required, 4, maxPaymentMethod),
+		Items:         in.items(members),
+		Metadata:      in.metadata(members),
+	}
+	in.unknown(members, "", "email", "currency", "payment_method", "items", "metadata")
+
+	in.check("/email", params.Email, validEmail, "must be an email address such as ada@example.com")
+	in.check("/currency", params.Currency, currencyPattern.MatchString, "must be a three-letter currency code in lower case, such as usd")
+	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, "must be the id of a payment method, such as pm_card_visa")
+	if len(in.faults) == 0 {
+		if _, err := params.Amount(); err != nil {
+			in.fault("/items", err.Error())
+		}
+	}
+	if len(in.faults) > 0 {
+		return Params{}, &ValidationError{Fields: in.faults}
+	}
+	return params, nil
+}
+
+// validEmail takes one bare address. Display names, comments and control
+// characters have no place in a receipt's header.
+func validEmail(s string) bool {
+	address, err := mail.ParseAddress(s)
+	return err == nil && address.Name == "" && address.Address == s && !strings.ContainsFunc(s, unicode.IsSpace)
+}
+
+// reader takes members out of an object and collects what is wrong with them.
+// encoding/json alone would match names in any case and stop at the first
+// fault.
+type reader struct{ faults []FieldError }
+
+const (
+	required = true
+	optional = false
+)
+
+func (r *reader) fault(pointer, message string) {
+	r.faults = append(r.faults, FieldError{Pointer: pointer, Message: message})
+}
+
+// check applies a rule to a value that passed the checks before it.
+func (r *reader) check(pointer, value string, valid func(string) bool, message string) {
+	if slices.ContainsFunc(r.faults, func(f FieldError) bool { return f.Pointer == pointer }) {
+		return
+	}
+	if !valid(value) {
+		r.fault(pointer, message)
+	}
+}
+
+// member returns a member's value, nil when it is absent.
+func (r *reader) member(members map[string]json.RawMessage, base, name string, must bool) json.RawMessage {
+	value, ok := members[name]
+	if !ok && must {
+		r.fault(base+"/"+name, "is required")
+	}
+	return value
+}
+
+// text reads a string of minimum to maximum characters, none of them a control
+// character.
+func (r *reader) text(members map[string]json.RawMessage, base, name string, must bool, minimum, maximum int) string {
+	value := r.member(members, base, name, must)
+	if value == nil {
+		return ""
+	}
+	pointer := base + "/" + name
+	var s string
+	switch {
+	case value[0] != '"' || json.Unmarshal(value, &s) != nil:
+		r.fault(pointer, "must be a string")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		r.fault(pointer, "must not contain control characters")
+	case utf8.RuneCountInString(s) < minimum || utf8.RuneCountInString(s) > maximum:
+		r.fault(pointer, lengthMessage(minimum, maximum))
+	}
+	return s
+}
+
+func lengthMessage(minimum, maximum int) string {
+	if minimum == maximum {
+		return fmt.Sprintf("must be %d characters long", minimum)
+	}
+	return fmt.Sprintf("must be %d to %d characters long", minimum, maximum)
+}
+
+// integer reads a whole number from 1 to maximum. 2.0 and 2e0 are 2, as in the
+// canonical form.
+func (r *reader) integer(members map[string]json.RawMessage, base, name string, maximum int64) int64 {
+	value := r.member(members, base, name, required)
+	if value == nil {
+		return 0
+	}
+	f, err := strconv.ParseFloat(string(value), 64)
+	switch {
+	case err != nil || f != math.Trunc(f):
+		r.fault(base+"/"+name, "must be an integer")
+	case f < 1 || f > float64(maximum):
+		r.fault(base+"/"+name, fmt.Sprintf("must be from 1 to %d", maximum))
+	}
+	return int64(f)
+}
+
+func (r *reader) items(members map[string]json.RawMessage) []Item {
+	value := r.member(members, "", "items", required)
+	if value == nil {
+		return nil
+	}
+	var list []json.RawMessage
+	if value[0] != '[' || json.Unmarshal(value, &list) != nil {
+		r.fault("/items", "must be an array")
+		return nil
+	}
+	if len(list) < 1 || len(list) > maxItems {
+		r.fault("/items", fmt.Sprintf("must have 1 to %d items", maxItems))
+		return nil
+	}
+	items := make([]Item, len(list))
+	for i, value := range list {
+		base := "/items/" + strconv.Itoa(i)
+		object, err := object(value)
+		if err != nil {
+			r.fault(base, "must be an object")
+			continue
+		}
+		items[i] = Item{
+			SKU:         r.text(object, base, "sku", required, 1, maxSKU),
+			Description: r.text(object, base, "description", optional, 1, maxDescription),
+			Quantity:    r.integer(object, base, "quantity", maxQuantity),
+			UnitAmount:  r.integer(object, base, "unit_amount", maxAmount),
+		}
+		r.unknown(object, base, "sku", "description", "quantity", "unit_amount")
+	}
+	return items
+}
+
+// metadata reads an object of strings, which may hold any characters: it is the
+// client's own.
+func (r *reader) metadata(members map[string]json.RawMessage) map[string]string {
+	metadata := map[string]string{}
+	value := r.member(members, "", "metadata", optional)
+	if value == nil {
+		return metadata
+	}
+	object, err := object(value)
+	if err != nil {
+		r.fault("/metadata", "must be an object")
+		return metadata
+	}
+	if len(object) > maxMetadata {
+		r.fault("/metadata", fmt.Sprintf("must have at most %d members", maxMetadata))
+		return metadata
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		value := object[name]
+		pointer := "/metadata/" + escapePointer(name)
+		var s string
+		switch {
+		case utf8.RuneCountInString(name) < 1 || utf8.RuneCountInString(name) > maxMetadataName:
+			r.fault(pointer, "the name "+lengthMessage(1, maxMetadataName))
+		case value[0] != '"' || json.Unmarshal(value, &s) != nil:
+			r.fault(pointer, "must be a string")
+		case utf8.RuneCountInString(s) > maxMetadataValue:
+			r.fault(pointer, lengthMessage(0, maxMetadataValue))
+		default:
+			metadata[name] = s
+		}
+	}
+	return metadata
+}
+
+// unknown reports members that the contract does not have.
+func (r *reader) unknown(members map[string]json.RawMessage, base string, known ...string) {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !slices.Contains(known, name) {
+			r.fault(base+"/"+escapePointer(name), "is not a known member")
+		}
+	}
+}
+
+func object(value json.RawMessage) (map[string]json.RawMessage, error) {
+	if !bytes.HasPrefix(value, []byte("{")) {
+		return nil, errors.New("not an object")
+	}
+	var members map[string]json.RawMessage
+	return members, json.Unmarshal(value, &members)
+}
+
+// escapePointer writes a member's name as RFC 6901 does, cut to a length fit
+// for an answer.
+func escapePointer(name string) string {
+	if runes := []rune(name); len(runes) > maxMetadataName {
+		name = string(runes[:maxMetadataName]) + "…"
+	}
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}

@@ -1,0 +1,75 @@
+package orders
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+)
+
+// Slugs of the problems that are stored as answers. The API answers with the
+// same type and documents them under /problems/.
+const (
+	SlugPaymentDeclined = "payment-declined"
+	SlugPaymentRefused  = "payment-refused"
+)
+
+// problem is a stored failure (RFC 9457). It has no request_id: the bytes are
+// the same for every request that gets them.
+type problem struct {
+	Type        string    `json:"type"`
+	Title       string    `json:"title"`
+	Status      int       `json:"status"`
+	Detail      string    `json:"detail"`
+	Retry       string    `json:"retry"`
+	Code        string    `json:"code,omitempty"`
+	DeclineCode string    `json:"decline_code,omitempty"`
+	OrderID     uuid.UUID `json:"order_id"`
+}
+
+// failure is why an order was not charged and never will be (R23).
+type failure struct {
+	slug        string
+	code        string
+	declineCode string
+	detail      string // fit for the client
+}
+
+func created(o Order) (idempotency.Response, error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return idempotency.Response{}, fmt.Errorf("encode order: %w", err)
+	}
+	return idempotency.Response{
+		Status:  201,
+		Headers: map[string]string{"Content-Type": "application/json", "Location": "/v1/orders/" + o.ID.String()},
+		Body:    body,
+	}, nil
+}
+
+func (f failure) response(id uuid.UUID) (idempotency.Response, error) {
+	p := problem{
+		Type:        "/problems/" + f.slug,
+		Title:       "The payment was declined",
+		Status:      402,
+		Detail:      f.detail,
+		Retry:       "new-key",
+		Code:        f.code,
+		DeclineCode: f.declineCode,
+		OrderID:     id,
+	}
+	if f.slug == SlugPaymentRefused {
+		p.Title, p.Status = "The payment provider refused the request", 422
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		return idempotency.Response{}, fmt.Errorf("encode problem: %w", err)
+	}
+	return idempotency.Response{
+		Status:  p.Status,
+		Headers: map[string]string{"Content-Type": "application/problem+json"},
+		Body:    body,
+	}, nil
+}
