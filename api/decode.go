@@ -1,0 +1,85 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"example.com/orders-api/idempotency"
+)
+
+// maxBody is the size of the largest request body, in bytes. A hundred items
+// with full descriptions fit in.
+const maxBody = 64 << 10
+
+// readParams reads the body as canonical JSON, or says what is wrong with it.
+func readParams(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	mediaType, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/json" || !utf8Charset(params["charset"]) {
+		return nil, errUnsupportedMedia
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, errUnsupportedMedia
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return nil, errTooLarge
+	}
+	if err != nil {
+		// The client stopped in the middle; it will hardly read the answer.
+		return nil, fmt.Errorf("%w: the body ended early", idempotency.ErrMalformed)
+	}
+	return idempotency.Canonicalize(body)
+}
+
+func utf8Charset(charset string) bool { return charset == "" || strings.EqualFold(charset, "utf-8") }
+
+// readKey parses the Idempotency-Key header: one line, the raw key or a String
+// of RFC 9651. Both forms name the same key.
+func readKey(header http.Header) (idempotency.Key, error) {
+	lines := header.Values("Idempotency-Key")
+	switch {
+	case len(lines) == 0:
+		return "", errKeyMissing
+	case len(lines) > 1:
+		return "", idempotency.ErrInvalidKey
+	}
+	line := strings.Trim(lines[0], " \t")
+	if line == "" {
+		return "", errKeyMissing
+	}
+	if !strings.HasPrefix(line, `"`) {
+		return idempotency.ParseKey(line)
+	}
+	key, err := unquote(line)
+	if err != nil {
+		return "", err
+	}
+	return idempotency.ParseKey(key)
+}
+
+// unquote reads a String of RFC 9651 section 3.3.3: quotes around it, and a
+// backslash before each quote and backslash in it.
+func unquote(s string) (string, error) {
+	var out strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '"':
+			if i != len(s)-1 {
+				return "", idempotency.ErrInvalidKey // parameters or a second value
+			}
+			return out.String(), nil
+		case '\\':
+			i++
+			if i == len(s) || s[i] != '"' && s[i] != '\\' {
+				return "", idempotency.ErrInvalidKey
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return "", idempotency.ErrInvalidKey // no closing quote
+}

@@ -1,0 +1,10 @@
+// Package api speaks HTTP: it authenticates, decodes, hands the request to
+// package orders and writes the answer. openapi.yaml is its contract.
+//
+// Every error becomes an answer in one table (errors.go), as a problem document
+// of RFC 9457. Answers that are stored under an idempotency key come from
+// package orders as bytes and are written as they are.
+//
+// The package knows nothing of the payment provider, of receipts or of how a
+// key is claimed.
+package api

@@ -1,0 +1,182 @@
+package docs_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/api/docs"
+)
+
+func TestEveryFileIsServedSafely(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	for path, contentType := range map[string]string{
+		"/docs":           "text/html; charset=utf-8",
+		"/docs/init.js":   "text/javascript; charset=utf-8",
+		"/docs/scalar.js": "text/javascript; charset=utf-8",
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			answer := site.get(t, path, nil)
+			require.Equal(t, http.StatusOK, answer.Code)
+			require.Equal(t, contentType, answer.Header().Get("Content-Type"))
+			require.Equal(t, "nosniff", answer.Header().Get("X-Content-Type-Options"))
+			require.Equal(t, "no-referrer", answer.Header().Get("Referrer-Policy"))
+			require.Equal(t, "no-cache", answer.Header().Get("Cache-Control"))
+			require.Regexp(t, `^"[\w-]{16}"$`, answer.Header().Get("ETag"))
+			require.NotEmpty(t, answer.Body.Bytes())
+
+			policy := answer.Header().Get("Content-Security-Policy")
+			require.Contains(t, policy, "default-src 'none'; script-src 'self'; ")
+			require.Contains(t, policy, "connect-src 'self'; ")
+			require.NotContains(t, policy, "unsafe-eval")
+			require.NotContains(t, policy, "*")
+			require.NotContains(t, policy, "http", "the policy names no other host")
+		})
+	}
+}
+
+func TestPageCallsNobodyElse(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	page := site.get(t, "/docs", nil).Body.String()
+	start := site.get(t, "/docs/init.js", nil).Body.String()
+
+	for _, content := range []string{page, start} {
+		require.NotRegexp(t, `(?i)\bhttps?:`, content)
+		require.NotRegexp(t, `["'(=]//`, content, "a host without a scheme")
+	}
+	for _, option := range []string{
+		"withDefaultFonts: false",
+		"telemetry: false",
+		"agent: { disabled: true }",
+		"hideClientButton: true",
+	} {
+		require.Contains(t, start, option)
+	}
+	require.NotContains(t, start, "proxyUrl")
+	require.Contains(t, start, "url: '/openapi.yaml'")
+}
+
+func TestEveryScriptOfThePageIsServed(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	page := site.get(t, "/docs", nil).Body.String()
+	scripts := regexp.MustCompile(`<script src="([^"]+)"></script>`).FindAllStringSubmatch(page, -1)
+	require.Len(t, scripts, strings.Count(page, "<script"), "the policy refuses scripts inside the page")
+	require.Len(t, scripts, 2)
+	for _, script := range scripts {
+		require.Equal(t, http.StatusOK, site.get(t, script[1], nil).Code, script[1])
+	}
+}
+
+func TestGzipAndPlainAreTheSameScript(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	packed := site.get(t, "/docs/scalar.js", http.Header{"Accept-Encoding": {"gzip, deflate, br"}})
+	require.Equal(t, "gzip", packed.Header().Get("Content-Encoding"))
+	require.Equal(t, "Accept-Encoding", packed.Header().Get("Vary"))
+	reader, err := gzip.NewReader(packed.Body)
+	require.NoError(t, err)
+	unpacked, err := io.ReadAll(reader)
+	require.NoError(t, err)
+
+	plain := site.get(t, "/docs/scalar.js", nil)
+	require.Empty(t, plain.Header().Get("Content-Encoding"))
+	require.Equal(t, "Accept-Encoding", plain.Header().Get("Vary"))
+	require.True(t, bytes.Equal(unpacked, plain.Body.Bytes()))
+	require.NotEqual(t, packed.Header().Get("ETag"), plain.Header().Get("ETag"), "two forms, two tags")
+}
+
+func TestScriptIsTheVersionItsLicenceFileNames(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	script := site.get(t, "/docs/scalar.js", nil).Body.String()
+	banner := regexp.MustCompile(`@scalar/api-reference (\d+\.\d+\.\d+)`).FindStringSubmatch(script)
+	require.NotNil(t, banner)
+	licence, err := os.ReadFile("scalar.LICENSE")
+	require.NoError(t, err)
+	require.Contains(t, string(licence), "version "+banner[1])
+}
+
+func TestAcceptEncoding(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	for name, test := range map[string]struct {
+		header []string
+		gzip   bool
+	}{
+		"no header":                     {nil, false},
+		"gzip alone":                    {[]string{"gzip"}, true},
+		"in capitals":                   {[]string{"GZIP"}, true},
+		"among others":                  {[]string{"br, gzip;q=0.5, *;q=0.1"}, true},
+		"in a second field line":        {[]string{"br", "gzip"}, true},
+		"refused with weight 0":         {[]string{"gzip;q=0, identity"}, false},
+		"refused with weight 0.000":     {[]string{"gzip; q=0.000"}, false},
+		"unreadable weight":             {[]string{"gzip;q=much"}, false},
+		"other codings only":            {[]string{"br, zstd, identity"}, false},
+		"a name that merely looks like": {[]string{"not-gzip"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer := site.get(t, "/docs/scalar.js", http.Header{"Accept-Encoding": test.header})
+			require.Equal(t, http.StatusOK, answer.Code)
+			require.Equal(t, test.gzip, answer.Header().Get("Content-Encoding") == "gzip")
+		})
+	}
+}
+
+func TestClientThatHoldsTheFileGets304(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
+		for _, coding := range []string{"gzip", "identity"} {
+			first := site.get(t, path, http.Header{"Accept-Encoding": {coding}})
+			again := site.get(t, path, http.Header{
+				"Accept-Encoding": {coding},
+				"If-None-Match":   {first.Header().Get("ETag")},
+			})
+			require.Equal(t, http.StatusNotModified, again.Code, "%s, %s", path, coding)
+			require.Empty(t, again.Body.Bytes())
+		}
+	}
+}
+
+func TestOtherPathsAreTheRoutersToAnswer(t *testing.T) {
+	t.Parallel()
+	site := newSite()
+	for _, path := range []string{"/docs/docs.go", "/docs/scalarxjs", "/docs/init.js.map", "/docs/scalar.js/x", "/docs/scalar.js.gz"} {
+		require.Equal(t, http.StatusTeapot, site.get(t, path, nil).Code, path)
+	}
+}
+
+// site is a router that answers unknown paths with a status of its own.
+type site struct{ router chi.Router }
+
+func newSite() site {
+	router := chi.NewRouter()
+	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	docs.Routes(router)
+	return site{router}
+}
+
+func (s site) get(t *testing.T, path string, header http.Header) *httptest.ResponseRecorder {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if header != nil {
+		request.Header = header
+	}
+	answer := httptest.NewRecorder()
+	s.router.ServeHTTP(answer, request)
+	return answer
+}

@@ -1,0 +1,187 @@
+package api
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+)
+
+// Errors of this package's own. Each has its row in problemOf.
+var (
+	errUnauthorized     = errors.New("unauthorized")
+	errNotFound         = errors.New("not found")
+	errMethodNotAllowed = errors.New("method not allowed")
+	errTooLarge         = errors.New("the body is too large")
+	errUnsupportedMedia = errors.New("unsupported media type")
+	errKeyMissing       = errors.New("no Idempotency-Key")
+	errNotReady         = errors.New("not ready")
+)
+
+// problemType is one kind of failure: what clients switch on and people read.
+type problemType struct {
+	slug   string
+	status int
+	retry  string
+	title  string
+	help   string // for the page under /problems/
+}
+
+// What a client may do next, the problem's retry member.
+const (
+	retrySameKey = "same-key"
+	retryNewKey  = "new-key"
+	retryNever   = "never"
+)
+
+// The problems of DESIGN section 5. The two that are stored are written by
+// package orders and stand here for their pages.
+var (
+	problemKeyMissing = problemType{"idempotency-key-missing", http.StatusBadRequest, retryNewKey,
+		"The Idempotency-Key header is missing",
+		"Every POST names its request with an Idempotency-Key of its own: 16 to 255 visible ASCII characters, such as a UUID. Nothing was done. Make a key, store it beside what you are about to buy, and send the request again."}
+	problemKeyInvalid = problemType{"idempotency-key-invalid", http.StatusBadRequest, retryNewKey,
+		"The Idempotency-Key header is not valid",
+		"An Idempotency-Key is one header line of 16 to 255 visible ASCII characters, raw or as a quoted string of RFC 9651. Nothing was done."}
+	problemMalformed = problemType{"malformed-request", http.StatusBadRequest, retryNewKey,
+		"The request body is not a JSON object",
+		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. Nothing was done."}
+	problemUnauthorized = problemType{"unauthorized", http.StatusUnauthorized, retryNever,
+		"The API key is missing or not valid",
+		"Send the account's API key as Authorization: Bearer <key>. Nothing was done."}
+	problemNotFound = problemType{"not-found", http.StatusNotFound, retryNever,
+		"There is nothing here",
+		"The address is wrong, or the resource belongs to another account."}
+	problemMethodNotAllowed = problemType{"method-not-allowed", http.StatusMethodNotAllowed, retryNever,
+		"The method is not allowed here",
+		"The Allow header names the methods that are."}
+	problemTooLarge = problemType{"too-large", http.StatusRequestEntityTooLarge, retryNever,
+		"The request body is too large",
+		"A request body has at most 65,536 bytes. Nothing was done."}
+	problemUnsupportedMedia = problemType{"unsupported-media-type", http.StatusUnsupportedMediaType, retryNever,
+		"The media type is not supported",
+		"Send application/json in UTF-8, without a content encoding. Nothing was done."}
+	problemKeyInProgress = problemType{"idempotency-key-in-progress", http.StatusConflict, retrySameKey,
+		"A request with this Idempotency-Key is in progress",
+		"An earlier request with the same key is still being worked on. Send the same request again after Retry-After seconds: it gets that request's answer."}
+	problemKeyReused = problemType{"idempotency-key-reused", http.StatusUnprocessableEntity, retryNever,
+		"The Idempotency-Key was used for another request",
+		"The key belongs to a request with another body or address. Nothing was done. A key names one request for ever; a new request needs a new key."}
+	problemKeyExpired = problemType{"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever,
+		"The Idempotency-Key has expired",
+		"The key made the order named in order_id. Its answer is no longer kept, and a key never executes twice. Read the order instead."}
+	problemValidation = problemType{"validation-failed", http.StatusUnprocessableEntity, retryNewKey,
+		"The request is not valid",
+		"The errors member lists what is wrong, each with a JSON pointer. Nothing was done and the key was not used."}
+	problemDeclined = problemType{orders.SlugPaymentDeclined, http.StatusPaymentRequired, retryNewKey,
+		"The payment was declined",
+		"The card was declined and not charged; code and decline_code say why. This is the final answer of this key. With another card it is a new request with a new key."}
+	problemRefused = problemType{orders.SlugPaymentRefused, http.StatusUnprocessableEntity, retryNewKey,
+		"The payment provider refused the request",
+		"The provider does not take this request, for instance because it does not know the payment method. Nothing was charged. This is the final answer of this key."}
+	problemInternal = problemType{"internal-error", http.StatusInternalServerError, retrySameKey,
+		"Something went wrong on our side",
+		"Send the same request with the same key again: it goes on from where it stopped, and never charges twice."}
+	problemOutcomeUnknown = problemType{"payment-outcome-unknown", http.StatusServiceUnavailable, retrySameKey,
+		"The outcome of the payment is not known yet",
+		"The card may have been charged; the provider has not said so yet. Send the same request with the same key after Retry-After seconds: it finds out and never charges twice."}
+	problemUnavailable = problemType{"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey,
+		"The service is temporarily unavailable",
+		"Nothing is lost. Send the same request with the same key after Retry-After seconds."}
+)
+
+// problemTypes lists all of them, for the pages.
+func problemTypes() []problemType {
+	return []problemType{
+		problemKeyMissing, problemKeyInvalid, problemMalformed, problemUnauthorized, problemNotFound,
+		problemMethodNotAllowed, problemTooLarge, problemUnsupportedMedia, problemKeyInProgress, problemKeyReused,
+		problemKeyExpired, problemValidation, problemDeclined, problemRefused, problemInternal,
+		problemOutcomeUnknown, problemUnavailable,
+	}
+}
+
+// problem is the document that answers an error (RFC 9457).
+type problem struct {
+	Type      string              `json:"type"`
+	Title     string              `json:"title"`
+	Status    int                 `json:"status"`
+	Detail    string              `json:"detail,omitempty"`
+	Retry     string              `json:"retry"`
+	RequestID string              `json:"request_id"`
+	Errors    []orders.FieldError `json:"errors,omitempty"`
+	OrderID   *uuid.UUID          `json:"order_id,omitempty"`
+
+	slug       string
+	retryAfter time.Duration
+}
+
+// Waits that a client is told when nobody knows better.
+const (
+	inProgressRetryAfter  = time.Second     // most orders take less
+	unavailableRetryAfter = 2 * time.Second // a restart of the database, say
+)
+
+// problemOf is the only place where an error becomes an answer. What it does
+// not know is an internal error, whose text reaches only the log.
+func problemOf(err error) problem {
+	var (
+		invalid  *orders.ValidationError
+		expired  *orders.KeyExpiredError
+		provider *orders.ProviderError
+	)
+	switch {
+	case errors.Is(err, errUnauthorized):
+		return problemUnauthorized.detail("Send the API key as a bearer token in one Authorization header.")
+	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
+		return problemNotFound.detail("Nothing is at this address for this account.")
+	case errors.Is(err, errMethodNotAllowed):
+		return problemMethodNotAllowed.detail("See the Allow header.")
+	case errors.Is(err, errTooLarge):
+		return problemTooLarge.detail("The body must have at most 65,536 bytes.")
+	case errors.Is(err, errUnsupportedMedia):
+		return problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.")
+	case errors.Is(err, errKeyMissing):
+		return problemKeyMissing.detail("Send an Idempotency-Key header of 16 to 255 visible ASCII characters.")
+	case errors.Is(err, idempotency.ErrInvalidKey):
+		return problemKeyInvalid.detail("Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted.")
+	case errors.Is(err, idempotency.ErrMalformed):
+		return problemMalformed.detail(err.Error())
+	case errors.Is(err, idempotency.ErrKeyReused):
+		return problemKeyReused.detail("The body or the address differs from the key's first request.")
+	case errors.Is(err, idempotency.ErrInProgress):
+		return problemKeyInProgress.detail("Send the same request again shortly.").after(inProgressRetryAfter)
+	case errors.As(err, &invalid):
+		p := problemValidation.detail("See errors.")
+		p.Errors = invalid.Fields
+		return p
+	case errors.As(err, &expired):
+		p := problemKeyExpired.detail("The key made the order named in order_id.")
+		p.OrderID = &expired.OrderID
+		return p
+	case errors.As(err, &provider) && errors.Is(provider.Kind, orders.ErrOutcomeUnknown):
+		return problemOutcomeUnknown.detail("Send the same request with the same key to find out.").after(provider.RetryAfter)
+	case errors.As(err, &provider):
+		return problemUnavailable.detail("The payment provider did not take the request. Nothing was charged.").after(provider.RetryAfter)
+	case errors.Is(err, idempotency.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
+		return problemUnavailable.detail("Send the same request with the same key.").after(unavailableRetryAfter)
+	default:
+		return problemInternal.detail("Send the same request with the same key.")
+	}
+}
+
+func (t problemType) detail(text string) problem {
+	return problem{Type: "/problems/" + t.slug, Title: t.title, Status: t.status, Detail: text, Retry: t.retry, slug: t.slug}
+}
+
+func (p problem) after(wait time.Duration) problem {
+	p.retryAfter = wait
+	return p
+}
+
+// retryAfterSeconds is the Retry-After header's value: whole seconds, upwards.
+func (p problem) retryAfterSeconds() int { return int(math.Ceil(p.retryAfter.Seconds())) }

@@ -1,0 +1,125 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
+
+	"example.com/orders-api/orders"
+)
+
+// ordersAPI holds the handlers of /v1/orders.
+type ordersAPI struct{ service *orders.Service }
+
+// create is POST /v1/orders.
+func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
+	key, err := readKey(r.Header)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
+	params, err := readParams(w, r)
+	if err != nil {
+		return err
+	}
+	result, err := a.service.Create(r.Context(), orders.CreateRequest{
+		AccountID: accountID(r.Context()),
+		Key:       key,
+		Method:    r.Method,
+		Path:      r.URL.Path,
+		Params:    params,
+		ClientIP:  middleware.GetClientIPAddr(r.Context()),
+	})
+	logAttrs(r.Context()).result(result)
+	if err != nil {
+		return err
+	}
+	writeResult(w, result)
+	return nil
+}
+
+// get is GET /v1/orders/{id}.
+func (a ordersAPI) get(w http.ResponseWriter, r *http.Request) error {
+	id, err := parseID(chi.URLParam(r, "id"))
+	if err != nil {
+		return errNotFound
+	}
+	order, err := a.service.Get(r.Context(), accountID(r.Context()), id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, order)
+}
+
+// defaultPage is the number of orders in a list when the client names none.
+const defaultPage = 20
+
+// list is GET /v1/orders.
+func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
+	limit, after, err := parsePage(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	page, more, err := a.service.List(r.Context(), accountID(r.Context()), limit, after)
+	if errors.Is(err, orders.ErrNotFound) {
+		return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Message: "must be the id of an order of this account"}}}
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Data    []orders.Order `json:"data"`
+		HasMore bool           `json:"has_more"`
+	}{page, more})
+}
+
+// parsePage reads limit and after, strictly.
+func parsePage(rawQuery string) (limit int, after uuid.UUID, err error) {
+	limit = defaultPage
+	var faults []orders.FieldError
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		faults = append(faults, orders.FieldError{Pointer: "", Message: "the query string cannot be read"})
+	}
+	for _, name := range []string{"limit", "after"} {
+		values, given := query[name]
+		delete(query, name)
+		if !given {
+			continue
+		}
+		switch value := values[0]; {
+		case len(values) > 1:
+			faults = append(faults, orders.FieldError{Pointer: "/" + name, Message: "must be given once"})
+		case name == "limit":
+			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > orders.MaxPage {
+				faults = append(faults, orders.FieldError{Pointer: "/limit", Message: fmt.Sprintf("must be an integer from 1 to %d", orders.MaxPage)})
+			}
+		default:
+			if after, err = parseID(value); err != nil {
+				faults = append(faults, orders.FieldError{Pointer: "/after", Message: "must be the id of an order"})
+			}
+		}
+	}
+	if len(query) > 0 {
+		faults = append(faults, orders.FieldError{Pointer: "", Message: "the query string has unknown parameters; limit and after are known"})
+	}
+	if len(faults) > 0 {
+		return 0, uuid.Nil, &orders.ValidationError{Fields: faults}
+	}
+	return limit, after, nil
+}
+
+// parseID takes the canonical form of a UUID only: uuid.Parse alone reads four.
+func parseID(s string) (uuid.UUID, error) {
+	id, err := uuid.Parse(s)
+	if err != nil || id.String() != s || id == uuid.Nil {
+		return uuid.Nil, errNotFound
+	}
+	return id, nil
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"example.com/orders-api/idempotency"
+)
+
+// handlerFunc is a handler whose error becomes an answer.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// handle adapts h to net/http.
+func (h handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h(w, r); err != nil {
+		writeProblem(w, r, err)
+	}
+}
+
+// writeJSON answers with v. The value is encoded first, so that a failure
+// leaves no half answer.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	write(w, status, "application/json", body)
+	return nil
+}
+
+// writeProblem answers with the problem document of err.
+func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err)
+	p.RequestID = requestID(r.Context())
+	logAttrs(r.Context()).problem(p, err)
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="orders"`)
+	}
+	if p.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // a problem holds nothing that cannot be encoded
+		panic(fmt.Errorf("encode problem: %w", err))
+	}
+	write(w, p.Status, "application/problem+json", body)
+}
+
+// writeResult answers with the bytes stored under a key, the first time and
+// every time (R14).
+func writeResult(w http.ResponseWriter, result idempotency.Result) {
+	header := w.Header()
+	for name, value := range result.Response.Headers {
+		header.Set(name, value)
+	}
+	if result.Replayed {
+		header.Set("Idempotent-Replayed", "true")
+	}
+	write(w, result.Response.Status, header.Get("Content-Type"), result.Response.Body)
+}
+
+func write(w http.ResponseWriter, status int, contentType string, body []byte) {
+	header := w.Header()
+	header.Set("Content-Type", contentType)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that has gone away asks again
+}

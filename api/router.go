@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/api/docs"
+	"example.com/orders-api/orders"
+)
+
+// Config is what the API works with. All of it is needed.
+type Config struct {
+	Orders *orders.Service
+	Pool   *pgxpool.Pool // for the credentials
+	Spec   []byte        // openapi.yaml
+	Logger *slog.Logger
+
+	// Ready says whether this process should get traffic; its error is logged.
+	Ready func(context.Context) error
+}
+
+// NewRouter returns the API.
+func NewRouter(config Config) (chi.Router, error) {
+	switch {
+	case config.Orders == nil:
+		return nil, errors.New("api: no orders service")
+	case config.Pool == nil:
+		return nil, errors.New("api: no pool")
+	case len(config.Spec) == 0:
+		return nil, errors.New("api: no OpenAPI document")
+	case config.Logger == nil:
+		return nil, errors.New("api: no logger")
+	case config.Ready == nil:
+		return nil, errors.New("api: no readiness check")
+	}
+	r := chi.NewRouter()
+	r.Use(
+		withRequestID,
+		middleware.ClientIPFromRemoteAddr,
+		withLog(config.Logger),
+		withHeaders,
+		middleware.GetHead,
+	)
+	r.NotFound(handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNotFound }).ServeHTTP)
+	r.MethodNotAllowed(methodNotAllowed(r))
+
+	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
+	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
+	r.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
+	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(problemPage))
+	docs.Routes(r) // /docs, /docs/{file}
+
+	r.Route("/v1", func(r chi.Router) {
+		r.Use(withAccount(config.Pool))
+		a := ordersAPI{config.Orders}
+		r.Method(http.MethodPost, "/orders", handlerFunc(a.create))  // POST /v1/orders
+		r.Method(http.MethodGet, "/orders", handlerFunc(a.list))     // GET  /v1/orders
+		r.Method(http.MethodGet, "/orders/{id}", handlerFunc(a.get)) // GET  /v1/orders/{id}
+	})
+	return r, nil
+}
+
+// methodNotAllowed answers 405 with the Allow header, which chi leaves out when
+// the answer is not its own.
+func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
+	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		var allowed []string
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			match := method
+			if method == http.MethodHead {
+				match = http.MethodGet // see middleware.GetHead
+			}
+			if routes.Match(chi.NewRouteContext(), match, r.URL.Path) {
+				allowed = append(allowed, method)
+			}
+		}
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return errMethodNotAllowed
+	}).ServeHTTP
+}
+
+// healthz says that the process lives.
+func healthz(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readyz says whether the process should get traffic.
+func readyz(ready func(context.Context) error) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := ready(r.Context()); err != nil {
+			return errors.Join(errNotReady, err)
+		}
+		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	}
+}
+
+// spec serves the contract.
+func spec(document []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		write(w, http.StatusOK, "application/yaml", document)
+	})
+}
