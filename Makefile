@@ -1,0 +1,79 @@
+# `make` lists the targets. CI calls the same ones.
+
+GO ?= go
+
+# The race detector needs cgo and a C compiler; without one the tests run all
+# the same.
+RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null 2>&1 && echo -race)
+
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
+REDOCLY       := @redocly/cli@2.77.0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Take the guided tour: nothing to install or start before (first build: about a minute)
+	@echo "Building cmd/orders (about a minute the first time) …"
+	@$(GO) build -o bin/orders ./cmd/orders
+	@bin/orders demo
+
+.PHONY: run
+run: ## Run everything in one process, on a private PostgreSQL and a stand-in for Stripe
+	@$(GO) build -o bin/orders ./cmd/orders
+	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; exec bin/orders dev
+
+.PHONY: test
+test: ## Run all tests; they start the PostgreSQL they need
+	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
+	$(GO) test $(RACE) ./...
+
+.PHONY: bench
+bench: ## Measure orders per second, commits and round trips per order
+	$(GO) test -run '^$$' -bench . -benchtime 3s ./orders
+
+.PHONY: up
+up: ## Start PostgreSQL and a mail catcher in containers (compose)
+	docker compose up -d --wait
+
+.PHONY: migrate
+migrate: ## Bring the schema of DATABASE_URL up to date
+	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; $(GO) run ./cmd/orders migrate up
+
+.PHONY: check
+check: tidy lint generated spec ## Everything CI checks beside the tests
+
+.PHONY: tidy
+tidy: ## Fail when go.mod or go.sum are not tidy
+	$(GO) mod tidy -diff
+
+.PHONY: lint
+lint: ## Lint, import rules included
+	$(GO) run $(GOLANGCI_LINT) run
+
+.PHONY: fmt
+fmt: ## Format
+	$(GO) run $(GOFUMPT) -w .
+
+.PHONY: generate
+generate: ## Write the generated parts of README.md and .env.example
+	$(GO) test ./cmd/internal/boot -run TestGenerated -update
+
+.PHONY: generated
+generated: ## Fail when a generated part is out of date
+	$(GO) test ./cmd/internal/boot -run TestGenerated -count=1
+
+.PHONY: spec
+spec: ## Lint openapi.yaml
+	npx --yes $(REDOCLY) lint openapi.yaml
+
+.PHONY: rename
+rename: ## Make it yours: make rename MODULE=github.com/you/shop
+	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
+	@old=$$($(GO) list -m) && $(GO) mod edit -module "$(MODULE)" && \
+	grep -rlF --include='*.go' --include='.golangci.yml' "$$old" . | xargs sed -i.bak "s|$$old|$(MODULE)|g" && \
+	find . -name '*.bak' -delete && $(GO) build ./... && echo "The module is now $(MODULE)."

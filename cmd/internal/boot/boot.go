@@ -1,0 +1,126 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations"
+	"example.com/orders-api/receipts"
+)
+
+// Logger returns the logger that the section asks for.
+func (l *Log) Logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.Level)) // checked by Load
+	options := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// poolSize is the number of connections a process keeps when DATABASE_URL does
+// not say pool_max_conns. None is held while the provider is called, so ten
+// carry hundreds of orders at once.
+const poolSize = 10
+
+// Pool connects to the database, and checks that its sessions have the timeouts
+// of R21 and its schema every migration.
+func Pool(ctx context.Context, d Database) (*pgxpool.Pool, error) {
+	pool, err := connect(ctx, d, idempotency.ConfigurePool)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(idempotency.CheckSession(ctx, pool), CheckSchema(ctx, pool)); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// MigrationPool connects for migrations. They may run for as long as they need,
+// but do not queue for a lock, since everybody else would queue behind them.
+func MigrationPool(ctx context.Context, d Database) (*pgxpool.Pool, error) {
+	return connect(ctx, d, func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["lock_timeout"] = "5000" // milliseconds
+	})
+}
+
+func connect(ctx context.Context, d Database, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(string(d.URL))
+	if err != nil {
+		return nil, errors.New("DATABASE_URL cannot be read") // the driver's error shows the password
+	}
+	if !strings.Contains(string(d.URL), "pool_max_conns") {
+		config.MaxConns = poolSize
+	}
+	configure(config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
+	}
+	return pool, nil
+}
+
+// CheckSchema returns migrations.ErrOutdated when the database lacks a
+// migration.
+func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
+	migrator, err := migrations.New(pool, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = migrator.Close() }()
+	return migrator.Check(ctx)
+}
+
+// Migrate brings the database's schema up to date.
+func Migrate(ctx context.Context, d Database) error {
+	pool, err := MigrationPool(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	migrator, err := migrations.New(pool, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = migrator.Close() }()
+	_, err = migrator.Up(ctx)
+	return err
+}
+
+// Mailer returns what receipts leave through, and says in the log what that is.
+func (m *Mail) Mailer(logger *slog.Logger) (receipts.Mailer, error) {
+	if m.SMTPURL != "" {
+		mailer, err := receipts.NewSMTP(string(m.SMTPURL))
+		if err != nil {
+			return nil, err
+		}
+		logger.Info("receipts go to the mail server", "server", mailer.String())
+		return mailer, nil
+	}
+	cache, err := embeddedpg.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(cache, "receipts")
+	mailer, err := receipts.NewFiles(folder)
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("receipts become .eml files, for SMTP_URL is not set", "folder", folder)
+	return mailer, nil
+}

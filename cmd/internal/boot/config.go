@@ -1,0 +1,193 @@
+package boot
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/mail"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/receipts"
+)
+
+// Secret is a value that no log, error or %+v shows.
+type Secret string
+
+const redacted = "[redacted]"
+
+// String, GoString, LogValue and MarshalText hide the value from every way of
+// printing it.
+func (s Secret) String() string { return redacted }
+
+// GoString hides the value from %#v.
+func (s Secret) GoString() string { return redacted }
+
+// LogValue hides the value from slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText hides the value from encoding/json and others.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// Database says where the data is.
+type Database struct {
+	URL Secret `envconfig:"DATABASE_URL" desc:"PostgreSQL 15 or later, such as postgres://user:pass@host:5432/orders. orders dev and orders demo start a private one when it is not set."`
+}
+
+func (d *Database) check(f *faults) {
+	if d.URL == "" {
+		f.add("DATABASE_URL", "not set; expected postgres://user:pass@host:5432/orders. "+
+			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
+			"orders dev needs none")
+		return
+	}
+	// The driver's error would show the password.
+	if _, err := pgxpool.ParseConfig(string(d.URL)); err != nil {
+		f.add("DATABASE_URL", "cannot be read (its value is not shown); expected postgres://user:pass@host:5432/orders")
+	}
+}
+
+// Listen says where the API listens.
+type Listen struct {
+	Addr string `envconfig:"LISTEN_ADDR" default:":8080" desc:"Address of the API, host:port."`
+}
+
+func (l *Listen) check(f *faults) {
+	if _, port, err := net.SplitHostPort(l.Addr); err != nil || port == "" {
+		f.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", l.Addr)
+	}
+}
+
+// Stripe says how to reach the payment provider.
+type Stripe struct {
+	SecretKey Secret   `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys. orders dev and orders demo use a stand-in when it is not set, and refuse live keys."`
+	APIBase   string   `envconfig:"STRIPE_API_BASE" desc:"Another address for Stripe's API, such as that of a stand-in."`
+	Timeout   Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Bound of one step's calls to Stripe, retries included."`
+}
+
+func (s *Stripe) check(f *faults) {
+	const where = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+	switch {
+	case s.SecretKey == "":
+		f.add("STRIPE_SECRET_KEY", "not set; %s", where)
+	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"):
+		f.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_ (its value is not shown); %s", where)
+	}
+	if s.APIBase != "" {
+		if u, err := url.Parse(s.APIBase); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			f.add("STRIPE_API_BASE", "is not an http or https URL; leave it empty for Stripe itself")
+		}
+	}
+	s.Timeout.check(f, "STRIPE_TIMEOUT")
+}
+
+// Mail says how receipts leave.
+type Mail struct {
+	SMTPURL Secret `envconfig:"SMTP_URL" desc:"Mail server for receipts, such as smtp://user:pass@host:587. When it is not set, receipts become .eml files in a folder that the log names."`
+	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>" desc:"Sender of the receipts."`
+}
+
+func (m *Mail) check(f *faults) {
+	if m.SMTPURL != "" {
+		if _, err := receipts.NewSMTP(string(m.SMTPURL)); err != nil {
+			f.add("SMTP_URL", "%v; expected smtp://user:pass@host:587", err)
+		}
+	}
+	if _, err := mail.ParseAddress(m.From); err != nil {
+		f.add("RECEIPTS_FROM", "%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
+	}
+}
+
+// Durations are the bounds that must be in order (R9).
+type Durations struct {
+	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s" desc:"Length of a lease: how long a run may hold a key. More than STRIPE_TIMEOUT."`
+	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m" desc:"Age at which an unfinished key counts as abandoned. More than LOCK_TIMEOUT."`
+	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h" desc:"How long a finished key is kept. More than COMPLETER_GRACE."`
+}
+
+func (d *Durations) check(f *faults) {
+	d.LockTimeout.check(f, "LOCK_TIMEOUT")
+	d.CompleterGrace.check(f, "COMPLETER_GRACE")
+	d.KeyRetention.check(f, "KEY_RETENTION")
+}
+
+// checkOrder refuses durations that are out of order (R9): a provider's call
+// that outlives the lease would be overtaken by another run, and a key that is
+// deleted before the completer comes takes its charge's only trace with it.
+func checkOrder(f *faults, stripeTimeout Duration, d Durations) {
+	chain := []struct {
+		name  string
+		value Duration
+	}{
+		{"STRIPE_TIMEOUT", stripeTimeout},
+		{"LOCK_TIMEOUT", d.LockTimeout},
+		{"COMPLETER_GRACE", d.CompleterGrace},
+		{"KEY_RETENTION", d.KeyRetention},
+	}
+	var text strings.Builder
+	var wrong []string
+	for i, link := range chain {
+		if link.value.wrong != "" {
+			return // said already
+		}
+		if i > 0 {
+			sign := " < "
+			if previous := chain[i-1]; previous.value.Duration >= link.value.Duration {
+				sign = " !< "
+				wrong = append(wrong, previous.name+" must be less than "+link.name)
+			}
+			text.WriteString(sign)
+		}
+		fmt.Fprintf(&text, "%s %s", link.name, link.value.Duration)
+	}
+	if len(wrong) > 0 {
+		f.add("durations out of order", "%s (%s)", text.String(), strings.Join(wrong, ", "))
+	}
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error."`
+	Format string `envconfig:"LOG_FORMAT" default:"text" desc:"text or json."`
+}
+
+func (l *Log) check(f *faults) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		f.add("LOG_LEVEL", "%q is none of debug, info, warn, error", l.Level)
+	}
+	if l.Format != "text" && l.Format != "json" {
+		f.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
+	}
+}
+
+// Serve is the environment of orders serve.
+type Serve struct {
+	Database
+	Listen
+	Stripe
+	Durations
+	Log
+}
+
+func (s *Serve) check(f *faults) { checkOrder(f, s.Stripe.Timeout, s.Durations) }
+
+// LongestRun is how long one request may take: three steps at the provider's
+// slowest, and the database's time between them.
+func (s *Serve) LongestRun() time.Duration { return 3*s.Stripe.Timeout.Duration + 15*time.Second }
+
+// Worker is the environment of orders worker.
+type Worker struct {
+	Database
+	Mail
+	Log
+}
+
+// Store is the environment of the commands that need only the database.
+type Store struct {
+	Database
+	Log
+}

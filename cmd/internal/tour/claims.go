@@ -1,0 +1,279 @@
+package tour
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// claim is a sentence of the tour and its proof, which returns what was seen.
+type claim struct {
+	name  string
+	check func(context.Context) (string, error)
+}
+
+func (t *tour) claims() []claim {
+	return []claim{
+		{"an order is charged", t.charge},
+		{"the same request again: the same bytes", t.repeat},
+		{"20 twins at once: one charge", t.twins},
+		{"another body under a used key", t.otherBody},
+		{"a declined card, and its replay", t.decline},
+		{"the answer is lost after the charge", t.lostAnswer},
+		{"SIGKILL in mid-charge, restart, retry", t.crash},
+		{"the provider keeps a 500 after the charge", t.savedError},
+		{"each receipt arrives once", t.receipts},
+	}
+}
+
+// purchase is one request of the tour, to be sent as often as it takes.
+type purchase struct {
+	key  string
+	body []byte
+}
+
+const price = 2500 // two teas at $12.50
+
+func newPurchase(paymentMethod string) purchase {
+	return purchase{
+		key: "demo-" + uuid.NewString(),
+		body: fmt.Appendf(nil, `{"email":"ada@example.com","currency":"usd","payment_method":%q,`+
+			`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`, paymentMethod),
+	}
+}
+
+func (t *tour) charge(ctx context.Context) (string, error) {
+	p := newPurchase("pm_card_visa")
+	a, err := t.send(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	order, err := t.paid(a)
+	if err != nil {
+		return "", err
+	}
+	t.first = sent{p, a}
+	return fmt.Sprintf("201, $25.00, %s", order.PaymentIntentID), nil
+}
+
+func (t *tour) repeat(ctx context.Context) (string, error) {
+	a, err := t.send(ctx, t.first.purchase)
+	if err != nil {
+		return "", err
+	}
+	if err := replayOf(a, t.first.answer); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("201 replayed, %d bytes alike", len(a.body)), nil
+}
+
+func (t *tour) twins(ctx context.Context) (string, error) {
+	const n = 20
+	p := newPurchase("pm_card_visa")
+	answers := make([]answer, n)
+	errs := make([]error, n)
+	start := make(chan struct{})
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			<-start
+			answers[i], errs[i] = t.send(ctx, p)
+		})
+	}
+	close(start)
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return "", err
+	}
+	var created, replayed, told int
+	var final answer
+	for _, a := range answers {
+		switch {
+		case a.status == http.StatusCreated && !a.replayed:
+			created++
+			final = a
+		case a.status == http.StatusCreated:
+			replayed++
+		case a.status == http.StatusConflict && a.retryAfter > 0:
+			told++
+		default:
+			return "", fmt.Errorf("a twin got %s", a)
+		}
+	}
+	if created != 1 {
+		return "", fmt.Errorf("%d twins were executed", created)
+	}
+	for i, a := range answers {
+		if a.status == http.StatusConflict {
+			if a, errs[i] = t.sendUntilFinal(ctx, p); errs[i] != nil {
+				return "", errs[i]
+			}
+		}
+		if !bytes.Equal(a.body, final.body) {
+			return "", fmt.Errorf("twin %d got other bytes", i)
+		}
+	}
+	if _, err := t.paid(final); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d executed, %d replayed, %d told to wait", created, replayed, told), nil
+}
+
+func (t *tour) otherBody(ctx context.Context) (string, error) {
+	other := newPurchase("pm_card_mastercard")
+	other.key = t.first.key
+	a, err := t.send(ctx, other)
+	if err != nil {
+		return "", err
+	}
+	return "422 idempotency-key-reused", a.expectProblem(http.StatusUnprocessableEntity, "idempotency-key-reused")
+}
+
+func (t *tour) decline(ctx context.Context) (string, error) {
+	p := newPurchase("pm_card_visa_chargeDeclinedInsufficientFunds")
+	a, err := t.send(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if err := a.expectProblem(http.StatusPaymentRequired, "payment-declined"); err != nil {
+		return "", err
+	}
+	problem, err := a.problem()
+	if err != nil {
+		return "", err
+	}
+	t.orders[problem.OrderID] = sale{amount: 0, claim: len(t.rows) - 1}
+	again, err := t.send(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	return "402 " + problem.DeclineCode + ", replayed alike", replayOf(again, a)
+}
+
+func (t *tour) lostAnswer(ctx context.Context) (string, error) {
+	p := newPurchase("pm_card_visa")
+	charged := t.wire.cutAfterCharge()
+	defer t.wire.mend()
+	a, err := t.send(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if err := a.expectProblem(http.StatusServiceUnavailable, "payment-outcome-unknown"); err != nil {
+		return "", err
+	}
+	select {
+	case <-charged:
+	default:
+		return "", errors.New("the provider was never asked to charge")
+	}
+	t.wire.mend()
+	final, err := t.sendUntilFinal(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	_, err = t.paid(final)
+	return "503 payment-outcome-unknown, then 201", err
+}
+
+func (t *tour) crash(ctx context.Context) (string, error) {
+	p := newPurchase("pm_card_visa")
+	charged := t.wire.cutAfterCharge()
+	defer t.wire.mend()
+	lost := make(chan error, 1)
+	go func() {
+		_, err := t.send(ctx, p)
+		lost <- err
+	}()
+	select {
+	case <-charged:
+	case err := <-lost:
+		return "", fmt.Errorf("answered before the charge: %w", err)
+	case <-time.After(30 * time.Second):
+		return "", errors.New("the provider was never asked to charge")
+	}
+	if err := t.api.kill(); err != nil {
+		return "", err
+	}
+	if err := <-lost; err == nil {
+		return "", errors.New("a killed process gave an answer")
+	}
+	t.wire.mend()
+	if err := t.startAPI(ctx); err != nil {
+		return "", err
+	}
+	waits := 0
+	final, err := t.sendUntil(ctx, p, func(a answer) { waits++ })
+	if err != nil {
+		return "", err
+	}
+	_, err = t.paid(final)
+	return fmt.Sprintf("no answer, %d × 409, then 201", waits), err
+}
+
+func (t *tour) savedError(ctx context.Context) (string, error) {
+	if t.StandIn == nil {
+		return "skipped: only the stand-in answers 500 on demand", nil
+	}
+	fault := t.StandIn.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
+	a, err := t.sendUntilFinal(ctx, newPurchase("pm_card_visa"))
+	if err != nil {
+		return "", err
+	}
+	if fault.Struck() != 1 {
+		return "", errors.New("the fault did not strike")
+	}
+	_, err = t.paid(a)
+	return "201: the intent itself was asked", err
+}
+
+func (t *tour) receipts(ctx context.Context) (string, error) {
+	paid := 0
+	for _, sale := range t.orders {
+		if sale.amount > 0 {
+			paid++
+		}
+	}
+	err := poll(ctx, 30*time.Second, "not every receipt has arrived", func() (bool, error) {
+		return t.mail.received() >= paid, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	// One worker in good order at its end, and one more pass: whatever is still
+	// staged would be sent now.
+	if err := t.worker.stop(); err != nil {
+		return "", err
+	}
+	t.worker.args = []string{"worker", "--once"}
+	if err := t.worker.start(); err != nil {
+		return "", err
+	}
+	<-t.worker.exited
+	if err := errors.Join(t.worker.err, t.countReceipts()); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d mails for %d paid orders", t.mail.received(), paid), nil
+}
+
+// countReceipts checks that each paid order has one receipt and no other has.
+func (t *tour) countReceipts() error {
+	for id, sale := range t.orders {
+		expected := 1
+		if sale.amount == 0 {
+			expected = 0
+		}
+		if n := t.mail.receivedFor(id.String()); n != expected {
+			return fmt.Errorf("order %s: %d receipts, expected %d", id, n, expected)
+		}
+		t.rows[sale.claim].receipts += expected
+	}
+	return nil
+}

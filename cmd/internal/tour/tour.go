@@ -1,0 +1,275 @@
+package tour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// Options is what a tour works with. All of it is needed, StandIn aside.
+type Options struct {
+	Executable  string   // this program
+	Environ     []string // of the processes it starts; has DATABASE_URL
+	APIKey      string   // of an account made for the tour
+	ProviderKey string
+	ProviderURL string             // "" is Stripe's own
+	StandIn     *stripetest.Server // nil when the provider is Stripe itself
+	Out         io.Writer
+}
+
+// tour is one run.
+type tour struct {
+	Options
+	started  time.Time
+	provider *payments.Client // asks the provider directly, past the wire
+	wire     *wire
+	mail     *mailbox
+	api      *process
+	worker   *process
+	folder   string // logs and nothing else
+	base     string // URL of the API
+	http     *http.Client
+	requests atomic.Int64
+	orders   map[uuid.UUID]sale // every order made so far
+	first    sent               // what the first claim sent and got
+	rows     []row
+}
+
+// sale is an order that the tour made and what its charge must be.
+type sale struct {
+	amount int64 // 0: must not be charged
+	claim  int   // index of the row it belongs to
+}
+
+// row is one line of the closing table.
+type row struct {
+	name                                string
+	requests, orders, charges, receipts int
+}
+
+// Run takes the tour. It returns an error at the first claim that does not
+// hold, and names where the logs are.
+func Run(ctx context.Context, options Options) error {
+	folder, err := os.MkdirTemp("", "orders-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	t := &tour{
+		Options: options,
+		started: time.Now(),
+		folder:  folder,
+		orders:  map[uuid.UUID]sale{},
+		// Longer than a run of the API may take.
+		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 32}},
+	}
+	err = t.run(ctx)
+	if err = errors.Join(err, t.close()); err != nil {
+		return fmt.Errorf("%w\nthe processes' logs are in %s", err, folder)
+	}
+	return os.RemoveAll(folder)
+}
+
+func (t *tour) run(ctx context.Context) error {
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	for i, claim := range t.claims() {
+		t.rows = append(t.rows, row{name: claim.name})
+		before := t.requests.Load()
+		outcome, err := claim.check(ctx)
+		if err == nil {
+			err = t.audit(ctx)
+		}
+		if err != nil {
+			fmt.Fprintf(t.Out, " ✗ %s\n", claim.name)
+			return fmt.Errorf("%s: %w", claim.name, err)
+		}
+		t.rows[i].requests = int(t.requests.Load() - before)
+		fmt.Fprintf(t.Out, " ✓ %-42s %s\n", claim.name, outcome)
+	}
+	t.printTable()
+	return nil
+}
+
+// audit compares what the provider charged, and the orders that the API lists,
+// with what the tour was told: each order exactly once and for its amount, or
+// not at all.
+func (t *tour) audit(ctx context.Context) error {
+	listed, err := t.listOrders(ctx)
+	if err != nil {
+		return err
+	}
+	if len(listed) != len(t.orders) {
+		return fmt.Errorf("the API lists %d orders, expected %d", len(listed), len(t.orders))
+	}
+	charges := map[uuid.UUID]int{}
+	var strange error
+	err = t.provider.List(ctx, t.started.Add(-time.Minute), time.Time{}, func(intent payments.Intent) bool {
+		id, err := uuid.Parse(intent.Metadata["order_id"])
+		sale, ours := t.orders[id]
+		if err != nil || !ours || intent.Status != payments.StatusSucceeded {
+			return true
+		}
+		if intent.AmountReceived != sale.amount {
+			strange = fmt.Errorf("order %s: charged %d instead of %d", id, intent.AmountReceived, sale.amount)
+		}
+		charges[id]++
+		return true
+	})
+	if err := errors.Join(err, strange); err != nil {
+		return err
+	}
+	for i := range t.rows {
+		t.rows[i].orders, t.rows[i].charges = 0, 0
+	}
+	for id, sale := range t.orders {
+		expected := 1
+		if sale.amount == 0 {
+			expected = 0
+		}
+		if charges[id] != expected {
+			return fmt.Errorf("order %s: the provider has %d charges, expected %d", id, charges[id], expected)
+		}
+		t.rows[sale.claim].orders++
+		t.rows[sale.claim].charges += charges[id]
+	}
+	return nil
+}
+
+// printTable sums up.
+func (t *tour) printTable() {
+	const line = "   %-42s %8d  %6d  %7d  %8d\n"
+	fmt.Fprintf(t.Out, "\n   %-42s %8s  %6s  %7s  %8s\n", "", "requests", "orders", "charges", "receipts")
+	total := row{name: "together"}
+	for _, r := range t.rows {
+		fmt.Fprintf(t.Out, line, r.name, r.requests, r.orders, r.charges, r.receipts)
+		total.requests += r.requests
+		total.orders += r.orders
+		total.charges += r.charges
+		total.receipts += r.receipts
+	}
+	fmt.Fprintf(t.Out, line, total.name, total.requests, total.orders, total.charges, total.receipts)
+}
+
+// start brings up wire, mailbox, API and worker.
+func (t *tour) start(ctx context.Context) error {
+	var err error
+	if t.provider, err = payments.New(payments.Config{
+		SecretKey: t.ProviderKey,
+		BaseURL:   t.ProviderURL,
+		Timeout:   30 * time.Second,
+		Logger:    slog.New(slog.DiscardHandler),
+	}); err != nil {
+		return err
+	}
+	if t.wire, err = newWire(ctx, t.ProviderURL); err != nil {
+		return err
+	}
+	if t.mail, err = newMailbox(ctx); err != nil {
+		return err
+	}
+	address, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	t.base = "http://" + address
+
+	// Short bounds, so that nobody waits long for a killed process's lease.
+	timeout, lease := "2s", "4s"
+	if t.StandIn == nil {
+		timeout, lease = "10s", "12s"
+	}
+	environ := append(t.Environ,
+		"LISTEN_ADDR="+address,
+		"STRIPE_SECRET_KEY="+t.ProviderKey,
+		"STRIPE_API_BASE="+t.wire.url,
+		"STRIPE_TIMEOUT="+timeout,
+		"LOCK_TIMEOUT="+lease,
+		"COMPLETER_GRACE=5m",
+		"KEY_RETENTION=72h",
+		"SMTP_URL=smtp://"+t.mail.address,
+		"RECEIPTS_FROM=Orders <receipts@example.com>",
+		"LOG_LEVEL=info",
+		"LOG_FORMAT=text",
+	)
+	t.api = &process{executable: t.Executable, args: []string{"serve"}, environ: environ, log: filepath.Join(t.folder, "serve.log")}
+	t.worker = &process{executable: t.Executable, args: []string{"worker", "--every", "200ms"}, environ: environ, log: filepath.Join(t.folder, "worker.log")}
+	if err := t.startAPI(ctx); err != nil {
+		return err
+	}
+	return t.worker.start()
+}
+
+// startAPI starts `orders serve` and waits until it is ready.
+func (t *tour) startAPI(ctx context.Context) error {
+	if err := t.api.start(); err != nil {
+		return err
+	}
+	return poll(ctx, 15*time.Second, "orders serve is not ready", func() (bool, error) {
+		select {
+		case <-t.api.exited:
+			return false, errors.New("orders serve ended at its start")
+		default:
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.base+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := t.http.Do(request)
+		if err != nil {
+			return false, nil //nolint:nilerr // not listening yet
+		}
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK, nil
+	})
+}
+
+// close ends everything that start began.
+func (t *tour) close() error {
+	var err error
+	for _, p := range []*process{t.api, t.worker} {
+		if p != nil {
+			err = errors.Join(err, p.stop())
+		}
+	}
+	if t.wire != nil {
+		err = errors.Join(err, t.wire.close())
+	}
+	if t.mail != nil {
+		err = errors.Join(err, t.mail.close())
+	}
+	if t.provider != nil {
+		t.provider.Close()
+	}
+	return err
+}
+
+// poll asks until the answer is yes.
+func poll(ctx context.Context, patience time.Duration, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s after %s", what, patience)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Command orders is the API and everything around it: run `orders help`.
+package main
