@@ -63,7 +63,8 @@ func TestRequestsAsSent(t *testing.T) {
 	}{
 		"create": {
 			func(c *payments.Client) (payments.Intent, error) { return c.Create(t.Context(), createKey, asked) },
-			"POST", "/v1/payment_intents", createKey, url.Values{
+			"POST", "/v1/payment_intents", createKey,
+			url.Values{
 				"amount":                             {"2500"},
 				"currency":                           {"eur"},
 				"payment_method":                     {"pm_card_visa"},
@@ -72,16 +73,23 @@ func TestRequestsAsSent(t *testing.T) {
 				"metadata[idempotency_key_id]":       {"k1"},
 				"automatic_payment_methods[enabled]": {"true"},
 				"automatic_payment_methods[allow_redirects]": {"never"},
-			}},
+			},
+		},
 		"confirm": {
 			func(c *payments.Client) (payments.Intent, error) { return c.Confirm(t.Context(), confirmKey, "pi_1") },
-			"POST", "/v1/payment_intents/pi_1/confirm", confirmKey, url.Values{"off_session": {"true"}}},
+			"POST", "/v1/payment_intents/pi_1/confirm", confirmKey,
+			url.Values{"off_session": {"true"}},
+		},
 		"cancel": {
 			func(c *payments.Client) (payments.Intent, error) { return c.Cancel(t.Context(), "k-cancel", "pi_1") },
-			"POST", "/v1/payment_intents/pi_1/cancel", "k-cancel", url.Values{}},
+			"POST", "/v1/payment_intents/pi_1/cancel", "k-cancel",
+			url.Values{},
+		},
 		"get": {
 			func(c *payments.Client) (payments.Intent, error) { return c.Get(t.Context(), "pi_1") },
-			"GET", "/v1/payment_intents/pi_1", "", url.Values{}},
+			"GET", "/v1/payment_intents/pi_1", "",
+			url.Values{},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

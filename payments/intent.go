@@ -12,20 +12,20 @@ import (
 type Status string
 
 const (
-	// StatusSucceeded: charged. Final.
+	// StatusSucceeded means charged. Final.
 	StatusSucceeded Status = "succeeded"
-	// StatusProcessing: the charge is under way, perhaps for days.
+	// StatusProcessing means that the charge is under way, perhaps for days.
 	StatusProcessing Status = "processing"
-	// StatusRequiresAction: the card's owner would have to authenticate.
+	// StatusRequiresAction means that the card's owner would have to authenticate.
 	StatusRequiresAction Status = "requires_action"
-	// StatusRequiresConfirmation: created, not confirmed.
+	// StatusRequiresConfirmation means created, not confirmed.
 	StatusRequiresConfirmation Status = "requires_confirmation"
-	// StatusRequiresPaymentMethod: it has no payment method, because none was
+	// StatusRequiresPaymentMethod means that it has no payment method, because none was
 	// given or because the one given was declined (then LastError is set).
 	StatusRequiresPaymentMethod Status = "requires_payment_method"
-	// StatusCanceled: it can never be charged. Final.
+	// StatusCanceled means that it can never be charged. Final.
 	StatusCanceled Status = "canceled"
-	// StatusRequiresCapture: authorised, not captured. This package never asks
+	// StatusRequiresCapture means authorised, not captured. This package never asks
 	// for it.
 	StatusRequiresCapture Status = "requires_capture"
 )

@@ -81,7 +81,7 @@ func (c *Client) waitToResend(ctx context.Context, n int, asked, needed time.Dur
 // jittered picks from the upper half of d, so that callers that failed together
 // do not come back together.
 func jittered(d time.Duration) time.Duration {
-	return d - rand.N(d/2+1)
+	return d - rand.N(d/2+1) //nolint:gosec // jitter needs no secrecy
 }
 
 func pause(ctx context.Context, d time.Duration) error {

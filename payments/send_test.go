@@ -182,13 +182,19 @@ func TestEachSendIsLogged(t *testing.T) {
 		got = append(got, fields)
 	}
 	require.Equal(t, []map[string]any{
-		{"level": "WARN", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
+		{
+			"level": "WARN", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
 			"payment_intent": "pi_1", "send": 1.0, "status": 502.0, "request_id": "req_1", "outcome": "unknown",
-			"error": "payments: unknown, status 502, request req_1: unreadable answer"},
-		{"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
+			"error": "payments: unknown, status 502, request req_1: unreadable answer",
+		},
+		{
+			"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
 			"payment_intent": "pi_1", "send": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not run",
-			"error": "payments: not run, status 401, type invalid_request_error, request req_1"},
-		{"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",
-			"payment_intent": "pi_1", "send": 1.0, "status": 200.0, "request_id": "req_1", "outcome": "answered"},
+			"error": "payments: not run, status 401, type invalid_request_error, request req_1",
+		},
+		{
+			"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",
+			"payment_intent": "pi_1", "send": 1.0, "status": 200.0, "request_id": "req_1", "outcome": "answered",
+		},
 	}, got)
 }

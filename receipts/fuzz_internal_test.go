@@ -12,9 +12,7 @@ import (
 // headers, one recipient, two parts and legal lines (checked by parseMail), and
 // no item escapes from its line. An address that cannot be so is refused.
 func FuzzReceiptMail(f *testing.F) {
-	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999))
-	f.Add("jane@example.com\r\nBcc: eve@example.com", "a\r\n.\r\n", "\u2028Total: 0", int64(-1), int64(1)<<62)
-	f.Add("zoë@bücher.example", "--boundary", "=0D=0A<script>{{.}}", int64(0), int64(5))
+	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999)) // the rest is in testdata
 	renderer := aRenderer(f)
 	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
 		o := anOrder()

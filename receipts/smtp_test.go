@@ -181,8 +181,10 @@ func TestSMTPSendEndsWithItsContext(t *testing.T) {
 		cancel()
 		return wait(conn)
 	}})
+	start := time.Now()
 	err := newSMTP(t, server.url()).Send(ctx, aMessage())
 	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, time.Since(start), 20*time.Second, "it was the client's own timeout, of 30 seconds")
 	require.NotErrorIs(t, err, receipts.ErrPermanent)
 }
 

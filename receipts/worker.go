@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// queryTimeout bounds one statement, waiting for a connection included. It is
-	// the statement_timeout of R21.
+	// queryTimeout bounds one statement of an attempt, waiting for a connection
+	// included. It is the statement_timeout of R21.
 	queryTimeout = 10 * time.Second
 
 	// minPause keeps Run from spinning while somebody's lock hides a due job.
@@ -52,7 +52,8 @@ func (w *Worker) Stats(ctx context.Context) (Stats, error) { return w.store.stat
 // RunOnce makes one pass: every job that is due when it starts is tried once,
 // and one that fails never keeps it from the others. When ctx is cancelled no
 // more jobs are taken, those in hand are finished within SendTimeout, and
-// RunOnce returns without an error. An error means that the database failed.
+// RunOnce returns without an error. An error means that the database failed
+// while looking for jobs; what was done until then is counted.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
 	now, first, waiting, err := w.store.schedule(ctx)
@@ -71,13 +72,17 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	}
 	err = lanes.Wait()
 	if pass.result != (Result{}) {
-		w.logger.InfoContext(ctx, "receipts pass",
+		fields := []any{
 			"sent", pass.result.Sent,
 			"retried", pass.result.Retried,
 			"dead", pass.result.Dead,
 			"unsettled", pass.result.Unsettled,
-			"last_error", pass.lastError,
-			"took", time.Since(start))
+			"took", time.Since(start),
+		}
+		if pass.lastError != nil {
+			fields = append(fields, "last_error", pass.lastError)
+		}
+		w.logger.InfoContext(ctx, "receipts pass", fields...)
 	}
 	return pass.result, err
 }
@@ -90,14 +95,16 @@ func (w *Worker) Run(ctx context.Context, every time.Duration) error {
 		return fmt.Errorf("receipts: cannot poll every %s", every)
 	}
 	for ctx.Err() == nil {
-		result, err := w.RunOnce(ctx)
-		if err != nil {
+		wait := every
+		switch result, err := w.RunOnce(ctx); {
+		case err != nil:
 			w.logger.ErrorContext(ctx, "receipts pass failed", "error", err)
-		}
-		if err == nil && result != (Result{}) {
+		case result != (Result{}):
 			continue
+		default:
+			wait = w.pause(ctx, every)
 		}
-		pause := time.NewTimer(w.pause(ctx, every))
+		pause := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			pause.Stop()

@@ -43,7 +43,7 @@ type program struct {
 // command returns a command with the clean environment that all programs of
 // PostgreSQL get: messages in English, times in UTC.
 func (p program) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(name, args...) //nolint:noctx // the server outlives the context of its start
 	cmd.Dir = p.dir
 	cmd.Env = []string{"HOME=" + p.dir, "LC_ALL=C", "PATH=/usr/bin:/bin", "TZ=UTC"}
 	cmd.SysProcAttr = attributes(p.as)

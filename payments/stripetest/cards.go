@@ -102,24 +102,32 @@ func testCards() map[string]card {
 		add("visa", last4, c, "pm_card_visa_"+name, "pm_card_"+name)
 	}
 	declines("0002", "chargeDeclined", decline{
-		code: "card_declined", reason: "generic_decline", message: declinedMessage, advice: "try_again_later"})
+		code: "card_declined", reason: "generic_decline", message: declinedMessage, advice: "try_again_later",
+	})
 	declines("9995", "chargeDeclinedInsufficientFunds", decline{
 		code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds.",
-		advice: "try_again_later", network: "51"})
+		advice: "try_again_later", network: "51",
+	})
 	declines("9987", "chargeDeclinedLostCard", decline{
-		code: "card_declined", reason: "lost_card", message: declinedMessage, advice: "do_not_try_again", network: "41"})
+		code: "card_declined", reason: "lost_card", message: declinedMessage, advice: "do_not_try_again", network: "41",
+	})
 	declines("9979", "chargeDeclinedStolenCard", decline{
-		code: "card_declined", reason: "stolen_card", message: declinedMessage, advice: "do_not_try_again", network: "43"})
+		code: "card_declined", reason: "stolen_card", message: declinedMessage, advice: "do_not_try_again", network: "43",
+	})
 	declines("0069", "chargeDeclinedExpiredCard", decline{
-		code: "expired_card", reason: "expired_card", message: "Your card has expired.", param: "exp_month"})
+		code: "expired_card", reason: "expired_card", message: "Your card has expired.", param: "exp_month",
+	})
 	declines("0127", "chargeDeclinedIncorrectCvc", decline{
-		code: "incorrect_cvc", reason: "incorrect_cvc", message: "Your card's security code is incorrect.", param: "cvc"})
+		code: "incorrect_cvc", reason: "incorrect_cvc", message: "Your card's security code is incorrect.", param: "cvc",
+	})
 	declines("0119", "chargeDeclinedProcessingError", decline{
 		code: "processing_error", reason: "processing_error",
-		message: "An error occurred while processing your card. Try again in a little bit."})
+		message: "An error occurred while processing your card. Try again in a little bit.",
+	})
 	declines("6975", "chargeDeclinedVelocityLimitExceeded", decline{
 		code: "card_declined", reason: "card_velocity_exceeded",
-		message: "Your card was declined for making repeated attempts too frequently or exceeding its amount limit."})
+		message: "Your card was declined for making repeated attempts too frequently or exceeding its amount limit.",
+	})
 
 	generic := decline{code: "card_declined", reason: "generic_decline", message: declinedMessage}
 	add("visa", "0341", card{decline: &generic, savable: true}, "pm_card_chargeCustomerFail")

@@ -40,19 +40,24 @@ func TestEveryTestPaymentMethod(t *testing.T) {
 		"pm_card_chargeDeclined":                  {offSession: outcome{code: "card_declined", reason: "generic_decline", message: declined}},
 		"pm_card_chargeDeclinedInsufficientFunds": {offSession: outcome{code: "card_declined", reason: "insufficient_funds", message: funds}},
 		"pm_card_visa_chargeDeclinedInsufficientFunds": {
-			offSession: outcome{code: "card_declined", reason: "insufficient_funds", message: funds}},
+			offSession: outcome{code: "card_declined", reason: "insufficient_funds", message: funds},
+		},
 		"pm_card_visa_chargeDeclinedLostCard":   {offSession: outcome{code: "card_declined", reason: "lost_card", message: declined}},
 		"pm_card_visa_chargeDeclinedStolenCard": {offSession: outcome{code: "card_declined", reason: "stolen_card", message: declined}},
 		"pm_card_chargeDeclinedExpiredCard": {
-			offSession: outcome{code: "expired_card", reason: "expired_card", message: "Your card has expired.", param: "exp_month"}},
+			offSession: outcome{code: "expired_card", reason: "expired_card", message: "Your card has expired.", param: "exp_month"},
+		},
 		"pm_card_chargeDeclinedIncorrectCvc": {offSession: outcome{
-			code: "incorrect_cvc", reason: "incorrect_cvc", message: "Your card's security code is incorrect.", param: "cvc"}},
+			code: "incorrect_cvc", reason: "incorrect_cvc", message: "Your card's security code is incorrect.", param: "cvc",
+		}},
 		"pm_card_chargeDeclinedProcessingError": {offSession: outcome{
 			code: "processing_error", reason: "processing_error",
-			message: "An error occurred while processing your card. Try again in a little bit."}},
+			message: "An error occurred while processing your card. Try again in a little bit.",
+		}},
 		"pm_card_visa_chargeDeclinedVelocityLimitExceeded": {offSession: outcome{
 			code: "card_declined", reason: "card_velocity_exceeded",
-			message: "Your card was declined for making repeated attempts too frequently or exceeding its amount limit."}},
+			message: "Your card was declined for making repeated attempts too frequently or exceeding its amount limit.",
+		}},
 		"pm_card_radarBlock":                                            {offSession: outcome{code: "card_declined", reason: "fraudulent", message: declined}},
 		"pm_card_chargeCustomerFail":                                    {offSession: outcome{code: "card_declined", reason: "generic_decline", message: declined}},
 		"pm_card_authenticationRequired":                                {offSession: authenticate, onSession: waits},

@@ -142,17 +142,22 @@ func TestSettle(t *testing.T) {
 		code    string
 	}{
 		"a processing payment succeeds": {
-			card: stripetest.ProcessingCard, open: "processing", success: true, status: "succeeded"},
+			card: stripetest.ProcessingCard, open: "processing", success: true, status: "succeeded",
+		},
 		"a processing payment fails": {
-			card: stripetest.ProcessingCard, open: "processing", status: "requires_payment_method", code: "card_declined"},
+			card: stripetest.ProcessingCard, open: "processing", status: "requires_payment_method", code: "card_declined",
+		},
 		"the customer authenticates": {
-			card: "pm_card_authenticationRequired", open: "requires_action", success: true, status: "succeeded"},
+			card: "pm_card_authenticationRequired", open: "requires_action", success: true, status: "succeeded",
+		},
 		"the customer authenticates and the card declines": {
 			card: "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds", open: "requires_action", success: true,
-			status: "requires_payment_method", code: "card_declined"},
+			status: "requires_payment_method", code: "card_declined",
+		},
 		"the customer fails to authenticate": {
 			card: "pm_card_threeDSecure2Required", open: "requires_action",
-			status: "requires_payment_method", code: "payment_intent_authentication_failure"},
+			status: "requires_payment_method", code: "payment_intent_authentication_failure",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

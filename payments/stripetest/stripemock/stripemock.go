@@ -42,7 +42,7 @@ func Start(t testing.TB) (baseURL string) {
 		// this thread stays until it has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		printed.CloseWithError(fmt.Errorf("stripe-mock ended: %v", cmd.Run()))
+		printed.CloseWithError(errors.Join(errors.New("stripe-mock ended"), cmd.Run()))
 	}()
 
 	address := make(chan string, 1)
@@ -71,7 +71,7 @@ func build() (string, error) {
 }
 
 func goCommand(args ...string) (string, error) {
-	out, err := exec.Command("go", args...).Output()
+	out, err := exec.Command("go", args...).Output() //nolint:noctx // the test has a deadline of its own
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
 		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, failed.Stderr)

@@ -31,7 +31,8 @@ func create(t *testing.T, baseURL, form string) (status int) {
 	r.Close = true
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.SetBasicAuth("sk_test_123", "")
-	resp, err := http.DefaultClient.Do(r)
+	client := &http.Client{}
+	resp, err := client.Do(r)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	return resp.StatusCode
