@@ -28,10 +28,10 @@ const shownPrefix = len(apiKeyPrefix) + 5
 
 // CreateAccount makes an account and its first API key, which it returns. Only
 // the key's SHA-256 is stored, so this is the only time that anybody sees it.
-// The key has 128 random bits, which is why a plain hash is enough.
+// The key has more than 128 random bits, which is why a plain hash is enough.
 func CreateAccount(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, err error) {
 	name = strings.TrimSpace(name)
-	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || strings.ContainsRune(name, 0) {
+	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return uuid.Nil, "", errors.New("an account's name has 1 to 200 characters")
 	}
 	accountID = uuid.New() // random: derived ids hash it (R5)
@@ -95,6 +95,8 @@ func KnowsKey(ctx context.Context, pool *pgxpool.Pool, key string) (bool, error)
 // lookUpKey returns the account of an API key, or errUnauthorized. It looks for
 // the hash, so its timing tells nothing about a key.
 func lookUpKey(ctx context.Context, pool *pgxpool.Pool, key string) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	hash := sha256.Sum256([]byte(key))
 	var id uuid.UUID
 	err := pool.QueryRow(ctx, `
@@ -106,7 +108,7 @@ SELECT account_id
 		return uuid.Nil, errUnauthorized
 	}
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("look up API key: %w", idempotency.Interpret(err))
+		return uuid.Nil, fmt.Errorf("look up API key: %w", readError(idempotency.Interpret(err)))
 	}
 	return id, nil
 }

@@ -17,12 +17,11 @@ const maxBody = 64 << 10
 
 // readParams reads the body as canonical JSON, or says what is wrong with it.
 func readParams(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	mediaType, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || mediaType != "application/json" || !utf8Charset(params["charset"]) {
+	if !isJSON(r.Header) {
 		return nil, errUnsupportedMedia
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, errUnsupportedMedia
+	if r.ContentLength > maxBody {
+		return nil, errTooLarge // before the client is told to go on sending (100 Continue)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
@@ -36,7 +35,20 @@ func readParams(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return idempotency.Canonicalize(body)
 }
 
-func utf8Charset(charset string) bool { return charset == "" || strings.EqualFold(charset, "utf-8") }
+// isJSON says whether the body is declared as JSON in UTF-8 without a content
+// encoding. Two lines of a header that has one value could be read either way.
+func isJSON(header http.Header) bool {
+	contentTypes := header.Values("Content-Type")
+	if len(contentTypes) != 1 {
+		return false
+	}
+	mediaType, params, err := mime.ParseMediaType(contentTypes[0])
+	charset, given := params["charset"]
+	encoding := strings.Join(header.Values("Content-Encoding"), ",")
+	return err == nil && mediaType == "application/json" &&
+		(!given || strings.EqualFold(charset, "utf-8")) &&
+		(encoding == "" || strings.EqualFold(encoding, "identity"))
+}
 
 // readKey parses the Idempotency-Key header: one line, the raw key or a String
 // of RFC 9651. Both forms name the same key.

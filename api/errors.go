@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"time"
@@ -42,57 +43,91 @@ const (
 // The problems of DESIGN section 5. The two that are stored are written by
 // package orders and stand here for their pages.
 var (
-	problemKeyMissing = problemType{"idempotency-key-missing", http.StatusBadRequest, retryNewKey,
+	problemKeyMissing = problemType{
+		"idempotency-key-missing", http.StatusBadRequest, retryNewKey,
 		"The Idempotency-Key header is missing",
-		"Every POST names its request with an Idempotency-Key of its own: 16 to 255 visible ASCII characters, such as a UUID. Nothing was done. Make a key, store it beside what you are about to buy, and send the request again."}
-	problemKeyInvalid = problemType{"idempotency-key-invalid", http.StatusBadRequest, retryNewKey,
+		"Every POST names its request with an Idempotency-Key of its own: 16 to 255 visible ASCII characters, such as a UUID. Nothing was done. Make a key, store it beside what you are about to buy, and send the request again.",
+	}
+	problemKeyInvalid = problemType{
+		"idempotency-key-invalid", http.StatusBadRequest, retryNewKey,
 		"The Idempotency-Key header is not valid",
-		"An Idempotency-Key is one header line of 16 to 255 visible ASCII characters, raw or as a quoted string of RFC 9651. Nothing was done."}
-	problemMalformed = problemType{"malformed-request", http.StatusBadRequest, retryNewKey,
+		"An Idempotency-Key is one header line of 16 to 255 visible ASCII characters, raw or as a quoted string of RFC 9651. Nothing was done.",
+	}
+	problemMalformed = problemType{
+		"malformed-request", http.StatusBadRequest, retryNewKey,
 		"The request body is not a JSON object",
-		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. Nothing was done."}
-	problemUnauthorized = problemType{"unauthorized", http.StatusUnauthorized, retryNever,
+		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. Nothing was done.",
+	}
+	problemUnauthorized = problemType{
+		"unauthorized", http.StatusUnauthorized, retryNever,
 		"The API key is missing or not valid",
-		"Send the account's API key as Authorization: Bearer <key>. Nothing was done."}
-	problemNotFound = problemType{"not-found", http.StatusNotFound, retryNever,
+		"Send the account's API key as Authorization: Bearer <key>. Nothing was done.",
+	}
+	problemNotFound = problemType{
+		"not-found", http.StatusNotFound, retryNever,
 		"There is nothing here",
-		"The address is wrong, or the resource belongs to another account."}
-	problemMethodNotAllowed = problemType{"method-not-allowed", http.StatusMethodNotAllowed, retryNever,
+		"The address is wrong, or the resource belongs to another account.",
+	}
+	problemMethodNotAllowed = problemType{
+		"method-not-allowed", http.StatusMethodNotAllowed, retryNever,
 		"The method is not allowed here",
-		"The Allow header names the methods that are."}
-	problemTooLarge = problemType{"too-large", http.StatusRequestEntityTooLarge, retryNever,
+		"The Allow header names the methods that are.",
+	}
+	problemTooLarge = problemType{
+		"too-large", http.StatusRequestEntityTooLarge, retryNever,
 		"The request body is too large",
-		"A request body has at most 65,536 bytes. Nothing was done."}
-	problemUnsupportedMedia = problemType{"unsupported-media-type", http.StatusUnsupportedMediaType, retryNever,
+		"A request body has at most 65,536 bytes. Nothing was done.",
+	}
+	problemUnsupportedMedia = problemType{
+		"unsupported-media-type", http.StatusUnsupportedMediaType, retryNever,
 		"The media type is not supported",
-		"Send application/json in UTF-8, without a content encoding. Nothing was done."}
-	problemKeyInProgress = problemType{"idempotency-key-in-progress", http.StatusConflict, retrySameKey,
+		"Send application/json in UTF-8, without a content encoding. Nothing was done.",
+	}
+	problemKeyInProgress = problemType{
+		"idempotency-key-in-progress", http.StatusConflict, retrySameKey,
 		"A request with this Idempotency-Key is in progress",
-		"An earlier request with the same key is still being worked on. Send the same request again after Retry-After seconds: it gets that request's answer."}
-	problemKeyReused = problemType{"idempotency-key-reused", http.StatusUnprocessableEntity, retryNever,
+		"An earlier request with the same key is still being worked on. Send the same request again after Retry-After seconds: it gets that request's answer.",
+	}
+	problemKeyReused = problemType{
+		"idempotency-key-reused", http.StatusUnprocessableEntity, retryNever,
 		"The Idempotency-Key was used for another request",
-		"The key belongs to a request with another body or address. Nothing was done. A key names one request for ever; a new request needs a new key."}
-	problemKeyExpired = problemType{"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever,
+		"The key belongs to a request with another body or address. Nothing was done. A key names one request for ever; a new request needs a new key.",
+	}
+	problemKeyExpired = problemType{
+		"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever,
 		"The Idempotency-Key has expired",
-		"The key made the order named in order_id. Its answer is no longer kept, and a key never executes twice. Read the order instead."}
-	problemValidation = problemType{"validation-failed", http.StatusUnprocessableEntity, retryNewKey,
+		"The key made the order named in order_id. Its answer is no longer kept, and a key never executes twice. Read the order instead.",
+	}
+	problemValidation = problemType{
+		"validation-failed", http.StatusUnprocessableEntity, retryNewKey,
 		"The request is not valid",
-		"The errors member lists what is wrong, each with a JSON pointer. Nothing was done and the key was not used."}
-	problemDeclined = problemType{orders.SlugPaymentDeclined, http.StatusPaymentRequired, retryNewKey,
+		"The errors member lists what is wrong, each with a JSON pointer. Nothing was done and the key was not used.",
+	}
+	problemDeclined = problemType{
+		orders.SlugPaymentDeclined, http.StatusPaymentRequired, retryNewKey,
 		"The payment was declined",
-		"The card was declined and not charged; code and decline_code say why. This is the final answer of this key. With another card it is a new request with a new key."}
-	problemRefused = problemType{orders.SlugPaymentRefused, http.StatusUnprocessableEntity, retryNewKey,
+		"The card was declined and not charged; code and decline_code say why. This is the final answer of this key. With another card it is a new request with a new key.",
+	}
+	problemRefused = problemType{
+		orders.SlugPaymentRefused, http.StatusUnprocessableEntity, retryNewKey,
 		"The payment provider refused the request",
-		"The provider does not take this request, for instance because it does not know the payment method. Nothing was charged. This is the final answer of this key."}
-	problemInternal = problemType{"internal-error", http.StatusInternalServerError, retrySameKey,
+		"The provider does not take this request, for instance because it does not know the payment method. Nothing was charged. This is the final answer of this key.",
+	}
+	problemInternal = problemType{
+		"internal-error", http.StatusInternalServerError, retrySameKey,
 		"Something went wrong on our side",
-		"Send the same request with the same key again: it goes on from where it stopped, and never charges twice."}
-	problemOutcomeUnknown = problemType{"payment-outcome-unknown", http.StatusServiceUnavailable, retrySameKey,
+		"Send the same request with the same key again: it goes on from where it stopped, and never charges twice.",
+	}
+	problemOutcomeUnknown = problemType{
+		"payment-outcome-unknown", http.StatusServiceUnavailable, retrySameKey,
 		"The outcome of the payment is not known yet",
-		"The card may have been charged; the provider has not said so yet. Send the same request with the same key after Retry-After seconds: it finds out and never charges twice."}
-	problemUnavailable = problemType{"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey,
+		"The card may have been charged; the provider has not said so yet. Send the same request with the same key after Retry-After seconds: it finds out and never charges twice.",
+	}
+	problemUnavailable = problemType{
+		"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey,
 		"The service is temporarily unavailable",
-		"Nothing is lost. Send the same request with the same key after Retry-After seconds."}
+		"Nothing is lost. Send the same request with the same key after Retry-After seconds.",
+	}
 )
 
 // problemTypes lists all of them, for the pages.
@@ -110,7 +145,7 @@ type problem struct {
 	Type      string              `json:"type"`
 	Title     string              `json:"title"`
 	Status    int                 `json:"status"`
-	Detail    string              `json:"detail,omitempty"`
+	Detail    string              `json:"detail"`
 	Retry     string              `json:"retry"`
 	RequestID string              `json:"request_id"`
 	Errors    []orders.FieldError `json:"errors,omitempty"`
@@ -168,18 +203,28 @@ func problemOf(err error) problem {
 	case errors.As(err, &provider):
 		return problemUnavailable.detail("The payment provider did not take the request. Nothing was charged.").after(provider.RetryAfter)
 	case errors.Is(err, idempotency.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
-		return problemUnavailable.detail("Send the same request with the same key.").after(unavailableRetryAfter)
+		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	default:
 		return problemInternal.detail("Send the same request with the same key.")
 	}
+}
+
+// readError is the error of a read. One that met a lock for longer than a session
+// waits (R21) is about no key in progress: a migration held the table, say.
+func readError(err error) error {
+	if errors.Is(err, idempotency.ErrInProgress) {
+		return fmt.Errorf("%w: %s", idempotency.ErrUnavailable, err.Error())
+	}
+	return err
 }
 
 func (t problemType) detail(text string) problem {
 	return problem{Type: "/problems/" + t.slug, Title: t.title, Status: t.status, Detail: text, Retry: t.retry, slug: t.slug}
 }
 
+// after adds a wait, of at least a second: 0 would invite to hammer.
 func (p problem) after(wait time.Duration) problem {
-	p.retryAfter = wait
+	p.retryAfter = max(wait, time.Second)
 	return p
 }
 

@@ -10,11 +10,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
-
-	"example.com/orders-api/idempotency"
 )
 
 type contextKey int
@@ -52,93 +49,48 @@ func accountID(ctx context.Context) uuid.UUID {
 	return id
 }
 
-// withHeaders sets what every answer carries.
+// noContent is the policy of answers that load nothing and belong in no frame.
+const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// withHeaders sets what every answer carries. The pages for people set their
+// own where they need more.
 func withHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-store") // the docs' assets set their own
+		header := w.Header()
+		header.Set("Cache-Control", "no-store")
+		header.Set("Content-Security-Policy", noContent)
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r)
 	})
 }
 
-// requestLog collects what the request's one log line says beside the HTTP
-// side of it.
-type requestLog struct{ attrs []slog.Attr }
-
-func logAttrs(ctx context.Context) *requestLog {
-	if l, ok := ctx.Value(requestLogKey).(*requestLog); ok {
-		return l
-	}
-	return &requestLog{}
-}
-
-func (l *requestLog) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
-
-// problem notes why a request failed. The cause is for what the client is not
-// told, and only where the client is not the cause.
-func (l *requestLog) problem(p problem, cause error) {
-	l.add(slog.String("problem", p.slug))
-	if p.Status >= http.StatusInternalServerError {
-		l.add(slog.String("error", cause.Error()))
-	}
-}
-
-// result notes what became of an idempotency key. The key itself is the
-// client's and stays out of the log.
-func (l *requestLog) result(result idempotency.Result) {
-	outcome := "created"
-	switch {
-	case result.Response.Status == 0:
-		outcome = "unfinished"
-	case result.Replayed:
-		outcome = "replayed"
-	case result.Attempt > 1:
-		outcome = "recovered"
-	}
-	l.add(
-		slog.String("key_id", result.KeyID.String()),
-		slog.String("outcome", outcome),
-		slog.String("from", string(result.From)),
-		slog.String("to", string(result.To)),
-		slog.Int("attempt", result.Attempt),
-	)
-}
-
-// withLog writes one structured line per request. It names the route's pattern
-// and not the address, which could carry what somebody should not have put
-// there, and it answers a panic.
+// withLog writes one structured line per request and answers a panic. The line
+// names the route's pattern and not the address, which could carry what somebody
+// should not have put there.
 func withLog(logger *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			entry := &requestLog{}
-			ctx := context.WithValue(r.Context(), requestLogKey, entry)
-			r = r.WithContext(ctx)
+			r = r.WithContext(context.WithValue(r.Context(), requestLogKey, entry))
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			defer func() {
-				if cause := recover(); cause != nil {
-					if cause == http.ErrAbortHandler { //nolint:errorlint // net/http panics with this very value
-						panic(cause)
-					}
-					entry.add(slog.String("stack", string(debug.Stack())))
+				cause := recover()
+				begun := ww.Status() != 0
+				if cause != nil {
 					err := fmt.Errorf("panic: %v", cause)
-					if ww.Status() == 0 {
+					entry.add(slog.String("stack", string(debug.Stack())))
+					if begun {
+						entry.failed(err)
+					} else {
 						writeProblem(ww, r, err)
 					}
 				}
-				level := slog.LevelInfo
-				if ww.Status() >= http.StatusInternalServerError {
-					level = slog.LevelError
+				entry.write(logger, r, ww, time.Since(start))
+				if cause != nil && begun {
+					panic(http.ErrAbortHandler) // half an answer may be out: cut the connection
 				}
-				logger.LogAttrs(ctx, level, "request", append([]slog.Attr{
-					slog.String("request_id", requestID(ctx)),
-					slog.String("method", r.Method),
-					slog.String("route", chi.RouteContext(ctx).RoutePattern()),
-					slog.Int("status", ww.Status()),
-					slog.Int("bytes", ww.BytesWritten()),
-					slog.Duration("duration", time.Since(start)),
-					slog.String("client_ip", middleware.GetClientIP(ctx)),
-				}, entry.attrs...)...)
 			}()
 			next.ServeHTTP(ww, r)
 		})

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
 
@@ -24,19 +27,23 @@ func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
+	account := accountID(r.Context())
+	log := logAttrs(r.Context())
+	log.add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+
 	params, err := readParams(w, r)
 	if err != nil {
 		return err
 	}
 	result, err := a.service.Create(r.Context(), orders.CreateRequest{
-		AccountID: accountID(r.Context()),
+		AccountID: account,
 		Key:       key,
 		Method:    r.Method,
 		Path:      r.URL.Path,
 		Params:    params,
 		ClientIP:  middleware.GetClientIPAddr(r.Context()),
 	})
-	logAttrs(r.Context()).result(result)
+	log.result(result, err)
 	if err != nil {
 		return err
 	}
@@ -50,9 +57,11 @@ func (a ordersAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return errNotFound
 	}
-	order, err := a.service.Get(r.Context(), accountID(r.Context()), id)
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	order, err := a.service.Get(ctx, accountID(ctx), id)
 	if err != nil {
-		return err
+		return readError(err)
 	}
 	return writeJSON(w, http.StatusOK, order)
 }
@@ -66,12 +75,14 @@ func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, more, err := a.service.List(r.Context(), accountID(r.Context()), limit, after)
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	page, more, err := a.service.List(ctx, accountID(ctx), limit, after)
 	if errors.Is(err, orders.ErrNotFound) {
 		return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Message: "must be the id of an order of this account"}}}
 	}
 	if err != nil {
-		return err
+		return readError(err)
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Data    []orders.Order `json:"data"`
@@ -97,7 +108,7 @@ func parsePage(rawQuery string) (limit int, after uuid.UUID, err error) {
 		case len(values) > 1:
 			faults = append(faults, orders.FieldError{Pointer: "/" + name, Message: "must be given once"})
 		case name == "limit":
-			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > orders.MaxPage {
+			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > orders.MaxPage || strconv.Itoa(limit) != value {
 				faults = append(faults, orders.FieldError{Pointer: "/limit", Message: fmt.Sprintf("must be an integer from 1 to %d", orders.MaxPage)})
 			}
 		default:

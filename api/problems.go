@@ -53,7 +53,7 @@ func problemPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("render problem page: %w", err)
 	}
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	w.Header().Set("Content-Security-Policy", noContent+"; style-src 'unsafe-inline'")
 	write(w, http.StatusOK, "text/html; charset=utf-8", page.Bytes())
 	return nil
 }

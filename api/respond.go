@@ -12,7 +12,7 @@ import (
 // handlerFunc is a handler whose error becomes an answer.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
-// handle adapts h to net/http.
+// ServeHTTP adapts h to net/http.
 func (h handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h(w, r); err != nil {
 		writeProblem(w, r, err)
@@ -34,17 +34,19 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	p.RequestID = requestID(r.Context())
-	logAttrs(r.Context()).problem(p, err)
-	if p.Status == http.StatusUnauthorized {
+	logAttrs(r.Context()).problem(r.Context(), p, err)
+	switch p.Status {
+	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="orders"`)
+	case http.StatusRequestEntityTooLarge:
+		// Else net/http waits for the rest of the body before it answers: behind
+		// chi's ResponseWriter it does not hear that the limit was hit.
+		w.Header().Set("Connection", "close")
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))
 	}
-	body, err := json.Marshal(p)
-	if err != nil { // a problem holds nothing that cannot be encoded
-		panic(fmt.Errorf("encode problem: %w", err))
-	}
+	body, _ := json.Marshal(p) // strings, numbers and UUIDs: nothing that could fail
 	write(w, p.Status, "application/problem+json", body)
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -68,18 +69,26 @@ func NewRouter(config Config) (chi.Router, error) {
 }
 
 // methodNotAllowed answers 405 with the Allow header, which chi leaves out when
-// the answer is not its own.
+// the answer is not its own. chi also comes here with a method that it does not
+// know, whatever the address.
 func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		path := r.URL.RawPath // what chi looks at first
+		if path == "" {
+			path = r.URL.Path
+		}
 		var allowed []string
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			match := method
 			if method == http.MethodHead {
 				match = http.MethodGet // see middleware.GetHead
 			}
-			if routes.Match(chi.NewRouteContext(), match, r.URL.Path) {
+			if routes.Match(chi.NewRouteContext(), match, path) {
 				allowed = append(allowed, method)
 			}
+		}
+		if len(allowed) == 0 {
+			return errNotFound
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		return errMethodNotAllowed
@@ -94,8 +103,10 @@ func healthz(w http.ResponseWriter, _ *http.Request) error {
 // readyz says whether the process should get traffic.
 func readyz(ready func(context.Context) error) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := ready(r.Context()); err != nil {
-			return errors.Join(errNotReady, err)
+		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+		defer cancel()
+		if err := ready(ctx); err != nil {
+			return fmt.Errorf("%w: %w", errNotReady, err)
 		}
 		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}

@@ -6,6 +6,20 @@ import (
 	"time"
 )
 
+// Bounds of what a request waits for.
+const (
+	// bodyTimeout bounds the reading of a request, head and body: 64 KiB over a
+	// slow line.
+	bodyTimeout = 15 * time.Second
+
+	// readTimeout bounds what a request reads from the database, the wait for a
+	// connection included. An order's own work is not bound by it (R10).
+	readTimeout = 5 * time.Second
+
+	// answerTimeout is what is left for the client to take the answer.
+	answerTimeout = 10 * time.Second
+)
+
 // NewServer returns a server for the API with every timeout set. longestRun is
 // how long an order may take when the provider is slow: an answer that is
 // being made must not be cut off.
@@ -13,10 +27,13 @@ func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logg
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second, // a 64 KiB body over a slow line
-		WriteTimeout:      longestRun + 15*time.Second,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      bodyTimeout + readTimeout + longestRun + answerTimeout, // counts from the end of the head
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+
+		// OPTIONS * is answered, and logged, as everything else.
+		DisableGeneralOptionsHandler: true,
 	}
 }

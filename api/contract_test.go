@@ -1,0 +1,265 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+
+	ordersapi "example.com/orders-api"
+)
+
+// contract checks requests and answers against openapi.yaml.
+type contract struct {
+	doc    *openapi3.T
+	router routers.Router
+}
+
+func newContract() (contract, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
+	if err != nil {
+		return contract{}, err
+	}
+	doc.Servers = nil // the tests' servers have ports of their own
+	router, err := legacy.NewRouter(doc)
+	return contract{doc: doc, router: router}, err
+}
+
+// loadContract reads the file once for all tests.
+var loadContract = sync.OnceValues(func() (contract, error) {
+	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.FileBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/javascript", openapi3filter.FileBodyDecoder)
+	return newContract()
+})
+
+// problems is the table of DESIGN section 5: what is promised of each problem.
+var problems = map[string]struct {
+	status int
+	retry  string
+	header string // that comes with it
+	stored bool
+}{
+	"idempotency-key-missing":     {status: 400, retry: "new-key"},
+	"idempotency-key-invalid":     {status: 400, retry: "new-key"},
+	"malformed-request":           {status: 400, retry: "new-key"},
+	"unauthorized":                {status: 401, retry: "never", header: "WWW-Authenticate"},
+	"payment-declined":            {status: 402, retry: "new-key", stored: true},
+	"not-found":                   {status: 404, retry: "never"},
+	"method-not-allowed":          {status: 405, retry: "never", header: "Allow"},
+	"idempotency-key-in-progress": {status: 409, retry: "same-key", header: "Retry-After"},
+	"too-large":                   {status: 413, retry: "never"},
+	"unsupported-media-type":      {status: 415, retry: "never"},
+	"idempotency-key-reused":      {status: 422, retry: "never"},
+	"idempotency-key-expired":     {status: 422, retry: "never"},
+	"validation-failed":           {status: 422, retry: "new-key"},
+	"payment-refused":             {status: 422, retry: "new-key", stored: true},
+	"internal-error":              {status: 500, retry: "same-key"},
+	"payment-outcome-unknown":     {status: 503, retry: "same-key", header: "Retry-After"},
+	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After"},
+}
+
+// options make the validator strict: an undocumented status is an error.
+func options() *openapi3filter.Options {
+	return &openapi3filter.Options{
+		IncludeResponseStatus: true,
+		AuthenticationFunc: func(_ context.Context, input *openapi3filter.AuthenticationInput) error {
+			scheme, _, _ := strings.Cut(input.RequestValidationInput.Request.Header.Get("Authorization"), " ")
+			if !strings.EqualFold(scheme, input.SecurityScheme.Scheme) {
+				return errors.New("no credentials")
+			}
+			return nil
+		},
+	}
+}
+
+// check returns what is wrong with an answer. A request that the contract does
+// not allow must have been refused; whether the contract allows what the API
+// refuses is for each test to say.
+func (c contract) check(req *http.Request, body []byte, got answer) error {
+	if err := checkHeaders(got); err != nil {
+		return err
+	}
+	slug, err := checkProblem(got)
+	if err != nil {
+		return err
+	}
+	coverage.saw("problem " + slug)
+
+	asked := req.Clone(req.Context())
+	if asked.Method == http.MethodHead {
+		asked.Method = http.MethodGet
+	}
+	asked.Body = io.NopCloser(bytes.NewReader(body))
+	route, params, err := c.router.FindRoute(asked)
+	if err != nil || strings.HasSuffix(asked.URL.Path, "/") {
+		// No operation (the router is lenient about the slash): the contract
+		// promises a problem and nothing else.
+		if got.status != 401 && got.status != 404 && got.status != 405 {
+			return fmt.Errorf("status %d where the contract has nothing", got.status)
+		}
+		return nil
+	}
+	input := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route, Options: options()}
+	if err := openapi3filter.ValidateRequest(req.Context(), input); err != nil && (got.status < 400 || got.status > 499) {
+		return fmt.Errorf("status %d for a request that the contract does not allow: %w", got.status, err)
+	}
+	documented := route.Operation.Responses.Status(got.status)
+	if documented == nil {
+		return fmt.Errorf("%s does not document status %d", route.Operation.OperationID, got.status)
+	}
+	err = openapi3filter.ValidateResponse(req.Context(), (&openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input,
+		Status:                 got.status,
+		Header:                 got.header,
+		Options:                &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: req.Method == http.MethodHead},
+	}).SetBodyBytes(got.body))
+	if err != nil {
+		return fmt.Errorf("answer to %s: %w", route.Operation.OperationID, err)
+	}
+	coverage.saw(route.Operation.OperationID + " " + strconv.Itoa(got.status))
+	return nil
+}
+
+// checked is a transport that checks every exchange against the contract.
+type checked struct {
+	base    http.RoundTripper
+	secrets *secrets
+}
+
+func (c *checked) RoundTrip(req *http.Request) (*http.Response, error) {
+	contract, err := loadContract()
+	if err != nil {
+		return nil, err
+	}
+	c.secrets.add(req.Header["Idempotency-Key"]...)
+	c.secrets.add(req.Header["Authorization"]...)
+
+	var body []byte
+	if req.Body != nil {
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+		_ = req.Body.Close()
+	}
+	sent := req.Clone(req.Context())
+	if len(body) > 0 {
+		sent.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	resp, err := c.base.RoundTrip(sent)
+	if err != nil {
+		return nil, err
+	}
+	got, err := read(resp)
+	if err != nil {
+		return nil, err
+	}
+	if err := contract.check(req, body, got); err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(got.body))
+	return resp, nil
+}
+
+// checkHeaders looks for what every answer carries.
+func checkHeaders(got answer) error {
+	for name, want := range map[string]string{
+		"X-Content-Type-Options": "nosniff",
+		"Referrer-Policy":        "no-referrer",
+	} {
+		if value := got.header.Get(name); value != want {
+			return fmt.Errorf("header %s is %q", name, value)
+		}
+	}
+	policy := got.header.Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'; ") || !strings.Contains(policy, "frame-ancestors 'none'") {
+		return fmt.Errorf("content security policy %q", policy)
+	}
+	if cache := got.header.Get("Cache-Control"); cache != "no-store" && cache != "no-cache" {
+		return fmt.Errorf("header Cache-Control is %q", cache)
+	}
+	for _, name := range []string{"Server", "Set-Cookie", "Access-Control-Allow-Origin"} {
+		if value, there := got.header[name]; there {
+			return fmt.Errorf("header %s: %q", name, value)
+		}
+	}
+	if got.header.Get("X-Request-Id") == "" {
+		return errors.New("no X-Request-Id")
+	}
+	return nil
+}
+
+// checkProblem compares a problem with its row in the table, and returns its
+// slug.
+func checkProblem(got answer) (slug string, err error) {
+	if got.status < 400 {
+		return "", nil
+	}
+	if contentType := got.header.Get("Content-Type"); contentType != "application/problem+json" {
+		return "", fmt.Errorf("status %d as %q", got.status, contentType)
+	}
+	if got.head {
+		return "", nil
+	}
+	var p problem
+	if err := json.Unmarshal(got.body, &p); err != nil {
+		return "", err
+	}
+	slug = p.slug()
+	want, known := problems[slug]
+	switch {
+	case !known:
+		err = errors.New("not in the table")
+	case p.Status != got.status || want.status != got.status:
+		err = fmt.Errorf("status %d, and %d in the body", got.status, p.Status)
+	case p.Retry != want.retry:
+		err = fmt.Errorf("retry %q", p.Retry)
+	case p.Title == "" || p.Detail == "":
+		err = errors.New("nothing for people")
+	case want.header != "" && got.header.Get(want.header) == "":
+		err = fmt.Errorf("no %s", want.header)
+	case (got.header.Get("Retry-After") != "") != (want.header == "Retry-After"):
+		err = fmt.Errorf("Retry-After %q", got.header.Get("Retry-After"))
+	case !want.stored && p.RequestID != got.header.Get("X-Request-Id"):
+		err = fmt.Errorf("request_id %q", p.RequestID)
+	case want.stored && p.RequestID != "":
+		err = errors.New("a stored answer with a request_id")
+	case !want.stored && got.header.Get("Idempotent-Replayed") != "":
+		err = errors.New("a replay of what is not stored")
+	}
+	if err != nil {
+		return slug, fmt.Errorf("problem %q: %w", slug, err)
+	}
+	return slug, nil
+}
+
+// problem is a problem document as clients read it.
+type problem struct {
+	Type, Title, Detail, Retry, Code string
+	Status                           int
+	RequestID                        string `json:"request_id"`
+	DeclineCode                      string `json:"decline_code"`
+	OrderID                          string `json:"order_id"`
+	Errors                           []struct{ Pointer, Message string }
+}
+
+func (p problem) slug() string { return strings.TrimPrefix(p.Type, "/problems/") }
+
+// pointers returns what the errors point at.
+func (p problem) pointers() []string {
+	pointers := make([]string, len(p.Errors))
+	for i, e := range p.Errors {
+		pointers[i] = e.Pointer
+	}
+	return pointers
+}

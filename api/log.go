@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"example.com/orders-api/idempotency"
+)
+
+// requestLog collects what the request's one log line says beside the HTTP side
+// of it.
+type requestLog struct {
+	level slog.Level
+	attrs []slog.Attr
+}
+
+// logAttrs returns the request's log, or one that nobody reads.
+func logAttrs(ctx context.Context) *requestLog {
+	if l, ok := ctx.Value(requestLogKey).(*requestLog); ok {
+		return l
+	}
+	return &requestLog{}
+}
+
+func (l *requestLog) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
+
+// problem notes why a request failed. The cause is for what the client is not
+// told, and only where the client is not the cause.
+func (l *requestLog) problem(ctx context.Context, p problem, cause error) {
+	l.add(slog.String("problem", p.slug))
+	switch {
+	case p.Status < http.StatusInternalServerError:
+	case errors.Is(cause, context.Canceled) && ctx.Err() != nil:
+		// The client hung up and its query ended with it: nobody's fault.
+		l.add(slog.String("error", cause.Error()))
+	case p.Status == http.StatusInternalServerError:
+		l.failed(cause)
+	default:
+		l.level = slog.LevelWarn // heals when its cause does
+		l.add(slog.String("error", cause.Error()))
+	}
+}
+
+// failed notes an error that somebody must look at.
+func (l *requestLog) failed(cause error) {
+	l.level = slog.LevelError
+	l.add(slog.String("error", cause.Error()))
+}
+
+// result notes what became of an idempotency key. The key itself is the
+// client's and stays out of the log.
+func (l *requestLog) result(result idempotency.Result, err error) {
+	l.add(slog.String("outcome", outcome(result, err)))
+	if result.Attempt > 0 { // the key exists
+		l.add(
+			slog.String("from", string(result.From)),
+			slog.String("to", string(result.To)),
+			slog.Int("attempt", result.Attempt),
+		)
+	}
+}
+
+// outcome sorts results for those who count them. Why a request was refused or
+// is unfinished is the problem's to say.
+func outcome(result idempotency.Result, err error) string {
+	switch {
+	case err != nil && problemOf(err).Status < http.StatusInternalServerError:
+		return "refused"
+	case err != nil:
+		return "unfinished"
+	case result.Replayed:
+		return "replayed"
+	case result.Attempt > 1:
+		return "recovered"
+	default:
+		return "created"
+	}
+}
+
+// write writes the line.
+func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) {
+	ctx := r.Context()
+	logger.LogAttrs(ctx, l.level, "request", append([]slog.Attr{
+		slog.String("request_id", requestID(ctx)),
+		slog.String("method", r.Method),
+		slog.String("route", chi.RouteContext(ctx).RoutePattern()),
+		slog.Int("status", w.Status()),
+		slog.Int("bytes", w.BytesWritten()),
+		slog.Duration("duration", took),
+		slog.String("client_ip", middleware.GetClientIP(ctx)),
+	}, l.attrs...)...)
+}

@@ -1,0 +1,75 @@
+package api_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"html"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/api"
+)
+
+// Every problem has a page, every page a problem, and the contract names all of
+// them and no other.
+func TestProblemPages(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	pages := api.ProblemSlugs()
+	require.ElementsMatch(t, slices.Collect(maps.Keys(problems)), pages)
+
+	for _, match := range regexp.MustCompile(`/problems/([a-z]+(?:-[a-z]+)*)`).FindAllSubmatch(ordersapi.Spec, -1) {
+		require.Contains(t, pages, string(match[1]))
+	}
+	for _, slug := range pages {
+		got := a.get(t, "/problems/"+slug, header("Authorization"))
+		require.Equal(t, http.StatusOK, got.status, slug)
+		require.Contains(t, string(ordersapi.Spec), "`"+slug+"`")
+		require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
+		text := html.UnescapeString(string(got.body))
+		require.Contains(t, text, "<code>"+slug+"</code>")
+		require.Contains(t, text, "("+problems[slug].retry+")")
+		require.Contains(t, text, "<code>"+strconv.Itoa(problems[slug].status)+"</code>")
+		require.NotContains(t, text, "<script")
+	}
+}
+
+// The table of the problems lists each one that the package defines.
+func TestNoProblemIsForgotten(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
+	require.NoError(t, err)
+	defined := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		if literal, ok := n.(*ast.CompositeLit); ok {
+			if name, ok := literal.Type.(*ast.Ident); ok && name.Name == "problemType" {
+				defined++
+			}
+		}
+		return true
+	})
+	require.Len(t, api.ProblemSlugs(), defined)
+}
+
+func TestTheTitleOfAProblemIsThatOfItsPage(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	for _, got := range []answer{
+		a.create(t, newKey(), body(with("payment_method", "pm_card_visa_chargeDeclined"))), // stored by orders
+		a.create(t, newKey(), body(with("payment_method", "pm_card_nobody"))),
+		a.create(t, newKey(), "[]"),
+		a.get(t, "/nothing"),
+	} {
+		p := got.problem(t)
+		page := html.UnescapeString(string(a.get(t, p.Type).body))
+		require.Contains(t, page, "<h1>"+p.Title+"</h1>")
+	}
+}

@@ -1,0 +1,318 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/api"
+	"example.com/orders-api/orders"
+)
+
+// routes returns the methods of each route's pattern, as openapi.yaml writes it.
+func (a *app) routes(t *testing.T) map[string][]string {
+	t.Helper()
+	constraint := regexp.MustCompile(`\{(\w+):[^}]*\}`)
+	routes := map[string][]string{}
+	require.NoError(t, chi.Walk(a.router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		pattern = constraint.ReplaceAllString(pattern, "{$1}")
+		routes[pattern] = append(routes[pattern], method)
+		return nil
+	}))
+	return routes
+}
+
+func TestTheContractHasEveryRouteAndNoOther(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	documented := map[string][]string{}
+	for path, item := range c.doc.Paths.Map() {
+		documented[path] = slices.Sorted(maps.Keys(item.Operations()))
+	}
+	served := start(t).routes(t)
+	for _, methods := range served {
+		slices.Sort(methods)
+	}
+	require.Equal(t, documented, served)
+}
+
+// paths has an address for each route.
+func paths() map[string]string {
+	return map[string]string{
+		"/v1/orders":       "/v1/orders",
+		"/v1/orders/{id}":  "/v1/orders/" + uuid.NewString(),
+		"/healthz":         "/healthz",
+		"/readyz":          "/readyz",
+		"/openapi.yaml":    "/openapi.yaml",
+		"/docs":            "/docs",
+		"/docs/{file}":     "/docs/init.js",
+		"/problems/{slug}": "/problems/not-found",
+	}
+}
+
+func TestEveryOtherMethodIsRefusedAndTheRightOnesNamed(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	before := a.rows(t)
+	for pattern, methods := range a.routes(t) {
+		path, known := paths()[pattern]
+		require.True(t, known, "no address for %s", pattern)
+		var allowed []string
+		for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			if slices.Contains(methods, m) || m == http.MethodHead && slices.Contains(methods, http.MethodGet) {
+				allowed = append(allowed, m)
+			}
+		}
+		for _, m := range []string{
+			http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+			http.MethodOptions, http.MethodTrace, "QUERY", "PROPFIND", "get", "X",
+		} {
+			if slices.Contains(allowed, m) {
+				continue
+			}
+			got := a.send(t, m, path, "", header("X-Http-Method-Override", "GET"), header("Idempotency-Key", newKey()))
+			require.Equal(t, http.StatusMethodNotAllowed, got.status, "%s %s", m, path)
+			require.Equal(t, strings.Join(allowed, ", "), got.header.Get("Allow"), "%s %s", m, path)
+			if m != http.MethodHead {
+				require.Equal(t, "method-not-allowed", got.problem(t).slug())
+			}
+		}
+	}
+	require.Equal(t, before, a.rows(t))
+
+	encoded := a.send(t, http.MethodDelete, "/v1/orders/a%2Fb", "")
+	require.Equal(t, "GET, HEAD", encoded.header.Get("Allow"), "an address that is not what it decodes to")
+}
+
+func TestUnknownAddressesAreNotFound(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	for _, path := range []string{
+		"/", "/v1", "/v1/", "/v2/orders", "/v1/order", "/v1/orders/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/./orders",
+		"/v1/../v1/orders", "/v1/%6Frders", "/v1/orders%2F", "/v1/orders%3Flimit=1", "/healthz/", "/readyz/x", "/metrics",
+		"/debug/pprof/", "/docs/", "/docs/..%2Fdocs.go", "/docs/page.html", "/openapi.json", "/problems", "/problems/",
+		"/problems/not-found/x", "/favicon.ico", "/.env", "/%00",
+		"/" + strings.Repeat("a", 8000),
+	} {
+		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodOptions, "PROPFIND"} {
+			if m == "PROPFIND" && (path == "/v1" || path == "/v1/") {
+				continue // chi asks the mount, which takes every method
+			}
+			req := a.request(t, m, "/", "")
+			req.URL.Opaque = strings.TrimPrefix(a.url, "http:") + path // as it stands
+			if path == "//v1/orders" {
+				req.URL.Opaque = path
+			}
+			got, err := a.try(req)
+			require.NoError(t, err, "%s %s", m, path)
+			require.Equal(t, http.StatusNotFound, got.status, "%s %s", m, path)
+			require.Equal(t, "not-found", got.problem(t).slug())
+			require.Empty(t, got.header["Allow"])
+		}
+	}
+	for _, path := range []string{"/problems/x", "/problems/NOT-FOUND", "/problems/..%2F..%2Fetc%2Fpasswd", "/problems/%3Cscript%3E", "/docs/x.js"} {
+		got := a.get(t, path)
+		require.Equal(t, "not-found", got.problem(t).slug(), path)
+		require.NotContains(t, string(got.body), "script")
+	}
+	got := a.get(t, "/v1/nothing", header("Authorization"))
+	require.Equal(t, "unauthorized", got.problem(t).slug(), "below /v1 the key is looked at first")
+}
+
+func TestAsteriskAndConnectAreNotFound(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	for _, line := range []string{"OPTIONS *", "CONNECT example.com:443", "GET http://elsewhere/nothing"} {
+		w := a.dial(t)
+		w.write(line + " HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
+		require.Equal(t, "not-found", w.answer().slug(), line)
+		w.requireClosed()
+	}
+}
+
+func TestHEADIsGETWithoutTheBody(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	order := a.create(t, newKey(), body()).header.Get("Location")
+	for _, path := range []string{
+		order, "/v1/orders", "/healthz", "/readyz", "/openapi.yaml", "/docs", "/docs/init.js", "/problems/not-found",
+		"/v1/orders/" + uuid.NewString(), "/v1/orders?limit=0", "/nothing", "/v1/nothing",
+	} {
+		get := a.get(t, path, header("X-Request-Id", "same-for-both"))
+		head := a.send(t, http.MethodHead, path, "", header("X-Request-Id", "same-for-both"))
+		require.Empty(t, head.body)
+		require.Equal(t, get.status, head.status, path)
+		get.header.Del("Date")
+		head.header.Del("Date")
+		require.Equal(t, get.header, head.header, path)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	broken := make(chan error, 1)
+	a := start(t, func(s *settings) {
+		s.ready = func(ctx context.Context) error {
+			if _, bounded := ctx.Deadline(); !bounded {
+				return errors.New("a probe that may wait for ever")
+			}
+			select {
+			case err := <-broken:
+				return err
+			default:
+				return nil
+			}
+		}
+	})
+	anonymous := header("Authorization")
+	require.JSONEq(t, `{"status":"ok"}`, string(a.get(t, "/healthz", anonymous).body))
+	require.JSONEq(t, `{"status":"ok"}`, string(a.get(t, "/readyz", anonymous).body))
+
+	broken <- errors.New("the schema is too old")
+	red := a.get(t, "/readyz", anonymous, header("X-Request-Id", "red-probe"))
+	require.Equal(t, http.StatusServiceUnavailable, red.status)
+	require.Equal(t, "2", red.header.Get("Retry-After"))
+	require.NotContains(t, string(red.body), "schema")
+	line := a.log.await(t, map[string]any{"request_id": "red-probe"})
+	require.Equal(t, "not ready: the schema is too old", line["error"])
+	require.Equal(t, "WARN", line["level"])
+	require.Equal(t, http.StatusOK, a.get(t, "/healthz", anonymous).status, "the process lives")
+	require.Equal(t, http.StatusOK, a.get(t, "/readyz", anonymous).status, "and is ready again")
+}
+
+func TestTheContractIsServed(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	got := a.get(t, "/openapi.yaml", header("Authorization"))
+	require.Equal(t, "application/yaml", got.header.Get("Content-Type"))
+	require.True(t, bytes.Equal(ordersapi.Spec, got.body))
+}
+
+func TestTheDocsAreServed(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
+		got := a.get(t, path, header("Authorization"))
+		require.Equal(t, http.StatusOK, got.status)
+		require.NotEmpty(t, got.body)
+		require.Equal(t, "no-cache", got.header.Get("Cache-Control"))
+		require.Contains(t, got.header.Get("Content-Security-Policy"), "script-src 'self'")
+
+		again := a.get(t, path, header("If-None-Match", got.header.Get("ETag"), "W/"+got.header.Get("ETag")))
+		require.Equal(t, http.StatusNotModified, again.status)
+		require.Empty(t, again.body)
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	for name, sent := range map[string]string{
+		"a UUID":        uuid.NewString(),
+		"8 characters":  "abc-1.2_",
+		"64 characters": strings.Repeat("x", 64),
+	} {
+		got := a.get(t, "/nothing", header("X-Request-Id", sent))
+		require.Equal(t, sent, got.header.Get("X-Request-Id"), name)
+		require.Equal(t, sent, got.problem(t).RequestID, name)
+		a.log.await(t, map[string]any{"request_id": sent})
+	}
+	seen := map[string]bool{}
+	for name, sent := range map[string]string{
+		"none":             "",
+		"7 characters":     "abcdefg",
+		"65 characters":    strings.Repeat("x", 65),
+		"a blank":          "abcdefgh ijkl",
+		"a line for a log": `abcdefgh","level":"ERROR`,
+		"markup":           "<b>abcdefgh</b>",
+		"outside of ASCII": "abcdefghé",
+		"a path":           "../../../etc/passwd",
+	} {
+		got := a.get(t, "/nothing", header("X-Request-Id", sent))
+		id := got.header.Get("X-Request-Id")
+		require.Regexp(t, `^[A-Z2-7]{26}$`, id, name)
+		require.False(t, seen[id], name)
+		seen[id] = true
+	}
+}
+
+// A link-local client has a zone in its address, which is not part of what is
+// stored.
+func TestTheClientsAddressIsRecorded(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	for remote, want := range map[string]string{
+		"[fe80::1%eth0]:1234":     "fe80::1/128",
+		"[::ffff:192.0.2.1]:1234": "192.0.2.1/32",
+		"[2001:db8::1]:1234":      "2001:db8::1/128",
+		"@":                       "",
+	} {
+		req := a.request(t, http.MethodPost, "/v1/orders", body(), header("Idempotency-Key", newKey()),
+			header("X-Forwarded-For", "203.0.113.9"), header("X-Real-Ip", "203.0.113.9"), header("True-Client-Ip", "203.0.113.9"))
+		req.RemoteAddr = remote
+		recorder := httptest.NewRecorder()
+		a.router.ServeHTTP(recorder, req)
+		require.Equal(t, http.StatusCreated, recorder.Code)
+		var order struct{ ID string }
+		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &order))
+		var ip string
+		require.NoError(t, a.pool.QueryRow(t.Context(),
+			"SELECT DISTINCT coalesce(request_ip::text, '') FROM audit_records WHERE resource_id = $1", order.ID).Scan(&ip))
+		require.Equal(t, want, ip)
+	}
+}
+
+func TestARouterNeedsEverything(t *testing.T) {
+	t.Parallel()
+	whole := api.Config{
+		Orders: &orders.Service{},
+		Pool:   &pgxpool.Pool{},
+		Spec:   ordersapi.Spec,
+		Logger: slog.New(slog.DiscardHandler),
+		Ready:  func(context.Context) error { return nil },
+	}
+	_, err := api.NewRouter(whole)
+	require.NoError(t, err)
+	for missing, forget := range map[string]func(*api.Config){
+		"orders service":   func(c *api.Config) { c.Orders = nil },
+		"pool":             func(c *api.Config) { c.Pool = nil },
+		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
+		"logger":           func(c *api.Config) { c.Logger = nil },
+		"readiness check":  func(c *api.Config) { c.Ready = nil },
+	} {
+		config := whole
+		forget(&config)
+		_, err := api.NewRouter(config)
+		require.ErrorContains(t, err, missing)
+	}
+}
+
+// The answer to the slowest order must find the connection open.
+func TestAServerHasEveryTimeout(t *testing.T) {
+	t.Parallel()
+	const longestRun = time.Minute
+	server := api.NewServer(http.NotFoundHandler(), longestRun, slog.New(slog.DiscardHandler))
+	require.Positive(t, server.ReadHeaderTimeout)
+	require.Greater(t, server.ReadTimeout, server.ReadHeaderTimeout)
+	require.Greater(t, server.WriteTimeout, server.ReadTimeout+longestRun)
+	require.Positive(t, server.IdleTimeout)
+	require.Equal(t, 16<<10, server.MaxHeaderBytes)
+	require.NotNil(t, server.ErrorLog)
+}
