@@ -75,7 +75,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
 	if req.Invalid != nil {
-		stored, err := e.read(ctx, lookupSQL, req.AccountID, id)
+		stored, err := e.lookup(ctx, req.AccountID, id)
 		if errors.Is(err, ErrNotFound) {
 			return Result{KeyID: id}, req.Invalid
 		}
@@ -103,7 +103,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 // [ErrInProgress], one that does not exist [ErrNotFound].
 func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find func(operation string) (Operation, bool)) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
-	stored, err := e.read(ctx, lookupSQL, accountID, keyID)
+	stored, err := e.lookup(ctx, accountID, keyID)
 	if err != nil {
 		return Result{KeyID: keyID}, err
 	}

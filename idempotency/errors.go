@@ -3,6 +3,8 @@ package idempotency
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +43,7 @@ var (
 	// run left it (R7).
 	errLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// errConnectionLost: the connection broke before COMMIT was sent.
+	// errConnectionLost: the connection broke, or the server ended the session.
 	errConnectionLost = fmt.Errorf("%w: connection lost", ErrUnavailable)
 
 	// errCommitUnknown: neither success nor failure of a COMMIT was heard (R22).
@@ -97,12 +99,14 @@ func Interpret(err error) error {
 }
 
 // interpretOn is [Interpret] for an error of a statement on conn, about which
-// more is known: without an SQLSTATE and with the connection still there it is
-// a mistake of the caller, such as an argument that does not fit.
+// more is known: without an SQLSTATE, and with the connection still there, it is
+// a mistake of the caller.
 func interpretOn(conn *pgx.Conn, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case unsent(err):
+		return err
 	case pgconn.Timeout(err):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case conn.IsClosed():
@@ -114,6 +118,15 @@ func interpretOn(conn *pgx.Conn, err error) error {
 	}
 }
 
+// unsent says that a batch never left, because an argument does not fit its
+// statement. pgx closes the connection all the same.
+func unsent(err error) bool {
+	var before pgx.ErrPreprocessingBatch
+	var network net.Error
+	return errors.As(err, &before) && sqlState(err) == "" &&
+		!errors.As(err, &network) && !errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 func sqlState(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -122,19 +135,18 @@ func sqlState(err error) string {
 	return ""
 }
 
-// unanswered says whether a batch that ended in COMMIT may have been committed
-// in spite of err. An error of a statement came before COMMIT. One that ended
-// the session or the connection tells nothing, unless nothing had been executed.
-func unanswered(err error) bool {
-	var unsent pgx.ErrPreprocessingBatch
-	if errors.Is(err, errLeaseLost) || errors.As(err, &unsent) || pgconn.SafeToRetry(err) {
+// unanswered says whether a batch that ended in COMMIT may have been committed in
+// spite of err. So it is when nobody read the answer: the connection broke, or a
+// callback of a queued statement failed before.
+func unanswered(conn *pgx.Conn, err error) bool {
+	switch {
+	case unsent(err):
 		return false
+	case conn.IsClosed():
+		return true
+	default:
+		return sqlState(err) == "" && conn.PgConn().TxStatus() == 'I'
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
-	}
-	return true
 }
 
 // worthRetrying says whether a transaction that failed may pass when it is

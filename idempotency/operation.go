@@ -66,9 +66,9 @@ type Outcome struct {
 func Advance(point RecoveryPoint) Outcome { return Outcome{point: point} }
 
 // Finish stores the response that every retry gets (R14). Only what can no
-// longer change may be stored: an outcome that is in doubt is an error of the
-// step's Call (R11), and a failure that might still turn into a success is
-// neither (R23).
+// longer change may be stored: not an outcome that is in doubt, which is an
+// error of the step's Call (R11), and not a failure that might still turn into a
+// success (R23).
 func Finish(response Response) Outcome {
 	if response.Headers == nil {
 		response.Headers = map[string]string{}

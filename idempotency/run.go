@@ -24,7 +24,7 @@ type execution struct {
 	from     RecoveryPoint
 	point    RecoveryPoint
 	response Response
-	inDoubt  bool // a COMMIT was sent and not clearly answered: the row may carry the token
+	inDoubt  bool // a COMMIT was sent and not clearly answered, so the row may carry the token
 }
 
 // lease is what a run holds a key by: its token and the moment of its last
@@ -62,7 +62,10 @@ func (x *execution) moved(outcome Outcome, since time.Time) {
 // found notes what an earlier try committed, which is not always what the last
 // one would have.
 func (x *execution) found(stored *storedKey) {
-	x.moved(Outcome{point: stored.point, response: stored.response}, stored.lockedAt)
+	x.point, x.response = stored.point, stored.response
+	if stored.lockedAt != nil {
+		x.lease.since = *stored.lockedAt
+	}
 }
 
 // held names the run in a fenced statement.
@@ -107,9 +110,12 @@ func (e *Engine) step(ctx context.Context, x *execution) error {
 	}
 	return retry(func() error {
 		err := e.tryRecord(ctx, x)
-		if errors.Is(err, errCommitUnknown) || errors.Is(err, errLeaseLost) {
-			// Lost to another run, or to an unheard COMMIT of our own?
-			return e.settle(ctx, x)
+		if errors.Is(err, errCommitUnknown) {
+			err = e.fenceOff(ctx, x, err)
+		}
+		if errors.Is(err, errLeaseLost) {
+			// To another run, or to a COMMIT of our own that nobody heard?
+			err = e.settle(ctx, x)
 		}
 		return err
 	})
@@ -164,30 +170,44 @@ func (x *execution) collect(ctx context.Context, tx *Tx) (Outcome, error) {
 	}
 }
 
-// settle finds out what became of a transaction that is in doubt (R22). It
-// returns nil when it went through, errNotCommitted when it did not and the key
-// is still ours, errLeaseLost when the key is another's.
-func (e *Engine) settle(ctx context.Context, x *execution) error {
-	var stored *storedKey
-	err := retry(func() error {
-		var err error
-		stored, err = e.read(ctx, settleSQL, x.run.AccountID, x.run.KeyID)
+// fenceOff makes sure that a transaction which is in doubt cannot be committed
+// any more: it may still be under way (R22). It returns errNotCommitted when that
+// is so, and errLeaseLost when it was committed, unless by another run.
+func (e *Engine) fenceOff(ctx context.Context, x *execution, doubt error) error {
+	switch err := e.renew(ctx, x); {
+	case err == nil:
+		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
+	case errors.Is(err, errLeaseLost):
 		return err
-	})
+	default:
+		return unsettled(err)
+	}
+}
+
+// settle reads the row of a key that is no longer as this run left it (R22). It
+// returns nil when the run's own COMMIT did that, and errLeaseLost when the key
+// is another's.
+func (e *Engine) settle(ctx context.Context, x *execution) error {
+	stored, err := e.lookup(ctx, x.run.AccountID, x.run.KeyID)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return errLeaseLost // a failover lost the row; the next request claims it anew (R5)
 	case err != nil:
-		// Not wrapped: whatever kept us from reading, the answer is "unknown".
-		return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", ErrUnavailable, err)
+		return unsettled(err)
 	case stored.token != x.lease.token:
 		return errLeaseLost
-	case stored.point == x.point && !stored.lockedAt.After(x.lease.since):
-		return errNotCommitted
+	case stored.point != Finished && stored.lockedAt == nil:
+		return errLeaseLost // somebody else gave the key back
 	default:
 		x.found(stored)
 		return nil
 	}
+}
+
+// unsettled is the error of a run that cannot find out. The cause is not
+// wrapped: whatever it is, the answer is "unknown".
+func unsettled(cause error) error {
+	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", ErrUnavailable, cause.Error())
 }
 
 // retry tries what talks to the database again while that may help: after a
@@ -198,6 +218,6 @@ func retry(try func() error) error {
 		if err == nil || n == transactionTries || !worthRetrying(err) {
 			return err
 		}
-		time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond << n)
+		time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond << n) //nolint:gosec // a pause is no secret
 	}
 }

@@ -47,7 +47,7 @@ SELECT account_id,
        params_hash,
        recovery_point,
        lease_token,
-       coalesce(locked_at, 'epoch'),
+       locked_at,
        coalesce(locked_at > now() - $3::interval, false),
        attempt,
        created_at,
@@ -59,11 +59,6 @@ SELECT account_id,
  WHERE account_id = $1
    AND id = $2`
 
-// settleSQL reads a key to learn what became of a transaction. The row lock
-// makes it wait for one that is still on its way to COMMIT.
-const settleSQL = lookupSQL + `
-   FOR NO KEY UPDATE`
-
 // takeoverSQL gives the key to a new run, unless somebody was faster (R7, R8).
 const takeoverSQL = `
 UPDATE idempotency_keys
@@ -74,7 +69,6 @@ UPDATE idempotency_keys
  WHERE account_id = $1
    AND id = $2
    AND recovery_point = $3
-   AND recovery_point <> 'finished'
    AND coalesce(locked_at <= now() - $5::interval, true)
 RETURNING attempt, locked_at`
 
@@ -147,6 +141,16 @@ UPDATE idempotency_keys
    AND lease_token = $3
    AND recovery_point <> 'finished'`
 
+// scanFence reads the row of a fence. since becomes the new start of the lease.
+func scanFence(row pgx.Row, since *time.Time) error {
+	var one int
+	err := row.Scan(&one, since)
+	if sqlState(err) == stateDivisionByZero {
+		return errLeaseLost
+	}
+	return err
+}
+
 // storedKey is a row as lookupSQL reads it.
 type storedKey struct {
 	accountID   uuid.UUID
@@ -157,8 +161,8 @@ type storedKey struct {
 	fingerprint []byte
 	point       RecoveryPoint
 	token       uuid.UUID
-	lockedAt    time.Time // long ago when nobody holds the key
-	leased      bool      // and the lease has not run out
+	lockedAt    *time.Time // nil when nobody holds the key
+	leased      bool       // and the lease has not run out
 	attempt     int
 	createdAt   time.Time
 	readAt      time.Time // by the database's clock, as are the others
@@ -188,15 +192,24 @@ func scanKey(row pgx.Row) (*storedKey, error) {
 	return &k, nil
 }
 
-// read reads the key's row with lookupSQL or settleSQL.
-func (e *Engine) read(ctx context.Context, query string, accountID, id uuid.UUID) (*storedKey, error) {
+// lookup reads the key's row.
+func (e *Engine) lookup(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
 	var stored *storedKey
 	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var err error
-		stored, err = scanKey(conn.QueryRow(ctx, query, accountID, id, e.lockTimeout))
+		stored, err = scanKey(conn.QueryRow(ctx, lookupSQL, accountID, id, e.lockTimeout))
 		return err
 	})
 	return stored, err
+}
+
+// renew moves the start of the lease, unless the run no longer holds the key:
+// then it returns errLeaseLost.
+func (e *Engine) renew(ctx context.Context, x *execution) error {
+	return e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		arguments := append(x.held(), string(x.point))
+		return scanFence(conn.QueryRow(ctx, advanceSQL, arguments...), &x.lease.since)
+	})
 }
 
 // release gives the lease back, so that the next run need not wait for its end.

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -108,7 +109,7 @@ func (tx *Tx) claim(ctx context.Context, req Request, operation string, hash []b
 		return stored, nil
 	}
 	tx.open = true
-	tx.x.leased(stored.attempt, stored.createdAt, stored.lockedAt)
+	tx.x.leased(stored.attempt, stored.createdAt, stored.readAt) // which is when it was locked
 	return nil, nil
 }
 
@@ -143,7 +144,11 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	}
 	var since time.Time
 	if r := outcome.response; outcome.point == Finished {
-		queueFence(batch, &since, finishSQL, tx.x.held(), r.Status, r.Headers, r.Body)
+		headers, err := json.Marshal(r.Headers)
+		if err != nil {
+			return err
+		}
+		queueFence(batch, &since, finishSQL, tx.x.held(), r.Status, string(headers), r.Body)
 	} else {
 		queueFence(batch, &since, advanceSQL, tx.x.held(), string(outcome.point))
 	}
@@ -170,7 +175,7 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 		tx.x.moved(outcome, since)
 		tx.x.renewed(sent)
 		return nil
-	case unanswered(err):
+	case unanswered(tx.conn.Conn(), err):
 		return fmt.Errorf("%w: %w", errCommitUnknown, err)
 	default:
 		tx.x.inDoubt = false
@@ -222,12 +227,5 @@ func (tx *Tx) close(ctx context.Context) {
 // queueFence queues one of the statements that assert that the run holds the
 // key. since becomes the moment from which it holds it.
 func queueFence(batch *pgx.Batch, since *time.Time, query string, held []any, arguments ...any) {
-	batch.Queue(query, append(held, arguments...)...).QueryRow(func(row pgx.Row) error {
-		var one int
-		err := row.Scan(&one, since)
-		if sqlState(err) == stateDivisionByZero {
-			return errLeaseLost
-		}
-		return err
-	})
+	batch.Queue(query, append(held, arguments...)...).QueryRow(func(row pgx.Row) error { return scanFence(row, since) })
 }

@@ -1,0 +1,157 @@
+package idempotencytest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+// Fault is what a [Proxy] does to a COMMIT.
+type Fault int
+
+const (
+	// CutBefore breaks the connection; the server never sees the COMMIT.
+	CutBefore Fault = iota + 1
+
+	// CutAfter breaks the connection when the server has committed.
+	CutAfter
+
+	// FatalBefore ends the session with a FATAL error; the server never sees
+	// the COMMIT.
+	FatalBefore
+
+	// FatalAfter does so when the server has committed.
+	FatalAfter
+
+	// NotReplicated puts the warning before the answer that the wait for the
+	// synchronous standby was cancelled.
+	NotReplicated
+
+	// HoldCommit breaks the connection and keeps the COMMIT back until
+	// [Proxy.Release]: the transaction stays open at the server, with all its
+	// locks.
+	HoldCommit
+
+	// HoldBatch does so with everything that was sent together with the COMMIT.
+	HoldBatch
+)
+
+// Proxy stands between a pool and its server and breaks chosen COMMITs.
+type Proxy struct {
+	listener net.Listener
+	released chan struct{} // closed by Release
+	stopped  chan struct{} // closed after the test
+	sessions sync.WaitGroup
+	cancels  atomic.Int64
+	held     atomic.Int64
+
+	mu    sync.Mutex
+	count int // COMMITs until the next fault; 0 when none is due
+	fault Fault
+}
+
+// NewProxy starts a proxy, which ends with the test. Make it before its pool.
+func NewProxy(t testing.TB) *Proxy {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &Proxy{listener: listener, released: make(chan struct{}), stopped: make(chan struct{})}
+	t.Cleanup(func() {
+		close(p.stopped)
+		require.NoError(t, listener.Close())
+		p.sessions.Wait()
+	})
+	return p
+}
+
+// Configure sends one pool's connections through the proxy, unencrypted.
+func (p *Proxy) Configure(config *pgxpool.Config) {
+	network, address := pgconn.NetworkAddress(config.ConnConfig.Host, config.ConnConfig.Port)
+	p.sessions.Go(func() { p.accept(network, address) })
+	config.ConnConfig.TLSConfig, config.ConnConfig.Fallbacks = nil, nil
+	config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", p.listener.Addr().String())
+	}
+}
+
+// Strike breaks the n-th COMMIT from now on, counted from 1.
+func (p *Proxy) Strike(n int, fault Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count, p.fault = n, fault
+}
+
+// Struck says whether the fault of the last Strike has happened.
+func (p *Proxy) Struck() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count == 0
+}
+
+// Release lets what the Hold faults keep back, now or later, reach the server.
+func (p *Proxy) Release() { close(p.released) }
+
+// Held returns how many connections are kept back: until the server has done
+// with what was released.
+func (p *Proxy) Held() int { return int(p.held.Load()) }
+
+// Cancels returns how often the server was asked to cancel a statement.
+func (p *Proxy) Cancels() int { return int(p.cancels.Load()) }
+
+// next returns the fault that is due for a COMMIT, or 0.
+func (p *Proxy) next() Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count == 0 {
+		return 0
+	}
+	p.count--
+	if p.count > 0 {
+		return 0
+	}
+	return p.fault
+}
+
+func (p *Proxy) accept(network, address string) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.sessions.Go(func() { p.serve(client, network, address) })
+	}
+}
+
+// serve carries one connection to the server at address.
+func (p *Proxy) serve(client net.Conn, network, address string) {
+	server, err := new(net.Dialer).DialContext(context.Background(), network, address)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	s := newSession(p, client, server)
+	defer s.close()
+	go func() { // the test's end ends the connection
+		select {
+		case <-p.stopped:
+			s.close()
+		case <-s.closed:
+		}
+	}()
+	if !s.begin() {
+		return
+	}
+	answers := make(chan struct{})
+	go func() {
+		defer close(answers)
+		s.answer()
+	}()
+	s.ask()
+	<-answers
+}

@@ -1,0 +1,311 @@
+package idempotencytest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// Codes that a client may send in place of a protocol version.
+const (
+	codeCancel = 80877102
+	codeSSL    = 80877103
+	codeGSS    = 80877104
+)
+
+// session is one connection through a proxy.
+type session struct {
+	proxy          *Proxy
+	client, server net.Conn
+	fromClient     *bufio.Reader
+	fromServer     *bufio.Reader
+
+	commits   map[string]bool // prepared statements that are a COMMIT
+	portals   map[string]bool // portals bound to one of them
+	fault     atomic.Int32    // for the COMMIT that is on its way
+	completed chan struct{}   // statements before a COMMIT that is held
+
+	mu       sync.Mutex // both directions may write to the client
+	toClient *bufio.Writer
+
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newSession(p *Proxy, client, server net.Conn) *session {
+	return &session{
+		proxy:      p,
+		client:     client,
+		server:     server,
+		toClient:   bufio.NewWriter(client),
+		fromClient: bufio.NewReader(client),
+		fromServer: bufio.NewReader(server),
+		commits:    map[string]bool{},
+		portals:    map[string]bool{},
+		completed:  make(chan struct{}),
+		closed:     make(chan struct{}),
+	}
+}
+
+func (s *session) close() {
+	s.once.Do(func() {
+		close(s.closed)
+		_ = s.client.Close()
+		_ = s.server.Close()
+	})
+}
+
+// begin forwards the client's first message, the only one without a type.
+func (s *session) begin() bool {
+	for {
+		packet, err := readPacket(s.fromClient, nil)
+		if err != nil {
+			return false
+		}
+		switch binary.BigEndian.Uint32(packet[4:]) {
+		case codeSSL, codeGSS:
+			if _, err := s.client.Write([]byte{'N'}); err != nil {
+				return false
+			}
+			continue
+		case codeCancel:
+			s.proxy.cancels.Add(1)
+		}
+		_, err = s.server.Write(packet)
+		return err == nil
+	}
+}
+
+// batch is what the client sends before it waits for answers.
+type batch struct {
+	messages []byte
+	executes int // statements in it
+	commit   int // where in it COMMIT is executed, or -1
+}
+
+// ask forwards what the client sends, until it comes to a COMMIT to break.
+func (s *session) ask() {
+	for {
+		batch, err := s.readBatch()
+		if err != nil {
+			s.close()
+			return
+		}
+		if batch.commit >= 0 {
+			fault := s.proxy.next()
+			s.fault.Store(int32(fault))
+			switch fault {
+			case CutBefore, FatalBefore, HoldCommit, HoldBatch:
+				s.keepBack(fault, batch)
+				return
+			}
+		}
+		if _, err := s.server.Write(batch.messages); err != nil {
+			s.close()
+			return
+		}
+	}
+}
+
+func (s *session) readBatch() (batch, error) {
+	b := batch{commit: -1}
+	for {
+		kind, packet, err := readMessage(s.fromClient)
+		if err != nil {
+			return b, err
+		}
+		switch {
+		case s.isCommit(kind, packet[headerLength:]):
+			b.commit = len(b.messages)
+		case kind == 'E' && b.commit < 0:
+			b.executes++
+		}
+		b.messages = append(b.messages, packet...)
+		if !strings.ContainsRune("PBDEC", rune(kind)) { // Sync, for instance
+			return b, nil
+		}
+	}
+}
+
+// isCommit says whether a message executes a COMMIT. It remembers the statements
+// that the client prepares.
+func (s *session) isCommit(kind byte, body []byte) bool {
+	switch kind {
+	case 'P':
+		var parse pgproto3.Parse
+		if parse.Decode(body) == nil {
+			s.commits[parse.Name] = isCommit(parse.Query)
+		}
+	case 'B':
+		var bind pgproto3.Bind
+		if bind.Decode(body) == nil {
+			s.portals[bind.DestinationPortal] = s.commits[bind.PreparedStatement]
+		}
+	case 'E':
+		var execute pgproto3.Execute
+		return execute.Decode(body) == nil && s.portals[execute.Portal]
+	case 'Q':
+		var query pgproto3.Query
+		return query.Decode(body) == nil && isCommit(query.String)
+	}
+	return false
+}
+
+func isCommit(query string) bool { return strings.EqualFold(strings.TrimSpace(query), "commit") }
+
+// keepBack cuts the client off before the server sees the batch's COMMIT. The
+// Hold faults send it when the proxy is released.
+func (s *session) keepBack(fault Fault, b batch) {
+	before, rest := slices.Clip(b.messages[:b.commit]), b.messages[b.commit:]
+	if fault == HoldBatch {
+		before, rest = nil, b.messages
+	}
+	s.tell(before, &pgproto3.Flush{})
+	switch fault {
+	case FatalBefore:
+		s.fatal()
+		fallthrough
+	case CutBefore:
+		s.close()
+		return
+	case HoldCommit:
+		for range b.executes { // until its locks are taken
+			wait(s.completed, s.closed)
+		}
+	}
+	s.proxy.held.Add(1)
+	defer s.proxy.held.Add(-1)
+	_ = s.client.Close()
+	if wait(s.proxy.released, s.closed) {
+		s.tell(rest, &pgproto3.Terminate{})
+		<-s.closed // by the server
+	}
+}
+
+// tell sends the server messages and one more.
+func (s *session) tell(messages []byte, last pgproto3.FrontendMessage) {
+	messages, err := last.Encode(messages)
+	if err == nil {
+		_, err = s.server.Write(messages)
+	}
+	if err != nil {
+		s.close()
+	}
+}
+
+// wait says whether the one happened before the other.
+func wait(one, other <-chan struct{}) bool {
+	select {
+	case <-one:
+		return true
+	case <-other:
+		return false
+	}
+}
+
+// answer forwards what the server sends, and breaks the answer to a COMMIT.
+func (s *session) answer() {
+	defer s.close()
+	for {
+		kind, packet, err := readMessage(s.fromServer)
+		if err != nil {
+			return
+		}
+		if kind == 'C' && string(packet[headerLength:]) == "COMMIT\x00" {
+			switch Fault(s.fault.Load()) {
+			case CutAfter:
+				return
+			case FatalAfter:
+				s.fatal()
+				return
+			case NotReplicated:
+				s.notReplicated()
+			}
+		}
+		switch Fault(s.fault.Load()) {
+		case HoldCommit:
+			if kind == 'C' {
+				select {
+				case s.completed <- struct{}{}:
+				case <-s.proxy.released:
+				case <-s.closed:
+				}
+			}
+			continue // nobody listens
+		case HoldBatch:
+			continue
+		}
+		if !s.write(packet, s.fromServer.Buffered() == 0) {
+			return
+		}
+	}
+}
+
+// fatal ends the session as the server does when it shuts down.
+func (s *session) fatal() {
+	packet, err := (&pgproto3.ErrorResponse{
+		Severity:            "FATAL",
+		SeverityUnlocalized: "FATAL",
+		Code:                "57P01",
+		Message:             "terminating connection due to administrator command",
+	}).Encode(nil)
+	if err == nil {
+		s.write(packet, true)
+	}
+}
+
+// notReplicated warns as the server does, in a language that a client should
+// not rely on.
+func (s *session) notReplicated() {
+	packet, err := (&pgproto3.NoticeResponse{
+		Severity:            "WARNUNG",
+		SeverityUnlocalized: "WARNING",
+		Code:                "01000",
+		Message:             "storniere Warten auf synchrone Replikation wegen Benutzeraufforderung",
+		File:                "syncrep.c",
+		Routine:             "SyncRepWaitForLSN",
+	}).Encode(nil)
+	if err == nil {
+		s.write(packet, false)
+	}
+}
+
+func (s *session) write(packet []byte, flush bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.toClient.Write(packet)
+	if err == nil && flush {
+		err = s.toClient.Flush()
+	}
+	return err == nil
+}
+
+// readMessage reads a message with its header.
+func readMessage(r *bufio.Reader) (kind byte, packet []byte, err error) {
+	kind, err = r.ReadByte()
+	if err != nil {
+		return 0, nil, err
+	}
+	packet, err = readPacket(r, []byte{kind})
+	return kind, packet, err
+}
+
+// readPacket appends to packet a length and what is as long.
+func readPacket(r io.Reader, packet []byte) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	body := make([]byte, max(binary.BigEndian.Uint32(length[:]), 4)-4)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	return append(append(packet, length[:]...), body...), nil
+}

@@ -1,0 +1,129 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/migrations/dbtest"
+)
+
+func TestCheckSession(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, idempotency.CheckSession(t.Context(), idempotencytest.NewPool(t)))
+
+	err := idempotency.CheckSession(t.Context(), dbtest.New(t))
+	require.ErrorContains(t, err, "no idle_in_transaction_session_timeout, lock_timeout, statement_timeout:")
+
+	// As behind a pooler that drops one of them.
+	for _, name := range []string{"lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"} {
+		pool := idempotencytest.NewPool(t, func(config *pgxpool.Config) { delete(config.ConnConfig.RuntimeParams, name) })
+		require.ErrorContains(t, idempotency.CheckSession(t.Context(), pool), "no "+name+":")
+	}
+
+	pool := idempotencytest.NewPool(t)
+	pool.Close()
+	require.Error(t, idempotency.CheckSession(t.Context(), pool))
+}
+
+// What the connection string sets stays as it is.
+func TestConfigurePool_settingsOfTheConnectionString(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig("postgres://localhost/orders?lock_timeout=500&application_name=mine")
+	require.NoError(t, err)
+	idempotency.ConfigurePool(config)
+	require.Equal(t, map[string]string{
+		"application_name":                    "mine",
+		"lock_timeout":                        "500",
+		"statement_timeout":                   "10000",
+		"idle_in_transaction_session_timeout": "5000",
+	}, config.ConnConfig.RuntimeParams)
+}
+
+// Handlers that were there before are still called.
+func TestConfigurePool_otherHandlers(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig("postgres://localhost/orders")
+	require.NoError(t, err)
+	var called []string
+	note := func(name string) { called = append(called, name) }
+	config.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) { note("notice") }
+	config.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool {
+		note("error")
+		return true
+	}
+	config.ConnConfig.AfterConnect = func(context.Context, *pgconn.PgConn) error {
+		note("after connect")
+		return nil
+	}
+	config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+		note("dial")
+		return nil, errors.New("no server")
+	}
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		note("before connect")
+		return nil
+	}
+	idempotency.ConfigurePool(config)
+
+	config.ConnConfig.OnNotice(nil, &pgconn.Notice{Message: "relation exists, skipping"})
+	require.True(t, config.ConnConfig.OnPgError(nil, &pgconn.PgError{Code: "23505"}))
+	require.False(t, config.ConnConfig.OnPgError(nil, &pgconn.PgError{Code: "25006"}))
+	require.Equal(t, []string{"notice", "error"}, called)
+
+	called = nil
+	conn := config.ConnConfig.Copy()
+	require.NoError(t, config.BeforeConnect(t.Context(), conn))
+	_, err = conn.DialFunc(t.Context(), "tcp", "localhost:5432")
+	require.ErrorContains(t, err, "no server")
+	require.NoError(t, conn.AfterConnect(t.Context(), nil))
+	require.Equal(t, []string{"before connect", "dial", "after connect"}, called)
+
+	_, err = conn.DialFunc(t.Context(), "tcp", "localhost:5432")
+	require.ErrorContains(t, err, "not cancelled", "a connection that stands dials no more")
+	require.Equal(t, []string{"before connect", "dial", "after connect"}, called)
+
+	config.BeforeConnect = nil
+	failing := config.Copy()
+	failing.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return errNoAnswer }
+	idempotency.ConfigurePool(failing)
+	require.ErrorIs(t, failing.BeforeConnect(t.Context(), conn), errNoAnswer)
+}
+
+// A statement that is given up is not cancelled at the server (R22), and its
+// connection is not used again.
+func TestConfigurePool_neverCancels(t *testing.T) {
+	t.Parallel()
+	proxy := idempotencytest.NewProxy(t)
+	pool := idempotencytest.NewPool(t, proxy.Configure, sessionSetting("statement_timeout", "200"))
+	ctx, cancel := context.WithCancel(t.Context())
+	started := func() bool {
+		var running bool
+		err := pool.QueryRow(t.Context(), `
+SELECT EXISTS (
+    SELECT
+      FROM pg_stat_activity
+     WHERE query LIKE 'SELECT pg_sleep%'
+       AND datname = current_database()
+)`).Scan(&running)
+		return err == nil && running
+	}
+	done := make(chan error)
+	go func() {
+		_, err := pool.Exec(ctx, "SELECT pg_sleep(60)")
+		done <- err
+	}()
+	require.Eventually(t, started, patience, tick)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	require.Eventually(t, func() bool { return pool.Stat().TotalConns() == pool.Stat().IdleConns() }, patience, tick)
+	require.Zero(t, proxy.Cancels())
+}
