@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/mail"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"example.com/orders-api/receipts"
 )
 
 // Params is what a client asks for: the members of POST /v1/orders.
@@ -47,6 +48,10 @@ const (
 
 	// maxAmount is the largest charge the provider takes: eight digits.
 	maxAmount = 99_999_999
+
+	// maxFaults is more than anybody reads, and keeps the answer to a hostile
+	// request as small as the request.
+	maxFaults = 100
 )
 
 var (
@@ -59,7 +64,10 @@ var (
 func (p Params) Amount() (int64, error) {
 	var total int64
 	for _, item := range p.Items {
-		if item.UnitAmount > 0 && item.Quantity > (maxAmount-total)/item.UnitAmount {
+		if item.Quantity < 1 || item.UnitAmount < 1 {
+			return 0, errors.New("quantities and amounts must be positive")
+		}
+		if item.Quantity > (maxAmount-total)/item.UnitAmount {
 			return 0, fmt.Errorf("the total must be at most %d", maxAmount)
 		}
 		total += item.Quantity * item.UnitAmount
@@ -68,8 +76,8 @@ func (p Params) Amount() (int64, error) {
 }
 
 // DecodeParams reads a request from its canonical JSON, strictly: unknown
-// members are faults too. It returns a [*ValidationError] that lists all of
-// them.
+// members are faults too. It returns a [*ValidationError] that lists the
+// first hundred.
 func DecodeParams(canonical []byte) (Params, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(canonical, &members); err != nil {
@@ -85,7 +93,7 @@ func DecodeParams(canonical []byte) (Params, error) {
 	}
 	in.unknown(members, "", "email", "currency", "payment_method", "items", "metadata")
 
-	in.check("/email", params.Email, validEmail, "must be an email address such as ada@example.com")
+	in.check("/email", params.Email, receipts.ValidAddress, "must be an email address such as ada@example.com")
 	in.check("/currency", params.Currency, currencyPattern.MatchString, "must be a three-letter currency code in lower case, such as usd")
 	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, "must be the id of a payment method, such as pm_card_visa")
 	if len(in.faults) == 0 {
@@ -99,13 +107,6 @@ func DecodeParams(canonical []byte) (Params, error) {
 	return params, nil
 }
 
-// validEmail takes one bare address. Display names, comments and control
-// characters have no place in a receipt's header.
-func validEmail(s string) bool {
-	address, err := mail.ParseAddress(s)
-	return err == nil && address.Name == "" && address.Address == s && !strings.ContainsFunc(s, unicode.IsSpace)
-}
-
 // reader takes members out of an object and collects what is wrong with them.
 // encoding/json alone would match names in any case and stop at the first
 // fault.
@@ -117,7 +118,9 @@ const (
 )
 
 func (r *reader) fault(pointer, message string) {
-	r.faults = append(r.faults, FieldError{Pointer: pointer, Message: message})
+	if len(r.faults) < maxFaults {
+		r.faults = append(r.faults, FieldError{Pointer: pointer, Message: message})
+	}
 }
 
 // check applies a rule to a value that passed the checks before it.
@@ -200,18 +203,18 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 	items := make([]Item, len(list))
 	for i, value := range list {
 		base := "/items/" + strconv.Itoa(i)
-		object, err := object(value)
+		item, err := object(value)
 		if err != nil {
 			r.fault(base, "must be an object")
 			continue
 		}
 		items[i] = Item{
-			SKU:         r.text(object, base, "sku", required, 1, maxSKU),
-			Description: r.text(object, base, "description", optional, 1, maxDescription),
-			Quantity:    r.integer(object, base, "quantity", maxQuantity),
-			UnitAmount:  r.integer(object, base, "unit_amount", maxAmount),
+			SKU:         r.text(item, base, "sku", required, 1, maxSKU),
+			Description: r.text(item, base, "description", optional, 1, maxDescription),
+			Quantity:    r.integer(item, base, "quantity", maxQuantity),
+			UnitAmount:  r.integer(item, base, "unit_amount", maxAmount),
 		}
-		r.unknown(object, base, "sku", "description", "quantity", "unit_amount")
+		r.unknown(item, base, "sku", "description", "quantity", "unit_amount")
 	}
 	return items
 }
@@ -224,17 +227,17 @@ func (r *reader) metadata(members map[string]json.RawMessage) map[string]string 
 	if value == nil {
 		return metadata
 	}
-	object, err := object(value)
+	notes, err := object(value)
 	if err != nil {
 		r.fault("/metadata", "must be an object")
 		return metadata
 	}
-	if len(object) > maxMetadata {
+	if len(notes) > maxMetadata {
 		r.fault("/metadata", fmt.Sprintf("must have at most %d members", maxMetadata))
 		return metadata
 	}
-	for _, name := range slices.Sorted(maps.Keys(object)) {
-		value := object[name]
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		value := notes[name]
 		pointer := "/metadata/" + escapePointer(name)
 		var s string
 		switch {

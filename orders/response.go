@@ -1,12 +1,14 @@
 package orders
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
 )
 
 // Slugs of the problems that are stored as answers. The API answers with the
@@ -15,6 +17,19 @@ const (
 	SlugPaymentDeclined = "payment-declined"
 	SlugPaymentRefused  = "payment-refused"
 )
+
+// created is the answer of a paid order.
+func created(o Order) (idempotency.Response, error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return idempotency.Response{}, fmt.Errorf("encode order: %w", err)
+	}
+	return idempotency.Response{
+		Status:  201,
+		Headers: map[string]string{"Content-Type": "application/json", "Location": "/v1/orders/" + o.ID.String()},
+		Body:    body,
+	}, nil
+}
 
 // problem is a stored failure (RFC 9457). It has no request_id: the bytes are
 // the same for every request that gets them.
@@ -35,18 +50,6 @@ type failure struct {
 	code        string
 	declineCode string
 	detail      string // fit for the client
-}
-
-func created(o Order) (idempotency.Response, error) {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return idempotency.Response{}, fmt.Errorf("encode order: %w", err)
-	}
-	return idempotency.Response{
-		Status:  201,
-		Headers: map[string]string{"Content-Type": "application/json", "Location": "/v1/orders/" + o.ID.String()},
-		Body:    body,
-	}, nil
 }
 
 func (f failure) response(id uuid.UUID) (idempotency.Response, error) {
@@ -72,4 +75,55 @@ func (f failure) response(id uuid.UUID) (idempotency.Response, error) {
 		Headers: map[string]string{"Content-Type": "application/problem+json"},
 		Body:    body,
 	}, nil
+}
+
+// declined is the failure of a card.
+func declined(d payments.Decline) failure {
+	return failure{
+		slug:        SlugPaymentDeclined,
+		code:        d.Code,
+		declineCode: d.DeclineCode,
+		detail:      cmp.Or(d.Message, "The card was declined."),
+	}
+}
+
+func declinedBy(failed *payments.Error) failure {
+	return declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
+}
+
+// authenticationRequired is the failure of a card whose owner would have to be
+// there.
+func authenticationRequired() failure {
+	return declined(payments.Decline{
+		Code:        "authentication_required",
+		DeclineCode: "authentication_required",
+		Message:     "Your card was declined. This transaction requires authentication.",
+	})
+}
+
+// refusedBy is the failure of a request that the provider does not take.
+func refusedBy(failed *payments.Error) failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   cmp.Or(failed.Code, "payment_refused"),
+		detail: cmp.Or(failed.Message, "The payment provider did not accept the request."),
+	}
+}
+
+// canceled is the failure of a payment that was cancelled, by somebody else or
+// by us in a run that did not hear of it.
+func canceled() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "payment_intent_canceled",
+		detail: "The payment was cancelled before the card was charged.",
+	}
+}
+
+func paymentMethodMissing() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "payment_method_missing",
+		detail: "The payment provider dropped the payment method.",
+	}
 }

@@ -82,7 +82,7 @@ func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Re
 		Path:      req.Path,
 		Params:    req.Params,
 		Invalid:   invalid,
-	}, &creation{service: s, clientIP: req.ClientIP})
+	}, createOrder{service: s, clientIP: req.ClientIP})
 	if keyExpired(err) {
 		return result, &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
 	}
@@ -93,8 +93,8 @@ func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Re
 // client.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
 	return s.engine.Resume(ctx, accountID, keyID, func(operation string) (idempotency.Operation, bool) {
-		creation := &creation{service: s}
-		return creation, operation == creation.Name()
+		op := createOrder{service: s}
+		return op, operation == op.Name()
 	})
 }
 
@@ -108,9 +108,9 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 const MaxPage = 100
 
 // List returns up to limit orders of the account, newest first, behind the
-// order with the id after unless that is uuid.Nil. more says whether older ones
+// order with the id after unless that is uuid.Nil, and whether older ones
 // follow. An order that is not there to begin behind is [ErrNotFound].
-func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) (page []Order, more bool, err error) {
+func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) ([]Order, bool, error) {
 	if limit < 1 || limit > MaxPage {
 		return nil, false, fmt.Errorf("orders: limit must be from 1 to %d", MaxPage)
 	}
@@ -126,7 +126,7 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, afte
 	if err != nil {
 		return nil, false, err
 	}
-	page = make([]Order, 0, limit)
+	page := make([]Order, 0, limit)
 	for _, o := range rows[:min(len(rows), limit)] {
 		page = append(page, o.Order)
 	}

@@ -125,21 +125,21 @@ INSERT INTO orders (
 		o.paymentMethod, o.Status, o.CreatedAt)
 }
 
-func setIntentTx(tx *idempotency.Tx, accountID, id uuid.UUID, intentID string) {
+func setIntentTx(tx *idempotency.Tx, accountID uuid.UUID, o row) {
 	tx.Queue(`
 UPDATE orders
    SET payment_intent_id = $3
  WHERE account_id = $1
-   AND id = $2`, accountID, id, intentID)
+   AND id = $2`, accountID, o.ID, o.PaymentIntentID)
 }
 
-func setAttemptsTx(tx *idempotency.Tx, accountID, id uuid.UUID, create, confirm int) {
+func setAttemptsTx(tx *idempotency.Tx, accountID uuid.UUID, o row) {
 	tx.Queue(`
 UPDATE orders
    SET create_attempt  = $3,
        confirm_attempt = $4
  WHERE account_id = $1
-   AND id = $2`, accountID, id, create, confirm)
+   AND id = $2`, accountID, o.ID, o.createAttempt, o.confirmAttempt)
 }
 
 func setPaidTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {

@@ -65,6 +65,14 @@ func parseAddress(text string) (netmail.Address, error) {
 	return *address, nil
 }
 
+// ValidAddress says whether a receipt can be sent to an address: one that
+// parseAddress accepts, in ASCII. A mail server may take no other, and nobody
+// should learn that after the card was charged.
+func ValidAddress(text string) bool {
+	_, err := parseAddress(text)
+	return err == nil && isASCII(text)
+}
+
 func unsafeInAddress(r rune) bool {
 	return !unicode.IsPrint(r) || strings.ContainsRune(` "\<>,;:()[]`, r)
 }

@@ -1,0 +1,73 @@
+package orders_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// The most that one order may cost on warm connections. The lookup of the
+// credentials is the API's, and one round trip more.
+const (
+	maxCommits    = 3
+	maxRoundTrips = 5
+)
+
+// openMetered is a service with nothing in the way, to be measured.
+func openMetered(tb testing.TB, conns int32) (*orders.Service, *idempotencytest.Meter, uuid.UUID) {
+	tb.Helper()
+	meter := idempotencytest.NewMeter()
+	pool := idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns })
+	stripe := stripetest.New(stripetest.Options{})
+	server := httptest.NewServer(stripe)
+	tb.Cleanup(server.Close)
+	tb.Cleanup(stripe.Close)
+
+	logger := slog.New(slog.DiscardHandler)
+	client, err := payments.New(payments.Config{SecretKey: "sk_test_shop", BaseURL: server.URL, Timeout: 20 * time.Second, Logger: logger})
+	require.NoError(tb, err)
+	tb.Cleanup(client.Close)
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: logger})
+	require.NoError(tb, err)
+	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: 20 * time.Second, Logger: logger})
+	require.NoError(tb, err)
+	return service, meter, idempotencytest.Account(tb, pool)
+}
+
+func TestCost(t *testing.T) {
+	t.Parallel()
+	service, meter, account := openMetered(t, 1)
+	buy := func(n int) idempotency.Result {
+		result, err := service.Create(t.Context(), request(t, account, idempotency.Key(fmt.Sprintf("an-order-at-its-price-%d", n)), visa))
+		require.NoError(t, err)
+		return result
+	}
+	buy(0) // the connection learns the statements
+
+	const n = 10
+	meter.Reset()
+	for i := range n {
+		require.False(t, buy(i+1).Replayed)
+	}
+	require.LessOrEqual(t, meter.Commits(), n*maxCommits)
+	require.LessOrEqual(t, meter.RoundTrips(), n*maxRoundTrips)
+	t.Logf("%d orders: %d commits, %d round trips", n, meter.Commits(), meter.RoundTrips())
+
+	buy(1) // the first replay may meet a new statement
+	meter.Reset()
+	require.True(t, buy(1).Replayed)
+	require.Zero(t, meter.Commits())
+	require.LessOrEqual(t, meter.RoundTrips(), 2)
+}

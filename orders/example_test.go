@@ -1,0 +1,37 @@
+package orders_test
+
+import (
+	"errors"
+	"fmt"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+)
+
+// A request is checked as a whole. Pointers say where, and names count by the
+// letter.
+func ExampleDecodeParams() {
+	canonical, err := idempotency.Canonicalize([]byte(`{
+		"email": "ada@example.com",
+		"Currency": "usd",
+		"payment_method": "4242424242424242",
+		"items": [{"sku": "TEA", "quantity": 0, "unit_amount": 12.5}]
+	}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = orders.DecodeParams(canonical)
+	var invalid *orders.ValidationError
+	if errors.As(err, &invalid) {
+		for _, field := range invalid.Fields {
+			fmt.Println(field.Pointer, field.Message)
+		}
+	}
+	// Output:
+	// /currency is required
+	// /items/0/quantity must be from 1 to 10000
+	// /items/0/unit_amount must be an integer
+	// /Currency is not a known member
+	// /payment_method must be the id of a payment method, such as pm_card_visa
+}

@@ -1,0 +1,44 @@
+package orders_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+)
+
+// FuzzDecodeParams looks for requests that make it panic, and for accepted ones
+// whose amount is out of bounds or which are not the same when written again.
+func FuzzDecodeParams(f *testing.F) {
+	f.Add([]byte(`{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":` + basket + `,"metadata":{"basket":"b-77"}}`))
+	f.Fuzz(func(t *testing.T, request []byte) {
+		_, _ = orders.DecodeParams(request) // whatever it is
+		canonical, err := idempotency.Canonicalize(request)
+		if err != nil {
+			return
+		}
+		params, err := orders.DecodeParams(canonical)
+		var invalid *orders.ValidationError
+		if errors.As(err, &invalid) {
+			require.NotEmpty(t, invalid.Fields)
+			return
+		}
+		require.NoError(t, err)
+		amount, err := params.Amount()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, amount, int64(1))
+		require.LessOrEqual(t, amount, int64(99_999_999))
+
+		written, err := json.Marshal(params)
+		require.NoError(t, err)
+		again, err := idempotency.Canonicalize(written)
+		require.NoError(t, err)
+		same, err := orders.DecodeParams(again)
+		require.NoError(t, err)
+		require.Equal(t, params, same)
+	})
+}

@@ -1,0 +1,44 @@
+package orders
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+)
+
+// These keys are at the provider, for a day at least: they never change (R5).
+func TestProviderKey(t *testing.T) {
+	t.Parallel()
+	id := uuid.MustParse("2f25d67b-20b8-8187-95ed-8befa242e93c")
+	for want, got := range map[string]string{
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c":            providerKey(id, "", 1),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-2":          providerKey(id, "", 2),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-confirm":    providerKey(id, "-confirm", 1),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-confirm-10": providerKey(id, "-confirm", 10),
+		"orders-api-2f25d67b-20b8-8187-95ed-8befa242e93c-cancel-3":   providerKey(id, "-cancel", 3),
+	} {
+		require.Equal(t, want, got)
+	}
+}
+
+func TestProviderError(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, providerError(nil))
+	known := &payments.Error{Code: "x"}
+	require.Same(t, known, providerError(fmt.Errorf("wrapped: %w", known)))
+	other := providerError(errors.New("of another kind"))
+	require.True(t, other.Misuse)
+	require.Equal(t, payments.Unknown, other.Outcome)
+}
+
+// A status that Stripe adds may mean that money is moving.
+func TestWeight_unknownStatus(t *testing.T) {
+	t.Parallel()
+	require.Greater(t, weight("resting"), weight(payments.StatusCanceled))
+	require.Less(t, weight("resting"), weight(payments.StatusSucceeded))
+}
