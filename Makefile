@@ -75,5 +75,6 @@ spec: ## Lint openapi.yaml
 rename: ## Make it yours: make rename MODULE=github.com/you/shop
 	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
 	@old=$$($(GO) list -m) && $(GO) mod edit -module "$(MODULE)" && \
-	grep -rlF --include='*.go' --include='.golangci.yml' "$$old" . | xargs sed -i.bak "s|$$old|$(MODULE)|g" && \
-	find . -name '*.bak' -delete && $(GO) build ./... && echo "The module is now $(MODULE)."
+	grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml "$$old" . | while read -r file; do \
+		sed -i.bak "s|$$old|$(MODULE)|g" "$$file" && rm "$$file.bak" || exit 1; \
+	done && $(GO) vet ./... && echo "The module is now $(MODULE)."

@@ -2,33 +2,27 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// accounts is the command: accounts create --name N prints the new API key as
-// its last line.
-func accounts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 0 || args[0] != "create" {
-		return fmt.Errorf("%w: orders accounts create --name NAME", errUsage)
-	}
-	flags := flag.NewFlagSet("accounts create", flag.ContinueOnError)
-	name := flags.String("name", "", "the account's name, for people")
-	if err := parse(flags, args[1:], stderr); err != nil {
+// accountsCreate prints the new API key as its last line.
+func accountsCreate(ctx context.Context, call invocation) error {
+	var config boot.Store
+	flags := call.flags()
+	name := flags.String("name", "", "the account's `name`, for people (needed)")
+	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if *name == "" {
-		return fmt.Errorf("%w: orders accounts create --name NAME", errUsage)
+		return wrongUsage(" "+call.name, "orders %s needs --name", call.name)
 	}
-	var config boot.Store
 	if err := boot.Load(&config); err != nil {
 		return err
 	}
-	pool, err := boot.Pool(ctx, config.Database)
+	pool, err := boot.Pool(ctx, config.Database, config.Logger(call.stderr))
 	if err != nil {
 		return err
 	}
@@ -37,6 +31,8 @@ func accounts(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Account %s (%s). Its API key, which is shown this once:\n%s\n", id, *name, key)
+	if _, err := fmt.Fprintf(call.stdout, "Account %s (%q). Its API key, which is shown this once:\n%s\n", id, *name, key); err != nil {
+		return fmt.Errorf("account %s has a key that could not be shown: %w", id, err)
+	}
 	return nil
 }

@@ -6,58 +6,154 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// errUsage says that the command line is wrong.
-var errUsage = errors.New("usage")
-
-// command is one word that orders understands.
+// command is one thing that orders does.
 type command struct {
-	name    string
+	name    string // of one word or two
 	purpose string
-	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+	run     func(context.Context, invocation) error
 }
 
 func commands() []command {
 	return []command{
-		{"demo", "a guided tour: charge an order, break things, see one charge", demo},
-		{"dev", "everything in one process, on a private PostgreSQL and a stand-in for Stripe", dev},
-		{"serve", "the API", serve},
-		{"worker", "send staged receipts", worker},
-		{"migrate", "bring the database's schema up, down, or show its status", migrate},
-		{"accounts", "create an account and its API key", accounts},
-		{"help", "this; help env lists the environment variables", help},
+		{"demo", "Take a guided tour: charge an order, break things, see one charge", demo},
+		{"dev", "Run API and worker, with a private PostgreSQL and a stand-in for Stripe", dev},
+		{"serve", "Run the API", serve},
+		{"worker", "Send staged receipts", worker},
+		{"migrate up", "Bring the database's schema up to date", migrateUp},
+		{"migrate down", "Take the newest migration back, with the data it holds", migrateDown},
+		{"migrate status", "List the migrations", migrateStatus},
+		{"accounts create", "Create an account and print its API key", accountsCreate},
+		{"help", "Say more about a command, or with env about the environment", help},
+		{"version", "Print the version", version},
 	}
 }
 
-// parse reads a command's flags. What is left over is an error: a misspelled
-// flag must not be dropped in silence.
-func parse(flags *flag.FlagSet, args []string, stderr io.Writer) error {
-	flags.SetOutput(stderr)
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
+// errUsage says that the command line is wrong.
+var errUsage = errors.New("wrong usage")
+
+// wrongUsage wraps errUsage, and names the help that tells more.
+func wrongUsage(about, format string, arguments ...any) error {
+	return fmt.Errorf("%w: %s\nSee orders help%s", errUsage, fmt.Sprintf(format, arguments...), about)
+}
+
+// invocation is a command as it was called.
+type invocation struct {
+	command
+	args           []string // behind the command's name
+	stdout, stderr io.Writer
+}
+
+// run finds the command and runs it.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	all := commands()
+	for words := min(len(args), 2); words > 0; words-- {
+		name := strings.Join(args[:words], " ")
+		if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
+			return all[i].run(ctx, invocation{all[i], args[words:], stdout, stderr})
 		}
-		return fmt.Errorf("%w: orders %s -h lists the flags", errUsage, flags.Name())
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%w: orders %s does not take %q", errUsage, flags.Name(), flags.Arg(0))
+	if len(args) == 0 {
+		return errors.Join(overview(stderr, all), wrongUsage("", "no command given"))
+	}
+	group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return !strings.HasPrefix(c.name, args[0]+" ") })
+	switch {
+	case asksForHelp(args[0]):
+		return overview(stdout, all)
+	case len(group) > 0 && len(args) > 1 && asksForHelp(args[1]):
+		return overview(stdout, group)
+	case len(group) > 0:
+		return wrongUsage(" "+args[0], "expected orders %s %s", args[0], alternatives(group))
+	default:
+		return wrongUsage("", "there is no command %q", args[0])
+	}
+}
+
+func asksForHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
+
+// alternatives are the second words of a group of commands.
+func alternatives(group []command) string {
+	var words []string
+	for _, c := range group {
+		_, word, _ := strings.Cut(c.name, " ")
+		words = append(words, word)
+	}
+	return strings.Join(words, "|")
+}
+
+// overview lists commands.
+func overview(w io.Writer, list []command) error {
+	fmt.Fprint(w, "An orders API that charges exactly once.\n\nUsage: orders COMMAND [flags]\n\n")
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, c := range list {
+		fmt.Fprintf(table, "  %s\t%s\n", c.name, c.purpose)
+	}
+	fmt.Fprintln(table, "\norders help COMMAND lists its flags and the environment it reads.")
+	return table.Flush()
+}
+
+func (i invocation) flags() *flag.FlagSet {
+	flags := flag.NewFlagSet(i.name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are printed in one place
+	return flags
+}
+
+// parse reads the flags. What is left over is an error: a misspelled flag must
+// not be dropped in silence. When help is asked for it prints all there is to
+// say, with the variables of config, and returns flag.ErrHelp.
+func (i invocation) parse(flags *flag.FlagSet, config any) error {
+	err := flags.Parse(i.args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		i.explain(flags, config)
+		return err
+	case err != nil:
+		return wrongUsage(" "+i.name, "%v", err)
+	case flags.NArg() > 0:
+		return wrongUsage(" "+i.name, "orders %s does not take %q", i.name, flags.Arg(0))
 	}
 	return nil
 }
 
-func help(_ context.Context, args []string, stdout, _ io.Writer) error {
-	if len(args) > 0 && args[0] == "env" {
-		return boot.PrintEnv(stdout)
+func (i invocation) explain(flags *flag.FlagSet, config any) {
+	fmt.Fprintf(i.stdout, "Usage: orders %s [flags]\n\n%s.\n", i.name, i.purpose)
+	var some bool
+	flags.VisitAll(func(*flag.Flag) { some = true })
+	if some {
+		fmt.Fprint(i.stdout, "\nFlags:\n")
+		flags.SetOutput(i.stdout)
+		flags.PrintDefaults()
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "An orders API that charges exactly once.\n\nUsage: orders <command> [flags]\n ")
-	for _, c := range commands() {
-		fmt.Fprintf(table, "  %s\t%s\n", c.name, c.purpose)
+	fmt.Fprint(i.stdout, "\nEnvironment:\n")
+	boot.PrintEnv(i.stdout, config)
+}
+
+func help(ctx context.Context, call invocation) error {
+	switch {
+	case len(call.args) == 0, asksForHelp(call.args[0]):
+		return overview(call.stdout, commands())
+	case call.args[0] == "env":
+		boot.PrintEnv(call.stdout, nil)
+		return nil
+	default:
+		return run(ctx, append(slices.Clone(call.args), "-h"), call.stdout, call.stderr)
 	}
-	fmt.Fprintln(table, "\norders <command> -h lists the command's flags.")
-	return table.Flush()
+}
+
+// version prints what the build recorded: the module's version, or the commit
+// it was built from.
+func version(_ context.Context, call invocation) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return errors.New("this program was built without its version")
+	}
+	_, err := fmt.Fprintf(call.stdout, "orders %s, %s\n", info.Main.Version, info.GoVersion)
+	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,31 +14,39 @@ import (
 	"example.com/orders-api/cmd/internal/tour"
 )
 
-// demo is the command: the guided tour, on a database and a provider of its own
-// unless the environment names others.
-func demo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if err := parse(flag.NewFlagSet("demo", flag.ContinueOnError), args, stderr); err != nil {
+// demoEnv is the environment of orders demo.
+type demoEnv struct {
+	boot.Database
+	boot.Stripe
+}
+
+// demo takes the guided tour, on a database and a provider of its own unless
+// the environment names others.
+func demo(ctx context.Context, call invocation) error {
+	var config demoEnv
+	if err := call.parse(call.flags(), &config); err != nil {
 		return err
 	}
-	fmt.Fprintln(stdout, "orders demo: a tour of charging exactly once")
+	if err := boot.LoadLocal(&config); err != nil {
+		return err
+	}
+	fmt.Fprintln(call.stdout, "orders demo: a tour of charging exactly once")
 	begin := time.Now()
-	local, err := boot.StartLocal(ctx, "", slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		func(line string) { fmt.Fprintln(stdout, line) })
+	local, err := boot.StartLocal(ctx, &config.Database, &config.Stripe, boot.LocalOptions{
+		Logger: slog.New(slog.NewTextHandler(call.stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		Notice: func(line string) { fmt.Fprintln(call.stdout, line) },
+	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDemo(ctx, local, time.Since(begin), stdout), local.Stop())
+	return errors.Join(runDemo(ctx, config, local, time.Since(begin), call.stdout), local.Stop())
 }
 
-func runDemo(ctx context.Context, local *boot.Local, started time.Duration, stdout io.Writer) error {
-	var config boot.Serve
-	if err := boot.Load(&config); err != nil {
-		return err
-	}
+func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started time.Duration, stdout io.Writer) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
-	pool, err := boot.Pool(ctx, config.Database)
+	pool, err := boot.Pool(ctx, config.Database, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -53,18 +60,19 @@ func runDemo(ctx context.Context, local *boot.Local, started time.Duration, stdo
 		return fmt.Errorf("find this program: %w", err)
 	}
 
-	database, provider := "the database of DATABASE_URL", "Stripe's test mode"
+	database, provider := "the database of DATABASE_URL", config.Provider()
 	if local.Postgres != nil {
 		database = fmt.Sprintf("a private PostgreSQL, up in %.1f s", started.Seconds())
 	}
 	if local.Stripe != nil {
 		provider = "a stand-in for Stripe"
 	}
-	fmt.Fprintf(stdout, "On %s, and %s. The API and the worker are\nprocesses of their own; every line is checked against the provider's list of payments.\n\n", database, provider)
+	fmt.Fprintf(stdout, "On %s, with %s. API and worker are\n"+
+		"processes of their own. Each line is checked against the provider's list of payments.\n\n", database, provider)
 
 	return tour.Run(ctx, tour.Options{
 		Executable:  executable,
-		Environ:     os.Environ(),
+		Environ:     append(os.Environ(), "DATABASE_URL="+string(config.URL)),
 		APIKey:      key,
 		ProviderKey: string(config.SecretKey),
 		ProviderURL: config.APIBase,

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -22,45 +21,49 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// dev is the command: API and worker in one process, on whatever of database,
-// provider and mail server the environment names, and on its own for the rest.
-func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if err := parse(flag.NewFlagSet("dev", flag.ContinueOnError), args, stderr); err != nil {
+// devEnv is the environment of orders dev.
+type devEnv struct {
+	boot.Serve
+	boot.Mail
+}
+
+// dev runs API and worker in one process, on whatever of database, provider and
+// mail server the environment names, and on its own for the rest.
+func dev(ctx context.Context, call invocation) error {
+	var config devEnv
+	if err := call.parse(call.flags(), &config); err != nil {
 		return err
 	}
-	var logging struct{ boot.Log }
-	if err := boot.Load(&logging); err != nil {
+	if err := boot.LoadLocal(&config); err != nil {
 		return err
 	}
-	logger := logging.Logger(stderr)
+	fmt.Fprintln(call.stdout, "orders dev: API and worker in one process; Ctrl-C ends it and keeps the data")
 	cache, err := embeddedpg.CacheDir()
 	if err != nil {
 		return err
 	}
-	local, err := boot.StartLocal(ctx, filepath.Join(cache, "dev"), logger, func(line string) { fmt.Fprintln(stdout, line) })
+	logger := config.Logger(call.stderr)
+	local, err := boot.StartLocal(ctx, &config.Database, &config.Stripe, boot.LocalOptions{
+		DataDir: filepath.Join(cache, "dev"),
+		Logger:  logger,
+		Notice:  func(line string) { fmt.Fprintln(call.stdout, line) },
+	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDev(ctx, local, cache, logger, stdout), local.Stop())
+	return errors.Join(runDev(ctx, config, local, cache, logger, call.stdout), local.Stop())
 }
 
-func runDev(ctx context.Context, local *boot.Local, cache string, logger *slog.Logger, stdout io.Writer) error {
-	var config struct {
-		boot.Serve
-		boot.Mail
-	}
-	if err := boot.Load(&config); err != nil {
-		return err
-	}
+func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string, logger *slog.Logger, stdout io.Writer) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
-	pool, err := boot.Pool(ctx, config.Database)
+	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	key, err := devKey(ctx, pool, filepath.Join(cache, "dev-api-key"))
+	key, err := devKey(ctx, pool, filepath.Join(cache, "dev-api-keys"))
 	if err != nil {
 		return err
 	}
@@ -72,20 +75,20 @@ func runDev(ctx context.Context, local *boot.Local, cache string, logger *slog.L
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Addr)
+	listener, err := listen(ctx, config.Addr)
 	if err != nil {
-		return fmt.Errorf("LISTEN_ADDR: %w", err)
+		return err
 	}
-	printWelcome(stdout, local, listener.Addr(), key)
+	printWelcome(stdout, config, local, baseURL(listener.Addr()), key)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.run(ctx, listener) })
+	group.Go(func() error { return server.run(ctx, listener, 0) })
 	group.Go(func() error { return worker.Run(ctx, time.Second) })
 	if local.Postgres != nil {
 		group.Go(func() error {
 			select {
 			case <-local.Postgres.Exited():
-				return errors.New("the private PostgreSQL ended")
+				return errors.New("the private PostgreSQL has ended")
 			case <-ctx.Done():
 				return nil
 			}
@@ -95,44 +98,61 @@ func runDev(ctx context.Context, local *boot.Local, cache string, logger *slog.L
 }
 
 // devKey returns an API key that stays the same from one start to the next, so
-// that a curl line in a shell's history keeps working. It is written to a file,
-// which is right for this command only.
-func devKey(ctx context.Context, pool *pgxpool.Pool, file string) (string, error) {
-	stored, err := os.ReadFile(file) //nolint:gosec // our own cache folder
+// that a curl line in a shell's history keeps working. It is kept in a file,
+// which is right for this command only: one line for each database it was
+// started on.
+func devKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error) {
+	stored, err := os.ReadFile(path) //nolint:gosec // in our own cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read API key of dev: %w", err)
 	}
-	key := strings.TrimSpace(string(stored))
-	if known, err := api.KnowsKey(ctx, pool, key); err != nil || known {
-		return key, err
+	for key := range strings.FieldsSeq(string(stored)) {
+		if known, err := api.KnowsKey(ctx, pool, key); err != nil || known {
+			return key, err
+		}
 	}
-	_, key, err = api.CreateAccount(ctx, pool, "dev")
+	_, key, err := api.CreateAccount(ctx, pool, "dev")
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(file, []byte(key+"\n"), 0o600); err != nil {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the same
+	if err == nil {
+		_, err = fmt.Fprintln(file, key)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
 		return "", fmt.Errorf("keep API key of dev: %w", err)
 	}
 	return key, nil
 }
 
-func printWelcome(w io.Writer, local *boot.Local, address net.Addr, key string) {
-	_, port, _ := net.SplitHostPort(address.String())
-	base := "http://localhost:" + port
+// baseURL is where a client on this machine finds the listener.
+func baseURL(address net.Addr) string {
+	host, port, _ := net.SplitHostPort(address.String())
+	if net.ParseIP(host).IsUnspecified() {
+		host = "localhost"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+func printWelcome(w io.Writer, config devEnv, local *boot.Local, base, key string) {
 	fmt.Fprintf(w, "\nOrders API   %s   contract: %s/docs\n", base, base)
 	if local.Postgres != nil {
 		fmt.Fprintf(w, "PostgreSQL   %s\n", local.Postgres.URL("postgres"))
 	}
 	if local.Stripe != nil {
-		fmt.Fprintf(w, "Stripe       a stand-in, see %s\n", os.Getenv("STRIPE_API_BASE"))
+		fmt.Fprintf(w, "Stripe       a stand-in; what it has charged: %s\n", config.APIBase)
 	}
-	fmt.Fprintf(w, "API key      %s\n\nCreate an order:\n\n%s\n\nSend the same line again: the same bytes come back, and nothing is charged twice.\n\n", key, curl(base, key))
+	fmt.Fprintf(w, "API key      %s\n\nCreate an order:\n\n%s\n\n"+
+		"Send the same line again: the same bytes come back, and nothing is charged twice.\n\n", key, curl(base, key))
 }
 
-// curl is a command line that creates an order.
+// curl is a command line that creates an order, under a key of this start: what
+// an earlier start left half done may be unknown to the stand-in of this one.
 func curl(base, key string) string {
 	return fmt.Sprintf(`  curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
-    -H 'Content-Type: application/json' -H 'Idempotency-Key: my-first-order-0001' \
+    -H 'Content-Type: application/json' -H 'Idempotency-Key: my-order-%s' \
     -d '{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",
-         "items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}'`, base, key)
+         "items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}'`,
+		base, key, time.Now().Format("20060102-150405"))
 }

@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,17 +21,20 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// serve is the command: the API until a signal comes.
-func serve(ctx context.Context, args []string, _, stderr io.Writer) error {
-	if err := parse(flag.NewFlagSet("serve", flag.ContinueOnError), args, stderr); err != nil {
+// serve runs the API until a signal comes.
+func serve(ctx context.Context, call invocation) error {
+	var config boot.Serve
+	flags := call.flags()
+	notice := flags.Duration("drain-notice", 2*time.Second,
+		"how long a stop leaves the door open while /readyz says 503,\nso that balancers send new requests elsewhere")
+	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
-	var config boot.Serve
 	if err := boot.Load(&config); err != nil {
 		return err
 	}
-	logger := config.Logger(stderr)
-	pool, err := boot.Pool(ctx, config.Database)
+	logger := config.Logger(call.stderr)
+	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err
 	}
@@ -41,11 +43,23 @@ func serve(ctx context.Context, args []string, _, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Addr)
+	listener, err := listen(ctx, config.Addr)
 	if err != nil {
-		return fmt.Errorf("LISTEN_ADDR: %w", err)
+		return err
 	}
-	return server.run(ctx, listener)
+	return server.run(ctx, listener, *notice)
+}
+
+// listen opens the door before anything is served, so that the port is known.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("LISTEN_ADDR: another program listens on %s: stop it or choose another address", address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("LISTEN_ADDR: %w", err)
+	}
+	return listener, nil
 }
 
 // server is the API with everything behind it.
@@ -57,7 +71,7 @@ type server struct {
 	logger   *slog.Logger
 }
 
-// newServer wires the API. serve, dev and the tests all use this wiring.
+// newServer wires the API, for serve and for dev.
 func newServer(config boot.Serve, pool *pgxpool.Pool, logger *slog.Logger) (*server, error) {
 	client, err := payments.New(payments.Config{
 		SecretKey: string(config.SecretKey),
@@ -86,6 +100,7 @@ func newServer(config boot.Serve, pool *pgxpool.Pool, logger *slog.Logger) (*ser
 	if err != nil {
 		return nil, err
 	}
+	logger.Info("cards are charged", "by", config.Provider())
 	s := &server{payments: client, drain: config.LongestRun(), logger: logger}
 	router, err := api.NewRouter(api.Config{
 		Orders: service,
@@ -106,9 +121,10 @@ func newServer(config boot.Serve, pool *pgxpool.Pool, logger *slog.Logger) (*ser
 	return s, nil
 }
 
-// run serves until ctx ends, and then lets running orders finish: their clients
-// get an answer, and nobody has to take them over.
-func (s *server) run(ctx context.Context, listener net.Listener) error {
+// run serves until ctx ends. Then it is not ready any more, but goes on for
+// notice; then it takes no new connections, and lets running orders finish:
+// their clients get an answer, and nobody has to take them over.
+func (s *server) run(ctx context.Context, listener net.Listener, notice time.Duration) error {
 	defer s.payments.Close()
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(listener) }()
@@ -119,7 +135,12 @@ func (s *server) run(ctx context.Context, listener net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
-	s.logger.Info("stopping; running orders finish first", "at_most", s.drain)
+	s.logger.Info("stopping: not ready any more, running orders finish", "notice", notice, "then_at_most", s.drain)
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-time.After(notice):
+	}
 	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
 	if err := s.http.Shutdown(drainCtx); err != nil {

@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"flag"
-	"io"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -13,21 +12,23 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// worker is the command: it sends receipts until a signal comes, or makes one
-// pass.
-func worker(ctx context.Context, args []string, _, stderr io.Writer) error {
-	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
-	once := flags.Bool("once", false, "make one pass over what is due and exit")
+// worker sends receipts until a signal comes, or makes one pass.
+func worker(ctx context.Context, call invocation) error {
+	var config boot.Worker
+	flags := call.flags()
+	once := flags.Bool("once", false, "make one pass over what is due, and fail if something could not be sent")
 	every := flags.Duration("every", time.Second, "how often to look for new receipts")
-	if err := parse(flags, args, stderr); err != nil {
+	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
-	var config boot.Worker
+	if *every <= 0 {
+		return wrongUsage(" "+call.name, "--every %s is not a positive duration", *every)
+	}
 	if err := boot.Load(&config); err != nil {
 		return err
 	}
-	logger := config.Logger(stderr)
-	pool, err := boot.Pool(ctx, config.Database)
+	logger := config.Logger(call.stderr)
+	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err
 	}
@@ -37,10 +38,15 @@ func worker(ctx context.Context, args []string, _, stderr io.Writer) error {
 		return err
 	}
 	if *once {
-		_, err := w.RunOnce(ctx)
+		result, err := w.RunOnce(ctx)
+		if err == nil && result.Retried+result.Dead+result.Unsettled > 0 {
+			err = fmt.Errorf("receipts not sent: %d to be retried, %d given up, %d unsettled", result.Retried, result.Dead, result.Unsettled)
+		}
 		return err
 	}
-	return w.Run(ctx, *every)
+	err = w.Run(ctx, *every)
+	logger.Info("stopped")
+	return err
 }
 
 func newWorker(config boot.Mail, pool *pgxpool.Pool, logger *slog.Logger) (*receipts.Worker, error) {

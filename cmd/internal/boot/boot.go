@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -33,10 +34,15 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 // carry hundreds of orders at once.
 const poolSize = 10
 
+// connectTimeout bounds one connection attempt. A healthy one takes
+// milliseconds; without a bound, an address where nobody answers holds a start,
+// and later a slot of the pool, for as long as TCP likes.
+const connectTimeout = 5 * time.Second
+
 // Pool connects to the database, and checks that its sessions have the timeouts
 // of R21 and its schema every migration.
-func Pool(ctx context.Context, d Database) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, d, idempotency.ConfigurePool)
+func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
+	pool, err := connect(ctx, d, logger, idempotency.ConfigurePool)
 	if err != nil {
 		return nil, err
 	}
@@ -47,15 +53,7 @@ func Pool(ctx context.Context, d Database) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// MigrationPool connects for migrations. They may run for as long as they need,
-// but do not queue for a lock, since everybody else would queue behind them.
-func MigrationPool(ctx context.Context, d Database) (*pgxpool.Pool, error) {
-	return connect(ctx, d, func(config *pgxpool.Config) {
-		config.ConnConfig.RuntimeParams["lock_timeout"] = "5000" // milliseconds
-	})
-}
-
-func connect(ctx context.Context, d Database, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+func connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil {
 		return nil, errors.New("DATABASE_URL cannot be read") // the driver's error shows the password
@@ -63,7 +61,11 @@ func connect(ctx context.Context, d Database, configure func(*pgxpool.Config)) (
 	if !strings.Contains(string(d.URL), "pool_max_conns") {
 		config.MaxConns = poolSize
 	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
 	configure(config)
+	logger.InfoContext(ctx, "connecting to the database", "host", config.ConnConfig.Host, "database", config.ConnConfig.Database)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
@@ -86,20 +88,31 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return migrator.Check(ctx)
 }
 
-// Migrate brings the database's schema up to date.
-func Migrate(ctx context.Context, d Database) error {
-	pool, err := MigrationPool(ctx, d)
+// WithMigrator connects for migrations and hands them to work. They may run for
+// as long as they need, but do not queue for a lock, since everybody else would
+// queue behind them.
+func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator) error) error {
+	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["lock_timeout"] = "5000" // milliseconds
+	})
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	migrator, err := migrations.New(pool, nil)
+	migrator, err := migrations.New(pool, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = migrator.Close() }()
-	_, err = migrator.Up(ctx)
-	return err
+	return work(migrator)
+}
+
+// Migrate brings the database's schema up to date, in silence.
+func Migrate(ctx context.Context, d Database) error {
+	return WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(m *migrations.Migrator) error {
+		_, err := m.Up(ctx)
+		return err
+	})
 }
 
 // Mailer returns what receipts leave through, and says in the log what that is.
@@ -119,7 +132,7 @@ func (m *Mail) Mailer(logger *slog.Logger) (receipts.Mailer, error) {
 	folder := filepath.Join(cache, "receipts")
 	mailer, err := receipts.NewFiles(folder)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (SMTP_URL, when set, sends receipts by mail instead)", err)
 	}
 	logger.Info("receipts become .eml files, for SMTP_URL is not set", "folder", folder)
 	return mailer, nil

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/mail"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,24 +15,6 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Secret is a value that no log, error or %+v shows.
-type Secret string
-
-const redacted = "[redacted]"
-
-// String, GoString, LogValue and MarshalText hide the value from every way of
-// printing it.
-func (s Secret) String() string { return redacted }
-
-// GoString hides the value from %#v.
-func (s Secret) GoString() string { return redacted }
-
-// LogValue hides the value from slog.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-// MarshalText hides the value from encoding/json and others.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
 // Database says where the data is.
 type Database struct {
 	URL Secret `envconfig:"DATABASE_URL" desc:"PostgreSQL 15 or later, such as postgres://user:pass@host:5432/orders. orders dev and orders demo start a private one when it is not set."`
@@ -39,7 +22,7 @@ type Database struct {
 
 func (d *Database) check(f *faults) {
 	if d.URL == "" {
-		f.add("DATABASE_URL", "not set; expected postgres://user:pass@host:5432/orders. "+
+		f.missing("DATABASE_URL", "expected postgres://user:pass@host:5432/orders. "+
 			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
 			"orders dev needs none")
 		return
@@ -56,7 +39,11 @@ type Listen struct {
 }
 
 func (l *Listen) check(f *faults) {
-	if _, port, err := net.SplitHostPort(l.Addr); err != nil || port == "" {
+	_, port, err := net.SplitHostPort(l.Addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
 		f.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", l.Addr)
 	}
 }
@@ -72,7 +59,14 @@ func (s *Stripe) check(f *faults) {
 	const where = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
 	switch {
 	case s.SecretKey == "":
-		f.add("STRIPE_SECRET_KEY", "not set; %s", where)
+		f.missing("STRIPE_SECRET_KEY", where)
+		if s.APIBase != "" && f.local {
+			f.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for a stand-in")
+		}
+	case f.local && !s.testKey():
+		// Not "a live key": what is no test key for sure must not be tried.
+		f.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo take no other; "+
+			"expected sk_test_… or rk_test_…")
 	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"):
 		f.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_ (its value is not shown); %s", where)
 	}
@@ -84,6 +78,24 @@ func (s *Stripe) check(f *faults) {
 	s.Timeout.check(f, "STRIPE_TIMEOUT")
 }
 
+func (s *Stripe) testKey() bool {
+	key := string(s.SecretKey)
+	return strings.HasPrefix(key, "sk_test_") || strings.HasPrefix(key, "rk_test_")
+}
+
+// Provider names who is asked to charge cards, for people.
+func (s *Stripe) Provider() string {
+	switch {
+	case s.APIBase != "":
+		base, _ := url.Parse(s.APIBase) // checked by Load
+		return "whoever answers at " + base.Host
+	case s.testKey():
+		return "Stripe's test mode"
+	default:
+		return "Stripe, for real money"
+	}
+}
+
 // Mail says how receipts leave.
 type Mail struct {
 	SMTPURL Secret `envconfig:"SMTP_URL" desc:"Mail server for receipts, such as smtp://user:pass@host:587. When it is not set, receipts become .eml files in a folder that the log names."`
@@ -93,7 +105,7 @@ type Mail struct {
 func (m *Mail) check(f *faults) {
 	if m.SMTPURL != "" {
 		if _, err := receipts.NewSMTP(string(m.SMTPURL)); err != nil {
-			f.add("SMTP_URL", "%v; expected smtp://user:pass@host:587", err)
+			f.add("SMTP_URL", "%v", err) // it quotes nothing
 		}
 	}
 	if _, err := mail.ParseAddress(m.From); err != nil {

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
@@ -20,7 +19,13 @@ type Section interface{ check(*faults) }
 // Load fills config, a pointer to a struct of sections, from the environment
 // and checks it. The error names every variable that is wrong, what it expects
 // and where to get it. A variable that is set to nothing counts as not set.
-func Load(config any) error {
+func Load(config any) error { return load(config, &faults{}) }
+
+// LoadLocal is [Load] for the commands that bring what the environment does not
+// name, see [StartLocal]. They take test keys of the provider only.
+func LoadLocal(config any) error { return load(config, &faults{local: true}) }
+
+func load(config any, found *faults) error {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
 		if value, set := os.LookupEnv(v.name); set && value == "" {
 			// envconfig would take "" for a value and not use the default.
@@ -32,8 +37,7 @@ func Load(config any) error {
 	if err := envconfig.Process("", config); err != nil {
 		return fmt.Errorf("read the environment: %w", err)
 	}
-	var found faults
-	checkSections(reflect.ValueOf(config), &found)
+	checkSections(reflect.ValueOf(config), found)
 	return found.err()
 }
 
@@ -50,21 +54,31 @@ func checkSections(config reflect.Value, found *faults) {
 }
 
 // faults collects what is wrong with the environment.
-type faults []string
+type faults struct {
+	local bool // what is missing is brought along
+	list  []string
+}
 
 // add notes a fault, once: Go promotes the check of a section that is embedded
 // alone, which then runs twice.
 func (f *faults) add(name, format string, arguments ...any) {
-	if fault := name + ": " + fmt.Sprintf(format, arguments...); !slices.Contains(*f, fault) {
-		*f = append(*f, fault)
+	if fault := name + ": " + fmt.Sprintf(format, arguments...); !slices.Contains(f.list, fault) {
+		f.list = append(f.list, fault)
 	}
 }
 
-func (f faults) err() error {
-	if len(f) == 0 {
+// missing notes that a variable is not set, where that is a fault.
+func (f *faults) missing(name, advice string) {
+	if !f.local {
+		f.add(name, "not set; %s", advice)
+	}
+}
+
+func (f *faults) err() error {
+	if len(f.list) == 0 {
 		return nil
 	}
-	return errors.New("the configuration is not complete:\n  " + strings.Join(f, "\n  ") +
+	return errors.New("wrong configuration:\n  " + strings.Join(f.list, "\n  ") +
 		"\norders help env lists every variable")
 }
 
@@ -85,12 +99,10 @@ func (d *Duration) Decode(text string) error {
 	return nil
 }
 
-func (d Duration) check(f *faults, name string) bool {
+func (d Duration) check(f *faults, name string) {
 	if d.wrong != "" {
 		f.add(name, "%q is not a positive duration such as 90s, 5m or 72h", d.wrong)
-		return false
 	}
-	return true
 }
 
 // variable is one environment variable as its struct tags describe it.
@@ -120,14 +132,28 @@ type everything struct {
 	Log
 }
 
-// PrintEnv writes the table of all variables for a terminal.
-func PrintEnv(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "VARIABLE\tDEFAULT\tMEANING")
-	for _, v := range variables(reflect.TypeFor[everything]()) {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", v.name, v.fallback, v.description)
+// PrintEnv lists the variables of config, a pointer to a struct of sections, or
+// all there are when it is nil, for a terminal of 80 columns.
+func PrintEnv(w io.Writer, config any) {
+	t := reflect.TypeFor[everything]()
+	if config != nil {
+		t = reflect.TypeOf(config).Elem()
 	}
-	return table.Flush()
+	for _, v := range variables(t) {
+		fmt.Fprint(w, "  ", v.name)
+		if v.fallback != "" {
+			fmt.Fprintf(w, " (default %s)", v.fallback)
+		}
+		column := 80 // begin a line
+		for _, word := range strings.Fields(v.description) {
+			if column += 1 + len(word); column > 80 {
+				fmt.Fprint(w, "\n     ")
+				column = 6 + len(word)
+			}
+			fmt.Fprint(w, " ", word)
+		}
+		fmt.Fprintln(w)
+	}
 }
 
 // MarkdownEnv is the same table as the README has it.
@@ -144,13 +170,18 @@ func MarkdownEnv() string {
 	return out.String()
 }
 
-// ExampleEnv is the contents of .env.example.
+// ExampleEnv is the contents of .env.example, which a shell reads.
 func ExampleEnv() string {
 	var out strings.Builder
 	out.WriteString("# Copy to .env, fill in and load with: set -a; . ./.env; set +a\n" +
-		"# orders dev and orders demo need none of it.\n")
+		"# A value with spaces or signs such as & goes between single quotes. What is\n" +
+		"# empty counts as not set. orders dev and orders demo need none of it.\n")
 	for _, v := range variables(reflect.TypeFor[everything]()) {
-		fmt.Fprintf(&out, "\n# %s\n%s=%s\n", v.description, v.name, v.fallback)
+		value := v.fallback
+		if strings.ContainsAny(value, " <>&") {
+			value = "'" + value + "'"
+		}
+		fmt.Fprintf(&out, "\n# %s\n%s=%s\n", v.description, v.name, value)
 	}
 	return out.String()
 }

@@ -11,13 +11,8 @@ import (
 	"time"
 
 	"example.com/orders-api/internal/embeddedpg"
-	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
-
-// ErrLiveKey says that a command for trying things out was given a key that
-// moves real money.
-var ErrLiveKey = errors.New("STRIPE_SECRET_KEY is a live key; dev and demo take test keys only (sk_test_… or rk_test_…)")
 
 // standInKey is what the stand-in is called with. It is no secret.
 const standInKey = "sk_test_stand_in"
@@ -25,47 +20,54 @@ const standInKey = "sk_test_stand_in"
 // Local is what dev and demo bring along when the environment names nothing
 // else: a private PostgreSQL and a stand-in for Stripe.
 type Local struct {
-	Postgres *embeddedpg.Server // nil when DATABASE_URL was set
-	Stripe   *stripetest.Server // nil when STRIPE_SECRET_KEY was set
+	Postgres *embeddedpg.Server // nil when the environment names a database
+	Stripe   *stripetest.Server // nil when it names a key of Stripe's
 	stripe   *http.Server
 }
 
-// StartLocal starts what the environment does not name, and puts its address
-// into the environment, where [Load] and child processes find it. The data is
-// kept in dataDir, or thrown away when that is empty. notice is told of slow
-// steps before they begin.
-func StartLocal(ctx context.Context, dataDir string, logger *slog.Logger, notice func(string)) (*Local, error) {
-	if payments.IsLiveKey(os.Getenv("STRIPE_SECRET_KEY")) {
-		return nil, ErrLiveKey
-	}
+// LocalOptions say how to start what is missing.
+type LocalOptions struct {
+	DataDir string            // keeps the database; "" throws it away
+	Logger  *slog.Logger      // needed
+	Notice  func(line string) // told of slow steps before they begin; may be nil
+}
+
+// StartLocal starts what d and s, as [LoadLocal] left them, do not name, and
+// fills in its address.
+func StartLocal(ctx context.Context, d *Database, s *Stripe, options LocalOptions) (*Local, error) {
 	local := &Local{}
-	if os.Getenv("DATABASE_URL") == "" {
+	if d.URL == "" {
 		server, err := embeddedpg.Start(ctx, embeddedpg.Options{
 			BinDir:  os.Getenv("PG_BIN"),
-			DataDir: dataDir,
-			Logger:  logger,
-			Notice:  notice,
+			DataDir: options.DataDir,
+			Logger:  options.Logger,
+			Notice:  options.Notice,
 		})
+		if errors.Is(err, embeddedpg.ErrInUse) {
+			return nil, fmt.Errorf("another orders dev is running on this machine: stop it, "+
+				"or name a database of its own for this one with DATABASE_URL\n(%w)", err)
+		}
 		if err != nil {
 			return nil, err
 		}
 		local.Postgres = server
-		if err := os.Setenv("DATABASE_URL", server.URL("postgres")); err != nil {
-			return nil, errors.Join(err, local.Stop())
-		}
+		d.URL = Secret(server.URL("postgres"))
 	}
-	if os.Getenv("STRIPE_SECRET_KEY") == "" {
-		if err := local.startStripe(ctx, logger); err != nil {
+	if s.SecretKey == "" {
+		url, err := local.startStripe(ctx, options.Logger)
+		if err != nil {
 			return nil, errors.Join(err, local.Stop())
 		}
+		s.SecretKey, s.APIBase = standInKey, url
 	}
 	return local, nil
 }
 
-func (l *Local) startStripe(ctx context.Context, logger *slog.Logger) error {
+// startStripe starts the stand-in and returns its URL.
+func (l *Local) startStripe(ctx context.Context, logger *slog.Logger) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return fmt.Errorf("stand-in for Stripe: %w", err)
+		return "", fmt.Errorf("stand-in for Stripe: %w", err)
 	}
 	l.Stripe = stripetest.New(stripetest.Options{})
 	l.stripe = &http.Server{
@@ -78,13 +80,10 @@ func (l *Local) startStripe(ctx context.Context, logger *slog.Logger) error {
 			logger.Error("the stand-in for Stripe ended", "error", err)
 		}
 	}()
-	return errors.Join(
-		os.Setenv("STRIPE_SECRET_KEY", standInKey),
-		os.Setenv("STRIPE_API_BASE", "http://"+listener.Addr().String()),
-	)
+	return "http://" + listener.Addr().String(), nil
 }
 
-// Stop ends what StartLocal started.
+// Stop ends what StartLocal started, the database last.
 func (l *Local) Stop() error {
 	var err error
 	if l.stripe != nil {

@@ -20,6 +20,9 @@ type claim struct {
 	check func(context.Context) (string, error)
 }
 
+// errSkipped says that a claim cannot be checked here.
+var errSkipped = errors.New("skipped")
+
 func (t *tour) claims() []claim {
 	return []claim{
 		{"an order is charged", t.charge},
@@ -111,14 +114,15 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 	if created != 1 {
 		return "", fmt.Errorf("%d twins were executed", created)
 	}
-	for i, a := range answers {
-		if a.status == http.StatusConflict {
-			if a, errs[i] = t.sendUntilFinal(ctx, p); errs[i] != nil {
-				return "", errs[i]
+	for _, a := range answers {
+		if a.status == http.StatusConflict { // as told
+			var err error
+			if a, err = t.sendUntilFinal(ctx, p); err != nil {
+				return "", err
 			}
 		}
 		if !bytes.Equal(a.body, final.body) {
-			return "", fmt.Errorf("twin %d got other bytes", i)
+			return "", fmt.Errorf("a twin got other bytes: %s", a)
 		}
 	}
 	if _, err := t.paid(final); err != nil {
@@ -195,7 +199,7 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 	select {
 	case <-charged:
 	case err := <-lost:
-		return "", fmt.Errorf("answered before the charge: %w", err)
+		return "", errors.Join(errors.New("the request ended before the charge"), err)
 	case <-time.After(30 * time.Second):
 		return "", errors.New("the provider was never asked to charge")
 	}
@@ -205,22 +209,23 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 	if err := <-lost; err == nil {
 		return "", errors.New("a killed process gave an answer")
 	}
+	t.http.CloseIdleConnections() // to the dead process
 	t.wire.mend()
 	if err := t.startAPI(ctx); err != nil {
 		return "", err
 	}
 	waits := 0
-	final, err := t.sendUntil(ctx, p, func(a answer) { waits++ })
+	final, err := t.sendUntil(ctx, p, func(answer) { waits++ })
 	if err != nil {
 		return "", err
 	}
 	_, err = t.paid(final)
-	return fmt.Sprintf("no answer, %d × 409, then 201", waits), err
+	return fmt.Sprintf("no answer, told to wait %d times, then 201", waits), err
 }
 
 func (t *tour) savedError(ctx context.Context) (string, error) {
 	if t.StandIn == nil {
-		return "skipped: only the stand-in answers 500 on demand", nil
+		return "skipped: only our own stand-in answers 500 on demand", errSkipped
 	}
 	fault := t.StandIn.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
 	a, err := t.sendUntilFinal(ctx, newPurchase("pm_card_visa"))

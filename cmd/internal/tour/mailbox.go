@@ -30,6 +30,7 @@ func newMailbox(ctx context.Context) (*mailbox, error) {
 	m := &mailbox{address: listener.Addr().String()}
 	m.server = smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return session{m}, nil }))
 	m.server.Domain = "localhost"
+	m.server.ErrorLog = silent()
 	go func() { _ = m.server.Serve(listener) }()
 	return m, nil
 }

@@ -2,10 +2,12 @@ package tour
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -18,8 +20,8 @@ type process struct {
 	log        string // both outputs are appended here
 
 	cmd    *exec.Cmd
-	exited chan struct{}
-	err    error // valid once exited is closed
+	exited chan struct{} // nil until the first start
+	err    error         // valid once exited is closed
 }
 
 func (p *process) start() error {
@@ -32,20 +34,45 @@ func (p *process) start() error {
 	p.cmd.Env = p.environ
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = childAttributes()
-	if err := p.cmd.Start(); err != nil {
+	started := make(chan error)
+	exited := make(chan struct{})
+	go func() {
+		// The child ends with the thread that started it (childAttributes), so
+		// that thread is kept for as long as the child lives.
+		runtime.LockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+			close(exited)
+		}
+	}()
+	if err := <-started; err != nil {
 		return fmt.Errorf("start orders %s: %w", p.args[0], err)
 	}
-	p.exited = make(chan struct{})
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}()
+	p.exited = exited
 	return nil
+}
+
+// ended says whether there is no process, or none any more.
+func (p *process) ended() bool {
+	if p == nil || p.exited == nil {
+		return true
+	}
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
 }
 
 // kill ends the process as a crash would (SIGKILL) and waits for its end.
 func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil {
+	if p.ended() {
+		return nil
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill: %w", err)
 	}
 	<-p.exited
@@ -54,15 +81,10 @@ func (p *process) kill() error {
 
 // stop asks the process to end, and expects it to do so in good order.
 func (p *process) stop() error {
-	if p.cmd == nil || p.cmd.Process == nil {
+	if p.ended() {
 		return nil
 	}
-	select {
-	case <-p.exited:
-		return nil
-	default:
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop orders %s: %w", p.args[0], err)
 	}
 	patience := time.NewTimer(time.Minute)
@@ -74,7 +96,7 @@ func (p *process) stop() error {
 		}
 		return nil
 	case <-patience.C:
-		return fmt.Errorf("orders %s did not end within a minute: %w", p.args[0], p.kill())
+		return errors.Join(fmt.Errorf("orders %s did not end within a minute", p.args[0]), p.kill())
 	}
 }
 

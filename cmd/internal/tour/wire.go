@@ -3,6 +3,8 @@ package tour
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -29,7 +31,7 @@ type wire struct {
 // cut is a break of the wire: the provider gets the next confirm and charges
 // the card, and from then on nothing passes until the wire is mended.
 type cut struct {
-	charged chan struct{} // closed when the provider has charged
+	charged chan struct{} // closed when the provider has said yes
 	down    bool
 }
 
@@ -48,16 +50,21 @@ func newWire(ctx context.Context, provider string) (*wire, error) {
 	w := &wire{
 		url: "http://" + listener.Addr().String(),
 		proxy: &httputil.ReverseProxy{
-			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Transport: &http.Transport{TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true},
 			ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
 				panic(http.ErrAbortHandler) // a broken line, not an answer
 			},
+			ErrorLog: silent(),
 		},
 	}
-	w.server = &http.Server{Handler: w, ReadHeaderTimeout: 5 * time.Second}
+	w.server = &http.Server{Handler: w, ReadHeaderTimeout: 5 * time.Second, ErrorLog: silent()}
 	go func() { _ = w.server.Serve(listener) }()
 	return w, nil
 }
+
+// silent is for what the standard library would print between the tour's lines.
+func silent() *log.Logger { return log.New(io.Discard, "", 0) }
 
 func (w *wire) close() error { return w.server.Close() }
 
@@ -93,8 +100,11 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // closes the connection without an answer
 	case strike:
 		// The provider must get this request even if the API is killed meanwhile.
-		w.proxy.ServeHTTP(nowhere{http.Header{}}, r.WithContext(context.WithoutCancel(r.Context())))
-		close(cut.charged)
+		lost := &nowhere{header: http.Header{}}
+		w.proxy.ServeHTTP(lost, r.WithContext(context.WithoutCancel(r.Context())))
+		if lost.status == http.StatusOK {
+			close(cut.charged)
+		}
 		panic(http.ErrAbortHandler)
 	default:
 		w.proxy.ServeHTTP(rw, r)
@@ -102,8 +112,11 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // nowhere is where a lost answer goes.
-type nowhere struct{ header http.Header }
+type nowhere struct {
+	header http.Header
+	status int
+}
 
-func (n nowhere) Header() http.Header         { return n.header }
-func (n nowhere) Write(p []byte) (int, error) { return len(p), nil }
-func (n nowhere) WriteHeader(int)             {}
+func (n *nowhere) Header() http.Header         { return n.header }
+func (n *nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (n *nowhere) WriteHeader(status int)      { n.status = status }

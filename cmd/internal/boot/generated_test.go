@@ -1,0 +1,67 @@
+package boot_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/boot"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of README.md and .env.example")
+
+const (
+	readme     = "../../../README.md"
+	exampleEnv = "../../../.env.example"
+)
+
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	t.Run("the table in README.md", func(t *testing.T) {
+		t.Parallel()
+		const begin, end = "<!-- env:begin -->\n", "<!-- env:end -->\n"
+		text, err := os.ReadFile(readme)
+		require.NoError(t, err)
+		before, rest, found := strings.Cut(string(text), begin)
+		require.True(t, found, "README.md has no line %s", begin)
+		table, after, found := strings.Cut(rest, end)
+		require.True(t, found, "README.md has no line %s", end)
+		if *update {
+			require.NoError(t, os.WriteFile(readme, []byte(before+begin+boot.MarkdownEnv()+end+after), 0o644))
+			return
+		}
+		require.Equal(t, boot.MarkdownEnv(), table, "run make generate")
+	})
+	t.Run(".env.example", func(t *testing.T) {
+		t.Parallel()
+		if *update {
+			require.NoError(t, os.WriteFile(exampleEnv, []byte(boot.ExampleEnv()), 0o644))
+			return
+		}
+		text, err := os.ReadFile(exampleEnv)
+		require.NoError(t, err)
+		require.Equal(t, boot.ExampleEnv(), string(text), "run make generate")
+	})
+}
+
+// The file goes through a shell, where < and spaces mean something.
+func TestExampleEnv_survivesAShell(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"RECEIPTS_FROM": "Orders <receipts@example.com>",
+		"LISTEN_ADDR":   ":8080",
+		"LOCK_TIMEOUT":  "90s",
+		"DATABASE_URL":  "",
+	} {
+		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
+		shell.Env = []string{"PATH=" + os.Getenv("PATH")}
+		shell.Stdin = strings.NewReader(boot.ExampleEnv())
+		out, err := shell.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, value, string(out), name)
+	}
+}

@@ -1,0 +1,239 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// claims are what a demo shows, in order.
+var claims = []string{
+	"an order is charged",
+	"the same request again: the same bytes",
+	"20 twins at once: one charge",
+	"another body under a used key",
+	"a declined card, and its replay",
+	"the answer is lost after the charge",
+	"SIGKILL in mid-charge, restart, retry",
+	"the provider keeps a 500 after the charge",
+	"each receipt arrives once",
+}
+
+// totals reads the last line of a demo's table.
+func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
+	t.Helper()
+	match := regexp.MustCompile(`\n   together +(\d+) +(\d+) +(\d+) +(\d+)\n$`).FindStringSubmatch(stdout)
+	require.NotNil(t, match, stdout)
+	var numbers [4]int
+	for i := range numbers {
+		var err error
+		numbers[i], err = strconv.Atoi(match[i+1])
+		require.NoError(t, err)
+	}
+	return numbers[0], numbers[1], numbers[2], numbers[3]
+}
+
+// requireClaims checks that every claim has its line and its mark.
+func requireClaims(t *testing.T, stdout string, marks ...string) {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(stdout) {
+		if regexp.MustCompile(`^ [✓✗–] `).MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	require.Len(t, lines, len(marks), stdout)
+	for i, mark := range marks {
+		require.True(t, strings.HasPrefix(lines[i], fmt.Sprintf(" %s %s", mark, claims[i])), lines[i])
+	}
+}
+
+// requireOnePage checks that a terminal shows all of it at once.
+func requireOnePage(t *testing.T, stdout string) {
+	t.Helper()
+	require.LessOrEqual(t, strings.Count(stdout, "\n"), 40)
+	for line := range strings.Lines(stdout) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, line)
+	}
+}
+
+// requireNoLitter checks that nothing is left in the folder for what is
+// temporary.
+func requireNoLitter(t *testing.T, environ []string) {
+	t.Helper()
+	left, err := os.ReadDir(value(environ, "TMPDIR"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// As a newcomer takes it, and even without a home.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	env := append(environ(t), "HOME=")
+	p := start(t, env, "demo")
+	p.waitFor(&p.stdout, "^orders demo: ") // at once, before anything is started
+	require.Zero(t, p.wait())
+	stdout := p.stdout.String()
+	require.Empty(t, p.stderr.String())
+	require.Contains(t, stdout, "On a private PostgreSQL, up in ")
+	require.Contains(t, stdout, "a stand-in for Stripe")
+	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
+	requireOnePage(t, stdout)
+	requests, orders, charges, receipts := totals(t, stdout)
+	require.Greater(t, requests, 20)
+	require.Equal(t, []int{6, 5, 5}, []int{orders, charges, receipts})
+	requireNoLitter(t, env)
+	p.requireNothingLeft()
+}
+
+// stripeMode is the environment of a demo on Stripe's test mode, as far as it
+// can tell: a key, and an address in another process. The database is named
+// too, and settings of the user's own are in the way.
+func stripeMode(t *testing.T, database, provider string) []string {
+	t.Helper()
+	return environ(t, "DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_demo", "STRIPE_API_BASE="+provider,
+		"LOCK_TIMEOUT=1ms", "SMTP_URL=smtp://127.0.0.1:1", "LISTEN_ADDR=127.0.0.1:1", "LOG_FORMAT=xml")
+}
+
+func TestDemo_onStripe(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	stripe, provider := standIn(t)
+	env := stripeMode(t, dbtest.URL(pool), provider)
+	p := start(t, env, "demo")
+	require.Zero(t, p.wait())
+	stdout := p.stdout.String()
+	require.Empty(t, p.stderr.String())
+	require.Contains(t, stdout, "On the database of DATABASE_URL, with ")
+	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "–", "✓")
+	require.Contains(t, stdout, "skipped: ")
+	requireOnePage(t, stdout)
+
+	_, orders, charges, receipts := totals(t, stdout)
+	require.Len(t, stripe.Charges(), charges)
+	require.Empty(t, stripe.OrdersChargedTwice())
+	require.Equal(t, map[string]int64{"usd": int64(charges) * 2500}, stripe.MoneyMoved())
+	var made, paid int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*), count(paid_at) FROM orders").Scan(&made, &paid))
+	require.Equal(t, []int{made, paid, paid}, []int{orders, charges, receipts})
+	require.Equal(t, 5, orders)
+	requireNoLitter(t, env)
+	p.requireNothingLeft()
+}
+
+// A provider that charges twice makes the demo fail: its checks can.
+func TestDemo_failsWhenACardIsChargedTwice(t *testing.T) {
+	t.Parallel()
+	stripe, provider := standIn(t)
+	env := stripeMode(t, dbtest.URL(dbtest.New(t)), doubleCharger(t, provider))
+	p := start(t, env, "demo")
+	require.Equal(t, 1, p.wait())
+	requireClaims(t, p.stdout.String(), "✗")
+	require.NotContains(t, p.stdout.String(), "together")
+	require.NotEmpty(t, stripe.OrdersChargedTwice())
+
+	match := regexp.MustCompile(`^orders: an order is charged: order \S+: the provider has 2 charges, expected 1\nthe logs of API and worker are in (\S+)\n$`).
+		FindStringSubmatch(p.stderr.String())
+	require.NotNil(t, match, p.stderr.String())
+	for _, name := range []string{"serve.log", "worker.log"} {
+		require.FileExists(t, filepath.Join(match[1], name))
+	}
+	p.requireNothingLeft()
+}
+
+// doubleCharger is in front of a provider and turns every payment into two: it
+// makes each call about intents a second time, for a twin of its own.
+func doubleCharger(t *testing.T, provider string) string {
+	t.Helper()
+	target, err := url.Parse(provider)
+	require.NoError(t, err)
+	twins := make(chan string, 1) // the latest twin's id
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			r.Body = io.NopCloser(strings.NewReader(string(body)))
+			path := r.URL.Path
+			if strings.HasSuffix(path, "/confirm") {
+				path = "/v1/payment_intents/" + <-twins + "/confirm"
+			}
+			id := sendTwin(t, provider+path, string(body), r.Header)
+			if !strings.HasSuffix(path, "/confirm") {
+				twins <- id
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// sendTwin sends a request of its own and returns the id in the answer.
+func sendTwin(t *testing.T, address, body string, header http.Header) string {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	request.Header = header.Clone()
+	request.Header.Set("Idempotency-Key", "twin-"+header.Get("Idempotency-Key"))
+	response, err := new(http.Client).Do(request)
+	if err != nil {
+		panic(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		panic(err)
+	}
+	return regexp.MustCompile(`"id":\s*"(pi_[^"]+)"`).FindStringSubmatch(string(answer))[1]
+}
+
+// Ctrl-C reaches every process of the terminal, kill only the one.
+func TestDemo_interrupted(t *testing.T) {
+	t.Parallel()
+	for name, everybody := range map[string]bool{"by Ctrl-C": true, "by kill": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := environ(t)
+			p := start(t, env, "demo")
+			p.waitFor(&p.stdout, " ✓ "+claims[1])
+			if everybody {
+				p.signalGroup(syscall.SIGINT)
+			} else {
+				p.signal(syscall.SIGTERM)
+			}
+			require.Equal(t, 1, p.wait())
+			require.Equal(t, "orders: interrupted: demo: context canceled\n", p.stderr.String())
+			require.NotContains(t, p.stdout.String(), "✗")
+			requireNoLitter(t, env)
+			p.requireNothingLeft()
+		})
+	}
+}
+
+func TestDemo_killed(t *testing.T) {
+	t.Parallel()
+	p := start(t, environ(t), "demo")
+	p.waitFor(&p.stdout, " ✓ "+claims[0])
+	p.signal(syscall.SIGKILL)
+	require.Equal(t, -1, p.wait())
+	p.requireNothingLeft()
+}

@@ -1,0 +1,98 @@
+package main_test
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/emersion/go-sasl"
+	"github.com/emersion/go-smtp"
+	"github.com/stretchr/testify/require"
+)
+
+// mailServer is a real SMTP server on loopback. With a password it asks for a
+// login of "shop".
+type mailServer struct {
+	address  string
+	password string
+
+	mu    sync.Mutex
+	mails []string
+	busy  int // how many mails more are put off
+}
+
+func newMailServer(t *testing.T, password string) *mailServer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	m := &mailServer{address: listener.Addr().String(), password: password}
+	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) {
+		if password == "" {
+			return mailSession{m}, nil
+		}
+		return loginSession{mailSession{m}}, nil
+	}))
+	server.Domain = "mail.example.com"
+	server.AllowInsecureAuth = true // loopback
+	server.ErrorLog = log.New(io.Discard, "", 0)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		require.NoError(t, <-done)
+	})
+	return m
+}
+
+// received returns the mails accepted so far.
+func (m *mailServer) received() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.mails)
+}
+
+// putOff makes the server refuse the next n mails for the moment.
+func (m *mailServer) putOff(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.busy = n
+}
+
+type mailSession struct{ server *mailServer }
+
+func (mailSession) Reset()                               {}
+func (mailSession) Logout() error                        { return nil }
+func (mailSession) Mail(string, *smtp.MailOptions) error { return nil }
+func (mailSession) Rcpt(string, *smtp.RcptOptions) error { return nil }
+
+func (s mailSession) Data(r io.Reader) error {
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.server.busy > 0 {
+		s.server.busy--
+		return &smtp.SMTPError{Code: 451, EnhancedCode: smtp.EnhancedCode{4, 3, 0}, Message: "try again later"}
+	}
+	s.server.mails = append(s.server.mails, string(raw))
+	return nil
+}
+
+type loginSession struct{ mailSession }
+
+func (loginSession) AuthMechanisms() []string { return []string{sasl.Plain} }
+
+func (s loginSession) Auth(string) (sasl.Server, error) {
+	return sasl.NewPlainServer(func(_, user, password string) error {
+		if user != "shop" || password != s.server.password {
+			return errors.New("unknown user or password")
+		}
+		return nil
+	}), nil
+}

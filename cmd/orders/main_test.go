@@ -1,0 +1,229 @@
+package main_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// The tests of this package start the real program. It is built once, on
+// demand, into a folder that TestMain removes.
+var (
+	buildFolder string
+	build       = sync.OnceValues(func() (string, error) {
+		program := filepath.Join(buildFolder, "orders")
+		out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return program, err
+	})
+)
+
+func TestMain(m *testing.M) {
+	// The tests wait for processes more than they work. Another -parallel wins.
+	err := flag.Set("test.parallel", "6")
+	if err != nil {
+		panic(err)
+	}
+	if buildFolder, err = os.MkdirTemp("", "orders-test-"); err != nil {
+		panic(err)
+	}
+	code := dbtest.Main{M: m}.Run()
+	_ = os.RemoveAll(buildFolder)
+	os.Exit(code)
+}
+
+// patience bounds what takes a moment, on a machine that is busy.
+const patience = time.Minute
+
+// process is the program, running.
+type process struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr output
+	exited         chan struct{}
+}
+
+// output is what a process has printed so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// start starts the program in an environment of its own; see environ.
+func start(t *testing.T, environ []string, args ...string) *process {
+	t.Helper()
+	program, err := build()
+	require.NoError(t, err)
+	p := &process{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	p.cmd.Env = environ
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.SysProcAttr = attributes()
+	p.cmd.WaitDelay = patience // a child that it left behind has its output open
+	require.NoError(t, p.cmd.Start())
+	waited := make(chan error, 1)
+	go func() {
+		waited <- p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // most have ended long ago
+		<-p.exited
+		if err := <-waited; errors.Is(err, exec.ErrWaitDelay) {
+			t.Errorf("orders %v left a child behind", args)
+		}
+		if t.Failed() {
+			t.Logf("orders %v: %s\n%s%s", args, p.cmd.ProcessState, lastLines(p.stdout.String()), lastLines(p.stderr.String()))
+		}
+	})
+	return p
+}
+
+// lastLines are as many as a person reads.
+func lastLines(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-30):], "")
+}
+
+// signal sends a signal to a process that may have ended.
+func (p *process) signal(signal syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
+		require.NoError(p.t, err)
+	}
+}
+
+// wait returns the exit code, -1 after a signal.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		require.Fail(p.t, "the process does not end", "%v", p.cmd.Args)
+		return 0
+	}
+}
+
+// stop ends the process in good order.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	require.Zero(p.t, p.wait(), "%s", &p.stderr)
+}
+
+// waitFor waits until the process has printed something that matches, and
+// returns the match with its groups.
+func (p *process) waitFor(out *output, pattern string) []string {
+	p.t.Helper()
+	expression := regexp.MustCompile(pattern)
+	var match []string
+	eventually(p.t, func() bool {
+		ended := p.ended()
+		match = expression.FindStringSubmatch(out.String())
+		require.True(p.t, match != nil || !ended, "the process ended without printing %s", pattern)
+		return match != nil
+	})
+	return match
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// run runs the program to its end.
+func run(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	p := start(t, environ, args...)
+	code = p.wait()
+	return code, p.stdout.String(), p.stderr.String()
+}
+
+// eventually asks until the answer is yes.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			require.Fail(t, "this takes too long")
+		}
+	}
+}
+
+// environ is an environment with a throw-away home and nothing else of the
+// test's own, our variables least of all.
+func environ(t *testing.T, settings ...string) []string {
+	t.Helper()
+	home, err := os.MkdirTemp("", "orders-home-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
+	temporary := filepath.Join(home, "tmp")
+	// As root the private PostgreSQL runs as nobody, who must get through.
+	for _, folder := range []string{home, temporary, filepath.Join(home, ".cache"), filepath.Join(home, "Library"), filepath.Join(home, "Library/Caches")} {
+		require.NoError(t, os.MkdirAll(folder, 0o755))
+		require.NoError(t, os.Chmod(folder, 0o755))
+	}
+	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
+}
+
+// value returns a variable of an environment.
+func value(environ []string, name string) string {
+	found := ""
+	for _, setting := range environ {
+		if rest, ok := bytes.CutPrefix([]byte(setting), []byte(name+"=")); ok {
+			found = string(rest)
+		}
+	}
+	return found
+}
+
+// serverPrograms is where the test's own PostgreSQL was found, so that no
+// throw-away home needs one fetched.
+func serverPrograms(t *testing.T) string {
+	t.Helper()
+	var folder string
+	require.NoError(t, dbtest.Empty(t).QueryRow(t.Context(), "SELECT setting FROM pg_config WHERE name = 'BINDIR'").Scan(&folder))
+	if _, err := os.Stat(filepath.Join(folder, "initdb")); err != nil {
+		return "" // it runs elsewhere
+	}
+	return folder
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,32 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A process that waits for orders needs 20 MB, most of it the program itself.
+// Much more means that something is unpacked or prepared too early.
+func TestServe_isSmallWhenIdle(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ, "--drain-notice", "0")
+	require.Equal(t, http.StatusOK, a.ready())
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	require.NoError(t, err)
+	var kilobytes int
+	for line := range strings.Lines(string(status)) {
+		if rest, found := strings.CutPrefix(line, "VmRSS:"); found {
+			_, err := fmt.Sscan(rest, &kilobytes)
+			require.NoError(t, err)
+		}
+	}
+	require.Positive(t, kilobytes)
+	require.Less(t, kilobytes, 40<<10)
+	a.stop()
+}

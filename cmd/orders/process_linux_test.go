@@ -1,0 +1,56 @@
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// attributes put a program into a session of its own, by which everything that
+// it starts can be found, and let it end with the test binary.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// requireNothingLeft waits until no process of the program's session lives.
+func (p *process) requireNothingLeft() {
+	p.t.Helper()
+	<-p.exited
+	var left []string
+	eventually(p.t, func() bool {
+		left = sessionOf(p.t, p.cmd.Process.Pid)
+		return len(left) == 0
+	})
+}
+
+// sessionOf lists the processes of a session.
+func sessionOf(t *testing.T, session int) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(t, err)
+	var list []string
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has just ended
+		}
+		// pid (command) state parent group session …, where the command may hold anything
+		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
+		fields := strings.Fields(rest)
+		if len(fields) > 3 && fields[0] != "Z" && fields[3] == fmt.Sprint(session) {
+			list = append(list, string(stat))
+		}
+	}
+	return list
+}
+
+// signalGroup sends a signal as a terminal does.
+func (p *process) signalGroup(signal syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, syscall.Kill(-p.cmd.Process.Pid, signal))
+}

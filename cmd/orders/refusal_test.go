@@ -1,0 +1,143 @@
+package main_test
+
+import (
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// requireRefused checks that a command fails, says why, shows no secret and
+// leaves nothing running.
+func requireRefused(t *testing.T, environ []string, command string, reasons ...string) {
+	t.Helper()
+	p := start(t, environ, strings.Fields(command)...)
+	require.Equal(t, 1, p.wait())
+	require.Regexp(t, `(?m)^orders: `, p.stderr.String())
+	for _, reason := range reasons {
+		require.Contains(t, p.stderr.String(), reason)
+	}
+	require.NotContains(t, p.stderr.String()+p.stdout.String(), "canary")
+	p.requireNothingLeft()
+}
+
+func TestRefusal_namesEveryFault(t *testing.T) {
+	t.Parallel()
+	env := environ(t, "DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x")
+	for _, command := range []string{"serve", "worker", "worker --once", "migrate up", "accounts create --name x", "dev"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			requireRefused(t, env, command, "orders: wrong configuration:\n  DATABASE_URL: cannot be read", "\n  LOG_FORMAT: ")
+		})
+	}
+}
+
+func TestRefusal_liveKeyOutsideProduction(t *testing.T) {
+	t.Parallel()
+	env := environ(t, "STRIPE_SECRET_KEY=sk_live_canary")
+	requireRefused(t, env, "demo", "STRIPE_SECRET_KEY: is not a test key")
+	requireRefused(t, env, "dev", "STRIPE_SECRET_KEY: is not a test key")
+}
+
+func TestRefusal_schemaOutOfDate(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0")
+	for _, command := range []string{"serve", "worker", "accounts create --name x"} {
+		requireRefused(t, env, command, "run `orders migrate up`")
+	}
+}
+
+func TestRefusal_portInUse(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	address := listener.Addr().String()
+	reason := "orders: LISTEN_ADDR: another program listens on " + address + ": stop it or choose another address\n"
+	requireRefused(t, s.with("LISTEN_ADDR="+address), "serve", reason)
+	requireRefused(t, s.with("LISTEN_ADDR="+address, "DATABASE_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE="), "dev", reason)
+}
+
+func TestRefusal_noDatabase(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close()) // nobody is there now
+	env := environ(t, "DATABASE_URL=postgres://u:canary@"+address+"/orders", "STRIPE_SECRET_KEY=sk_test_1")
+	for _, command := range []string{"serve", "worker", "migrate up", "migrate status", "accounts create --name x", "dev", "demo"} {
+		requireRefused(t, env, command, "connect to the database (DATABASE_URL): ")
+	}
+}
+
+// A server that takes the connection and says nothing must not hold a start
+// for good, and the wait begins with a line that names it.
+func TestRefusal_silentDatabase(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	env := environ(t, "DATABASE_URL=postgres://u:canary@"+listener.Addr().String()+"/orders?sslmode=disable", "STRIPE_SECRET_KEY=sk_test_1")
+	p := start(t, env, "serve")
+	p.waitFor(&p.stderr, "connecting to the database.*host=127.0.0.1")
+	require.Equal(t, 1, p.wait())
+	require.NotContains(t, p.stderr.String(), "canary")
+}
+
+func TestRefusal_wrongPassword(t *testing.T) {
+	t.Parallel()
+	right := passwordDatabase(t, "canary-right")
+	u, err := url.Parse(right)
+	require.NoError(t, err)
+	u.User = url.UserPassword(u.User.Username(), "canary-wrong")
+	env := environ(t, "DATABASE_URL="+u.String(), "STRIPE_SECRET_KEY=sk_test_1")
+	for _, command := range []string{"serve", "migrate up", "accounts create --name x", "demo"} {
+		requireRefused(t, env, command, "password authentication failed")
+	}
+	// And in the driver's other notation.
+	env = environ(t, "DATABASE_URL=host="+u.Hostname()+" port="+u.Port()+" dbname=orders user=shop password=canary-wrong sslmode=disable")
+	requireRefused(t, env, "migrate status", "password authentication failed")
+}
+
+// passwordDatabase returns the URL of an empty database on a server of its own
+// that, unlike the usual private one, asks for a password.
+func passwordDatabase(t *testing.T, password string) string {
+	t.Helper()
+	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: serverPrograms(t), Logger: discard()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	admin, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	defer admin.Close(t.Context())
+	var rules string
+	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&rules))
+	for _, statement := range []string{
+		"CREATE ROLE shop LOGIN PASSWORD '" + password + "'",
+		"CREATE DATABASE orders OWNER shop",
+		"COPY (SELECT 'host all all 127.0.0.1/32 scram-sha-256') TO '" + rules + "'",
+		"SELECT pg_reload_conf()",
+	} {
+		_, err := admin.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	u, err := url.Parse(server.URL("orders"))
+	require.NoError(t, err)
+	u.User = url.User("shop")
+	eventually(t, func() bool { // the server reads its rules a little later
+		conn, err := pgx.Connect(t.Context(), u.String())
+		if err == nil {
+			require.NoError(t, conn.Close(t.Context()))
+		}
+		return err != nil
+	})
+	u.User = url.UserPassword("shop", password)
+	return u.String()
+}

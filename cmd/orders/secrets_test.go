@@ -1,0 +1,198 @@
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// Whatever happens, and at the highest level, no log shows a secret, an
+// idempotency key, a customer's address or what looks like a card.
+func TestLogsShowNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			l := newLeakTest(t, format)
+			l.takeOrders()
+			l.sendReceipts()
+			l.loseTheDatabase()
+
+			log := l.log()
+			for _, line := range []string{"payment provider call", "request", "receipt failed", "receipts pass", "password authentication failed"} {
+				require.Contains(t, log, line, "the test has missed what it is for")
+			}
+			secrets := append(l.clientSecrets(), l.shop.apiKey, "canary", "CANARY", "4242424242424242", "_secret_", "ada@")
+			for _, secret := range secrets {
+				if i := strings.Index(log, secret); i >= 0 {
+					require.Fail(t, "a secret is in the log", "%s, in …%s…", secret, log[max(0, i-300):min(len(log), i+100)])
+				}
+			}
+			if format == "json" {
+				for line := range strings.Lines(l.api.stderr.String()) {
+					require.True(t, json.Valid([]byte(line)), line)
+				}
+			}
+		})
+	}
+}
+
+// leakTest is a shop whose every secret is a canary.
+type leakTest struct {
+	*shop
+	api  *api
+	mail *mailServer
+	ran  []*process
+	sent int
+}
+
+func newLeakTest(t *testing.T, format string) *leakTest {
+	t.Helper()
+	database := passwordDatabase(t, "canary-database")
+	stripe, provider := standIn(t)
+	l := &leakTest{mail: newMailServer(t, "canary-mail")}
+	l.shop = &shop{t: t, stripe: stripe, environ: environ(t,
+		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
+		"SMTP_URL=smtp://shop:canary-mail@"+l.mail.address, "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug", "LOG_FORMAT="+format)}
+	l.run("migrate", "up")
+	create := start(t, l.environ, "accounts", "create", "--name", "My shop")
+	require.Zero(t, create.wait())
+	lines := strings.Fields(create.stdout.String())
+	l.apiKey = lines[len(lines)-1]
+	create.stdout.text.Reset() // which has to show it
+	l.ran = append(l.ran, create)
+
+	l.api = l.serve(l.environ, "--drain-notice", "0")
+	l.ran = append(l.ran, l.api.process)
+	return l
+}
+
+func (l *leakTest) run(args ...string) int {
+	l.t.Helper()
+	p := start(l.t, l.environ, args...)
+	l.ran = append(l.ran, p)
+	return p.wait()
+}
+
+// order sends a new order, changed by old and new, and returns its status.
+func (l *leakTest) order(replacements ...string) int {
+	l.t.Helper()
+	body := strings.NewReplacer(replacements...).Replace(
+		`{"email":"ada@canary.example.com","currency":"usd","payment_method":"pm_card_visa","metadata":{"card":"4242424242424242"},` +
+			`"items":[{"sku":"tea","description":"canary","quantity":2,"unit_amount":1250}]}`)
+	l.sent++
+	answer, err := l.api.order(fmt.Sprintf("canary-key-%05d", l.sent), body)
+	require.NoError(l.t, err)
+	return answer.status
+}
+
+func (l *leakTest) takeOrders() {
+	l.t.Helper()
+	require.Equal(l.t, http.StatusCreated, l.order())
+	require.Equal(l.t, http.StatusPaymentRequired, l.order("pm_card_visa", "pm_card_visa_chargeDeclined"))
+	require.Equal(l.t, http.StatusPaymentRequired, l.order("pm_card_visa", "pm_card_authenticationRequired"))
+	require.Equal(l.t, http.StatusUnprocessableEntity, l.order("pm_card_visa", "pm_4242424242424242"), "no such payment method")
+	require.Equal(l.t, http.StatusUnprocessableEntity, l.order("usd", "4242424242424242"))
+	require.Equal(l.t, http.StatusUnprocessableEntity, l.order("metadata", "canary"))
+	require.Equal(l.t, http.StatusBadRequest, l.order("{", "canary"))
+	for _, fault := range []stripetest.Fault{
+		stripetest.CloseBefore, stripetest.RateLimit, stripetest.Unauthorized, stripetest.Unavailable, stripetest.ErrorBefore,
+		stripetest.ErrorAfter, stripetest.CloseAfter, stripetest.CutBody, stripetest.BadGateway,
+	} {
+		for _, endpoint := range []string{"POST /v1/payment_intents", confirmEndpoint} {
+			injected := l.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint})
+			require.Contains(l.t, []int{http.StatusCreated, http.StatusServiceUnavailable}, l.order(), "%s at %s", fault, endpoint)
+			require.Equal(l.t, 1, injected.Struck())
+		}
+	}
+
+	for name, header := range map[string]http.Header{
+		"another's key":       {"Authorization": {"Bearer ok_CANARYCANARYCANARYCANARYCA"}},
+		"no idempotency key":  {"Idempotency-Key": nil},
+		"two of them":         {"Idempotency-Key": {"canary-key-90001", "canary-key-90002"}},
+		"a strange one":       {"Idempotency-Key": {"canary key with spaces"}},
+		"a request id to log": {"X-Request-Id": {"canary\nlevel=ERROR"}, "Idempotency-Key": {"canary"}},
+	} {
+		answer, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/orders", tea, header)
+		if err == nil { // net/http itself refuses to send the last one
+			require.GreaterOrEqual(l.t, answer.status, 400, name)
+		}
+	}
+	for _, path := range []string{"/v1/orders/canary", "/v1/orders?after=canary", "/canary", "/v1/orders?card=4242424242424242"} {
+		_, err := l.api.do(l.t.Context(), http.MethodGet, path, "", nil)
+		require.NoError(l.t, err)
+	}
+}
+
+func (l *leakTest) sendReceipts() {
+	l.t.Helper()
+	right := l.environ
+	l.environ = l.with("SMTP_URL=smtp://shop:canary-wrong@" + l.mail.address)
+	require.Equal(l.t, 1, l.run("worker", "--once"))
+	require.Empty(l.t, l.mail.received())
+	l.environ = right
+	l.mail.putOff(1)
+	eventually(l.t, func() bool { // after the backoff
+		l.run("worker", "--once")
+		return len(l.mail.received()) > 1
+	})
+}
+
+// loseTheDatabase changes the password under the running API, whose pool then
+// fails to connect.
+func (l *leakTest) loseTheDatabase() {
+	l.t.Helper()
+	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
+	require.NoError(l.t, err)
+	defer conn.Close(l.t.Context())
+	for _, statement := range []string{
+		"ALTER ROLE shop PASSWORD 'canary-changed'",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop' AND pid <> pg_backend_pid()",
+	} {
+		_, err := conn.Exec(l.t.Context(), statement)
+		require.NoError(l.t, err)
+	}
+	eventually(l.t, func() bool {
+		return l.order() >= http.StatusInternalServerError && l.api.ready() == http.StatusServiceUnavailable
+	})
+	l.run("migrate", "status")
+	l.api.stop()
+}
+
+// log is all that the processes have printed.
+func (l *leakTest) log() string {
+	var all strings.Builder
+	for _, p := range l.ran {
+		require.True(l.t, p.ended())
+		all.WriteString(p.stdout.String() + p.stderr.String())
+	}
+	return all.String()
+}
+
+// clientSecrets are those of every intent that the provider has.
+func (l *leakTest) clientSecrets() []string {
+	l.t.Helper()
+	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, value(l.environ, "STRIPE_API_BASE")+"/v1/payment_intents?limit=100", nil)
+	require.NoError(l.t, err)
+	request.Header.Set("Authorization", "Bearer sk_test_canary")
+	response, err := new(http.Client).Do(request)
+	require.NoError(l.t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(l.t, err)
+	var secrets []string
+	for _, match := range regexp.MustCompile(`"client_secret":\s*"([^"]+)"`).FindAllStringSubmatch(string(body), -1) {
+		secrets = append(secrets, match[1])
+	}
+	require.NotEmpty(l.t, secrets)
+	return secrets
+}

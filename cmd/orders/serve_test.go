@@ -1,0 +1,220 @@
+package main_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	stripe, provider := standIn(t)
+	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_shop", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
+
+	code, stdout, stderr := run(t, env, "migrate", "status")
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `^(pending  \d{5}_\w+\.sql\n)+$`, stdout)
+	code, stdout, stderr = run(t, env, "migrate", "up")
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `^applied: [1-9]\d*\n$`, stdout)
+	code, stdout, stderr = run(t, env, "migrate", "up")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "applied: 0\n", stdout)
+	code, stdout, stderr = run(t, env, "migrate", "down")
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `^taken back: \d{5}_\w+\.sql\n$`, stdout)
+	code, _, stderr = run(t, env, "migrate", "up")
+	require.Zero(t, code, stderr)
+	code, stdout, stderr = run(t, env, "migrate", "status")
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `^(applied  \d{5}_\w+\.sql\n)+$`, stdout)
+
+	s := &shop{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
+	a := s.serve(env, "--drain-notice", "0")
+	require.Equal(t, http.StatusOK, a.ready())
+	first, err := a.order("an-order-key-0001", tea)
+	require.NoError(t, err)
+	id := requirePaid(t, first)
+	again, err := a.order("an-order-key-0001", tea)
+	require.NoError(t, err)
+	require.Equal(t, first.body, again.body)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	read, err := a.do(t.Context(), http.MethodGet, "/v1/orders/"+id, "", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, read.status)
+	require.Len(t, stripe.ChargesByOrder(id), 1)
+	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
+	a.stop()
+	require.Contains(t, a.stderr.String(), "cards are charged")
+}
+
+func TestAccountsCreate_keepsTheHashOnly(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	env := environ(t, "DATABASE_URL="+dbtest.URL(pool))
+	key := createAccount(t, env)
+	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, key)
+
+	var hash []byte
+	var name, prefix, rows string
+	require.NoError(t, pool.QueryRow(t.Context(), `
+SELECT key_hash, prefix, name, concat(accounts, api_keys)
+  FROM api_keys
+  JOIN accounts ON accounts.id = account_id`).Scan(&hash, &prefix, &name, &rows))
+	want := sha256.Sum256([]byte(key))
+	require.Equal(t, want[:], hash)
+	require.Equal(t, key[:len(prefix)], prefix)
+	require.Less(t, len(prefix), 10)
+	require.Equal(t, "My shop", name)
+	require.NotContains(t, rows, key)
+
+	require.NotEqual(t, key, createAccount(t, env), "each has its own")
+}
+
+func TestAccountsCreate_refusesANameTheSchemaCannotHold(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	code, stdout, stderr := run(t, environ(t, "DATABASE_URL="+dbtest.URL(pool)), "accounts", "create", "--name", "  ")
+	require.Equal(t, 1, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "orders: an account's name has 1 to 200 characters\n")
+}
+
+// A stop makes the process not ready, then closes the door, and still gives the
+// running order its answer.
+func TestServe_stopWaitsForACharge(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ) // with the notice that is the default
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	type result struct {
+		answer
+		err error
+	}
+	running := make(chan result, 1)
+	go func() {
+		answer, err := a.order("held-order-key-01", tea)
+		running <- result{answer, err}
+	}()
+	<-held.Reached()
+	require.Equal(t, http.StatusOK, a.ready())
+
+	a.signal(syscall.SIGTERM)
+	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
+	late, err := a.order("late-order-key-01", tea)
+	require.NoError(t, err, "until balancers have noticed, the door is open")
+	requirePaid(t, late)
+	eventually(t, func() bool { return a.ready() == 0 })
+	require.False(t, a.ended())
+
+	held.Release()
+	first := <-running
+	require.NoError(t, first.err)
+	requirePaid(t, first.answer)
+	require.Zero(t, a.wait())
+	require.Contains(t, a.stderr.String(), "msg=stopped")
+	require.Len(t, s.stripe.Charges(), 2)
+}
+
+// Nobody waits for the answer any more, but the order is under way (R10).
+func TestServe_stopWaitsForAChargeWhoseClientIsGone(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ, "--drain-notice", "0")
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	ctx, hangUp := context.WithCancel(t.Context())
+	lost := make(chan error, 1)
+	go func() {
+		_, err := a.do(ctx, http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {"left-order-key-01"}})
+		lost <- err
+	}()
+	<-held.Reached()
+	hangUp()
+	require.ErrorIs(t, <-lost, context.Canceled)
+	a.signal(syscall.SIGTERM)
+	eventually(t, func() bool { return a.ready() == 0 })
+	require.False(t, a.ended())
+	held.Release()
+	require.Zero(t, a.wait())
+	var status string
+	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT status FROM orders").Scan(&status))
+	require.Equal(t, "paid", status)
+	require.Equal(t, 1, s.staged())
+}
+
+func TestServe_secondSignalEndsItAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ)
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	lost := make(chan error, 1)
+	go func() {
+		_, err := a.order("held-order-key-02", tea)
+		lost <- err
+	}()
+	<-held.Reached()
+	a.signal(syscall.SIGTERM)
+	a.waitFor(&a.stderr, "stopping")
+	eventually(t, func() bool {
+		a.signal(syscall.SIGTERM) // one more is enough, when the first has been dealt with
+		return a.ended()
+	})
+	require.Error(t, <-lost)
+	require.Equal(t, -1, a.wait())
+	require.Equal(t, syscall.SIGTERM, a.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+}
+
+// The process dies after the card was charged and before it knows.
+func TestServe_killedInMidCharge(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	env := s.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
+	a := s.serve(env)
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	lost := make(chan error, 1)
+	go func() {
+		_, err := a.order("killed-order-key-1", tea)
+		lost <- err
+	}()
+	<-held.Reached()
+	a.signal(syscall.SIGKILL)
+	require.Error(t, <-lost)
+	a.wait()
+	require.Len(t, s.stripe.Charges(), 1, "the money has moved")
+	held.Release()
+
+	b := s.serve(env, "--drain-notice", "0")
+	early, err := b.order("killed-order-key-1", tea)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusConflict, early.status, "the dead run's lease")
+	require.NotEmpty(t, early.header.Get("Retry-After"))
+	id := requirePaid(t, b.orderUntilFinal("killed-order-key-1", tea))
+	require.Len(t, s.stripe.ChargesByOrder(id), 1)
+	require.Len(t, s.stripe.Charges(), 1)
+	require.Equal(t, 1, s.staged())
+	b.stop()
+}
+
+// Two processes on one database are one API.
+func TestServe_twoProcesses(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a, b := s.serve(s.environ, "--drain-notice", "0"), s.serve(s.environ, "--drain-notice", "0")
+	first, err := a.order("shared-order-key-1", tea)
+	require.NoError(t, err)
+	requirePaid(t, first)
+	second, err := b.order("shared-order-key-1", tea)
+	require.NoError(t, err)
+	require.Equal(t, first.body, second.body)
+	require.Len(t, s.stripe.Charges(), 1)
+	a.stop()
+	b.stop()
+}
