@@ -45,7 +45,7 @@ migrate: ## Bring the schema of DATABASE_URL up to date
 	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; $(GO) run ./cmd/orders migrate up
 
 .PHONY: check
-check: tidy lint generated spec ## Everything CI checks beside the tests
+check: tidy lint generated memory spec ## Everything CI checks beside the tests
 
 .PHONY: tidy
 tidy: ## Fail when go.mod or go.sum are not tidy
@@ -66,6 +66,10 @@ generate: ## Write the generated parts of README.md and .env.example
 .PHONY: generated
 generated: ## Fail when a generated part is out of date
 	$(GO) test ./cmd/internal/boot -run TestGenerated -count=1
+
+.PHONY: memory
+memory: ## Fail when an idle API takes 40 MiB or more
+	$(GO) test -run TestServe_isSmallWhenIdle ./cmd/orders
 
 .PHONY: spec
 spec: ## Lint openapi.yaml

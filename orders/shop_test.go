@@ -56,12 +56,12 @@ type shop struct {
 
 // terms change what openShop does. The zero value is good for most tests.
 type terms struct {
-	account     uuid.UUID     // a random one
-	conns       int32         // 1: a run that needs a second connection, or keeps one, hangs
-	configure   func(*pgxpool.Config)
-	crowd       bool          // several requests run at once
-	stepTimeout time.Duration // far more than a test takes
-	clock       func() time.Time
+	account     uuid.UUID             // else a random one
+	conns       int32                 // else 1: a run that needs a second connection, or keeps one, hangs
+	configure   func(*pgxpool.Config) // changes the pool further
+	crowd       bool                  // several requests run at once
+	stepTimeout time.Duration         // else far more than a test takes
+	clock       func() time.Time      // the provider's, else time.Now
 }
 
 func openShop(t *testing.T, terms terms) *shop {

@@ -17,7 +17,7 @@ func accountsCreate(ctx context.Context, call invocation) error {
 		return err
 	}
 	if *name == "" {
-		return wrongUsage(" "+call.name, "orders %s needs --name", call.name)
+		return wrongUsage(call.name, "orders %s needs --name", call.name)
 	}
 	if err := boot.Load(&config); err != nil {
 		return err

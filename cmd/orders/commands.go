@@ -39,9 +39,10 @@ func commands() []command {
 // errUsage says that the command line is wrong.
 var errUsage = errors.New("wrong usage")
 
-// wrongUsage wraps errUsage, and names the help that tells more.
+// wrongUsage wraps errUsage, and names the help that tells more: about a command,
+// or all of them when that is empty.
 func wrongUsage(about, format string, arguments ...any) error {
-	return fmt.Errorf("%w: %s\nSee orders help%s", errUsage, fmt.Sprintf(format, arguments...), about)
+	return fmt.Errorf("%w: %s\n%s", errUsage, fmt.Sprintf(format, arguments...), strings.TrimSpace("See orders help "+about))
 }
 
 // invocation is a command as it was called.
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case len(group) > 0 && len(args) > 1 && asksForHelp(args[1]):
 		return overview(stdout, group)
 	case len(group) > 0:
-		return wrongUsage(" "+args[0], "expected orders %s %s", args[0], alternatives(group))
+		return wrongUsage(args[0], "expected orders %s %s", args[0], alternatives(group))
 	default:
 		return wrongUsage("", "there is no command %q", args[0])
 	}
@@ -115,9 +116,9 @@ func (i invocation) parse(flags *flag.FlagSet, config any) error {
 		i.explain(flags, config)
 		return err
 	case err != nil:
-		return wrongUsage(" "+i.name, "%v", err)
+		return wrongUsage(i.name, "%v", err)
 	case flags.NArg() > 0:
-		return wrongUsage(" "+i.name, "orders %s does not take %q", i.name, flags.Arg(0))
+		return wrongUsage(i.name, "orders %s does not take %q", i.name, flags.Arg(0))
 	}
 	return nil
 }

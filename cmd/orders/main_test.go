@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,35 +18,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	orders "example.com/orders-api/cmd/orders"
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// The tests of this package start the real program. It is built once, on
-// demand, into a folder that TestMain removes.
-var (
-	buildFolder string
-	build       = sync.OnceValues(func() (string, error) {
-		program := filepath.Join(buildFolder, "orders")
-		out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w\n%s", err, out)
-		}
-		return program, err
-	})
-)
+// beProgram is the variable that makes the test binary the program itself. So
+// the program is what the tests are: built once, and with the race detector if
+// they are.
+const beProgram = "ORDERS_TEST_BE_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(beProgram) != "" {
+		orders.Main()
+		os.Exit(0)
+	}
 	// The tests wait for processes more than they work. Another -parallel wins.
-	err := flag.Set("test.parallel", "6")
-	if err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	if buildFolder, err = os.MkdirTemp("", "orders-test-"); err != nil {
-		panic(err)
-	}
-	code := dbtest.Main{M: m}.Run()
-	_ = os.RemoveAll(buildFolder)
-	os.Exit(code)
+	os.Exit(dbtest.Main{M: m}.Run())
 }
 
 // patience bounds what takes a moment, on a machine that is busy.
@@ -81,10 +71,10 @@ func (o *output) String() string {
 // start starts the program in an environment of its own; see environ.
 func start(t *testing.T, environ []string, args ...string) *process {
 	t.Helper()
-	program, err := build()
+	program, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
-	p.cmd.Env = environ
+	p.cmd.Env = append(slices.Clip(environ), beProgram+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.SysProcAttr = attributes()
 	p.cmd.WaitDelay = patience // a child that it left behind has its output open

@@ -1,3 +1,5 @@
+//go:build !race
+
 package main_test
 
 import (
@@ -11,7 +13,8 @@ import (
 )
 
 // A process that waits for orders needs 20 MB, most of it the program itself.
-// Much more means that something is unpacked or prepared too early.
+// Much more means that something is unpacked or prepared too early. The race
+// detector would be most of it, hence the build tag; make check runs this test.
 func TestServe_isSmallWhenIdle(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

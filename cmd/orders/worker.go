@@ -22,7 +22,7 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	if *every <= 0 {
-		return wrongUsage(" "+call.name, "--every %s is not a positive duration", *every)
+		return wrongUsage(call.name, "--every %s is not a positive duration", *every)
 	}
 	if err := boot.Load(&config); err != nil {
 		return err
