@@ -108,7 +108,7 @@ SELECT account_id
 		return uuid.Nil, errUnauthorized
 	}
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("look up API key: %w", readError(idempotency.Interpret(err)))
+		return uuid.Nil, fmt.Errorf("look up API key: %w", idempotency.Interpret(err))
 	}
 	return id, nil
 }

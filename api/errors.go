@@ -2,7 +2,6 @@ package api
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"time"
@@ -207,15 +206,6 @@ func problemOf(err error) problem {
 	default:
 		return problemInternal.detail("Send the same request with the same key.")
 	}
-}
-
-// readError is the error of a read. One that met a lock for longer than a session
-// waits (R21) is about no key in progress: a migration held the table, say.
-func readError(err error) error {
-	if errors.Is(err, idempotency.ErrInProgress) {
-		return fmt.Errorf("%w: %s", idempotency.ErrUnavailable, err.Error())
-	}
-	return err
 }
 
 func (t problemType) detail(text string) problem {

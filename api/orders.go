@@ -61,7 +61,7 @@ func (a ordersAPI) get(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	order, err := a.service.Get(ctx, accountID(ctx), id)
 	if err != nil {
-		return readError(err)
+		return err
 	}
 	return writeJSON(w, http.StatusOK, order)
 }
@@ -82,7 +82,7 @@ func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
 		return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Message: "must be the id of an order of this account"}}}
 	}
 	if err != nil {
-		return readError(err)
+		return err
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Data    []orders.Order `json:"data"`

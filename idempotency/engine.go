@@ -21,6 +21,10 @@ const (
 	// databaseTimeout bounds one exchange with the database. It is longer than
 	// statement_timeout (R21), so that the database's own word comes first.
 	databaseTimeout = 15 * time.Second
+
+	// releaseTimeout bounds giving a lease back, because the answer waits for it.
+	// It is longer than lock_timeout.
+	releaseTimeout = 3 * time.Second
 )
 
 // Engine runs operations under idempotency keys. It is safe for concurrent use
@@ -38,8 +42,9 @@ type Config struct {
 	// retries included, must end well before it (R9).
 	LockTimeout time.Duration
 
-	// Clock is time.Now. It measures how much of a lease is left and nothing
-	// else; whether a lease is alive is the database's to say.
+	// Clock is time.Now. It measures how much of a lease is left, and nothing is
+	// decided by what time it shows: whether a lease is alive is the database's to
+	// say.
 	Clock func() time.Time
 
 	Logger *slog.Logger
@@ -51,7 +56,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	switch {
 	case pool == nil:
 		return nil, errors.New("idempotency: no pool")
-	case pool.Config().ConnConfig.OnNotice == nil:
+	case pool.Config().ConnConfig.OnNotice == nil || pool.Config().BeforeConnect == nil:
 		return nil, errors.New("idempotency: the pool was not made with ConfigurePool")
 	case config.LockTimeout <= 0:
 		return nil, errors.New("idempotency: LockTimeout must be positive")
@@ -213,7 +218,7 @@ func (e *Engine) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// withConn runs one statement, outside of a step's transaction.
+// withConn runs a statement in a transaction of its own.
 func (e *Engine) withConn(ctx context.Context, statement func(ctx context.Context, conn *pgx.Conn) error) error {
 	conn, err := e.acquire(ctx)
 	if err != nil {

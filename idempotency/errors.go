@@ -73,16 +73,16 @@ const (
 // such as a violated constraint, come back as they are, for the operation to
 // read. A driver's error without an SQLSTATE means that no answer came.
 func Interpret(err error) error {
+	var connect *pgconn.ConnectError
 	switch state := sqlState(err); {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrInProgress):
 		return err
-	case state == stateLockNotAvailable:
-		// Somebody holds the row for longer than lock_timeout (R21).
-		return fmt.Errorf("%w: %w", ErrInProgress, err)
 	case state == "",
-		state == stateReadOnly, // a demoted primary
+		errors.As(err, &connect), // whatever the server has against us
+		state == stateReadOnly,   // a demoted primary
+		state == stateLockNotAvailable,
 		state == stateSerializationFailure,
 		state == stateDeadlockDetected,
 		state == "57014",                // statement_timeout, or cancelled
@@ -113,6 +113,9 @@ func interpretOn(conn *pgx.Conn, err error) error {
 		return fmt.Errorf("%w: %w", errConnectionLost, err)
 	case sqlState(err) == "":
 		return err
+	case sqlState(err) == stateLockNotAvailable:
+		// Somebody holds the key's row for longer than lock_timeout (R21).
+		return fmt.Errorf("%w: %w", ErrInProgress, err)
 	default:
 		return Interpret(err)
 	}

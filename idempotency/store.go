@@ -215,6 +215,8 @@ func (e *Engine) renew(ctx context.Context, x *execution) error {
 // release gives the lease back, so that the next run need not wait for its end.
 // Failing to do so costs only that wait.
 func (e *Engine) release(ctx context.Context, x *execution, cause error) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
 	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, releaseSQL, x.run.AccountID, x.run.KeyID, x.lease.token, lastError(cause))
 		return err
