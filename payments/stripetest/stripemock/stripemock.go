@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,15 +65,27 @@ func Start(t testing.TB) (baseURL string) {
 // it is not in the build cache. The path is run directly because "go tool"
 // would be one more process between it and the test.
 func build() (string, error) {
-	root, err := goCommand("env", "GOMOD")
+	root, err := goCommand("", "env", "GOMOD")
 	if err != nil {
 		return "", err
 	}
-	return goCommand("-C", filepath.Join(filepath.Dir(root), "tools"), "tool", "-n", "stripe-mock")
+	flags, err := goCommand("", "env", "GOFLAGS")
+	if err != nil {
+		return "", err
+	}
+	if underRace() {
+		// The standard library is compiled for the race detector already.
+		flags += " -race"
+	}
+	return goCommand(flags, "-C", filepath.Join(filepath.Dir(root), "tools"), "tool", "-n", "stripe-mock")
 }
 
-func goCommand(args ...string) (string, error) {
-	out, err := exec.Command("go", args...).Output() //nolint:noctx // the test has a deadline of its own
+func goCommand(flags string, args ...string) (string, error) {
+	cmd := exec.Command("go", args...) //nolint:noctx // the test has a deadline of its own
+	if flags != "" {
+		cmd.Env = append(cmd.Environ(), "GOFLAGS="+flags)
+	}
+	out, err := cmd.Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
 		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, failed.Stderr)
@@ -91,4 +105,10 @@ func follow(output io.Reader, address chan<- string) error {
 		}
 	}
 	return fmt.Errorf("%w, its last line being %q", lines.Err(), last)
+}
+
+// underRace says whether this program was built with the race detector.
+func underRace() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
