@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/stripe/stripe-go/v79"
 )
@@ -214,13 +215,19 @@ func printableFault(err error) error {
 	return nil
 }
 
-// printable returns s, or "" when it looks as if it held an API key or a client
-// secret. Stripe masks keys in its messages; this does not rely on it.
+// printable returns s without characters that do not show, or "" when it looks
+// as if it held an API key or a client secret. Stripe masks keys in its messages
+// and sends no NUL, which jsonb refuses; this does not rely on either.
 func printable(s string) string {
 	if secret.MatchString(s) {
 		return ""
 	}
-	return s
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 var secret = regexp.MustCompile(`_secret_|\b[sr]k_|[sr]k_(test|live)_`)

@@ -331,3 +331,19 @@ func TestSecretsAreKeptOutOfEveryField(t *testing.T) {
 	require.Equal(t, payments.Declined, e.Outcome)
 	require.Equal(t, &payments.Decline{}, e.Intent.LastError)
 }
+
+func TestWhatDoesNotShowIsDropped(t *testing.T) {
+	t.Parallel()
+	const said = `Sorry\u0000,\u001b[31m no\u2028.`
+	provider := startProvider(t, answer{status: 402, body: `{"error":{"type":"card_error","code":"card\u0000_declined",` +
+		`"decline_code":"\nfraudulent","message":"` + said + `","payment_intent":` +
+		strings.Replace(intent("requires_payment_method"), `"client_secret"`,
+			`"last_payment_error":{"type":"card_error","code":"card_declined\u0007","message":"`+said+`"},"client_secret"`, 1) + `}}`})
+
+	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+	e := failure(t, err)
+	require.Equal(t, "card_declined", e.Code)
+	require.Equal(t, "fraudulent", e.DeclineCode)
+	require.Equal(t, "Sorry,[31m no.", e.Message)
+	require.Equal(t, &payments.Decline{Code: "card_declined", Message: "Sorry,[31m no."}, e.Intent.LastError)
+}
