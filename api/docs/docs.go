@@ -68,7 +68,12 @@ func serve(w http.ResponseWriter, r *http.Request, contentType, tag string, cont
 	// The paths carry no version, so ask each time; the tag makes that cheap.
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", tag)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	// Always whole: the contract offers neither parts (206, 416) nor 412.
+	whole := r.Clone(r.Context())
+	for _, name := range []string{"Range", "If-Range", "If-Match"} {
+		whole.Header.Del(name)
+	}
+	http.ServeContent(w, whole, "", time.Time{}, bytes.NewReader(content))
 }
 
 // etag names content by its hash.

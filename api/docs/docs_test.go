@@ -136,6 +136,15 @@ func TestAcceptEncoding(t *testing.T) {
 	}
 }
 
+func TestFilesAreServedWhole(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"Range": "bytes=0-9", "If-Match": `"another"`} {
+		answer := newSite().get(t, "/docs", http.Header{name: {value}})
+		require.Equal(t, http.StatusOK, answer.Code, name)
+		require.Contains(t, answer.Body.String(), "</html>", name)
+	}
+}
+
 func TestClientThatHoldsTheFileGets304(t *testing.T) {
 	t.Parallel()
 	site := newSite()
