@@ -22,7 +22,7 @@ import (
 // credentials is the API's, and one round trip more.
 const (
 	maxCommits    = 3
-	maxRoundTrips = 5
+	maxRoundTrips = 4
 )
 
 // openMetered is a service with nothing in the way, to be measured.
