@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Every statement on idempotency_keys is in this file.
+// Every statement that a request runs on idempotency_keys is in this file. Those
+// of background work stand in completer.go, reaper.go and status.go.
 
 // claimSQL is the claim (R1). It names no constraint, because the row has two
 // unique indexes, and of two claims at once the second may meet either first;
@@ -111,7 +112,7 @@ WITH held AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM held`
 
-// finishSQL stores the response and lets go of the key.
+// finishSQL stores the response, lets go of the key and of any wish for review.
 const finishSQL = `
 WITH held AS (
     UPDATE idempotency_keys
@@ -119,6 +120,7 @@ WITH held AS (
            locked_at        = NULL,
            last_error       = NULL,
            finished_at      = now(),
+           needs_review_at  = NULL,
            response_code    = $6,
            response_headers = $7,
            response_body    = $8
