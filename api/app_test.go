@@ -41,6 +41,7 @@ type app struct {
 	client  *http.Client // checks everything against the contract
 	account uuid.UUID
 	apiKey  string
+	webhook string // its secret
 	log     *log
 	secrets *secrets
 }
@@ -50,6 +51,7 @@ type settings struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper           // to the provider
 	ready     func(context.Context) error // nil: ask the database
+	noWebhook bool
 }
 
 // start boots an app, which ends with the test. Whatever the test does, no
@@ -70,6 +72,10 @@ func start(t *testing.T, change ...func(*settings)) *app {
 	require.NoError(t, err)
 	stripeKey := "sk_test_canary" + rand.Text()
 	a.secrets.add(a.apiKey, stripeKey, email, "CANARY", "_secret_")
+	if !s.noWebhook {
+		a.webhook = "whsec_" + rand.Text()
+		a.secrets.add(a.webhook)
+	}
 
 	provider := httptest.NewServer(a.stripe)
 	logger := slog.New(slog.NewJSONHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -80,6 +86,8 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		Logger:    logger,
 		Transport: s.transport,
 		Backoff:   time.Millisecond,
+
+		WebhookSecret: a.webhook,
 	})
 	require.NoError(t, err)
 	engine, err := idempotency.New(a.pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
@@ -287,7 +295,7 @@ func (a *app) exec(t *testing.T, query string, arguments ...any) {
 // that went well, however many requests it took.
 func (a *app) requireOnePaidOrder(t *testing.T) {
 	t.Helper()
-	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "audit_records": 2, "staged_jobs": 1}, a.rows(t))
+	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "audit_records": 3, "staged_jobs": 1}, a.rows(t))
 	require.Len(t, a.stripe.Charges(), 1)
 	require.Equal(t, map[string]int64{"usd": 4300}, a.stripe.MoneyMoved())
 	require.Empty(t, a.stripe.OrdersChargedTwice())

@@ -17,22 +17,33 @@ const maxBody = 64 << 10
 
 // readParams reads the body as canonical JSON, or says what is wrong with it.
 func readParams(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := readBody(w, r, maxBody)
+	if err != nil {
+		return nil, err
+	}
+	return idempotency.Canonicalize(body)
+}
+
+// readBody reads a body that is declared as JSON, of at most limit bytes, as it
+// came.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if !isJSON(r.Header) {
 		return nil, errUnsupportedMedia
 	}
-	if r.ContentLength > maxBody {
-		return nil, errTooLarge // before the client is told to go on sending (100 Continue)
+	tooLarge := fmt.Errorf("%w: at most %d KiB are taken here", errTooLarge, limit>>10)
+	if r.ContentLength > limit {
+		return nil, tooLarge // before the client is told to go on sending (100 Continue)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return nil, errTooLarge
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var overrun *http.MaxBytesError
+	if errors.As(err, &overrun) {
+		return nil, tooLarge
 	}
 	if err != nil {
 		// The client stopped in the middle; it will hardly read the answer.
 		return nil, fmt.Errorf("%w: the body ended early", idempotency.ErrMalformed)
 	}
-	return idempotency.Canonicalize(body)
+	return body, nil
 }
 
 // isJSON says whether the body is declared as JSON in UTF-8 without a content

@@ -5,6 +5,6 @@
 // of RFC 9457. Answers that are stored under an idempotency key come from
 // package orders as bytes and are written as they are.
 //
-// The package knows nothing of the payment provider, of receipts or of how a
-// key is claimed.
+// The package knows nothing of the payment provider but the address that its
+// events come to, nothing of receipts or of how a key is claimed.
 package api

@@ -54,8 +54,8 @@ var (
 	}
 	problemMalformed = problemType{
 		"malformed-request", http.StatusBadRequest, retryNewKey,
-		"The request body is not a JSON object",
-		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. Nothing was done.",
+		"The request cannot be read",
+		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. What is sent to the webhook must be an event that the payment provider has signed. Nothing was done.",
 	}
 	problemUnauthorized = problemType{
 		"unauthorized", http.StatusUnauthorized, retryNever,
@@ -75,7 +75,7 @@ var (
 	problemTooLarge = problemType{
 		"too-large", http.StatusRequestEntityTooLarge, retryNever,
 		"The request body is too large",
-		"A request body has at most 65,536 bytes. Nothing was done.",
+		"A request body has at most 64 KiB, an event of the payment provider 256 KiB. Nothing was done.",
 	}
 	problemUnsupportedMedia = problemType{
 		"unsupported-media-type", http.StatusUnsupportedMediaType, retryNever,
@@ -176,7 +176,7 @@ func problemOf(err error) problem {
 	case errors.Is(err, errMethodNotAllowed):
 		return problemMethodNotAllowed.detail("See the Allow header.")
 	case errors.Is(err, errTooLarge):
-		return problemTooLarge.detail("The body must have at most 65,536 bytes.")
+		return problemTooLarge.detail(err.Error())
 	case errors.Is(err, errUnsupportedMedia):
 		return problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.")
 	case errors.Is(err, errKeyMissing):
@@ -185,6 +185,10 @@ func problemOf(err error) problem {
 		return problemKeyInvalid.detail("Send one Idempotency-Key header of 16 to 255 visible ASCII characters, raw or quoted.")
 	case errors.Is(err, idempotency.ErrMalformed):
 		return problemMalformed.detail(err.Error())
+	case errors.Is(err, orders.ErrEventRefused):
+		return problemMalformed.detail("The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes from now.")
+	case errors.Is(err, orders.ErrWebhooksOff):
+		return problemNotFound.detail("No webhook secret is configured here, so the webhook is off.")
 	case errors.Is(err, idempotency.ErrKeyReused):
 		return problemKeyReused.detail("The body or the address differs from the key's first request.")
 	case errors.Is(err, idempotency.ErrInProgress):

@@ -49,8 +49,10 @@ func NewRouter(config Config) (chi.Router, error) {
 		withHeaders,
 		middleware.GetHead,
 	)
-	r.NotFound(handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNotFound }).ServeHTTP)
-	r.MethodNotAllowed(methodNotAllowed(r))
+	notFound := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNotFound }).ServeHTTP
+	notAllowed := methodNotAllowed(r)
+	r.NotFound(notFound)
+	r.MethodNotAllowed(notAllowed)
 
 	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
 	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
@@ -59,11 +61,17 @@ func NewRouter(config Config) (chi.Router, error) {
 	docs.Routes(r) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		r.Use(withAccount(config.Pool))
-		a := ordersAPI{config.Orders}
-		r.Method(http.MethodPost, "/orders", handlerFunc(a.create))  // POST /v1/orders
-		r.Method(http.MethodGet, "/orders", handlerFunc(a.list))     // GET  /v1/orders
-		r.Method(http.MethodGet, "/orders/{id}", handlerFunc(a.get)) // GET  /v1/orders/{id}
+		r.Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
+
+		r.Group(func(r chi.Router) {
+			r.Use(withAccount(config.Pool))
+			r.NotFound(notFound) // once more, behind the look at the API key
+			r.MethodNotAllowed(notAllowed)
+			a := ordersAPI{config.Orders}
+			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))  // POST /v1/orders
+			r.Method(http.MethodGet, "/orders", handlerFunc(a.list))     // GET  /v1/orders
+			r.Method(http.MethodGet, "/orders/{id}", handlerFunc(a.get)) // GET  /v1/orders/{id}
+		})
 	})
 	return r, nil
 }

@@ -9,7 +9,7 @@ import (
 // Bounds of what a request waits for.
 const (
 	// bodyTimeout bounds the reading of a request, head and body: 64 KiB over a
-	// slow line.
+	// slow line, or 256 over the provider's.
 	bodyTimeout = 15 * time.Second
 
 	// readTimeout bounds what a request reads from the database, the wait for a

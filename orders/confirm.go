@@ -31,6 +31,8 @@ func (c *creation) confirmIntent(ctx context.Context) error {
 	switch {
 	case failed != nil:
 		return c.noOutcome(ErrOutcomeUnknown, failed)
+	case intent.Status == payments.StatusRequiresConfirmation && c.closing:
+		return c.cancel(ctx, closed(), nil)
 	case intent.Status == payments.StatusRequiresConfirmation:
 		return c.confirm(ctx, false)
 	default:

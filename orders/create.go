@@ -22,6 +22,7 @@ const (
 type createOrder struct {
 	service  *Service
 	clientIP netip.Addr
+	closing  bool // see Service.Resolve
 }
 
 // Name is stored with the key.
@@ -29,7 +30,7 @@ func (createOrder) Name() string { return "create_order" }
 
 // Steps returns the three steps of the picture in the package's doc.
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
-	c := &creation{service: op.service, clientIP: op.clientIP, run: run}
+	c := &creation{service: op.service, clientIP: op.clientIP, closing: op.closing, run: run}
 	return idempotency.Steps{
 		idempotency.Started: {Record: c.insertOrder},
 		pointOrderCreated:   {Call: c.createIntent, Record: c.recordIntent},
@@ -43,6 +44,10 @@ type creation struct {
 	service  *Service
 	clientIP netip.Addr
 	run      *idempotency.Run
+
+	// closing says that the order is to be ended without a charge, unless there
+	// was one already.
+	closing bool
 
 	// order is what this run knows of the order, see load.
 	order row
@@ -132,7 +137,9 @@ func (c *creation) recordIntent(_ context.Context, tx *idempotency.Tx) (idempote
 		return c.recordFailure(tx)
 	default:
 		setIntentTx(tx, c.run.AccountID, c.order)
-		return idempotency.Advance(pointChargeCreated), nil
+		err := auditTx(tx, c.run.AccountID, c.order.ID, "order.charge_created",
+			map[string]any{"payment_intent_id": *c.order.PaymentIntentID}, c.clientIP, c.run.Now())
+		return idempotency.Advance(pointChargeCreated), err
 	}
 }
 

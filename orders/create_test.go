@@ -63,6 +63,7 @@ func TestCreate(t *testing.T) {
 			"&automatic_payment_methods[enabled]=true"+
 			"&currency=usd"+
 			"&description=Order "+frozenOrderID+
+			"&metadata[account_id]="+frozenAccount+
 			"&metadata[idempotency_key_id]="+frozenKeyID+
 			"&metadata[order_id]="+frozenOrderID+
 			"&payment_method=pm_card_visa", sorted(t, create.Body))
@@ -82,6 +83,7 @@ SELECT action || ' ' || resource_type || ' ' || resource_id || ' ' || host(reque
 		require.NoError(t, err)
 		require.Equal(t, []string{
 			`order.created order ` + frozenOrderID + ` 203.0.113.7 {"amount": 4300, "currency": "usd"}`,
+			`order.charge_created order ` + frozenOrderID + ` 203.0.113.7 {"payment_intent_id": "` + *o.PaymentIntentID + `"}`,
 			`order.paid order ` + frozenOrderID + ` 203.0.113.7 {"amount": 4300, "currency": "usd", "payment_intent_id": "` + *o.PaymentIntentID + `"}`,
 		}, texts(t, rows))
 	})
@@ -204,7 +206,7 @@ func TestCreate_noClientAddress(t *testing.T) {
 	req := request(t, s.account, s.key, visa)
 	req.ClientIP = netip.Addr{}
 	require.Equal(t, "201", say(s.create(req)))
-	require.Equal(t, 2, s.count("SELECT count(*) FROM audit_records WHERE request_ip IS NULL"))
+	require.Equal(t, 3, s.count("SELECT count(*) FROM audit_records WHERE request_ip IS NULL"))
 }
 
 func TestCreate_amountsThatTheProviderRefuses(t *testing.T) {

@@ -14,6 +14,10 @@ var (
 	// ErrNotFound says that the account has no such order.
 	ErrNotFound = errors.New("no such order")
 
+	// ErrNotUnfinished says that the account has no such key, or that it is
+	// finished: there is nothing for an operator to do.
+	ErrNotUnfinished = errors.New("no such unfinished key")
+
 	// ErrOutcomeUnknown says that the card may have been charged and the
 	// provider has not said so yet. The same request finds out (R11).
 	ErrOutcomeUnknown = errors.New("the outcome of the payment is not known yet")

@@ -20,7 +20,7 @@ func (c *creation) createIntent(ctx context.Context) error {
 	}
 	c.failure, c.nextKey = nil, false
 
-	if c.run.Now().Sub(c.order.CreatedAt) > providerMemory {
+	if c.closing || c.run.Now().Sub(c.order.CreatedAt) > providerMemory {
 		// The provider may have forgotten the key and would make another intent.
 		found, err := c.findIntent(ctx)
 		if failed := providerError(err); failed != nil {
@@ -31,12 +31,22 @@ func (c *creation) createIntent(ctx context.Context) error {
 			return nil
 		}
 	}
+	if c.closing {
+		// One that arrives late stays unconfirmed: nobody will know its id (R23).
+		c.fail(closed(), nil)
+		return nil
+	}
 	intent, err := c.service.payments.Create(ctx, providerKey(c.run.KeyID, "", c.order.createAttempt), payments.CreateParams{
 		Amount:        c.order.Amount,
 		Currency:      c.order.Currency,
 		PaymentMethod: c.order.paymentMethod,
 		Description:   "Order " + c.order.ID.String(),
-		Metadata:      map[string]string{"order_id": c.order.ID.String(), "idempotency_key_id": c.run.KeyID.String()},
+		// Events come back with it: see namedBy.
+		Metadata: map[string]string{
+			"account_id":         c.run.AccountID.String(),
+			"order_id":           c.order.ID.String(),
+			"idempotency_key_id": c.run.KeyID.String(),
+		},
 	})
 	failed := providerError(err)
 	switch {

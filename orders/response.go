@@ -120,6 +120,15 @@ func canceled() failure {
 	}
 }
 
+// closed is the failure of an order that an operator ended.
+func closed() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "closed_by_operator",
+		detail: "The order was closed by its seller before the card was charged.",
+	}
+}
+
 func paymentMethodMissing() failure {
 	return failure{
 		slug:   SlugPaymentRefused,

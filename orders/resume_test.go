@@ -75,7 +75,7 @@ func TestResume_recordsNoAddress(t *testing.T) {
 	require.Equal(t, "201", say(s.resume()))
 	rows, err := s.pool.Query(t.Context(), "SELECT action || ' ' || coalesce(host(request_ip), 'nobody') FROM audit_records ORDER BY created_at")
 	require.NoError(t, err)
-	require.Equal(t, []string{"order.created 203.0.113.7", "order.paid nobody"}, texts(t, rows))
+	require.Equal(t, []string{"order.created 203.0.113.7", "order.charge_created 203.0.113.7", "order.paid nobody"}, texts(t, rows))
 }
 
 func TestResume_unknown(t *testing.T) {

@@ -92,10 +92,14 @@ func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Re
 // Resume goes on with an abandoned order from its stored parameters, without a
 // client.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
-	return s.engine.Resume(ctx, accountID, keyID, func(operation string) (idempotency.Operation, bool) {
-		op := createOrder{service: s}
-		return op, operation == op.Name()
-	})
+	return s.engine.Resume(ctx, accountID, keyID, s.Operation)
+}
+
+// Operation finds the operation that a key was claimed for, by its name, as the
+// engine asks for it when it resumes keys without a client.
+func (s *Service) Operation(name string) (idempotency.Operation, bool) {
+	op := createOrder{service: s}
+	return op, name == op.Name()
 }
 
 // Get returns the account's order, or [ErrNotFound].

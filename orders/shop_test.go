@@ -106,6 +106,8 @@ func openShop(t *testing.T, terms terms) *shop {
 		Transport: s.wire,
 		Backoff:   time.Millisecond,
 		Logger:    slog.New(slog.DiscardHandler),
+
+		WebhookSecret: webhookSecret,
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.Close)

@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Every statement on orders and audit_records is in this file.
+// Every statement that a request runs on orders and audit_records is in this file.
 
 // row is an order with what only the charging needs.
 type row struct {

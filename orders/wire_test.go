@@ -105,7 +105,7 @@ func (w *wire) fault(format string, arguments ...any) {
 }
 
 // keyNumber finds the number in a provider key, which the first has not.
-var keyNumber = regexp.MustCompile(`^orders-api-[0-9a-f-]{36}(?:-confirm|-cancel)?(-[0-9]+)$`)
+var keyNumber = regexp.MustCompile(`^orders-api-[0-9a-f-]{36}(?:-confirm|-cancel(?:-pi_[0-9A-Z]+)?)?(-[0-9]+)$`)
 
 // callName is a request as the tests write it, with the number of its provider
 // key from the second on: create, confirm-2, get.

@@ -24,6 +24,11 @@ type Config struct {
 	Timeout   time.Duration // bounds one call, or one page of List, resends included
 	Logger    *slog.Logger
 
+	// WebhookSecret is whsec_…, the webhook endpoint's signing secret; "" means
+	// that there is none (see [Client.Event]). While it is rolled, Stripe signs
+	// with the old and the new one for as long as it was asked to.
+	WebhookSecret string
+
 	// Transport carries the requests; nil means a default of our own. A seam for
 	// proxies, tracing and tests.
 	Transport http.RoundTripper
@@ -32,7 +37,7 @@ type Config struct {
 	Backoff time.Duration
 }
 
-// Format prints no field, whatever the verb: one of them is the key.
+// Format prints no field, whatever the verb: some are secret.
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Config") }
 
 func (c Config) validate() error {
@@ -41,6 +46,9 @@ func (c Config) validate() error {
 		faults = append(faults, errors.New("payments: SecretKey is missing"))
 	} else if !strings.HasPrefix(c.SecretKey, "sk_") && !strings.HasPrefix(c.SecretKey, "rk_") {
 		faults = append(faults, errors.New("payments: SecretKey must begin with sk_ or rk_"))
+	}
+	if rest, found := strings.CutPrefix(c.WebhookSecret, "whsec_"); c.WebhookSecret != "" && (!found || rest == "") {
+		faults = append(faults, errors.New("payments: WebhookSecret must begin with whsec_"))
 	}
 	if u, err := url.Parse(c.BaseURL); c.BaseURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
 		faults = append(faults, errors.New("payments: BaseURL must be an http or https URL"))
@@ -70,9 +78,11 @@ type Client struct {
 	timeout time.Duration
 	backoff time.Duration
 	pause   func(context.Context, time.Duration) error
+
+	webhookSecret string
 }
 
-// Format prints no field, whatever the verb: one of them is the key.
+// Format prints no field, whatever the verb: some are secret.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Client") }
 
 // New returns a Client, or an error that names everything wrong with cfg.
@@ -108,6 +118,8 @@ func New(cfg Config) (*Client, error) {
 		timeout: cfg.Timeout,
 		backoff: cfg.Backoff,
 		pause:   pause,
+
+		webhookSecret: cfg.WebhookSecret,
 	}, nil
 }
 

@@ -30,6 +30,8 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 		"not a web URL":    {func(c *payments.Config) { c.BaseURL = "ftp://" + canary }, "BaseURL"},
 		"no timeout":       {func(c *payments.Config) { c.Timeout = 0 }, "Timeout"},
 		"negative backoff": {func(c *payments.Config) { c.Backoff = -1 }, "Backoff"},
+		"no such secret":   {func(c *payments.Config) { c.WebhookSecret = canary }, "WebhookSecret must begin"},
+		"half a secret":    {func(c *payments.Config) { c.WebhookSecret = "whsec_" }, "WebhookSecret must begin"},
 		"no logger":        {func(c *payments.Config) { c.Logger = nil }, "Logger is missing"},
 	}
 	for name, test := range tests {
@@ -211,9 +213,9 @@ func TestIsLiveKey(t *testing.T) {
 	}
 }
 
-func TestNothingPrintsTheKey(t *testing.T) {
+func TestNothingPrintsASecret(t *testing.T) {
 	t.Parallel()
-	cfg := payments.Config{SecretKey: secretKey, Timeout: time.Second, Logger: discard}
+	cfg := payments.Config{SecretKey: secretKey, WebhookSecret: webhookSecret, Timeout: time.Second, Logger: discard}
 	client, err := payments.New(cfg)
 	require.NoError(t, err)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {

@@ -13,8 +13,11 @@
 // [Config].Timeout; the ones built into stripe-go are off, because they report
 // the last error only and so hide an earlier unclear one (R13).
 //
+// It also reads the events that Stripe sends to a webhook, and of those only whom
+// they are about: what happened is for Get to say.
+//
 // The package keeps no state, reads no environment, and touches none of
 // stripe-go's globals. It does not know orders, where keys come from, or what
-// to answer to whom. Nothing it returns or logs holds the API key or a client
-// secret.
+// to answer to whom. Nothing it returns or logs holds the API key, a client
+// secret or the webhook's.
 package payments

@@ -21,6 +21,15 @@ var (
 	ErrNotOurs = errors.New("answer about another payment")
 )
 
+// What [Client.Event] fails with.
+var (
+	// ErrWebhooksOff says that there is no secret to check a delivery with.
+	ErrWebhooksOff = errors.New("no webhook secret")
+	// ErrSignature says that a delivery is not an event that Stripe signed for us
+	// within the last minutes.
+	ErrSignature = errors.New("not an event signed by the provider")
+)
+
 // Outcome is what is known about the effect of a call that failed.
 type Outcome int
 
@@ -55,7 +64,7 @@ func (o Outcome) String() string {
 	}
 }
 
-// Error is every error the methods of [Client] return. It can be logged and
+// Error is every error that a call to Stripe returns. It can be logged and
 // printed with any verb: no field holds a secret.
 type Error struct {
 	Outcome    Outcome

@@ -19,6 +19,8 @@
 //     dice: the same script gives the same run.
 //   - Advance moves its clock, PruneKey forgets a key, FlushSearch lets search
 //     catch up, Settle decides what a provider decides later.
+//   - Event and SignedEvent make what a webhook is sent. Nothing is sent by
+//     itself: a test delivers, late, twice, out of order or not at all.
 //
 // It is strict where Stripe is lenient. A parameter it does not implement is
 // refused as unknown although Stripe may know it, because a stand-in that

@@ -1,0 +1,82 @@
+package orders
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
+)
+
+// What a delivery to the webhook is refused with, for callers that do not know
+// the provider.
+var (
+	// ErrWebhooksOff says that no webhook secret is configured.
+	ErrWebhooksOff = payments.ErrWebhooksOff
+
+	// ErrEventRefused says that a delivery was not signed by the provider, or not
+	// within the last minutes.
+	ErrEventRefused = payments.ErrSignature
+)
+
+// Event is an event of the provider, and what came of it.
+type Event struct {
+	ID    string
+	Type  string
+	KeyID uuid.UUID // of the request it is about; uuid.Nil when it is none of ours
+
+	// Result is that of the run. It holds no response when somebody else was
+	// working on the key.
+	Result idempotency.Result
+}
+
+// HandleEvent takes a delivery of the provider: the body as it came and its
+// signature. It is a hint and nothing more: the key that the event's metadata
+// names resumes now instead of later, and what became of the payment is asked
+// of the provider. Thus an event that is old, repeated, out of order or untrue
+// changes nothing.
+//
+// An error other than [ErrWebhooksOff] and [ErrEventRefused] says that the key
+// is unfinished still, so that the event should be delivered again.
+func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature string) (Event, error) {
+	delivered, err := s.payments.Event(payload, signature)
+	if err != nil {
+		return Event{}, err
+	}
+	event := Event{ID: delivered.ID, Type: delivered.Type}
+	accountID, keyID, ours := namedBy(delivered)
+	if !ours {
+		return event, nil
+	}
+	result, err := s.Resume(ctx, accountID, keyID)
+	if errors.Is(err, idempotency.ErrNotFound) {
+		return event, nil // another program's, another database's, or reaped
+	}
+	event.KeyID, event.Result = keyID, result
+	if errors.Is(err, idempotency.ErrInProgress) || event.Type == "payment_intent.processing" && stillProcessing(err) {
+		// Events overtake our own commits all the time; and when the provider has
+		// decided it sends another one.
+		return event, nil
+	}
+	return event, err
+}
+
+// stillProcessing says whether a run ended without an outcome because the
+// provider has none.
+func stillProcessing(err error) bool {
+	var answer *payments.Error
+	return errors.As(err, &answer) && answer.Code == string(payments.StatusProcessing)
+}
+
+// namedBy reads back what createIntent put into the metadata. Whoever else
+// makes payments at the provider may have written anything there.
+func namedBy(event payments.Event) (accountID, keyID uuid.UUID, ours bool) {
+	if event.IntentID == "" {
+		return uuid.Nil, uuid.Nil, false
+	}
+	accountID, noAccount := uuid.Parse(event.Metadata["account_id"])
+	keyID, noKey := uuid.Parse(event.Metadata["idempotency_key_id"])
+	return accountID, keyID, noAccount == nil && noKey == nil
+}

@@ -1,0 +1,73 @@
+package stripetest_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v79"
+	"github.com/stripe/stripe-go/v79/webhook"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+const webhookSecret = "whsec_standin"
+
+// stripe-go takes what the stand-in signs for Stripe's, its API version
+// included.
+func TestStripeGoBelievesOurEvents(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	id := s.create(visa)
+
+	payload, signature, err := s.Event(webhookSecret, "payment_intent.succeeded", id)
+	require.NoError(t, err)
+	e, err := webhook.ConstructEvent(payload, signature, webhookSecret)
+	require.NoError(t, err)
+	require.Regexp(t, `^evt_3[A-Z2-7]{23}$`, e.ID)
+	require.Equal(t, "event", e.Object)
+	require.Equal(t, stripe.EventTypePaymentIntentSucceeded, e.Type)
+	require.InDelta(t, time.Now().Unix(), e.Created, 60)
+	require.False(t, e.Livemode)
+	var pi stripe.PaymentIntent
+	require.NoError(t, json.Unmarshal(e.Data.Raw, &pi))
+	require.Equal(t, id, pi.ID)
+	require.Equal(t, stripe.PaymentIntentStatusSucceeded, pi.Status)
+	require.Equal(t, "order-1", pi.Metadata["order_id"])
+
+	again, _, err := s.Event(webhookSecret, "payment_intent.succeeded", id)
+	require.NoError(t, err)
+	require.NotEqual(t, payload, again, "another event has another id")
+
+	payload, signature, err = s.Event(webhookSecret, "charge.succeeded", id)
+	require.NoError(t, err)
+	e, err = webhook.ConstructEvent(payload, signature, webhookSecret)
+	require.NoError(t, err)
+	var ch stripe.Charge
+	require.NoError(t, json.Unmarshal(e.Data.Raw, &ch))
+	require.Equal(t, pi.LatestCharge.ID, ch.ID)
+	require.Equal(t, id, ch.PaymentIntent.ID)
+	require.Equal(t, "order-1", ch.Metadata["order_id"])
+}
+
+func TestEventsOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	_, _, err := s.Event(webhookSecret, "payment_intent.succeeded", "pi_nobody")
+	require.EqualError(t, err, "stripetest: no payment intent pi_nobody")
+	id := s.create(unconfirmed)
+	_, _, err = s.Event(webhookSecret, "charge.succeeded", id)
+	require.EqualError(t, err, "stripetest: "+id+" has no charge")
+	require.Panics(t, func() { stripetest.SignedEvent(webhookSecret, "x", func() {}, time.Now()) })
+}
+
+// The signature as stripe-go computes it, of any object at any time.
+func TestSignatures(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_700_000_000, 0)
+	payload, signature := stripetest.SignedEvent(webhookSecret, "customer.created", map[string]any{"object": "customer"}, at)
+	signed := webhook.GenerateTestSignedPayload(&webhook.UnsignedPayload{Payload: payload, Secret: webhookSecret, Timestamp: at})
+	require.Equal(t, signed.Header, signature)
+	require.Equal(t, "t=1700000000,v1="+stripetest.Sign(webhookSecret, payload, at), signature)
+}

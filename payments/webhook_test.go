@@ -1,0 +1,172 @@
+package payments_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+const webhookSecret = "whsec_" + canary
+
+// listener is a client with a webhook.
+func listener(t *testing.T) *payments.Client {
+	t.Helper()
+	return newClient(t, "", func(cfg *payments.Config) { cfg.WebhookSecret = webhookSecret })
+}
+
+func TestEventsAsRead(t *testing.T) {
+	t.Parallel()
+	metadata := map[string]string{"order_id": "7b0f"}
+	for name, test := range map[string]struct {
+		object   map[string]any
+		intentID string
+		metadata map[string]string
+	}{
+		"about an intent":            {map[string]any{"object": "payment_intent", "id": "pi_1", "status": "succeeded", "metadata": metadata}, "pi_1", metadata},
+		"about an intent of nobody":  {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": map[string]string{}}, "pi_1", map[string]string{}},
+		"about a charge":             {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata},
+		"about a charge without one": {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": metadata}, "", metadata},
+		"about something else":       {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, "", nil},
+		"about what is no payment":   {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, "", nil},
+		"about nothing":              {map[string]any{}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			payload, signature := stripetest.SignedEvent(webhookSecret, "some.type", test.object, time.Now())
+			got, err := listener(t).Event(payload, signature)
+			require.NoError(t, err)
+			require.Regexp(t, "^evt_", got.ID)
+			require.Equal(t, payments.Event{ID: got.ID, Type: "some.type", IntentID: test.intentID, Metadata: test.metadata}, got)
+		})
+	}
+}
+
+// Every signature below is made with the right secret, where nothing else is
+// said. The clock stands still.
+func TestSignaturesOfDeliveries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, testSignaturesOfDeliveries)
+}
+
+func testSignaturesOfDeliveries(t *testing.T) {
+	now := time.Now()
+	payload, genuine := stripetest.SignedEvent(webhookSecret, "payment_intent.succeeded", map[string]any{"object": "payment_intent", "id": "pi_1"}, now)
+	at := func(shift time.Duration) string {
+		then := now.Add(shift)
+		return fmt.Sprintf("t=%d,v1=%s", then.Unix(), stripetest.Sign(webhookSecret, payload, then))
+	}
+	signed := stripetest.Sign(webhookSecret, payload, now)
+	forged := stripetest.Sign("whsec_another", payload, now)
+	with := func(format string, arguments ...any) string {
+		return fmt.Sprintf("t=%d,", now.Unix()) + fmt.Sprintf(format, arguments...)
+	}
+	changed := bytes.Replace(payload, []byte("pi_1"), []byte("pi_2"), 1)
+	big := bytes.Repeat([]byte(" "), 1<<20)
+
+	client := listener(t)
+	for name, test := range map[string]struct {
+		payload   []byte
+		signature string
+		genuine   bool
+	}{
+		"as Stripe signs":                 {payload, genuine, true},
+		"300 seconds old":                 {payload, at(-300 * time.Second), true},
+		"301 seconds old":                 {payload, at(-301 * time.Second), false},
+		"299 seconds ahead":               {payload, at(299 * time.Second), true},
+		"301 seconds ahead":               {payload, at(301 * time.Second), false},
+		"a century ahead":                 {payload, at(876_000 * time.Hour), false},
+		"from before 1970":                {payload, at(-876_000 * time.Hour), false},
+		"while the secret is rolled":      {payload, with("v1=%s,v1=%s", forged, signed), true},
+		"the other way round":             {payload, with("v1=%s,v1=%s", signed, forged), true},
+		"with a scheme of the future":     {payload, with("v1=%s,v2=x", signed), true},
+		"two signatures, both wrong":      {payload, with("v1=%s,v1=%s", forged, forged), false},
+		"another endpoint's secret":       {payload, with("v1=%s", forged), false},
+		"no header":                       {payload, "", false},
+		"no v1":                           {payload, with("x=%s", signed), false},
+		"v0 only":                         {payload, with("v0=%s", signed), false},
+		"no t":                            {payload, "v1=" + signed, false},
+		"t alone":                         {payload, fmt.Sprintf("t=%d", now.Unix()), false},
+		"t in words":                      {payload, "t=now,v1=" + signed, false},
+		"t beyond all calendars":          {payload, "t=9223372036854775807,v1=" + signed, false},
+		"two times, of which one is old":  {payload, with("v1=%s,t=%d", signed, now.Unix()-301), false},
+		"half a signature":                {payload, with("v1=%s", signed[:32]), false},
+		"an empty signature":              {payload, with("v1="), false},
+		"not hexadecimal":                 {payload, with("v1=%s", strings.Repeat("x", 64)), false},
+		"15 KiB of signatures":            {payload, with("v1=%s", strings.Repeat(forged+",v1=", 220)+forged), false},
+		"one byte changed":                {changed, genuine, false},
+		"one byte more":                   {append(bytes.Clone(payload), '\n'), genuine, false},
+		"re-encoded":                      {bytes.ReplaceAll(payload, []byte("\n"), nil), genuine, false},
+		"nothing":                         {nil, genuine, false},
+		"a megabyte":                      {big, genuine, false},
+		"the signature of something else": {[]byte("{}"), genuine, false},
+	} {
+		event, err := client.Event(test.payload, test.signature)
+		if test.genuine {
+			require.NoError(t, err, name)
+			require.Equal(t, "pi_1", event.IntentID, name)
+			continue
+		}
+		require.Equal(t, payments.ErrSignature, err, "%s: and nothing else in it", name)
+		require.Empty(t, event, name)
+	}
+}
+
+func TestASignatureDoesNotMakeAnEvent(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []string{
+		"", canary, "null", "1", `"evt_1"`, "[]", "{}", `{"id":"evt_1"}`,
+		`{"id":"evt_1","object":"event","type":"x"}`,
+		`{"id":"evt_1","object":"event","type":"x","data":{}}`,
+		`{"id":"evt_1","object":"event","type":"x","data":{"object":null}}`,
+		`{"id":"evt_1","object":"event","type":"x","data":{"object":"` + canary + `"}}`,
+		`{"id":"","object":"event","type":"x","data":{"object":{}}}`,
+		`{"id":"evt_1","object":"event","type":"","data":{"object":{}}}`,
+		`{"id":"evt_1","object":"charge","type":"x","data":{"object":{}}}`,
+		`{"id":"evt_1","object":"event","type":"x","data":{"object":{}}} x`,
+	} {
+		now := time.Now()
+		event, err := listener(t).Event([]byte(payload), fmt.Sprintf("t=%d,v1=%s", now.Unix(), stripetest.Sign(webhookSecret, []byte(payload), now)))
+		require.Equal(t, payments.ErrSignature, err, payload)
+		require.Empty(t, event)
+	}
+}
+
+// Without a secret nothing can be told from a forgery, not even with the empty
+// secret's signature.
+func TestWebhooksAreOff(t *testing.T) {
+	t.Parallel()
+	payload, signature := stripetest.SignedEvent("", "payment_intent.succeeded", map[string]any{"object": "payment_intent"}, time.Now())
+	event, err := newClient(t, "").Event(payload, signature)
+	require.Equal(t, payments.ErrWebhooksOff, err)
+	require.Empty(t, event)
+}
+
+// FuzzEvent: nothing comes through without a signature, and whatever is signed
+// is an event with a name or an error.
+func FuzzEvent(f *testing.F) {
+	payload, signature := stripetest.SignedEvent("whsec_another", "charge.succeeded", map[string]any{"object": "charge"}, time.Now())
+	f.Add(payload, signature)
+	f.Add([]byte(`{"id":"evt_1","object":"event","type":"x","data":{"object":{"object":"charge","payment_intent":{"id":"pi_1"}}}}`), "t=1,v1=00")
+	f.Fuzz(func(t *testing.T, payload []byte, signature string) {
+		client := listener(t)
+		_, err := client.Event(payload, signature)
+		require.Equal(t, payments.ErrSignature, err)
+
+		now := time.Now()
+		event, err := client.Event(payload, fmt.Sprintf("t=%d,v1=%s", now.Unix(), stripetest.Sign(webhookSecret, payload, now)))
+		if err != nil {
+			require.Equal(t, payments.ErrSignature, err)
+			return
+		}
+		require.NotEmpty(t, event.ID)
+		require.NotEmpty(t, event.Type)
+	})
+}
