@@ -11,7 +11,8 @@
 // Money moves only on a PaymentIntent whose id is committed here, so any doubt
 // about a charge is settled by asking the provider for that one intent, at any
 // age. A request, a retry and whatever resumes an abandoned order all take this
-// path, by way of [Service.Create] and [Service.Resume].
+// path, by way of [Service.Create] and [Service.Resume]. [Service.Reconcile]
+// compares what is left with the provider's own list.
 //
 // The package decides the stored responses (201, 402, 422), because they are
 // fixed when the last transaction commits. It knows package idempotency for
