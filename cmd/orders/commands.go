@@ -24,9 +24,16 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"demo", "Take a guided tour: charge an order, break things, see one charge", demo},
-		{"dev", "Run API and worker, with a private PostgreSQL and a stand-in for Stripe", dev},
+		{"dev", "Run all of it in one process, on a private PostgreSQL and a stand-in for Stripe", dev},
 		{"serve", "Run the API", serve},
 		{"worker", "Send staged receipts", worker},
+		{"completer", "Finish what clients abandoned (cron)", completer},
+		{"reaper", "Delete finished keys past their retention (cron)", reaper},
+		{"reconcile", "Compare the books with the provider's list of charges (cron)", reconcile},
+		{"keys list", "List the keys that nobody works on and those that need review", keysList},
+		{"keys show", "Show what happened to a key", keysShow},
+		{"keys retry", "Run an unfinished key again", keysRetry},
+		{"keys resolve", "Close an unfinished key, without a charge unless there was one", keysResolve},
 		{"migrate up", "Bring the database's schema up to date", migrateUp},
 		{"migrate down", "Take the newest migration back, with the data it holds", migrateDown},
 		{"migrate status", "List the migrations", migrateStatus},
@@ -110,21 +117,36 @@ func (i invocation) flags() *flag.FlagSet {
 // not be dropped in silence. When help is asked for it prints all there is to
 // say, with the variables of config, and returns flag.ErrHelp.
 func (i invocation) parse(flags *flag.FlagSet, config any) error {
-	err := flags.Parse(i.args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		i.explain(flags, config)
-		return err
-	case err != nil:
-		return wrongUsage(i.name, "%v", err)
-	case flags.NArg() > 0:
-		return wrongUsage(i.name, "orders %s does not take %q", i.name, flags.Arg(0))
-	}
-	return nil
+	_, err := i.parseArguments(flags, config)
+	return err
 }
 
-func (i invocation) explain(flags *flag.FlagSet, config any) {
-	fmt.Fprintf(i.stdout, "Usage: orders %s [flags]\n\n%s.\n", i.name, i.purpose)
+// parseArguments does so for a command that takes the arguments named, before,
+// between or behind its flags.
+func (i invocation) parseArguments(flags *flag.FlagSet, config any, names ...string) ([]string, error) {
+	var arguments []string
+	for rest := i.args; ; rest = flags.Args()[1:] {
+		err := flags.Parse(rest)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			i.explain(flags, config, names)
+			return nil, err
+		case err != nil:
+			return nil, wrongUsage(i.name, "%v", err)
+		case flags.NArg() > 0 && len(arguments) == len(names):
+			return nil, wrongUsage(i.name, "orders %s does not take %q", i.name, flags.Arg(0))
+		case flags.NArg() > 0:
+			arguments = append(arguments, flags.Arg(0))
+		case len(arguments) < len(names):
+			return nil, wrongUsage(i.name, "orders %s needs %s", i.name, names[len(arguments)])
+		default:
+			return arguments, nil
+		}
+	}
+}
+
+func (i invocation) explain(flags *flag.FlagSet, config any, arguments []string) {
+	fmt.Fprintf(i.stdout, "Usage: orders %s [flags]\n\n%s.\n", strings.Join(append([]string{i.name}, arguments...), " "), i.purpose)
 	var some bool
 	flags.VisitAll(func(*flag.Flag) { some = true })
 	if some {

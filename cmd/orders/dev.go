@@ -25,9 +25,10 @@ import (
 type devEnv struct {
 	boot.Serve
 	boot.Mail
+	boot.Completer
 }
 
-// dev runs API and worker in one process, on whatever of database, provider and
+// dev runs API, worker, completer and reaper in one process, on whatever of database, provider and
 // mail server the environment names, and on its own for the rest.
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
@@ -37,7 +38,7 @@ func dev(ctx context.Context, call invocation) error {
 	if err := boot.LoadLocal(&config); err != nil {
 		return err
 	}
-	fmt.Fprintln(call.stdout, "orders dev: API and worker in one process; Ctrl-C ends it and keeps the data")
+	fmt.Fprintln(call.stdout, "orders dev: API, worker, completer and reaper in one process; Ctrl-C ends it and keeps the data")
 	cache, err := embeddedpg.CacheDir()
 	if err != nil {
 		return err
@@ -58,43 +59,62 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
-	pool, err := boot.Pool(ctx, config.Database, logger)
+	return withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
+		key, err := devKey(ctx, b.pool, filepath.Join(cache, "dev-api-keys"))
+		if err != nil {
+			return err
+		}
+		group, ctx := errgroup.WithContext(ctx)
+		listener, err := startDev(ctx, group, b, config, logger)
+		if err != nil {
+			return err
+		}
+		printWelcome(stdout, config, local, baseURL(listener.Addr()), key)
+		if local.Postgres != nil {
+			group.Go(func() error {
+				select {
+				case <-local.Postgres.Exited():
+					return errors.New("the private PostgreSQL has ended")
+				case <-ctx.Done():
+					return nil
+				}
+			})
+		}
+		return group.Wait()
+	})
+}
+
+// startDev starts what other commands run in processes of their own.
+func startDev(ctx context.Context, group *errgroup.Group, b *backend, config devEnv, logger *slog.Logger) (net.Listener, error) {
+	worker, err := newWorker(config.Mail, b.pool, logger)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer pool.Close()
-	key, err := devKey(ctx, pool, filepath.Join(cache, "dev-api-keys"))
+	completer, err := newCompleter(b, config.Durations, config.Completer, passLimit, passConcurrency)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	server, err := newServer(config.Serve, pool, logger)
+	reaper, err := newReaper(b.engine, config.Durations, reapBatch)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	worker, err := newWorker(config.Mail, pool, logger)
+	server, err := newServer(b, config.Serve, logger)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	listener, err := listen(ctx, config.Addr)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	printWelcome(stdout, config, local, baseURL(listener.Addr()), key)
-
-	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.run(ctx, listener, 0) })
 	group.Go(func() error { return worker.Run(ctx, time.Second) })
-	if local.Postgres != nil {
-		group.Go(func() error {
-			select {
-			case <-local.Postgres.Exited():
-				return errors.New("the private PostgreSQL has ended")
-			case <-ctx.Done():
-				return nil
-			}
-		})
-	}
-	return group.Wait()
+	group.Go(func() error {
+		return schedule{time.Minute}.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, completer, logger) })
+	})
+	group.Go(func() error {
+		return schedule{10 * time.Minute}.run(ctx, logger, func(ctx context.Context) error { return reap(ctx, reaper, logger) })
+	})
+	return listener, nil
 }
 
 // devKey returns an API key that stays the same from one start to the next, so

@@ -21,7 +21,7 @@ func main() {
 		err = fmt.Errorf("interrupted: %w", err)
 	}
 	fmt.Fprintln(os.Stderr, "orders:", err)
-	if errors.Is(err, errUsage) {
+	if errors.Is(err, errUsage) || errors.Is(err, errNotCompared) {
 		os.Exit(2)
 	}
 	os.Exit(1)

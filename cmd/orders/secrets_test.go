@@ -61,7 +61,7 @@ func newLeakTest(t *testing.T, format string) *leakTest {
 	stripe, provider := standIn(t)
 	l := &leakTest{mail: newMailServer(t, "canary-mail")}
 	l.shop = &shop{t: t, stripe: stripe, environ: environ(t,
-		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
+		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
 		"SMTP_URL=smtp://shop:canary-mail@"+l.mail.address, "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug", "LOG_FORMAT="+format)}
 	l.run("migrate", "up")
 	create := start(t, l.environ, "accounts", "create", "--name", "My shop")

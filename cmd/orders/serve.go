@@ -11,14 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders"
-	"example.com/orders-api/payments"
 )
 
 // serve runs the API until a signal comes.
@@ -34,20 +29,17 @@ func serve(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	pool, err := boot.Pool(ctx, config.Database, logger)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	server, err := newServer(config, pool, logger)
-	if err != nil {
-		return err
-	}
-	listener, err := listen(ctx, config.Addr)
-	if err != nil {
-		return err
-	}
-	return server.run(ctx, listener, *notice)
+	return withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
+		server, err := newServer(b, config, logger)
+		if err != nil {
+			return err
+		}
+		listener, err := listen(ctx, config.Addr)
+		if err != nil {
+			return err
+		}
+		return server.run(ctx, listener, *notice)
+	})
 }
 
 // listen opens the door before anything is served, so that the port is known.
@@ -62,56 +54,27 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// server is the API with everything behind it.
+// server is the API and how it stops.
 type server struct {
 	http     *http.Server
-	payments *payments.Client
 	drain    time.Duration
 	draining atomic.Bool
 	logger   *slog.Logger
 }
 
-// newServer wires the API, for serve and for dev.
-func newServer(config boot.Serve, pool *pgxpool.Pool, logger *slog.Logger) (*server, error) {
-	client, err := payments.New(payments.Config{
-		SecretKey: string(config.SecretKey),
-		BaseURL:   config.APIBase,
-		Timeout:   config.Stripe.Timeout.Duration,
-		Logger:    logger,
-	})
-	if err != nil {
-		return nil, err
-	}
-	engine, err := idempotency.New(pool, idempotency.Config{
-		LockTimeout: config.LockTimeout.Duration,
-		Clock:       time.Now,
-		Logger:      logger,
-	})
-	if err != nil {
-		return nil, err
-	}
-	service, err := orders.New(orders.Config{
-		Engine:      engine,
-		Pool:        pool,
-		Payments:    client,
-		StepTimeout: config.Stripe.Timeout.Duration,
-		Logger:      logger,
-	})
-	if err != nil {
-		return nil, err
-	}
-	logger.Info("cards are charged", "by", config.Provider())
-	s := &server{payments: client, drain: config.LongestRun(), logger: logger}
+// newServer puts the API in front of b, for serve and for dev.
+func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, error) {
+	s := &server{drain: config.LongestRun(), logger: logger}
 	router, err := api.NewRouter(api.Config{
-		Orders: service,
-		Pool:   pool,
+		Orders: b.orders,
+		Pool:   b.pool,
 		Spec:   ordersapi.Spec,
 		Logger: logger,
 		Ready: func(ctx context.Context) error {
 			if s.draining.Load() {
 				return errors.New("shutting down")
 			}
-			return boot.CheckSchema(ctx, pool)
+			return boot.CheckSchema(ctx, b.pool)
 		},
 	})
 	if err != nil {
@@ -125,7 +88,6 @@ func newServer(config boot.Serve, pool *pgxpool.Pool, logger *slog.Logger) (*ser
 // notice; then it takes no new connections, and lets running orders finish:
 // their clients get an answer, and nobody has to take them over.
 func (s *server) run(ctx context.Context, listener net.Listener, notice time.Duration) error {
-	defer s.payments.Close()
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(listener) }()
 	s.logger.Info("listening", "address", listener.Addr().String())

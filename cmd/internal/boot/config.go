@@ -50,9 +50,9 @@ func (l *Listen) check(f *faults) {
 
 // Stripe says how to reach the payment provider.
 type Stripe struct {
-	SecretKey Secret   `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys. orders dev and orders demo use a stand-in when it is not set, and refuse live keys."`
-	APIBase   string   `envconfig:"STRIPE_API_BASE" desc:"Another address for Stripe's API, such as that of a stand-in."`
-	Timeout   Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Bound of one step's calls to Stripe, retries included."`
+	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys. orders dev and orders demo use a stand-in when it is not set, and refuse live keys."`
+	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another address for Stripe's API, such as that of a stand-in."`
+	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET" desc:"Signing secret (whsec_…) of the endpoint https://your-host/v1/webhooks/stripe, from https://dashboard.stripe.com/test/webhooks or stripe listen. When it is not set, the webhook is off."`
 }
 
 func (s *Stripe) check(f *faults) {
@@ -75,7 +75,10 @@ func (s *Stripe) check(f *faults) {
 			f.add("STRIPE_API_BASE", "is not an http or https URL; leave it empty for Stripe itself")
 		}
 	}
-	s.Timeout.check(f, "STRIPE_TIMEOUT")
+	if rest, found := strings.CutPrefix(string(s.WebhookSecret), "whsec_"); s.WebhookSecret != "" && (!found || rest == "") {
+		f.add("STRIPE_WEBHOOK_SECRET", "is not a signing secret, which begins with whsec_ (its value is not shown); "+
+			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to do without the webhook")
+	}
 }
 
 func (s *Stripe) testKey() bool {
@@ -115,36 +118,32 @@ func (m *Mail) check(f *faults) {
 
 // Durations are the bounds that must be in order (R9).
 type Durations struct {
+	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Bound of one step's calls to Stripe, retries included."`
 	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s" desc:"Length of a lease: how long a run may hold a key. More than STRIPE_TIMEOUT."`
 	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m" desc:"Age at which an unfinished key counts as abandoned. More than LOCK_TIMEOUT."`
 	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h" desc:"How long a finished key is kept. More than COMPLETER_GRACE."`
 }
 
+// check refuses durations that are out of order (R9): a provider's call that
+// outlives the lease would be overtaken by another run, a completer that comes
+// early would meet runs that are alive, and a key that is deleted before its
+// client retries is refused to it.
 func (d *Durations) check(f *faults) {
-	d.LockTimeout.check(f, "LOCK_TIMEOUT")
-	d.CompleterGrace.check(f, "COMPLETER_GRACE")
-	d.KeyRetention.check(f, "KEY_RETENTION")
-}
-
-// checkOrder refuses durations that are out of order (R9): a provider's call
-// that outlives the lease would be overtaken by another run, and a key that is
-// deleted before the completer comes takes its charge's only trace with it.
-func checkOrder(f *faults, stripeTimeout Duration, d Durations) {
 	chain := []struct {
 		name  string
 		value Duration
 	}{
-		{"STRIPE_TIMEOUT", stripeTimeout},
+		{"STRIPE_TIMEOUT", d.StripeTimeout},
 		{"LOCK_TIMEOUT", d.LockTimeout},
 		{"COMPLETER_GRACE", d.CompleterGrace},
 		{"KEY_RETENTION", d.KeyRetention},
 	}
 	var text strings.Builder
 	var wrong []string
+	readable := true
 	for i, link := range chain {
-		if link.value.wrong != "" {
-			return // said already
-		}
+		link.value.check(f, link.name)
+		readable = readable && link.value.wrong == ""
 		if i > 0 {
 			sign := " < "
 			if previous := chain[i-1]; previous.value.Duration >= link.value.Duration {
@@ -155,10 +154,21 @@ func checkOrder(f *faults, stripeTimeout Duration, d Durations) {
 		}
 		fmt.Fprintf(&text, "%s %s", link.name, link.value.Duration)
 	}
-	if len(wrong) > 0 {
+	if readable && len(wrong) > 0 {
 		f.add("durations out of order", "%s (%s)", text.String(), strings.Join(wrong, ", "))
 	}
 }
+
+// LongestRun is how long one request may take: three steps at the provider's
+// slowest, and the database's time between them.
+func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Duration + 15*time.Second }
+
+// Completer bounds the completer's tries.
+type Completer struct {
+	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10" desc:"How often the completer tries a key, with growing pauses, before a person has to look at it."`
+}
+
+func (c *Completer) check(f *faults) { c.MaxAttempts.check(f, "COMPLETER_MAX_ATTEMPTS") }
 
 // Log says what is logged and how.
 type Log struct {
@@ -185,11 +195,22 @@ type Serve struct {
 	Log
 }
 
-func (s *Serve) check(f *faults) { checkOrder(f, s.Stripe.Timeout, s.Durations) }
+// Keys is the environment of the commands that go on with keys: completer,
+// reconcile, keys retry and keys resolve.
+type Keys struct {
+	Database
+	Stripe
+	Durations
+	Log
+}
 
-// LongestRun is how long one request may take: three steps at the provider's
-// slowest, and the database's time between them.
-func (s *Serve) LongestRun() time.Duration { return 3*s.Stripe.Timeout.Duration + 15*time.Second }
+// Upkeep is the environment of the commands that look after keys and need no
+// provider for it: reaper, keys list and keys show.
+type Upkeep struct {
+	Database
+	Durations
+	Log
+}
 
 // Worker is the environment of orders worker.
 type Worker struct {

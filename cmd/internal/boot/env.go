@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,15 +42,15 @@ func load(config any, found *faults) error {
 	return found.err()
 }
 
-// checkSections lets config and every section inside it check itself.
+// checkSections lets every section inside config, and then config, check itself.
 func checkSections(config reflect.Value, found *faults) {
-	if section, ok := config.Interface().(Section); ok {
-		section.check(found)
-	}
 	for i := range config.Elem().NumField() {
 		if field := config.Elem().Type().Field(i); field.Anonymous && field.Type.Kind() == reflect.Struct && field.IsExported() {
 			checkSections(config.Elem().Field(i).Addr(), found)
 		}
+	}
+	if section, ok := config.Interface().(Section); ok {
+		section.check(found)
 	}
 }
 
@@ -105,6 +106,28 @@ func (d Duration) check(f *faults, name string) {
 	}
 }
 
+// Count is a positive number. Decoding notes what is wrong, as with [Duration].
+type Count struct {
+	Int   int
+	wrong string
+}
+
+// Decode is called by envconfig.
+func (c *Count) Decode(text string) error {
+	value, err := strconv.Atoi(text)
+	*c = Count{Int: value}
+	if err != nil || value <= 0 {
+		c.wrong = text
+	}
+	return nil
+}
+
+func (c Count) check(f *faults, name string) {
+	if c.wrong != "" {
+		f.add(name, "%q is not a positive number", c.wrong)
+	}
+}
+
 // variable is one environment variable as its struct tags describe it.
 type variable struct{ name, fallback, description string }
 
@@ -129,6 +152,7 @@ type everything struct {
 	Stripe
 	Mail
 	Durations
+	Completer
 	Log
 }
 

@@ -13,7 +13,8 @@ import (
 
 // names are all variables that boot reads.
 var names = []string{
-	"DATABASE_URL", "LISTEN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "SMTP_URL", "RECEIPTS_FROM",
+	"DATABASE_URL", "LISTEN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
+	"SMTP_URL", "RECEIPTS_FROM",
 	"LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "LOG_LEVEL", "LOG_FORMAT",
 }
 
@@ -51,6 +52,8 @@ const (
 		"get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
 	noTestKey = "STRIPE_SECRET_KEY: is not a test key (its value is not shown), and orders dev and orders demo take no other; " +
 		"expected sk_test_… or rk_test_…"
+	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
+		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to do without the webhook"
 	unreadable = "DATABASE_URL: cannot be read (its value is not shown); expected postgres://user:pass@host:5432/orders"
 )
 
@@ -76,7 +79,7 @@ func TestLoad(t *testing.T) {
 		"everything is wrong": {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "STRIPE_SECRET_KEY=pk_test_canary",
-				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
+				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
 				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "KEY_RETENTION=3 days", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			faults: []string{
@@ -84,6 +87,7 @@ func TestLoad(t *testing.T) {
 				`LISTEN_ADDR: "8080" is not host:port, such as :8080 or 127.0.0.1:8080`,
 				wrongKey,
 				"STRIPE_API_BASE: is not an http or https URL; leave it empty for Stripe itself",
+				noWebhookSecret,
 				`STRIPE_TIMEOUT: "20" is not a positive duration such as 90s, 5m or 72h`,
 				`LOCK_TIMEOUT: "-90s" is not a positive duration such as 90s, 5m or 72h`,
 				`COMPLETER_GRACE: "0s" is not a positive duration such as 90s, 5m or 72h`,
@@ -93,6 +97,13 @@ func TestLoad(t *testing.T) {
 				"SMTP_URL: receipts: SMTP URL: want smtp://user:password@host:port or smtps://…: unknown scheme",
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
 			},
+		},
+		"a webhook's secret": {
+			environment: []string{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_1"},
+		},
+		"a webhook's secret that anybody could guess": {
+			environment: []string{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_"},
+			faults:      []string{noWebhookSecret},
 		},
 		"a connection string that is no URL": {
 			environment: []string{"DATABASE_URL=password=canary host", testKey},
@@ -174,7 +185,7 @@ func TestLoad_emptyVariablesTakeTheirDefaults(t *testing.T) {
 	var config all
 	require.NoError(t, boot.Load(&config))
 	require.Equal(t, ":8080", config.Addr)
-	require.Equal(t, "20s", config.Stripe.Timeout.String())
+	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())

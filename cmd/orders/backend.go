@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+)
+
+// backend is what every command that makes orders, or goes on with them, works
+// with: the API, the completer, an operator.
+type backend struct {
+	pool     *pgxpool.Pool // its owner closes it
+	engine   *idempotency.Engine
+	payments *payments.Client
+	orders   *orders.Service
+}
+
+func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, logger *slog.Logger) (*backend, error) {
+	client, err := payments.New(payments.Config{
+		SecretKey:     string(stripe.SecretKey),
+		WebhookSecret: string(stripe.WebhookSecret),
+		BaseURL:       stripe.APIBase,
+		Timeout:       durations.StripeTimeout.Duration,
+		Logger:        logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	engine, err := newEngine(durations, pool, logger)
+	if err != nil {
+		return nil, err
+	}
+	service, err := orders.New(orders.Config{
+		Engine:      engine,
+		Pool:        pool,
+		Payments:    client,
+		StepTimeout: durations.StripeTimeout.Duration,
+		Logger:      logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("cards are charged", "by", stripe.Provider())
+	return &backend{pool: pool, engine: engine, payments: client, orders: service}, nil
+}
+
+func newEngine(durations boot.Durations, pool *pgxpool.Pool, logger *slog.Logger) (*idempotency.Engine, error) {
+	return idempotency.New(pool, idempotency.Config{
+		LockTimeout: durations.LockTimeout.Duration,
+		Clock:       time.Now,
+		Logger:      logger,
+	})
+}
+
+// withBackend connects, and hands a backend to work.
+func withBackend(
+	ctx context.Context, database boot.Database, stripe boot.Stripe, durations boot.Durations, logger *slog.Logger,
+	work func(*backend) error,
+) error {
+	pool, err := boot.Pool(ctx, database, logger)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	b, err := newBackend(stripe, durations, pool, logger)
+	if err != nil {
+		return err
+	}
+	defer b.payments.Close()
+	return work(b)
+}
+
+// withEngine connects, and hands work what needs no provider.
+func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, work func(*idempotency.Engine, *pgxpool.Pool) error) error {
+	pool, err := boot.Pool(ctx, config.Database, logger)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	engine, err := newEngine(config.Durations, pool, logger)
+	if err != nil {
+		return err
+	}
+	return work(engine, pool)
+}

@@ -1,0 +1,73 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// openTerminal returns both ends of a new terminal: that of the person and that
+// of the program.
+func openTerminal(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = person.Close() })
+	control := func(request uintptr, argument *int32) {
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, person.Fd(), request, uintptr(unsafe.Pointer(argument)))
+		require.Zero(t, errno)
+	}
+	var locked, number int32
+	control(syscall.TIOCSPTLCK, &locked)
+	control(syscall.TIOCGPTN, &number)
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return person, program
+}
+
+// A person who waits sees how far it has come, and nothing of it in the output.
+func TestReconcile_progressOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := newShopAnHourAgo(t)
+	for range 150 {
+		s.provide(url.Values{"amount": {"500"}, "currency": {"usd"}})
+	}
+	run := func() (stdout, stderr string) {
+		person, program := openTerminal(t)
+		path, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), path, "reconcile", "--since", "2h")
+		cmd.Env = append(s.environ[:len(s.environ):len(s.environ)], beProgram+"=1")
+		cmd.Stderr = program
+		seen := make(chan string)
+		go func() {
+			text, _ := io.ReadAll(person) // ends with an error when the program has closed its end
+			seen <- string(text)
+		}()
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		require.NoError(t, program.Close())
+		return string(out), <-seen
+	}
+
+	stdout, stderr := run()
+	require.Contains(t, stdout, "Intents of others: 150.")
+	require.Empty(t, stderr, "what is short needs no bar")
+
+	s.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listEndpoint, Delay: 1200 * time.Millisecond, Times: stripetest.Always})
+	stdout, stderr = run()
+	require.Contains(t, stdout, "Intents of others: 150.")
+	require.NotContains(t, stdout, "comparing")
+	require.Regexp(t, `comparing +\d\d% \|█+ +\|`, stderr)
+	require.Regexp(t, `\r +\r$`, stderr, "it is gone at the end")
+}
