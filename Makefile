@@ -33,6 +33,11 @@ test: ## Run all tests; they start the PostgreSQL they need
 	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
 	$(GO) test -vet=off $(RACE) ./...
 
+# From inside the folder, because only then go test shows the count of cases.
+.PHONY: crash
+crash: ## Break the program at every database round trip and provider call, and mutants of it
+	$(GO) -C internal/crash test -vet=off -count=1 -timeout 15m -args -matrix=all
+
 .PHONY: bench
 bench: ## Measure orders per second, commits and round trips per order
 	$(GO) test -run '^$$' -bench . -benchtime 3s ./orders

@@ -1,0 +1,73 @@
+package crash_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// boundariesFile lists the boundaries of each flow, numbered from 1: the name of
+// the flow on a line of its own, then an indented line for each.
+const boundariesFile = "testdata/boundaries.txt"
+
+// TestBoundaries records the exchanges of each flow when nothing goes wrong. A
+// difference to the file means that the program makes one that no case breaks.
+func TestBoundaries(t *testing.T) {
+	t.Parallel()
+	program := build(t)
+	recorded := make([]string, len(flows()))
+	t.Run("recorded", func(t *testing.T) {
+		for i, f := range flows() {
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				s := newShop(t, program)
+				s.lead(f)
+				b := &border{}
+				victim := s.begin(f.by, b, nowhere())
+				heard := s.hear(victim)
+				require.True(t, victim.allowed(heard), "%v", heard)
+				require.Empty(t, s.unfinished())
+				recorded[i] = f.name + "\n"
+				for n, name := range b.seen() {
+					recorded[i] += fmt.Sprintf("%4d  %s\n", n+1, name)
+				}
+			})
+		}
+	})
+	text := strings.Join(recorded, "")
+	if *update {
+		require.NoError(t, os.WriteFile(boundariesFile, []byte(text), 0o644))
+		return
+	}
+	require.Equal(t, read(t, boundariesFile), text,
+		"the boundaries have changed: go test ./internal/crash -run TestBoundaries -args -update")
+}
+
+// recordedBoundaries reads the file: the names of each flow's, in order.
+func recordedBoundaries(t testing.TB) map[string][]string {
+	t.Helper()
+	recorded := map[string][]string{}
+	var flow string
+	lines := bufio.NewScanner(strings.NewReader(read(t, boundariesFile)))
+	for lines.Scan() {
+		line := lines.Text()
+		if !strings.HasPrefix(line, " ") {
+			flow = line
+			continue
+		}
+		_, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		recorded[flow] = append(recorded[flow], name)
+	}
+	return recorded
+}
+
+func read(t testing.TB, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(content)
+}

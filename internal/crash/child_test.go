@@ -1,0 +1,119 @@
+package crash_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds what takes a moment, on a machine that is busy. It is longer
+// than any bound of the program's own.
+const patience = 30 * time.Second
+
+// child is the program, running.
+type child struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	log    log
+	exited chan struct{}
+}
+
+// start runs a program in an environment of its own, which ends with the test.
+func start(t testing.TB, program string, environ []string, args ...string) *child {
+	t.Helper()
+	c := &child{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	c.log.listening = make(chan string, 1)
+	c.cmd.Env = slices.Clone(environ)
+	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
+	c.cmd.SysProcAttr = attributes()
+	require.NoError(t, c.cmd.Start())
+	go func() {
+		_ = c.cmd.Wait()
+		close(c.exited)
+	}()
+	t.Cleanup(func() {
+		c.kill()
+		if t.Failed() {
+			t.Logf("orders %s: %s\n%s", strings.Join(args, " "), c.cmd.ProcessState, c.log.tail())
+		}
+	})
+	return c
+}
+
+// address waits until the API listens, and returns where.
+func (c *child) address() string {
+	c.t.Helper()
+	select {
+	case address := <-c.log.listening:
+		c.log.listening <- address // for whoever asks next
+		return "http://" + address
+	case <-c.exited:
+		require.Fail(c.t, "the program ended", c.log.tail())
+	case <-time.After(patience):
+		require.Fail(c.t, "the program does not listen", c.log.tail())
+	}
+	return ""
+}
+
+// signal sends a signal to a process that may have ended.
+func (c *child) signal(s syscall.Signal) {
+	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.t.Errorf("signal %v: %v", s, err)
+	}
+}
+
+// kill returns when the process is gone.
+func (c *child) kill() {
+	c.signal(syscall.SIGKILL)
+	<-c.exited
+}
+
+// wait returns the exit code, -1 after a signal. It is false when the process
+// does not end.
+func (c *child) wait() (code int, ended bool) {
+	select {
+	case <-c.exited:
+		return c.cmd.ProcessState.ExitCode(), true
+	case <-time.After(patience):
+		return 0, false
+	}
+}
+
+// log keeps what a child prints, and finds the address it listens at.
+type log struct {
+	mu        sync.Mutex
+	text      bytes.Buffer
+	found     bool
+	listening chan string
+}
+
+var listening = regexp.MustCompile(`msg=listening address=(\S+)\n`)
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	if match := listening.FindSubmatch(l.text.Bytes()); !l.found && match != nil {
+		l.found = true
+		l.listening <- string(match[1])
+	}
+	return len(p), nil
+}
+
+// tail is as much as a person reads.
+func (l *log) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := strings.SplitAfter(l.text.String(), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "")
+}

@@ -1,0 +1,71 @@
+package crash_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// The values of -matrix.
+const (
+	slice = "slice" // some cases that stand for the others
+	all   = "all"
+)
+
+var (
+	matrix = flag.String("matrix", slice, "the cases to run: "+slice+" or "+all)
+	update = flag.Bool("update", false, "write "+boundariesFile)
+)
+
+func TestMain(m *testing.M) {
+	// The cases wait for processes more than they work. Another -parallel wins.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	code := dbtest.Main{M: m}.Run()
+	if program.folder != "" {
+		_ = os.RemoveAll(program.folder)
+	}
+	os.Exit(code)
+}
+
+// program is cmd/orders, built once for all tests of this binary, which have
+// nothing else in common that could hold it.
+var program struct {
+	once   sync.Once
+	folder string
+	err    error
+}
+
+// build returns the file of the program.
+func build(t testing.TB) string {
+	t.Helper()
+	program.once.Do(func() {
+		if program.folder, program.err = os.MkdirTemp("", "orders-crash-"); program.err == nil {
+			program.err = goBuild(filepath.Join(program.folder, "orders"))
+		}
+	})
+	require.NoError(t, program.err)
+	return filepath.Join(program.folder, "orders")
+}
+
+// goBuild builds cmd/orders, with the race detector if the tests were built
+// with it.
+func goBuild(file string, flags ...string) error {
+	args := append([]string{"build", "-o", file}, flags...)
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "example.com/orders-api/cmd/orders")...)
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
