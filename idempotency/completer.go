@@ -61,7 +61,7 @@ func NewCompleter(engine *Engine, find func(operation string) (Operation, bool),
 // in one of the counts.
 type Pass struct {
 	Completed   int // finished now, whatever the response
-	Busy        int // meanwhile taken by somebody else, a client perhaps
+	Busy        int // meanwhile taken, or finished, by somebody else, a client perhaps
 	Failed      int // to be tried again
 	NeedsReview int // given up, a person's now
 }
@@ -110,7 +110,8 @@ type abandoned struct {
 
 // takeSQL takes one key, so that no other pass tries it before its next pause is
 // over; it does not lease it, which is what [Engine.Resume] does. The first
-// condition on last_run_at is for the index, the second is the pause.
+// condition on last_run_at is for the index, the second is the pause, which
+// twenty doublings bring to its limit from any start and keep an interval.
 const takeSQL = `
 UPDATE idempotency_keys AS k
    SET completer_attempt = k.completer_attempt + 1,
@@ -122,7 +123,7 @@ UPDATE idempotency_keys AS k
        WHERE recovery_point <> 'finished'
          AND needs_review_at IS NULL
          AND last_run_at <= now() - $1::interval
-         AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 30), greatest($2::interval, $1::interval))
+         AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
          AND coalesce(locked_at <= now() - $3::interval, true)
        ORDER BY last_run_at
        LIMIT 1
@@ -146,10 +147,10 @@ func (c *Completer) complete(ctx context.Context, key abandoned, pass *tally) {
 	result, err := c.resume(ctx, key)
 	log := c.logger.With("account_id", key.accountID, "key_id", key.id, "attempt", result.Attempt, "recovery_point", result.To)
 	switch {
-	case err == nil:
+	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)
 		pass.count(func(p *Pass) { p.Completed++ })
-	case errors.Is(err, ErrInProgress):
+	case err == nil, errors.Is(err, ErrInProgress):
 		pass.count(func(p *Pass) { p.Busy++ })
 	case key.attempt < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
@@ -163,8 +164,15 @@ func (c *Completer) complete(ctx context.Context, key abandoned, pass *tally) {
 	}
 }
 
+// errAttemptsUsed is about a key that has had all its attempts and was not given
+// up, because the process died in the last one.
+var errAttemptsUsed = errors.New("all attempts are used up, and the last one never came to an end")
+
 // resume keeps a panic in one key's operation from the other keys.
 func (c *Completer) resume(ctx context.Context, key abandoned) (result Result, err error) {
+	if key.attempt > c.config.MaxAttempts {
+		return Result{}, errAttemptsUsed
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)

@@ -28,7 +28,11 @@ func (b *bench) other(statement string, arguments ...any) (rollback func()) {
 	require.NoError(b.t, err)
 	_, err = tx.Exec(b.t.Context(), statement, arguments...)
 	require.NoError(b.t, err)
-	return func() { require.NoError(b.t, conn.Close(context.WithoutCancel(b.t.Context()))) }
+	return func() {
+		ctx := context.WithoutCancel(b.t.Context())
+		require.NoError(b.t, tx.Rollback(ctx)) // which the server has heard when the test goes on
+		require.NoError(b.t, conn.Close(ctx))
+	}
 }
 
 // Whoever waits for a row for longer than lock_timeout is told to come back

@@ -50,10 +50,11 @@ func NewReaper(engine *Engine, config ReaperConfig) (*Reaper, error) {
 // moment to itself.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	total := 0
+	var from time.Time
 	for ctx.Err() == nil {
 		start := r.engine.clock()
-		deleted, err := r.reap(ctx)
-		total += deleted
+		deleted, last, err := r.reap(ctx, from)
+		total, from = total+deleted, last
 		if err != nil && ctx.Err() == nil {
 			return total, fmt.Errorf("reap keys: %w", err)
 		}
@@ -70,28 +71,38 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// reap deletes one batch, and passes over what somebody has locked.
-func (r *Reaper) reap(ctx context.Context) (int, error) {
-	var deleted int64
+// reapSQL deletes one batch, the oldest first, and passes over what somebody has
+// locked. It begins where the batch before it ended: the index keeps what was
+// deleted until a vacuum, and going through all of that again and again would
+// make the hundredth batch a hundred times as dear as the first.
+const reapSQL = `
+WITH past AS MATERIALIZED (
+    SELECT account_id,
+           id
+      FROM idempotency_keys
+     WHERE recovery_point = 'finished'
+       AND finished_at <= now() - $1::interval
+       AND finished_at >= $3
+     ORDER BY finished_at
+     LIMIT $2
+       FOR UPDATE SKIP LOCKED
+), reaped AS (
+    DELETE FROM idempotency_keys AS k
+     USING past
+     WHERE k.account_id = past.account_id
+       AND k.id = past.id
+    RETURNING k.finished_at
+)
+SELECT count(*), coalesce(max(finished_at), $3) FROM reaped`
+
+// reap deletes one batch of keys that finished at from or later. It returns how
+// many that were, and when the last of them had finished.
+func (r *Reaper) reap(ctx context.Context, from time.Time) (int, time.Time, error) {
+	deleted, last := 0, from
 	err := r.engine.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, `
-DELETE FROM idempotency_keys
- USING (
-     SELECT account_id,
-            id
-       FROM idempotency_keys
-      WHERE recovery_point = 'finished'
-        AND finished_at <= now() - $1::interval
-      ORDER BY finished_at
-      LIMIT $2
-        FOR UPDATE SKIP LOCKED
- ) AS past
- WHERE idempotency_keys.account_id = past.account_id
-   AND idempotency_keys.id = past.id`, r.config.Retention, r.config.Batch)
-		deleted = tag.RowsAffected()
-		return err
+		return conn.QueryRow(ctx, reapSQL, r.config.Retention, r.config.Batch, from).Scan(&deleted, &last)
 	})
-	return int(deleted), err
+	return deleted, last, err
 }
 
 // Count returns how many keys a pass would delete now.
@@ -108,7 +119,8 @@ SELECT count(*)
 }
 
 // Overdue returns how many keys are unfinished although they are past the
-// retention. They are kept (R16), and somebody should look at them.
+// retention. They are kept (R16), and somebody should look at them. The query
+// names both of the indexes that hold what is unfinished.
 func (r *Reaper) Overdue(ctx context.Context) (int, error) {
 	var n int
 	err := r.engine.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -116,6 +128,7 @@ func (r *Reaper) Overdue(ctx context.Context) (int, error) {
 SELECT count(*)
   FROM idempotency_keys
  WHERE recovery_point <> 'finished'
+   AND (needs_review_at IS NULL OR needs_review_at IS NOT NULL)
    AND created_at <= now() - $1::interval`, r.config.Retention).Scan(&n)
 	})
 	return n, err

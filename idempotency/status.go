@@ -73,7 +73,8 @@ func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]S
 	return e.statuses(ctx, stuckSQL, e.lockTimeout, grace, limit)
 }
 
-// findSQL looks in each account, so that every look is one of an index (R20).
+// findSQL looks in each account, in two ways, so that every look is one of an
+// index (R20).
 const findSQL = `
 SELECT` + statusColumns + `
   FROM accounts AS a
@@ -81,7 +82,12 @@ SELECT` + statusColumns + `
            SELECT *
              FROM idempotency_keys
             WHERE account_id = a.id
-              AND (id = $2 OR idempotency_key = $3)
+              AND id = $2
+            UNION ALL
+           SELECT *
+             FROM idempotency_keys
+            WHERE account_id = a.id
+              AND idempotency_key = $3
        ) AS k
  WHERE $4::uuid IS NULL
     OR a.id = $4

@@ -63,6 +63,8 @@ func newCompleter(b *backend, durations boot.Durations, config boot.Completer, l
 }
 
 func complete(ctx context.Context, c *idempotency.Completer, logger *slog.Logger) error {
+	stop := context.AfterFunc(ctx, func() { logger.InfoContext(ctx, "stopping: the keys in hand are finished, no more are taken") })
+	defer stop()
 	start := time.Now()
 	pass, err := c.RunOnce(ctx)
 	logger.InfoContext(ctx, "completer pass",

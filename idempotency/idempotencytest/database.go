@@ -93,6 +93,20 @@ UPDATE idempotency_keys
 	require.EqualValues(t, 1, tag.RowsAffected(), "nobody holds the key")
 }
 
+// AgeRun makes an unfinished key's last run so much older, for whoever looks for
+// keys that were abandoned.
+func AgeRun(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
+	t.Helper()
+	tag, err := pool.Exec(t.Context(), `
+UPDATE idempotency_keys
+   SET last_run_at = last_run_at - $3::interval
+ WHERE account_id = $1
+   AND id = $2
+   AND recovery_point <> 'finished'`, accountID, keyID, age)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected(), "there is no such unfinished key")
+}
+
 // errParked ends the run of a parked operation.
 var errParked = errors.New("parked")
 

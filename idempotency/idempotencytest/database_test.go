@@ -60,6 +60,9 @@ SELECT operation,
 				require.InDelta(t, *test.age, *age, 60)
 				idempotencytest.AgeLease(t, pool, account, id, 24*time.Hour)
 			}
+			if test.state.Point != idempotency.Finished {
+				idempotencytest.AgeRun(t, pool, account, id, 24*time.Hour)
+			}
 			if want := test.state.Response.Status; want != 0 {
 				require.Equal(t, want, status)
 			}

@@ -2,7 +2,8 @@
 //
 //   - [NewPool] and [Account] give a test its database and an account.
 //   - [PutKey] puts a key at any recovery point with a lease of any age, and
-//     [AgeLease] makes a run's lease old, so that no test sleeps.
+//     [AgeLease] and [AgeRun] make a run's lease, or the run, old, so that no test
+//     sleeps.
 //   - A [Meter] counts the round trips and commits of a pool.
 //   - A [Proxy] between a pool and its server breaks a COMMIT in the ways that
 //     leave its outcome unknown.
