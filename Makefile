@@ -14,7 +14,7 @@ REDOCLY       := @redocly/cli@2.77.0
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Take the guided tour: nothing to install or start before (first build: about a minute)
@@ -39,8 +39,12 @@ crash: ## Break the program at every database round trip and provider call, and 
 	$(GO) -C internal/crash test -vet=off -count=1 -timeout 15m -args -matrix=all
 
 .PHONY: bench
-bench: ## Measure orders per second, commits and round trips per order
-	$(GO) test -run '^$$' -bench . -benchtime 3s ./orders
+bench: ## Measure orders per second, commits and round trips per order, and the completer
+	$(GO) test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
+
+.PHONY: bench-reaper
+bench-reaper: ## Measure orders while a million old keys are reaped (some minutes)
+	$(GO) test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
 
 .PHONY: up
 up: ## Start PostgreSQL and a mail catcher in containers (compose)

@@ -25,8 +25,18 @@ const (
 	maxRoundTrips = 4
 )
 
-// openMetered is a service with nothing in the way, to be measured.
-func openMetered(tb testing.TB, conns int32) (*orders.Service, *idempotencytest.Meter, uuid.UUID) {
+// metered is a service with nothing in the way, to be measured.
+type metered struct {
+	tb      testing.TB
+	service *orders.Service
+	engine  *idempotency.Engine
+	pool    *pgxpool.Pool
+	meter   *idempotencytest.Meter
+	stripe  *stripetest.Server
+	account uuid.UUID
+}
+
+func openMetered(tb testing.TB, conns int32) *metered {
 	tb.Helper()
 	meter := idempotencytest.NewMeter()
 	pool := idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns })
@@ -43,31 +53,36 @@ func openMetered(tb testing.TB, conns int32) (*orders.Service, *idempotencytest.
 	require.NoError(tb, err)
 	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: 20 * time.Second, Logger: logger})
 	require.NoError(tb, err)
-	return service, meter, idempotencytest.Account(tb, pool)
+	return &metered{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
+}
+
+// create makes an order.
+func (m *metered) create(key string) (idempotency.Result, error) {
+	return m.service.Create(m.tb.Context(), request(m.tb, m.account, idempotency.Key(key), visa))
 }
 
 func TestCost(t *testing.T) {
 	t.Parallel()
-	service, meter, account := openMetered(t, 1)
+	m := openMetered(t, 1)
 	buy := func(n int) idempotency.Result {
-		result, err := service.Create(t.Context(), request(t, account, idempotency.Key(fmt.Sprintf("an-order-at-its-price-%d", n)), visa))
+		result, err := m.create(fmt.Sprintf("an-order-at-its-price-%d", n))
 		require.NoError(t, err)
 		return result
 	}
 	buy(0) // the connection learns the statements
 
 	const n = 10
-	meter.Reset()
+	m.meter.Reset()
 	for i := range n {
 		require.False(t, buy(i+1).Replayed)
 	}
-	require.LessOrEqual(t, meter.Commits(), n*maxCommits)
-	require.LessOrEqual(t, meter.RoundTrips(), n*maxRoundTrips)
-	t.Logf("%d orders: %d commits, %d round trips", n, meter.Commits(), meter.RoundTrips())
+	require.LessOrEqual(t, m.meter.Commits(), n*maxCommits)
+	require.LessOrEqual(t, m.meter.RoundTrips(), n*maxRoundTrips)
+	t.Logf("%d orders: %d commits, %d round trips", n, m.meter.Commits(), m.meter.RoundTrips())
 
 	buy(1) // the first replay may meet a new statement
-	meter.Reset()
+	m.meter.Reset()
 	require.True(t, buy(1).Replayed)
-	require.Zero(t, meter.Commits())
-	require.LessOrEqual(t, meter.RoundTrips(), 2)
+	require.Zero(t, m.meter.Commits())
+	require.LessOrEqual(t, m.meter.RoundTrips(), 2)
 }
