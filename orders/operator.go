@@ -31,7 +31,7 @@ func (a Act) check() error {
 // Retry runs an unfinished key once more, as [Service.Resume] does, and gives it
 // back to the completer if it had been given up.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, act Act) (idempotency.Result, error) {
-	if err := s.auditAct(ctx, accountID, keyID, "key.retried", act); err != nil {
+	if err := s.auditAct(ctx, accountID, keyID, "key.retry", act); err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
 	if err := s.engine.Reopen(ctx, accountID, keyID); err != nil {
@@ -45,7 +45,7 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, act Act
 // answer is its 201; else the intent is cancelled first, and only then is the
 // order failed (R23). A payment that is still processing can be neither.
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, act Act) (idempotency.Result, error) {
-	if err := s.auditAct(ctx, accountID, keyID, "key.resolved", act); err != nil {
+	if err := s.auditAct(ctx, accountID, keyID, "key.resolve", act); err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
 	return s.engine.Resume(ctx, accountID, keyID, func(name string) (idempotency.Operation, bool) {

@@ -45,6 +45,7 @@ type shop struct {
 	t       *testing.T
 	key     idempotency.Key
 	service *orders.Service
+	engine  *idempotency.Engine
 	pool    *pgxpool.Pool
 	account uuid.UUID
 	stripe  *stripetest.Server
@@ -111,14 +112,14 @@ func openShop(t *testing.T, terms terms) *shop {
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	engine, err := idempotency.New(pool, idempotency.Config{
+	s.engine, err = idempotency.New(pool, idempotency.Config{
 		LockTimeout: lockTimeout,
 		Clock:       time.Now,
 		Logger:      slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	s.service, err = orders.New(orders.Config{
-		Engine:      engine,
+		Engine:      s.engine,
 		Pool:        pool,
 		Payments:    client,
 		StepTimeout: terms.stepTimeout,

@@ -53,7 +53,7 @@ func TestKeysList(t *testing.T) {
 	require.Regexp(t, `^KEY +ACCOUNT +OPERATION +RECOVERY POINT +STATE +RUNS +CREATED +LAST RUN +LAST ERROR$`, table[0])
 	require.Regexp(t, "^"+second.String()+"  "+s.account().String()+`  create_order  charge_created  needs_review  1     .*2026-01-02 03:04:05  the payment provider is unavailable`, table[1],
 		"the longest idle first")
-	require.Regexp(t, "^"+first.String()+"  "+s.account().String()+`  create_order  charge_created  abandoned     1     `, table[2])
+	require.Regexp(t, "^"+first.String()+"  "+s.account().String()+`  create_order  charge_created  waiting       1     `, table[2])
 	require.NotContains(t, stdout, "stuck-order", "the client's keys are not for lists")
 
 	code, stdout, stderr = s.keys("list", "--json", "--limit", "1")
@@ -99,7 +99,7 @@ func TestKeysShow(t *testing.T) {
 		"account +" + account.String(),
 		"Idempotency-Key +an-order-to-look-at",
 		"operation +create_order",
-		"state +abandoned",
+		"state +waiting",
 		"recovery point +charge_created",
 		"runs +1",
 		"last error +the payment provider is unavailable: .*",
@@ -121,7 +121,7 @@ func TestKeysShow(t *testing.T) {
 		"behind the end of flags": {"show", "--", "an-order-to-look-at"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := s.with(t).keys(args...)
+			code, stdout, stderr := s.part(t).keys(args...)
 			require.Zero(t, code, stderr)
 			require.Equal(t, story, stdout)
 		})
@@ -135,11 +135,14 @@ func TestKeysShow(t *testing.T) {
 		"a key that nobody used": {[]string{"show", "nobody-used-this-key"}, 1, "there is no such key, or it was deleted after its retention"},
 		"an id of nothing":       {[]string{"show", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
 		"another account's":      {[]string{"show", id.String(), "--account", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
-		"an account that is no id": {[]string{"show", id.String(), "--account", "mine"}, 2,
-			`wrong usage: invalid value "mine" for flag -account: invalid UUID length: 4` + "\nSee orders help keys show"},
+		"an account that is no id": {
+			[]string{"show", id.String(), "--account", "mine"},
+			2,
+			`wrong usage: invalid value "mine" for flag -account: invalid UUID length: 4` + "\nSee orders help keys show",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := s.with(t).keys(test.args...)
+			code, stdout, stderr := s.part(t).keys(test.args...)
 			require.Equal(t, test.code, code)
 			require.Empty(t, stdout)
 			require.Equal(t, "orders: "+test.want+"\n", stderr)
@@ -153,8 +156,8 @@ func TestKeysShow(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +finished, answer 201 stored$`, story)
 }
 
-// with is the same shop, for a part of its test.
-func (s *shop) with(t *testing.T) *shop {
+// part is the same shop, for a part of its test.
+func (s *shop) part(t *testing.T) *shop {
 	part := *s
 	part.t = t
 	return &part
@@ -200,7 +203,7 @@ func TestKeysRetry(t *testing.T) {
 	away.Release()
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Regexp(t, `(?m)^orders: key `+id.String()+` stays unfinished, at charge_created: the payment provider is unavailable: `, stderr)
+	require.Regexp(t, `(?m)^orders: key `+id.String()+` stays unfinished, at charge_created: the outcome of the payment is not known yet: `, stderr)
 
 	code, stdout, stderr = run(t, s.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
 	require.Zero(t, code, stderr)
@@ -208,8 +211,8 @@ func TestKeysRetry(t *testing.T) {
 	require.Len(t, s.stripe.Charges(), 1)
 
 	_, story, _ := s.keys("show", key)
-	require.Regexp(t, `(?m)^20.{17} +key\.retried \{"by": ?".+", "reason": ?"Stripe is back"\}$`, story, "whoever runs the program")
-	require.Regexp(t, `(?m)^20.{17} +key\.retried \{"by": ?"grace", "reason": ?"Stripe is really back"\}$`, story)
+	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?".+", "reason": ?"Stripe is back"\}$`, story, "whoever runs the program")
+	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?"grace", "reason": ?"Stripe is really back"\}$`, story)
 	require.Regexp(t, `(?m)^20.{17} +run 3, the last one so far$`, story)
 
 	code, stdout, stderr = run(t, s.environ, "keys", "retry", key, "--reason", "once more")

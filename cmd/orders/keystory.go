@@ -25,7 +25,7 @@ func state(key idempotency.Status) string {
 	case key.Leased:
 		return "in_progress"
 	default:
-		return "abandoned"
+		return "waiting"
 	}
 }
 

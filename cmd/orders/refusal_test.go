@@ -30,10 +30,26 @@ func requireRefused(t *testing.T, environ []string, command string, reasons ...s
 func TestRefusal_namesEveryFault(t *testing.T) {
 	t.Parallel()
 	env := environ(t, "DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x")
-	for _, command := range []string{"serve", "worker", "worker --once", "migrate up", "accounts create --name x", "dev"} {
+	for _, command := range []string{"serve", "worker", "worker --once", "completer", "reaper", "keys list", "keys show K", "keys retry K --reason x", "migrate up", "accounts create --name x", "dev"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			requireRefused(t, env, command, "orders: wrong configuration:\n  DATABASE_URL: cannot be read", "\n  LOG_FORMAT: ")
+		})
+	}
+}
+
+// Whoever works on keys refuses durations that are out of order, and shows all of
+// them (R9).
+func TestRefusal_durationsOutOfOrder(t *testing.T) {
+	t.Parallel()
+	env := environ(t, "DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_test_1",
+		"LOCK_TIMEOUT=20s", "KEY_RETENTION=72s")
+	for _, command := range []string{"serve", "completer", "reaper", "reaper --dry-run", "keys list", "keys show K", "keys retry K --reason x", "keys resolve K --reason x"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			requireRefused(t, env, command, "\n  durations out of order: "+
+				"STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s !< KEY_RETENTION 1m12s "+
+				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, COMPLETER_GRACE must be less than KEY_RETENTION)\n")
 		})
 	}
 }
@@ -49,7 +65,7 @@ func TestRefusal_schemaOutOfDate(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0")
-	for _, command := range []string{"serve", "worker", "accounts create --name x"} {
+	for _, command := range []string{"serve", "worker", "completer", "reaper", "keys list", "accounts create --name x"} {
 		requireRefused(t, env, command, "run `orders migrate up`")
 	}
 }

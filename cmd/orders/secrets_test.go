@@ -25,10 +25,11 @@ func TestLogsShowNoSecret(t *testing.T) {
 			l := newLeakTest(t, format)
 			l.takeOrders()
 			l.sendReceipts()
+			l.lookAfterKeys()
 			l.loseTheDatabase()
 
 			log := l.log()
-			for _, line := range []string{"payment provider call", "request", "receipt failed", "receipts pass", "password authentication failed"} {
+			for _, line := range []string{"payment provider call", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key given up", "completer pass", "reaper pass", "password authentication failed"} {
 				require.Contains(t, log, line, "the test has missed what it is for")
 			}
 			secrets := append(l.clientSecrets(), l.shop.apiKey, "canary", "CANARY", "4242424242424242", "_secret_", "ada@")
@@ -145,6 +146,53 @@ func (l *leakTest) sendReceipts() {
 		l.run("worker", "--once")
 		return len(l.mail.received()) > 1
 	})
+}
+
+// lookAfterKeys has everything done to abandoned keys that can be done, well and
+// badly.
+func (l *leakTest) lookAfterKeys() {
+	l.t.Helper()
+	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
+	require.NoError(l.t, err)
+	defer conn.Close(l.t.Context())
+	age := func() {
+		_, err := conn.Exec(l.t.Context(), "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 day'")
+		require.NoError(l.t, err)
+	}
+	var abandoned []string
+	away := l.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	for range 4 {
+		require.Equal(l.t, http.StatusServiceUnavailable, l.order())
+		abandoned = append(abandoned, fmt.Sprintf("canary-key-%05d", l.sent))
+	}
+	age()
+	right := l.environ
+	l.environ = l.with("COMPLETER_MAX_ATTEMPTS=1")
+	require.Equal(l.t, 1, l.run("completer"))
+	l.environ = right
+	require.Zero(l.t, l.run("keys", "list"))
+	require.Zero(l.t, l.run("keys", "list", "--json"))
+	require.Equal(l.t, 1, l.run("keys", "retry", abandoned[0], "--reason", "a test"))
+	away.Release()
+	age()
+	require.Zero(l.t, l.run("completer"))
+
+	// What is asked for is shown: the client's key and the answer to it. So are
+	// no other secrets.
+	for _, args := range [][]string{
+		{"show", abandoned[1]},
+		{"retry", abandoned[1], "--reason", "a test"},
+		{"resolve", abandoned[2], "--reason", "a test"},
+	} {
+		require.Zero(l.t, l.run(append([]string{"keys"}, args...)...))
+		shown := &l.ran[len(l.ran)-1].stdout
+		for _, secret := range append(l.clientSecrets(), l.apiKey, "_secret_", "sk_test", "whsec", "canary-database") {
+			require.NotContains(l.t, shown.String(), secret)
+		}
+		shown.text.Reset()
+	}
+	require.Zero(l.t, l.run("reaper", "--dry-run"))
+	require.Zero(l.t, l.run("reaper"))
 }
 
 // loseTheDatabase changes the password under the running API, whose pool then

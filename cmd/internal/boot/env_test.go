@@ -15,13 +15,14 @@ import (
 var names = []string{
 	"DATABASE_URL", "LISTEN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
 	"SMTP_URL", "RECEIPTS_FROM",
-	"LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "LOG_LEVEL", "LOG_FORMAT",
+	"LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "LOG_LEVEL", "LOG_FORMAT",
 }
 
 // all is every section there is.
 type all struct {
 	boot.Serve
 	boot.Mail
+	boot.Completer
 }
 
 // setenv makes the test's environment exactly what settings say, "NAME=value"
@@ -80,7 +81,7 @@ func TestLoad(t *testing.T) {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "STRIPE_SECRET_KEY=pk_test_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
-				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "KEY_RETENTION=3 days", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
+				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=0", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			faults: []string{
 				unreadable,
@@ -96,6 +97,7 @@ func TestLoad(t *testing.T) {
 				`LOG_FORMAT: "xml" is neither text nor json`,
 				"SMTP_URL: receipts: SMTP URL: want smtp://user:password@host:port or smtps://…: unknown scheme",
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
+				`COMPLETER_MAX_ATTEMPTS: "0" is not a positive number`,
 			},
 		},
 		"a webhook's secret": {
@@ -128,6 +130,10 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, testKey, "LOCK_TIMEOUT=20s"},
 			faults: []string{"durations out of order: STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s < KEY_RETENTION 72h0m0s " +
 				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT)"},
+		},
+		"a number of attempts that is none": {
+			environment: []string{database, testKey, "COMPLETER_MAX_ATTEMPTS=many"},
+			faults:      []string{`COMPLETER_MAX_ATTEMPTS: "many" is not a positive number`},
 		},
 		"a live key": {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_canary"},
@@ -189,6 +195,7 @@ func TestLoad_emptyVariablesTakeTheirDefaults(t *testing.T) {
 	require.Equal(t, "1m30s", config.LockTimeout.String())
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
+	require.Equal(t, 10, config.MaxAttempts.Int)
 	require.Equal(t, "Orders <receipts@example.com>", config.From)
 	require.Equal(t, "info", config.Level)
 	require.Equal(t, "text", config.Format)
@@ -200,6 +207,11 @@ func TestLoad_readsWhatTheCommandNeeds(t *testing.T) {
 	setenv(t, database, "LISTEN_ADDR=wrong", "STRIPE_TIMEOUT=wrong", "RECEIPTS_FROM=wrong")
 	var store boot.Store
 	require.NoError(t, boot.Load(&store))
+	var upkeep boot.Upkeep
+	require.ErrorContains(t, boot.Load(&upkeep), "STRIPE_TIMEOUT") // of the chain (R9)
+	require.NotContains(t, boot.Load(&upkeep).Error(), "STRIPE_SECRET_KEY")
+	var keys boot.Keys
+	require.ErrorContains(t, boot.Load(&keys), "STRIPE_SECRET_KEY")
 	var worker boot.Worker
 	require.ErrorContains(t, boot.Load(&worker), "RECEIPTS_FROM")
 	require.NotContains(t, boot.Load(&worker).Error(), "LISTEN_ADDR")
