@@ -9,6 +9,10 @@ RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
+SPECTRAL      := @stoplight/spectral-cli@6.16.3
+
+# No package gets to run a script of its own when it is installed.
+NPX := npm_config_ignore_scripts=true npx --yes
 
 .DEFAULT_GOAL := help
 
@@ -70,12 +74,12 @@ fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write the generated parts of README.md and .env.example
-	$(GO) test ./cmd/internal/boot -run TestGenerated -update
+generate: ## Write the generated parts of README.md, .env.example and openapi.yaml
+	$(GO) test ./cmd/internal/boot ./api -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail when a generated part is out of date
-	$(GO) test ./cmd/internal/boot -run TestGenerated -count=1
+	$(GO) test ./cmd/internal/boot ./api -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
 memory: ## Fail when an idle API takes 40 MiB or more
@@ -83,7 +87,8 @@ memory: ## Fail when an idle API takes 40 MiB or more
 
 .PHONY: spec
 spec: ## Lint openapi.yaml
-	npx --yes $(REDOCLY) lint openapi.yaml
+	$(NPX) $(REDOCLY) lint openapi.yaml
+	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
 
 .PHONY: rename
 rename: ## Make it yours: make rename MODULE=github.com/you/shop

@@ -76,9 +76,20 @@ func camel(words []string) string {
 	return name.String()
 }
 
-// problemSchemas has a closed schema for each problem.
+// problemSchemas has a closed schema for each problem, and one for any.
 func problemSchemas() string {
 	var schemas strings.Builder
+	schemas.WriteString(`    Problem:
+      description: |
+        Any of the errors. ` + "`type`" + ` says what happened, for programs, and is the address
+        of the page that explains it; ` + "`retry`" + ` says what the client may do next; the
+        rest is for people.
+      oneOf:
+`)
+	for _, p := range byStatus() {
+		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.slug))
+	}
+	schemas.WriteString("\n")
 	for _, p := range byStatus() {
 		e := explanations()[p.slug]
 		members := e.members
