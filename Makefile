@@ -18,7 +18,7 @@ NPX := npm_config_ignore_scripts=true npx --yes
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Take the guided tour: nothing to install or start before (first build: about a minute)
@@ -89,6 +89,18 @@ memory: ## Fail when an idle API takes 40 MiB or more
 spec: ## Lint openapi.yaml
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
+
+.PHONY: clients-check
+clients-check: ## Generate a client in TypeScript and one in Go, and compile them
+	tools/contract/clients-check.sh
+
+.PHONY: mock-check
+mock-check: ## Ask a mock server made from openapi.yaml for every example
+	tools/contract/mock-check.sh
+
+.PHONY: docs-check
+docs-check: ## Press "Test Request" at /docs in a browser (needs Chromium)
+	tools/contract/docs-check.sh
 
 .PHONY: rename
 rename: ## Make it yours: make rename MODULE=github.com/you/shop

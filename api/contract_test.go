@@ -40,8 +40,9 @@ func newContract() (contract, error) {
 
 // loadContract reads the file once for all tests.
 var loadContract = sync.OnceValues(func() (contract, error) {
-	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.FileBodyDecoder)
-	openapi3filter.RegisterBodyDecoder("text/javascript", openapi3filter.FileBodyDecoder)
+	for _, text := range []string{"text/html", "text/javascript", "application/yaml"} {
+		openapi3filter.RegisterBodyDecoder(text, openapi3filter.FileBodyDecoder)
+	}
 	return newContract()
 })
 

@@ -148,7 +148,7 @@ func explanations() map[string]explanation {
 			err:    errors.New("something that nobody foresaw"),
 		},
 		problemOutcomeUnknown.slug: {
-			effect: "The card may have been charged, once. Nobody else will charge it for this key.",
+			effect: "The card may have been charged, and if it was, once.",
 			next:   "Tell the customer neither that it worked nor that it failed. After as many seconds as `Retry-After` says, send the same request with the same key: it asks the provider what became of that one payment. If you do not come back, the server finds out by itself. Never send it under another key.",
 			see:    []string{problemUnavailable.slug, problemKeyInProgress.slug},
 			err:    &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},

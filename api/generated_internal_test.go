@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -42,16 +41,11 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, want, string(text), "run make generate")
 }
 
-// byStatus returns the problems in the order in which people look for them.
-func byStatus() []problemType {
-	return slices.SortedStableFunc(slices.Values(problemTypes()), func(a, b problemType) int { return a.status - b.status })
-}
-
 // problemsTable is the table in the introduction, in Markdown.
 func problemsTable() string {
 	var table strings.Builder
 	table.WriteString("    | status | `type` | stored | `retry` |\n    | --- | --- | --- | --- |\n")
-	for _, p := range byStatus() {
+	for _, p := range byStatus(problemTypes()) {
 		stored := "no"
 		if explanations()[p.slug].stored != "" {
 			stored = "yes"
@@ -86,11 +80,11 @@ func problemSchemas() string {
         rest is for people.
       oneOf:
 `)
-	for _, p := range byStatus() {
+	for _, p := range byStatus(problemTypes()) {
 		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.slug))
 	}
 	schemas.WriteString("\n")
-	for _, p := range byStatus() {
+	for _, p := range byStatus(problemTypes()) {
 		e := explanations()[p.slug]
 		members := e.members
 		description := []string{p.help, e.effect, e.next}
@@ -154,7 +148,7 @@ func folded(paragraphs []string, indent string) string {
 func problemExamples(t *testing.T) string {
 	t.Helper()
 	var examples strings.Builder
-	for _, p := range byStatus() {
+	for _, p := range byStatus(problemTypes()) {
 		document, _ := explanations()[p.slug].answer()
 		decoder := json.NewDecoder(bytes.NewReader(document))
 		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      value:", schemaName(p.slug), scalar(p.title))

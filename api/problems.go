@@ -55,7 +55,7 @@ func retryAdvice(retry string) string {
 	case retrySameKey:
 		return "Yes: the same request with the same key (same-key)."
 	case retryNewKey:
-		return "Not as it is. What is corrected is a new request, and may have a new key (new-key)."
+		return "Not as it is. Another try is another request (new-key)."
 	default:
 		return "No, it will not help (never)."
 	}
@@ -77,10 +77,16 @@ func (t problemType) example(e explanation) (string, error) {
 	return text.String(), err
 }
 
+// byStatus puts problems into the order in which people look for them.
+func byStatus(types []problemType) []problemType {
+	slices.SortStableFunc(types, func(a, b problemType) int { return a.status - b.status })
+	return types
+}
+
 // getProblemPage is GET /problems/{slug}.
 func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	slug := chi.URLParam(r, "slug")
-	types := problemTypes()
+	types := byStatus(problemTypes())
 	i := slices.IndexFunc(types, func(t problemType) bool { return t.slug == slug })
 	if i < 0 {
 		return errNotFound
