@@ -102,6 +102,10 @@ mock-check: ## Ask a mock server made from openapi.yaml for every example
 docs-check: ## Press "Test Request" at /docs in a browser (needs Chromium)
 	tools/contract/docs-check.sh
 
+.PHONY: release-spec
+release-spec: ## Release the contract, for later ones to be compared with: make release-spec VERSION=1.2.3
+	tools/contract/release.sh "$(VERSION)"
+
 .PHONY: rename
 rename: ## Make it yours: make rename MODULE=github.com/you/shop
 	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
