@@ -30,13 +30,13 @@ type explanation struct {
 
 // Effects that several problems share.
 const (
-	effectNone = "This request did nothing: it made no order, charged no card and did not use its key. What an earlier request did under the same key stands."
+	effectNone = "This request did nothing: nothing was made, no money moved, and its key was not used. What an earlier request did under the same key stands."
 	effectRead = "This request changed nothing."
 )
 
 // nextCorrect is said where a new key is one way, and not the safe one if the
 // request was sent before.
-const nextCorrect = "Correct the request and send it. It needs no new key, because this one was not used. Keep the key above all if an earlier try may have arrived: under a new key it would be another order, and another charge."
+const nextCorrect = "Correct the request and send it. It needs no new key, because this one was not used. Keep the key above all if an earlier try may have arrived: under a new key it would be another payment."
 
 // Names in the examples.
 const (
@@ -99,13 +99,13 @@ func explanations() map[string]explanation {
 			err:    errUnsupportedMedia,
 		},
 		problemKeyInProgress.slug: {
-			effect: "This request did nothing. The earlier one goes on and may charge the card.",
+			effect: "This request did nothing. The earlier one goes on and may move money.",
 			next:   "Wait for as many seconds as `Retry-After` says, then send the same request with the same key: it gets the answer of the first, or goes on where that one broke off. Never send it under another key.",
 			see:    []string{problemOutcomeUnknown.slug, problemKeyReused.slug},
 			err:    idempotency.ErrInProgress,
 		},
 		problemKeyReused.slug: {
-			effect: "This request did nothing. The first request under this key stands, and may have charged a card.",
+			effect: "This request did nothing. The first request under this key stands, and may have moved money.",
 			next:   "Was it meant as a retry? Then send what was sent the first time: the same address and the same JSON values. Is it another payment? Then it needs a key of its own.",
 			see:    []string{problemKeyExpired.slug, problemKeyInProgress.slug},
 			err:    idempotency.ErrKeyReused,
@@ -142,19 +142,19 @@ func explanations() map[string]explanation {
 			stored:  `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,
 		},
 		problemInternal.slug: {
-			effect: "How far the request came is not said here. What it did is recorded, a charge included, and is not done again.",
+			effect: "How far the request came is not said here. What it did is recorded, and is not done again: if money moved, it moved once.",
 			next:   "Send the same request with the same key again, a little later each time. If it goes on, ask for help and quote `request_id`. Never send it under another key.",
 			see:    []string{problemUnavailable.slug, problemOutcomeUnknown.slug},
 			err:    errors.New("something that nobody foresaw"),
 		},
 		problemOutcomeUnknown.slug: {
-			effect: "The card may have been charged, and if it was, once.",
+			effect: "The money may have moved, and if it did, it moved once.",
 			next:   "Tell the customer neither that it worked nor that it failed. After as many seconds as `Retry-After` says, send the same request with the same key: it asks the provider what became of that one payment. If you do not come back, the server finds out by itself. Never send it under another key.",
 			see:    []string{problemUnavailable.slug, problemKeyInProgress.slug},
 			err:    &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},
 		},
 		problemUnavailable.slug: {
-			effect: "The request is not finished. Where `detail` does not say that nothing was charged, the card may have been charged, once.",
+			effect: "The request is not finished. Unless `detail` says that nothing was charged, money may have moved, and if it did, once.",
 			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one: it goes on where it stopped and never charges twice. Never send it under another key.",
 			see:    []string{problemOutcomeUnknown.slug, problemInternal.slug},
 			err:    idempotency.ErrUnavailable,
