@@ -14,7 +14,8 @@ export async function create(key: string): Promise<number | 'same-key' | 'new-ke
       items: [{ sku: 'MUG-BLUE', quantity: 1, unit_amount: 1800 }],
     },
   });
-  return data ? data.amount : error.retry;
+  if (error) return error.retry;
+  return 'amount' in data ? data.amount : 'same-key'; // 202 has no order yet: ask again
 }
 
 // The type of a problem tells which members it has.
