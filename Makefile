@@ -9,12 +9,16 @@ RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
+SPECTRAL      := @stoplight/spectral-cli@6.16.3
+
+# No package gets to run a script of its own when it is installed.
+NPX := npm_config_ignore_scripts=true npx --yes
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Take the guided tour: nothing to install or start before (first build: about a minute)
@@ -70,12 +74,12 @@ fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write the generated parts of README.md and .env.example
-	$(GO) test ./cmd/internal/boot -run TestGenerated -update
+generate: ## Write the generated parts of README.md, .env.example and openapi.yaml
+	$(GO) test ./cmd/internal/boot ./api -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail when a generated part is out of date
-	$(GO) test ./cmd/internal/boot -run TestGenerated -count=1
+	$(GO) test ./cmd/internal/boot ./api -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
 memory: ## Fail when an idle API takes 40 MiB or more
@@ -83,7 +87,24 @@ memory: ## Fail when an idle API takes 40 MiB or more
 
 .PHONY: spec
 spec: ## Lint openapi.yaml
-	npx --yes $(REDOCLY) lint openapi.yaml
+	$(NPX) $(REDOCLY) lint openapi.yaml
+	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
+
+.PHONY: clients-check
+clients-check: ## Generate a client in TypeScript and one in Go, and compile them
+	tools/contract/clients-check.sh
+
+.PHONY: mock-check
+mock-check: ## Ask a mock server made from openapi.yaml for every example
+	tools/contract/mock-check.sh
+
+.PHONY: docs-check
+docs-check: ## Press "Test Request" at /docs in a browser (needs Chromium)
+	tools/contract/docs-check.sh
+
+.PHONY: release-spec
+release-spec: ## Release the contract, for later ones to be compared with: make release-spec VERSION=1.2.3
+	tools/contract/release.sh "$(VERSION)"
 
 .PHONY: rename
 rename: ## Make it yours: make rename MODULE=github.com/you/shop

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,8 +40,9 @@ func newContract() (contract, error) {
 
 // loadContract reads the file once for all tests.
 var loadContract = sync.OnceValues(func() (contract, error) {
-	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.FileBodyDecoder)
-	openapi3filter.RegisterBodyDecoder("text/javascript", openapi3filter.FileBodyDecoder)
+	for _, text := range []string{"text/html", "text/javascript", "application/yaml"} {
+		openapi3filter.RegisterBodyDecoder(text, openapi3filter.FileBodyDecoder)
+	}
 	return newContract()
 })
 
@@ -127,7 +130,32 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 	if err != nil {
 		return fmt.Errorf("answer to %s: %w", route.Operation.OperationID, err)
 	}
-	coverage.saw(route.Operation.OperationID + " " + strconv.Itoa(got.status))
+	promise := route.Operation.OperationID + " " + strconv.Itoa(got.status)
+	coverage.saw(promise)
+	if err := checkDocumentedHeaders(promise, documented.Value.Headers, got.header); err != nil {
+		return err
+	}
+	return checkExamples(route.Operation, documented.Value, body, got)
+}
+
+// checkDocumentedHeaders refuses headers that the contract does not have. What
+// every HTTP server says is not its to document.
+func checkDocumentedHeaders(promise string, documented openapi3.Headers, got http.Header) error {
+	for name := range got {
+		switch name {
+		case "Accept-Ranges", "Cache-Control", "Content-Encoding", "Content-Length", "Content-Security-Policy", "Content-Type",
+			"Connection", "Date", "Referrer-Policy", "Vary", "X-Content-Type-Options":
+		default:
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(d string) bool { return strings.EqualFold(d, name) }) {
+				return fmt.Errorf("%s does not document the header %s", promise, name)
+			}
+		}
+	}
+	for name := range documented {
+		if got.Get(name) != "" {
+			coverage.saw(promise + " header " + name)
+		}
+	}
 	return nil
 }
 

@@ -22,7 +22,7 @@ func (s *sightings) saw(promise string) {
 }
 
 // missing returns the promises that nobody has seen: each status of each
-// operation, and each problem.
+// operation, each of its headers and examples, and each problem.
 func (s *sightings) missing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,8 +33,18 @@ func (s *sightings) missing() []string {
 	promised := map[string]bool{}
 	for _, path := range c.doc.Paths.Map() {
 		for _, operation := range path.Operations() {
-			for status := range operation.Responses.Map() {
-				promised[operation.OperationID+" "+status] = true
+			for status, response := range operation.Responses.Map() {
+				promise := operation.OperationID + " " + status
+				promised[promise] = true
+				for name := range response.Value.Headers {
+					promised[promise+" header "+name] = true
+				}
+				for _, e := range jsonExamples(response.Value.Content) {
+					promised[promise+" example "+e.name] = true
+				}
+			}
+			for _, e := range requestExamples(operation) {
+				promised[operation.OperationID+" request example "+e.name] = true
 			}
 		}
 	}

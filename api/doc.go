@@ -3,7 +3,8 @@
 //
 // Every error becomes an answer in one table (errors.go), as a problem document
 // of RFC 9457. Answers that are stored under an idempotency key come from
-// package orders as bytes and are written as they are.
+// package orders as bytes and are written as they are. What people read about
+// an error, on its page and in the contract, is in explain.go.
 //
 // The package knows nothing of the payment provider but the address that its
 // events come to, nothing of receipts or of how a key is claimed.

@@ -29,7 +29,7 @@ type problemType struct {
 	status int
 	retry  string
 	title  string
-	help   string // for the page under /problems/
+	help   string // what happened; explanations has the rest
 }
 
 // What a client may do next, the problem's retry member.
@@ -45,22 +45,22 @@ var (
 	problemKeyMissing = problemType{
 		"idempotency-key-missing", http.StatusBadRequest, retryNewKey,
 		"The Idempotency-Key header is missing",
-		"Every POST names its request with an Idempotency-Key of its own: 16 to 255 visible ASCII characters, such as a UUID. Nothing was done. Make a key, store it beside what you are about to buy, and send the request again.",
+		"Every POST names its request with an Idempotency-Key of its own: 16 to 255 visible ASCII characters, such as a UUID. This one has none.",
 	}
 	problemKeyInvalid = problemType{
 		"idempotency-key-invalid", http.StatusBadRequest, retryNewKey,
 		"The Idempotency-Key header is not valid",
-		"An Idempotency-Key is one header line of 16 to 255 visible ASCII characters, raw or as a quoted string of RFC 9651. Nothing was done.",
+		"An Idempotency-Key is one header line of 16 to 255 visible ASCII characters, as it is or as a quoted string of RFC 9651. What was sent is something else.",
 	}
 	problemMalformed = problemType{
 		"malformed-request", http.StatusBadRequest, retryNewKey,
 		"The request cannot be read",
-		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. What is sent to the webhook must be an event that the payment provider has signed. Nothing was done.",
+		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. What is sent to the webhook must be an event that the payment provider has signed.",
 	}
 	problemUnauthorized = problemType{
 		"unauthorized", http.StatusUnauthorized, retryNever,
 		"The API key is missing or not valid",
-		"Send the account's API key as Authorization: Bearer <key>. Nothing was done.",
+		"An account's API key is sent as `Authorization: Bearer <key>`, on one line. None was sent, or none that is known here.",
 	}
 	problemNotFound = problemType{
 		"not-found", http.StatusNotFound, retryNever,
@@ -70,62 +70,62 @@ var (
 	problemMethodNotAllowed = problemType{
 		"method-not-allowed", http.StatusMethodNotAllowed, retryNever,
 		"The method is not allowed here",
-		"The Allow header names the methods that are.",
+		"The address exists and does not take this method. The `Allow` header names those that it takes.",
 	}
 	problemTooLarge = problemType{
 		"too-large", http.StatusRequestEntityTooLarge, retryNever,
 		"The request body is too large",
-		"A request body has at most 64 KiB, an event of the payment provider 256 KiB. Nothing was done.",
+		"A request body has at most 64 KiB, an event of the payment provider 256 KiB. The rest of this one was not read, and the connection was closed.",
 	}
 	problemUnsupportedMedia = problemType{
 		"unsupported-media-type", http.StatusUnsupportedMediaType, retryNever,
 		"The media type is not supported",
-		"Send application/json in UTF-8, without a content encoding. Nothing was done.",
+		"A body is JSON in UTF-8, declared as `application/json`, without a content encoding. This one is declared as something else.",
 	}
 	problemKeyInProgress = problemType{
 		"idempotency-key-in-progress", http.StatusConflict, retrySameKey,
 		"A request with this Idempotency-Key is in progress",
-		"An earlier request with the same key is still being worked on. Send the same request again after Retry-After seconds: it gets that request's answer.",
+		"An earlier request with the same key is still being worked on, or was a moment ago when its server was lost.",
 	}
 	problemKeyReused = problemType{
 		"idempotency-key-reused", http.StatusUnprocessableEntity, retryNever,
 		"The Idempotency-Key was used for another request",
-		"The key belongs to a request with another body or address. Nothing was done. A key names one request for ever; a new request needs a new key.",
+		"The key belongs to a request with another body or address. A key names one request for ever.",
 	}
 	problemKeyExpired = problemType{
 		"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever,
 		"The Idempotency-Key has expired",
-		"The key made the order named in order_id. Its answer is no longer kept, and a key never executes twice. Read the order instead.",
+		"The key was used long ago and made what the document names, an order in `order_id`. The answer is no longer kept, and a key never executes twice.",
 	}
 	problemValidation = problemType{
 		"validation-failed", http.StatusUnprocessableEntity, retryNewKey,
 		"The request is not valid",
-		"The errors member lists what is wrong, each with a JSON pointer. Nothing was done and the key was not used.",
+		"The request can be read, and its values cannot be taken. `errors` lists what is wrong, each with a JSON pointer.",
 	}
 	problemDeclined = problemType{
 		orders.SlugPaymentDeclined, http.StatusPaymentRequired, retryNewKey,
 		"The payment was declined",
-		"The card was declined and not charged; code and decline_code say why. This is the final answer of this key. With another card it is a new request with a new key.",
+		"The card was declined and not charged; `code` and `decline_code` say why. This is the final answer of this key.",
 	}
 	problemRefused = problemType{
 		orders.SlugPaymentRefused, http.StatusUnprocessableEntity, retryNewKey,
 		"The payment provider refused the request",
-		"The provider does not take this request, for instance because it does not know the payment method. Nothing was charged. This is the final answer of this key.",
+		"The provider does not take this request, for instance because it does not know the payment method. This is the final answer of this key.",
 	}
 	problemInternal = problemType{
 		"internal-error", http.StatusInternalServerError, retrySameKey,
 		"Something went wrong on our side",
-		"Send the same request with the same key again: it goes on from where it stopped, and never charges twice.",
+		"The fault is ours, and its text stays in our log. The same request with the same key goes on from where this one stopped, and never charges twice.",
 	}
 	problemOutcomeUnknown = problemType{
 		"payment-outcome-unknown", http.StatusServiceUnavailable, retrySameKey,
 		"The outcome of the payment is not known yet",
-		"The card may have been charged; the provider has not said so yet. Send the same request with the same key after Retry-After seconds: it finds out and never charges twice.",
+		"The card may have been charged; the provider has not said so yet.",
 	}
 	problemUnavailable = problemType{
 		"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey,
 		"The service is temporarily unavailable",
-		"Nothing is lost. Send the same request with the same key after Retry-After seconds.",
+		"The database, the payment provider or this server cannot be reached, or is stopping. Nothing is lost.",
 	}
 )
 

@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
 )
 
 // Every example in the contract is what it is an example of.
@@ -54,28 +57,49 @@ func TestExamplesAreValid(t *testing.T) {
 	require.Greater(t, count, 50)
 }
 
-// The examples of requests do what the contract says beside them.
+// Every request of the contract that needs a key is sent as it is shown.
 func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	c, err := loadContract()
 	require.NoError(t, err)
-	create := c.doc.Paths.Value("/v1/orders").Post
-	examples := create.RequestBody.Value.Content.Get("application/json").Examples
-	key := create.Parameters.GetByInAndName("header", "Idempotency-Key").Example.(string)
-	for name, status := range map[string]int{"order": http.StatusCreated, "declined": http.StatusPaymentRequired} {
-		sent, err := json.Marshal(examples[name].Value.Value)
-		require.NoError(t, err)
-		got := a.create(t, key+"-"+name, string(sent))
-		require.Equal(t, status, got.status, name)
+	refusals := map[string]int{"createOrder declined": http.StatusPaymentRequired}
+	for path, item := range c.doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			if operation.Parameters.GetByInAndName("header", "Idempotency-Key") == nil {
+				continue
+			}
+			for _, example := range requestExamples(operation) {
+				name := operation.OperationID + " " + example.name
+				sent, err := json.Marshal(example.value)
+				require.NoError(t, err)
+				order := a.create(t, newKey(), body()).order(t).ID.String()
+				got := a.send(t, method, strings.ReplaceAll(path, "{id}", order), string(sent), header("Idempotency-Key", newKey()))
+				if status, refused := refusals[name]; refused {
+					require.Equal(t, status, got.status, name)
+				} else {
+					require.Less(t, got.status, 300, "%s: %s", name, got.body)
+				}
+			}
+		}
 	}
-	require.Len(t, examples, 2)
+}
+
+// The example of an answer is the answer to the example of a request, but for
+// what is new each time.
+func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	c, err := loadContract()
+	require.NoError(t, err)
+	create := c.doc.Paths.Value("/v1/orders").Post
+	key := create.Parameters.GetByInAndName("header", "Idempotency-Key").Example.(string)
+	order, err := json.Marshal(create.RequestBody.Value.Content.Get("application/json").Examples["order"].Value.Value)
+	require.NoError(t, err)
 
 	want := create.Responses.Status(http.StatusCreated).Value.Content.Get("application/json").Examples["paid"].Value.Value.(map[string]any)
 	want = maps.Clone(want)
 	var got map[string]any
-	order, err := json.Marshal(examples["order"].Value.Value)
-	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(a.create(t, key, string(order)).body, &got))
 	for _, name := range []string{"id", "payment_intent_id", "created_at", "paid_at"} {
 		require.Contains(t, got, name)
@@ -87,4 +111,63 @@ func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 	answered, err := json.Marshal(got)
 	require.NoError(t, err)
 	require.JSONEq(t, string(shown), string(answered))
+}
+
+// The other examples of answers have a test each that is about them; here are
+// those that have not. Coverage says which are.
+func TestExamplesOfAnswersAreGiven(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	invalid := a.create(t, newKey(), body(with("email", "ada"), with("items", []any{
+		map[string]any{"sku": "TEA-CANARY", "quantity": 0, "unit_amount": 1250},
+	})))
+	require.Len(t, invalid.problem(t).Errors, 2)
+
+	a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
+	key := newKey()
+	require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, body()).status)
+	var id string
+	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT id FROM orders").Scan(&id))
+	pending := a.get(t, "/v1/orders/"+id).order(t)
+	require.Equal(t, "pending", string(pending.Status))
+	require.Nil(t, pending.PaymentIntentID)
+}
+
+// What is answered is documented to its last member: a schema of an answer that
+// lets others pass would hide what is not.
+func TestSchemasOfAnswersAreClosed(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	var closed func(where string, schema *openapi3.SchemaRef)
+	closed = func(where string, schema *openapi3.SchemaRef) {
+		s := schema.Value
+		for _, parts := range []openapi3.SchemaRefs{s.OneOf, s.AnyOf, s.AllOf} {
+			for _, part := range parts {
+				if len(s.AllOf) > 0 && part.Ref == "" {
+					continue // narrows what another part has closed
+				}
+				closed(where, part)
+			}
+		}
+		for name, property := range s.Properties {
+			closed(where+"/"+name, property)
+		}
+		if s.Items != nil {
+			closed(where+"/0", s.Items)
+		}
+		if s.Type.Includes("object") && s.AdditionalProperties.Schema == nil {
+			require.NotNil(t, s.AdditionalProperties.Has, "%s is open", where)
+			require.False(t, *s.AdditionalProperties.Has, "%s is open", where)
+		}
+	}
+	for _, item := range c.doc.Paths.Map() {
+		for _, operation := range item.Operations() {
+			for status, response := range operation.Responses.Map() {
+				for _, content := range response.Value.Content {
+					closed(operation.OperationID+" "+status, content.Schema)
+				}
+			}
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"bufio"
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +42,45 @@ func TestProblemPages(t *testing.T) {
 		require.Contains(t, text, "("+problems[slug].retry+")")
 		require.Contains(t, text, "<code>"+strconv.Itoa(problems[slug].status)+"</code>")
 		require.NotContains(t, text, "<script")
+		require.NotContains(t, text, "//", "a page that calls others")
+		require.NotContains(t, text, "`")
+		require.Contains(t, text, `href="/docs"`)
+		for _, other := range pages {
+			require.Equal(t, other != slug, strings.Contains(text, `href="/problems/`+other+`"`), "%s on %s", other, slug)
+		}
+	}
+}
+
+// A page shows the answer that the problem really gets.
+func TestTheExampleOnAPageIsTheAnswer(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	declined := body(with("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))
+	for _, got := range []answer{
+		a.create(t, newKey(), declined),
+		a.create(t, newKey(), body(with("payment_method", "pm_card_nobody"))),
+		a.create(t, newKey(), "[]"),
+		a.create(t, "short", body()),
+		a.get(t, "/v1/orders", header("Authorization")),
+		a.get(t, "/nothing"),
+	} {
+		p := got.problem(t)
+		page := html.UnescapeString(string(a.get(t, p.Type).body))
+		_, shown, found := strings.Cut(page, "<pre>")
+		require.True(t, found)
+		shown, _, _ = strings.Cut(shown, "</pre>")
+		resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(shown)), nil)
+		require.NoError(t, err)
+		example, err := read(resp)
+		require.NoError(t, err)
+		require.Equal(t, got.status, example.status)
+		for name := range example.header {
+			require.Equal(t, got.header[name], example.header[name], name)
+		}
+		var e, g any
+		require.NoError(t, json.Unmarshal(example.body, &e))
+		require.NoError(t, json.Unmarshal(got.body, &g))
+		require.True(t, like(e, g, ""), "%s is not like %s", got.body, example.body)
 	}
 }
 

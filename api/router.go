@@ -57,7 +57,7 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
 	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
 	r.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
-	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(problemPage))
+	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	docs.Routes(r) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {

@@ -1,0 +1,219 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of openapi.yaml")
+
+// What openapi.yaml says about problems is written from the tables in errors.go
+// and explain.go.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	const file = "../openapi.yaml"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	want := string(text)
+	for _, part := range []struct{ begin, end, content string }{
+		{"    <!-- problems:begin -->\n", "    <!-- problems:end -->\n", problemsTable()},
+		{"    # problem schemas: begin\n", "    # problem schemas: end\n", problemSchemas()},
+		{"    # problem examples: begin\n", "    # problem examples: end\n", problemExamples(t)},
+	} {
+		before, rest, found := strings.Cut(want, part.begin)
+		require.True(t, found, "%s has no line %s", file, part.begin)
+		_, after, found := strings.Cut(rest, part.end)
+		require.True(t, found, "%s has no line %s", file, part.end)
+		want = before + part.begin + part.content + part.end + after
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		return
+	}
+	require.Equal(t, want, string(text), "run make generate")
+}
+
+// problemsTable is the table in the introduction, in Markdown.
+func problemsTable() string {
+	var table strings.Builder
+	table.WriteString("    | status | `type` | stored | `retry` |\n    | --- | --- | --- | --- |\n")
+	for _, p := range byStatus(problemTypes()) {
+		stored := "no"
+		if explanations()[p.slug].stored != "" {
+			stored = "yes"
+		}
+		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | `%s` |\n", p.status, p.slug, p.slug, stored, p.retry)
+	}
+	return table.String()
+}
+
+// schemaName makes KeyReused of idempotency-key-reused.
+func schemaName(slug string) string {
+	slug = strings.TrimPrefix(slug, "idempotency-")
+	slug = strings.TrimSuffix(strings.TrimSuffix(slug, "-failed"), "-error")
+	return camel(strings.Split(slug, "-"))
+}
+
+func camel(words []string) string {
+	var name strings.Builder
+	for _, word := range words {
+		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return name.String()
+}
+
+// problemSchemas has a closed schema for each problem, and one for any.
+func problemSchemas() string {
+	var schemas strings.Builder
+	schemas.WriteString(`    Problem:
+      description: |
+        Any of the errors. ` + "`type`" + ` says what happened, for programs, and is the address
+        of the page that explains it; ` + "`retry`" + ` says what the client may do next; the
+        rest is for people.
+      oneOf:
+`)
+	for _, p := range byStatus(problemTypes()) {
+		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.slug))
+	}
+	schemas.WriteString("\n")
+	for _, p := range byStatus(problemTypes()) {
+		e := explanations()[p.slug]
+		members := e.members
+		description := []string{p.help, e.effect, e.next}
+		if e.stored != "" {
+			description = append(description, "Stored under the key and replayed, hence without a `request_id`.")
+		} else {
+			members = append([]string{"request_id"}, members...)
+		}
+		required := []string{"type", "title", "status", "detail", "retry"}
+		var more strings.Builder
+		for _, member := range members {
+			name, optional := strings.CutSuffix(member, "?")
+			if !optional {
+				required = append(required, name)
+			}
+			fmt.Fprintf(&more, "        %s: { $ref: '#/components/schemas/%s' }\n", name, camel(strings.Split(name, "_")))
+		}
+		fmt.Fprintf(&schemas, `    %sProblem:
+      description: |
+        %s
+      type: object
+      additionalProperties: false
+      required: [%s]
+      properties:
+        type: { type: string, const: /problems/%s }
+        title: { $ref: '#/components/schemas/ProblemTitle' }
+        status: { type: integer, const: %d }
+        detail: { $ref: '#/components/schemas/ProblemDetail' }
+        retry: { type: string, const: %s }
+%s
+`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, p.retry, more.String())
+	}
+	return schemas.String()
+}
+
+// folded breaks paragraphs into lines of about 80 characters.
+func folded(paragraphs []string, indent string) string {
+	var text strings.Builder
+	for i, paragraph := range paragraphs {
+		if i > 0 {
+			text.WriteString("\n\n" + indent)
+		}
+		width := 0
+		for j, word := range strings.Fields(paragraph) {
+			switch {
+			case j == 0:
+			case width+len(word) > 78-len(indent):
+				text.WriteString("\n" + indent)
+				width = 0
+			default:
+				text.WriteString(" ")
+			}
+			text.WriteString(word)
+			width += len(word) + 1
+		}
+	}
+	return text.String()
+}
+
+// problemExamples has the example of each problem.
+func problemExamples(t *testing.T) string {
+	t.Helper()
+	var examples strings.Builder
+	for _, p := range byStatus(problemTypes()) {
+		document, _ := explanations()[p.slug].answer()
+		decoder := json.NewDecoder(bytes.NewReader(document))
+		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      value:", schemaName(p.slug), scalar(p.title))
+		writeYAML(t, &examples, decoder, "        ", "\n        ")
+		examples.WriteString("\n")
+	}
+	return examples.String()
+}
+
+// plain is text that needs no quotes in YAML.
+var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z /_-]*$`)
+
+func scalar(value any) string {
+	if text, ok := value.(string); ok && !plain.MatchString(text) {
+		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	}
+	return fmt.Sprint(value)
+}
+
+// writeYAML writes the next JSON value. The members of an object begin with
+// first, which is another thing behind the dash of a list.
+func writeYAML(t *testing.T, w *strings.Builder, decoder *json.Decoder, indent, first string) {
+	t.Helper()
+	token, err := decoder.Token()
+	require.NoError(t, err)
+	switch token {
+	case json.Delim('{'):
+		for begin := first; decoder.More(); begin = "\n" + indent {
+			name, err := decoder.Token()
+			require.NoError(t, err)
+			fmt.Fprintf(w, "%s%s:", begin, name)
+			writeYAML(t, w, decoder, indent+"  ", "\n"+indent+"  ")
+		}
+		_, err = decoder.Token()
+	case json.Delim('['):
+		for decoder.More() {
+			fmt.Fprintf(w, "\n%s- ", indent)
+			writeYAML(t, w, decoder, indent+"  ", "")
+		}
+		_, err = decoder.Token()
+	default:
+		w.WriteString(" " + scalar(token))
+	}
+	require.NoError(t, err)
+}
+
+// Every problem is explained, and no other.
+func TestEveryProblemIsExplained(t *testing.T) {
+	t.Parallel()
+	all := explanations()
+	for _, p := range problemTypes() {
+		e, explained := all[p.slug]
+		require.True(t, explained, "%s is not explained", p.slug)
+		require.NotEmpty(t, e.effect, p.slug)
+		require.NotEmpty(t, e.next, p.slug)
+		require.NotEmpty(t, e.see, p.slug)
+		for _, other := range e.see {
+			require.Contains(t, all, other, "%s refers to it", p.slug)
+			require.NotEqual(t, p.slug, other)
+		}
+		document, _ := e.answer()
+		var shown problem
+		require.NoError(t, json.Unmarshal(document, &shown))
+		require.Equal(t, "/problems/"+p.slug, shown.Type, "the example is of another problem")
+		require.Equal(t, []any{p.title, p.status, p.retry}, []any{shown.Title, shown.Status, shown.Retry}, p.slug)
+	}
+	require.Len(t, all, len(problemTypes()))
+}

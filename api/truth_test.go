@@ -1,0 +1,181 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
+)
+
+// namedExample is an example of a body in JSON.
+type namedExample struct {
+	name  string // "example" for one without a name
+	value any
+}
+
+// jsonExamples returns the examples in JSON. Pages and scripts are shown in
+// extracts.
+func jsonExamples(content openapi3.Content) []namedExample {
+	var all []namedExample
+	for mediaType, c := range content {
+		if !strings.HasSuffix(mediaType, "json") {
+			continue
+		}
+		if c.Example != nil {
+			all = append(all, namedExample{"example", c.Example})
+		}
+		for name, e := range c.Examples {
+			all = append(all, namedExample{name, e.Value.Value})
+		}
+	}
+	return all
+}
+
+func requestExamples(operation *openapi3.Operation) []namedExample {
+	if operation.RequestBody == nil {
+		return nil
+	}
+	return jsonExamples(operation.RequestBody.Value.Content)
+}
+
+// checkExamples notes the examples that this exchange is like. An example that
+// no exchange of the whole suite is like is a promise that nobody keeps.
+func checkExamples(operation *openapi3.Operation, response *openapi3.Response, sent []byte, got answer) error {
+	var request any
+	if json.Unmarshal(sent, &request) == nil {
+		for _, e := range requestExamples(operation) {
+			example, err := plainJSON(e.value)
+			if err != nil {
+				return err
+			}
+			if reflect.DeepEqual(example, request) {
+				coverage.saw(operation.OperationID + " request example " + e.name)
+			}
+		}
+	}
+	var body any
+	if json.Unmarshal(got.body, &body) != nil {
+		return nil // a page, or the answer to HEAD
+	}
+	for _, e := range jsonExamples(response.Content) {
+		example, err := plainJSON(e.value)
+		if err != nil {
+			return err
+		}
+		if like(example, body, "") {
+			coverage.saw(operation.OperationID + " " + strconv.Itoa(got.status) + " example " + e.name)
+		}
+	}
+	return nil
+}
+
+// plainJSON makes what came from YAML comparable with what came from JSON.
+func plainJSON(value any) (plain any, err error) {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("example: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(encoded))
+	return plain, decoder.Decode(&plain)
+}
+
+// chosen are the members whose text the API chooses from what it knows. The
+// text of others is the client's, the provider's or the moment's.
+var chosen = []string{
+	"type", "title", "detail", "retry", "code", "decline_code", "pointer", "message",
+	"status", "state", "currency", "operation", "object",
+}
+
+// like says whether an answer has what the example has: the same members of the
+// same types, and of those that are chosen the same values.
+func like(example, answer any, name string) bool {
+	switch e := example.(type) {
+	case map[string]any:
+		a, ok := answer.(map[string]any)
+		if name == "metadata" {
+			return ok // the client's own
+		}
+		if !ok || len(a) != len(e) {
+			return false
+		}
+		for member, value := range e {
+			if other, there := a[member]; !there || !like(value, other, member) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		a, ok := answer.([]any)
+		if !ok || (len(e) == 0) != (len(a) == 0) {
+			return false
+		}
+		for _, value := range e {
+			if !slices.ContainsFunc(a, func(other any) bool { return like(value, other, name) }) {
+				return false
+			}
+		}
+		return true
+	case string, float64:
+		return reflect.TypeOf(example) == reflect.TypeOf(answer) && (!slices.Contains(chosen, name) || example == answer)
+	default: // null, true and false
+		return example == answer
+	}
+}
+
+// A check that lets everything pass would be green too.
+func TestTheCheckAgainstTheContractNotices(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	c, err := loadContract()
+	require.NoError(t, err)
+	sent := body()
+	req := a.request(t, http.MethodPost, "/v1/orders", sent, header("Idempotency-Key", newKey()))
+	good, err := a.try(req)
+	require.NoError(t, err)
+	require.NoError(t, c.check(req, []byte(sent), good))
+
+	for fault, test := range map[string]struct {
+		change func(*answer)
+		says   string
+	}{
+		"a status that is not documented":   {func(got *answer) { got.status = http.StatusAlreadyReported }, "does not document status"},
+		"a header that is not documented":   {func(got *answer) { got.header.Set("X-Total", "1") }, "does not document the header X-Total"},
+		"a header that is missing":          {func(got *answer) { got.header.Del("Location") }, "Location"},
+		"a header that is not as it should": {func(got *answer) { got.header.Set("Location", "https://elsewhere.example") }, "Location"},
+		"a member that is not documented":   {func(got *answer) { got.body = bytes.Replace(got.body, []byte("{"), []byte(`{"secret":1,`), 1) }, "secret"},
+		"a member that is missing":          {func(got *answer) { got.body = bytes.Replace(got.body, []byte(`"amount":4300,`), nil, 1) }, "amount"},
+		"a member of another type":          {func(got *answer) { got.body = bytes.Replace(got.body, []byte("4300"), []byte(`"4300"`), 1) }, "amount"},
+	} {
+		got := answer{status: good.status, header: good.header.Clone(), body: bytes.Clone(good.body)}
+		test.change(&got)
+		require.ErrorContains(t, c.check(req, []byte(sent), got), test.says, fault)
+	}
+}
+
+func TestWhatIsLikeAnExample(t *testing.T) {
+	t.Parallel()
+	const example = `{"status":"paid","id":"a","items":[{"sku":"x"}],"metadata":{"n":"1"},"paid_at":null}`
+	for answer, want := range map[string]bool{
+		example: true,
+		`{"status":"paid","id":"b","items":[{"a":1},{"sku":"y"}],"metadata":{},"paid_at":null}`:      true,
+		`{"status":"pending","id":"a","items":[{"sku":"x"}],"metadata":{"n":"1"},"paid_at":null}`:    false,
+		`{"status":"paid","id":1,"items":[{"sku":"x"}],"metadata":{"n":"1"},"paid_at":null}`:         false,
+		`{"status":"paid","id":"a","items":[],"metadata":{"n":"1"},"paid_at":null}`:                  false,
+		`{"status":"paid","id":"a","items":[{"sku":"x"}],"metadata":{"n":"1"},"paid_at":"now"}`:      false,
+		`{"status":"paid","id":"a","items":[{"sku":"x"}],"metadata":{"n":"1"}}`:                      false,
+		`{"status":"paid","id":"a","items":[{"sku":"x"}],"metadata":{"n":"1"},"paid_at":null,"x":1}`: false,
+	} {
+		var e, a any
+		require.NoError(t, json.Unmarshal([]byte(example), &e))
+		require.NoError(t, json.Unmarshal([]byte(answer), &a))
+		require.Equal(t, want, like(e, a, ""), answer)
+	}
+}
