@@ -1,14 +1,17 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -21,6 +24,7 @@ type flaw string
 const (
 	fine        flaw = "nothing"
 	lostRequest flaw = "lost before it arrives"
+	cutRequest  flaw = "request cut"
 	lostAnswer  flaw = "answer lost after it was made"
 	cutAnswer   flaw = "answer cut"
 	reset       flaw = "connection reset"
@@ -29,7 +33,7 @@ const (
 	threefold   flaw = "sent three times at once"
 )
 
-var flaws = []flaw{fine, lostRequest, lostAnswer, cutAnswer, reset, gatewayOnly, gatewayLate, threefold}
+var flaws = []flaw{fine, lostRequest, cutRequest, lostAnswer, cutAnswer, reset, gatewayOnly, gatewayLate, threefold}
 
 // flaky is a network between a client and the API. What it has passed on goes
 // its way, whether the client stays or not.
@@ -109,6 +113,9 @@ func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case gatewayOnly:
 		badGateway(w)
 		return
+	case cutRequest:
+		f.forwardHalf(w, r, body)
+		return
 	case threefold:
 		f.forward(r, body)
 		f.forward(r, body)
@@ -154,6 +161,33 @@ func (f *flaky) forward(r *http.Request, body []byte) <-chan answer {
 		close(arrived)
 	})
 	return arrived
+}
+
+// forwardHalf passes on half of a request, which its sender thinks is whole, and
+// the answer to that.
+func (f *flaky) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte) {
+	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(f.app.url, "http://"))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer conn.Close()
+	header := r.Header.Clone()
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	var half bytes.Buffer
+	fmt.Fprintf(&half, "%s %s HTTP/1.1\r\nHost: orders\r\n", r.Method, r.URL.Path)
+	_ = header.Write(&half)
+	fmt.Fprintf(&half, "\r\n%s", body[:len(body)/2])
+	_, _ = half.WriteTo(conn)
+	_ = conn.(*net.TCPConn).CloseWrite()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	got, err := read(resp)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	deliver(w, got, len(got.body))
 }
 
 // deliver passes an answer back, or so many bytes of its body.
