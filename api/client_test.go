@@ -15,6 +15,54 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
+// What the client knows of orders is what the API tells of them.
+func TestTheClientKnowsTheContract(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	shop, err := client.New(client.Config{BaseURL: a.url, APIKey: a.apiKey, Transport: a.client.Transport})
+	require.NoError(t, err)
+	params := client.OrderParams{
+		Email: email, Currency: "usd", PaymentMethod: "pm_card_visa",
+		Items:    []client.Item{{SKU: "tea", Description: "Assam", Quantity: 2, UnitAmount: 1250}},
+		Metadata: map[string]string{"note": "a\x00b"},
+	}
+	key := client.NewKey()
+	order, err := shop.CreateOrder(t.Context(), key, params)
+	require.NoError(t, err)
+	require.Equal(t, "paid", order.Status)
+	require.EqualValues(t, 2500, order.Amount)
+	require.Equal(t, params.Items, order.Items)
+	require.Equal(t, params.Metadata, order.Metadata)
+	require.NotEmpty(t, order.PaymentIntentID)
+	require.NotNil(t, order.PaidAt)
+
+	again, err := shop.CreateOrder(t.Context(), key, params)
+	require.NoError(t, err)
+	require.Equal(t, order, again)
+	read, err := shop.GetOrder(t.Context(), order.ID)
+	require.NoError(t, err)
+	require.Equal(t, order, read)
+
+	params.PaymentMethod = "pm_card_visa_chargeDeclinedInsufficientFunds"
+	_, err = shop.CreateOrder(t.Context(), client.NewKey(), params)
+	var problem *client.Problem
+	require.ErrorAs(t, err, &problem)
+	require.Equal(t, "insufficient_funds", problem.DeclineCode)
+	declined, err := shop.GetOrder(t.Context(), problem.OrderID)
+	require.NoError(t, err)
+	require.Nil(t, declined.PaidAt)
+
+	page, err := shop.ListOrders(t.Context(), 1, declined.ID)
+	require.NoError(t, err)
+	require.Equal(t, client.OrderPage{Data: []client.Order{order}}, page)
+	_, err = shop.ListOrders(t.Context(), 0, "")
+	require.ErrorAs(t, err, &problem)
+	require.Equal(t, "/limit", problem.Errors[0].Pointer)
+	_, err = shop.CreateOrder(t.Context(), key, params)
+	require.ErrorAs(t, err, &problem)
+	require.Equal(t, client.RetryNever, problem.Retry, "another request under a used key")
+}
+
 // A client that follows nothing but the problem's retry member and Retry-After
 // never charges twice, whatever the network and the provider do meanwhile. What
 // it is told is true: one charge behind "paid", none behind "declined".

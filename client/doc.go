@@ -42,7 +42,9 @@
 //     [OutcomeUnknownError], and not a failed payment: keep the key, and go on
 //     with it later. The same holds when an earlier send had no final answer and
 //     a later one is refused with a problem that names no order, such as 401:
-//     the refusal is about that send alone.
+//     the refusal is about that send alone. What an earlier call left in doubt,
+//     perhaps before a crash, is settled by a 201 or by a problem that names the
+//     order, and by nothing less.
 //
 // # What it does not know
 //
