@@ -50,6 +50,17 @@ bench: ## Measure orders per second, commits and round trips per order, and the 
 bench-reaper: ## Measure orders while a million old keys are reaped (some minutes)
 	$(GO) test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
 
+FUZZTIME ?= 30s
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (30s)
+	@for folder in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for target in $$($(GO) test -list '^Fuzz' $$folder | grep '^Fuzz'); do \
+			echo "$$target, for $(FUZZTIME) …"; \
+			$(GO) test -vet=off -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$folder || exit 1; \
+		done; \
+	done
+
 .PHONY: up
 up: ## Start PostgreSQL and a mail catcher in containers (compose)
 	docker compose up -d --wait

@@ -42,6 +42,8 @@ type app struct {
 	account uuid.UUID
 	apiKey  string
 	webhook string // its secret
+	engine  *idempotency.Engine
+	service *orders.Service
 	log     *log
 	secrets *secrets
 }
@@ -96,6 +98,7 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		Engine: engine, Pool: a.pool, Payments: client, StepTimeout: stepTimeout, Logger: logger,
 	})
 	require.NoError(t, err)
+	a.engine, a.service = engine, service
 	a.router, err = api.NewRouter(api.Config{
 		Orders: service, Pool: a.pool, Spec: ordersapi.Spec, Logger: logger, Ready: s.ready,
 	})

@@ -25,7 +25,9 @@ func readParams(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 }
 
 // readBody reads a body that is declared as JSON, of at most limit bytes, as it
-// came.
+// came. One that ends early is not malformed: the client may have sent it whole,
+// and be too slow or badly connected. Told to take a new key it could buy twice,
+// because an earlier send under this one may have arrived.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if !isJSON(r.Header) {
 		return nil, errUnsupportedMedia
@@ -40,8 +42,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 		return nil, tooLarge
 	}
 	if err != nil {
-		// The client stopped in the middle; it will hardly read the answer.
-		return nil, fmt.Errorf("%w: the body ended early", idempotency.ErrMalformed)
+		return nil, errBodyCut
 	}
 	return body, nil
 }

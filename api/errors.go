@@ -21,6 +21,7 @@ var (
 	errUnsupportedMedia = errors.New("unsupported media type")
 	errKeyMissing       = errors.New("no Idempotency-Key")
 	errNotReady         = errors.New("not ready")
+	errBodyCut          = errors.New("the body ended early")
 )
 
 // problemType is one kind of failure: what clients switch on and people read.
@@ -205,6 +206,8 @@ func problemOf(err error) problem {
 		return problemOutcomeUnknown.detail("Send the same request with the same key to find out.").after(provider.RetryAfter)
 	case errors.As(err, &provider):
 		return problemUnavailable.detail("The payment provider did not take the request. Nothing was charged.").after(provider.RetryAfter)
+	case errors.Is(err, errBodyCut):
+		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	case errors.Is(err, idempotency.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
 		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	default:

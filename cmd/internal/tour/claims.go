@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
+	"example.com/orders-api/client"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -37,25 +36,9 @@ func (t *tour) claims() []claim {
 	}
 }
 
-// purchase is one request of the tour, to be sent as often as it takes.
-type purchase struct {
-	key  string
-	body []byte
-}
-
-const price = 2500 // two teas at $12.50
-
-func newPurchase(paymentMethod string) purchase {
-	return purchase{
-		key: "demo-" + uuid.NewString(),
-		body: fmt.Appendf(nil, `{"email":"ada@example.com","currency":"usd","payment_method":%q,`+
-			`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`, paymentMethod),
-	}
-}
-
 func (t *tour) charge(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa")
-	a, err := t.send(ctx, p)
+	a, err := t.shop.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
@@ -68,27 +51,27 @@ func (t *tour) charge(ctx context.Context) (string, error) {
 }
 
 func (t *tour) repeat(ctx context.Context) (string, error) {
-	a, err := t.send(ctx, t.first.purchase)
+	a, err := t.shop.Send(ctx, t.first.purchase)
 	if err != nil {
 		return "", err
 	}
 	if err := replayOf(a, t.first.answer); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("201 replayed, %d bytes alike", len(a.body)), nil
+	return fmt.Sprintf("201 replayed, %d bytes alike", len(a.Body)), nil
 }
 
 func (t *tour) twins(ctx context.Context) (string, error) {
 	const n = 20
 	p := newPurchase("pm_card_visa")
-	answers := make([]answer, n)
+	answers := make([]client.Answer, n)
 	errs := make([]error, n)
 	start := make(chan struct{})
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() {
 			<-start
-			answers[i], errs[i] = t.send(ctx, p)
+			answers[i], errs[i] = t.shop.Send(ctx, p)
 		})
 	}
 	close(start)
@@ -97,15 +80,15 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var created, replayed, told int
-	var final answer
+	var final client.Answer
 	for _, a := range answers {
 		switch {
-		case a.status == http.StatusCreated && !a.replayed:
+		case a.Status == http.StatusCreated && !a.Replayed():
 			created++
 			final = a
-		case a.status == http.StatusCreated:
+		case a.Status == http.StatusCreated:
 			replayed++
-		case a.status == http.StatusConflict && a.retryAfter > 0:
+		case a.Status == http.StatusConflict && a.RetryAfter() > 0:
 			told++
 		default:
 			return "", fmt.Errorf("a twin got %s", a)
@@ -115,13 +98,13 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%d twins were executed", created)
 	}
 	for _, a := range answers {
-		if a.status == http.StatusConflict { // as told
+		if a.Status == http.StatusConflict { // as told
 			var err error
 			if a, err = t.sendUntilFinal(ctx, p); err != nil {
 				return "", err
 			}
 		}
-		if !bytes.Equal(a.body, final.body) {
+		if !bytes.Equal(a.Body, final.Body) {
 			return "", fmt.Errorf("a twin got other bytes: %s", a)
 		}
 	}
@@ -133,29 +116,27 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 
 func (t *tour) otherBody(ctx context.Context) (string, error) {
 	other := newPurchase("pm_card_mastercard")
-	other.key = t.first.key
-	a, err := t.send(ctx, other)
+	other.Key = t.first.purchase.Key
+	a, err := t.shop.Send(ctx, other)
 	if err != nil {
 		return "", err
 	}
-	return "422 idempotency-key-reused", a.expectProblem(http.StatusUnprocessableEntity, "idempotency-key-reused")
+	_, err = expectProblem(a, http.StatusUnprocessableEntity, "idempotency-key-reused")
+	return "422 idempotency-key-reused", err
 }
 
 func (t *tour) decline(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa_chargeDeclinedInsufficientFunds")
-	a, err := t.send(ctx, p)
+	a, err := t.shop.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
-	if err := a.expectProblem(http.StatusPaymentRequired, "payment-declined"); err != nil {
-		return "", err
-	}
-	problem, err := a.problem()
+	problem, err := expectProblem(a, http.StatusPaymentRequired, "payment-declined")
 	if err != nil {
 		return "", err
 	}
 	t.orders[problem.OrderID] = sale{amount: 0, claim: len(t.rows) - 1}
-	again, err := t.send(ctx, p)
+	again, err := t.shop.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
@@ -166,11 +147,11 @@ func (t *tour) lostAnswer(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa")
 	charged := t.wire.cutAfterCharge()
 	defer t.wire.mend()
-	a, err := t.send(ctx, p)
+	a, err := t.shop.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
-	if err := a.expectProblem(http.StatusServiceUnavailable, "payment-outcome-unknown"); err != nil {
+	if _, err := expectProblem(a, http.StatusServiceUnavailable, "payment-outcome-unknown"); err != nil {
 		return "", err
 	}
 	select {
@@ -193,7 +174,7 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 	defer t.wire.mend()
 	lost := make(chan error, 1)
 	go func() {
-		_, err := t.send(ctx, p)
+		_, err := t.shop.Send(ctx, p)
 		lost <- err
 	}()
 	select {
@@ -209,18 +190,18 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 	if err := <-lost; err == nil {
 		return "", errors.New("a killed process gave an answer")
 	}
-	t.http.CloseIdleConnections() // to the dead process
+	t.transport.CloseIdleConnections() // to the dead process
 	t.wire.mend()
 	if err := t.startAPI(ctx); err != nil {
 		return "", err
 	}
-	waits := 0
-	final, err := t.sendUntil(ctx, p, func(answer) { waits++ })
+	before := t.requests.Load()
+	final, err := t.sendUntilFinal(ctx, p)
 	if err != nil {
 		return "", err
 	}
 	_, err = t.paid(final)
-	return fmt.Sprintf("no answer, told to wait %d times, then 201", waits), err
+	return fmt.Sprintf("no answer, told to wait %d times, then 201", t.requests.Load()-before-1), err
 }
 
 func (t *tour) savedError(ctx context.Context) (string, error) {
@@ -275,7 +256,7 @@ func (t *tour) countReceipts() error {
 		if sale.amount == 0 {
 			expected = 0
 		}
-		if n := t.mail.receivedFor(id.String()); n != expected {
+		if n := t.mail.receivedFor(id); n != expected {
 			return fmt.Errorf("order %s: %d receipts, expected %d", id, n, expected)
 		}
 		t.rows[sale.claim].receipts += expected

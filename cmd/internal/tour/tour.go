@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
+	"example.com/orders-api/client"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -40,11 +39,13 @@ type tour struct {
 	worker   *process
 	folder   string // logs and nothing else
 	base     string // URL of the API
-	http     *http.Client
-	requests atomic.Int64
-	orders   map[uuid.UUID]sale // every order made so far
-	first    sent               // what the first claim sent and got
+	shop     *client.Client
+	requests atomic.Int64    // that shop has sent, reads aside
+	orders   map[string]sale // every order made so far, by id
+	first    sent            // what the first claim sent and got
 	rows     []row
+
+	transport *http.Transport // to the API
 }
 
 // sale is an order that the tour made and what its charge must be.
@@ -67,12 +68,11 @@ func Run(ctx context.Context, options Options) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	t := &tour{
-		Options: options,
-		started: time.Now(),
-		folder:  folder,
-		orders:  map[uuid.UUID]sale{},
-		// Longer than a run of the API may take.
-		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 32}},
+		Options:   options,
+		started:   time.Now(),
+		folder:    folder,
+		orders:    map[string]sale{},
+		transport: &http.Transport{MaxIdleConnsPerHost: 32},
 	}
 	err = t.run(ctx)
 	// After a claim that failed it is no news that a process ends badly.
@@ -122,20 +122,20 @@ func (t *tour) run(ctx context.Context) error {
 // with what the tour was told: each order exactly once and for its amount, or
 // not at all.
 func (t *tour) audit(ctx context.Context) error {
-	listed, err := t.listOrders(ctx)
+	listed, err := t.shop.ListOrders(ctx, 100, "") // a tour makes less than a page
 	if err != nil {
 		return err
 	}
-	if len(listed) != len(t.orders) {
-		return fmt.Errorf("the API lists %d orders, expected %d", len(listed), len(t.orders))
+	if len(listed.Data) != len(t.orders) {
+		return fmt.Errorf("the API lists %d orders, expected %d", len(listed.Data), len(t.orders))
 	}
-	charges := map[uuid.UUID]int{}
+	charges := map[string]int{}
 	var strange error
 	// By the provider's clock, which may be behind ours.
 	err = t.provider.List(ctx, t.started.Add(-10*time.Minute), time.Time{}, func(intent payments.Intent) bool {
-		id, err := uuid.Parse(intent.Metadata["order_id"])
+		id := intent.Metadata["order_id"]
 		sale, ours := t.orders[id]
-		if err != nil || !ours || intent.Status != payments.StatusSucceeded {
+		if !ours || intent.Status != payments.StatusSucceeded {
 			return true
 		}
 		if intent.AmountReceived != sale.amount {
@@ -204,6 +204,9 @@ func (t *tour) start(ctx context.Context) error {
 		return err
 	}
 	t.base = "http://" + address
+	if t.shop, err = t.newShop(); err != nil {
+		return err
+	}
 
 	// Short bounds, so that nobody waits long for a killed process's lease.
 	timeout, lease := "2s", "4s"
@@ -236,6 +239,7 @@ func (t *tour) startAPI(ctx context.Context) error {
 	if err := t.api.start(); err != nil {
 		return err
 	}
+	probe := &http.Client{Transport: t.transport, Timeout: 15 * time.Second}
 	return poll(ctx, 15*time.Second, "orders serve is not ready", func() (bool, error) {
 		select {
 		case <-t.api.exited:
@@ -246,7 +250,7 @@ func (t *tour) startAPI(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		response, err := t.http.Do(request)
+		response, err := probe.Do(request)
 		if err != nil {
 			return false, nil //nolint:nilerr // not listening yet
 		}
@@ -266,7 +270,7 @@ func (t *tour) close(ctx context.Context) error {
 			err = errors.Join(err, p.stop())
 		}
 	}
-	t.http.CloseIdleConnections()
+	t.transport.CloseIdleConnections()
 	if t.wire != nil {
 		err = errors.Join(err, t.wire.close())
 	}
