@@ -27,6 +27,10 @@ type Event struct {
 	Type  string
 	KeyID uuid.UUID // of the request it is about; uuid.Nil when it is none of ours
 
+	// RefundID is the refund that followed what the provider says of it now, or
+	// uuid.Nil.
+	RefundID uuid.UUID
+
 	// Result is that of the run. It holds no response when somebody else was
 	// working on the key.
 	Result idempotency.Result
@@ -60,7 +64,8 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 	if delivered.RefundID != "" && (!known || busy || err == nil) {
 		// The run of a key that is being worked on may have asked before this
 		// happened, and no other event may follow.
-		return event, s.hearOfRefund(ctx, accountID, delivered)
+		event.RefundID, err = s.hearOfRefund(ctx, accountID, delivered)
+		return event, err
 	}
 	if !known || busy || event.Type == "payment_intent.processing" && stillProcessing(err) {
 		// Events overtake our own commits all the time; and when the provider has
@@ -70,18 +75,18 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 	return event, err
 }
 
-// hearOfRefund lets the books follow the refund that an event is about, if it is
-// one of ours.
-func (s *Service) hearOfRefund(ctx context.Context, accountID uuid.UUID, event payments.Event) error {
+// hearOfRefund lets the books follow the refund that an event is about, and
+// returns its id if it is one of ours.
+func (s *Service) hearOfRefund(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
 	id, err := uuid.Parse(event.Metadata["refund_id"])
 	if err != nil {
-		return nil
+		return uuid.Nil, nil
 	}
 	err = s.followRefund(ctx, accountID, id, event.RefundID)
 	if errors.Is(err, ErrNotFound) {
-		return nil
+		return uuid.Nil, nil
 	}
-	return err
+	return id, err
 }
 
 // stillProcessing says whether a run ended without an outcome because the
