@@ -56,23 +56,28 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 		return event, nil
 	}
 	result, err := s.Resume(ctx, accountID, keyID)
-	known := !errors.Is(err, idempotency.ErrNotFound) // another program's, another database's, or reaped
+	known := !errors.Is(err, idempotency.ErrNotFound) // else another program's, another database's, or reaped
 	if known {
-		event.KeyID, event.Result = keyID, result
+		event.KeyID = keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
-	if delivered.RefundID != "" && (!known || busy || err == nil) {
-		// The run of a key that is being worked on may have asked before this
-		// happened, and no other event may follow.
+	switch {
+	case delivered.RefundID != "" && (!known || busy || result.Replayed):
+		// A run that is under way may have asked before this happened, and no other
+		// event may follow.
 		event.RefundID, err = s.hearOfRefund(ctx, accountID, delivered)
 		return event, err
-	}
-	if !known || busy || event.Type == "payment_intent.processing" && stillProcessing(err) {
+	case !known:
+		return event, nil
+	case busy, event.Type == "payment_intent.processing" && stillProcessing(err):
 		// Events overtake our own commits all the time; and when the provider has
 		// decided it sends another one.
+		event.Result = result
 		return event, nil
+	default:
+		event.Result = result
+		return event, err
 	}
-	return event, err
 }
 
 // hearOfRefund lets the books follow the refund that an event is about, and
