@@ -63,7 +63,10 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.calls = append(w.calls, fmt.Sprintf("%s %d", callName(req), status))
+	if req.URL.Path != "/v1/refunds" || req.Method != http.MethodGet || req.URL.Query().Has("payment_intent") {
+		// What is left out is reconcile's list of all refunds, once in each comparison.
+		w.calls = append(w.calls, fmt.Sprintf("%s %d", callName(req), status))
+	}
 	return resp, err
 }
 
