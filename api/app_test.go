@@ -279,7 +279,7 @@ func newKey() string { return "key-" + rand.Text() }
 func (a *app) rows(t *testing.T) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
-	for _, table := range []string{"idempotency_keys", "orders", "audit_records", "staged_jobs"} {
+	for _, table := range []string{"idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs"} {
 		var n int
 		require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n))
 		counts[table] = n
@@ -298,7 +298,7 @@ func (a *app) exec(t *testing.T, query string, arguments ...any) {
 // that went well, however many requests it took.
 func (a *app) requireOnePaidOrder(t *testing.T) {
 	t.Helper()
-	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "audit_records": 3, "staged_jobs": 1}, a.rows(t))
+	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 3, "staged_jobs": 1}, a.rows(t))
 	require.Len(t, a.stripe.Charges(), 1)
 	require.Equal(t, map[string]int64{"usd": 4300}, a.stripe.MoneyMoved())
 	require.Empty(t, a.stripe.OrdersChargedTwice())

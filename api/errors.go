@@ -96,7 +96,7 @@ var (
 	problemKeyExpired = problemType{
 		"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever,
 		"The Idempotency-Key has expired",
-		"The key was used long ago and made what the document names, an order in `order_id`. The answer is no longer kept, and a key never executes twice.",
+		"The key was used long ago and made the order named in `order_id`, or the refund of it named in `refund`. The answer is no longer kept, and a key never executes twice.",
 	}
 	problemValidation = problemType{
 		"validation-failed", http.StatusUnprocessableEntity, retryNewKey,
@@ -111,7 +111,7 @@ var (
 	problemRefused = problemType{
 		orders.SlugPaymentRefused, http.StatusUnprocessableEntity, retryNewKey,
 		"The payment provider refused the request",
-		"The provider does not take this request, for instance because it does not know the payment method. This is the final answer of this key.",
+		"The provider does not take this request, for instance because it does not know the payment method, or because the charge was refunded there already. This is the final answer of this key.",
 	}
 	problemInternal = problemType{
 		"internal-error", http.StatusInternalServerError, retrySameKey,
@@ -121,7 +121,7 @@ var (
 	problemOutcomeUnknown = problemType{
 		"payment-outcome-unknown", http.StatusServiceUnavailable, retrySameKey,
 		"The outcome of the payment is not known yet",
-		"The card may have been charged; the provider has not said so yet.",
+		"The card may have been charged, or the refund made; the provider has not said so yet.",
 	}
 	problemUnavailable = problemType{
 		"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey,
@@ -150,9 +150,16 @@ type problem struct {
 	RequestID string              `json:"request_id"`
 	Errors    []orders.FieldError `json:"errors,omitempty"`
 	OrderID   *uuid.UUID          `json:"order_id,omitempty"`
+	Refund    *resource           `json:"refund,omitempty"`
 
 	slug       string
 	retryAfter time.Duration
+}
+
+// resource says where something can be read.
+type resource struct {
+	ID   uuid.UUID `json:"id"`
+	Href string    `json:"href"`
 }
 
 // Waits that a client is told when nobody knows better.
@@ -200,12 +207,16 @@ func problemOf(err error) problem {
 		return p
 	case errors.As(err, &expired):
 		p := problemKeyExpired.detail("The key made the order named in order_id.")
+		if expired.RefundID != uuid.Nil {
+			p = problemKeyExpired.detail("The key made the refund named in refund, of the order named in order_id.")
+			p.Refund = &resource{ID: expired.RefundID, Href: orders.RefundPath(expired.OrderID, expired.RefundID)}
+		}
 		p.OrderID = &expired.OrderID
 		return p
 	case errors.As(err, &provider) && errors.Is(provider.Kind, orders.ErrOutcomeUnknown):
 		return problemOutcomeUnknown.detail("Send the same request with the same key to find out.").after(provider.RetryAfter)
 	case errors.As(err, &provider):
-		return problemUnavailable.detail("The payment provider did not take the request. Nothing was charged.").after(provider.RetryAfter)
+		return problemUnavailable.detail("The payment provider did not take the request. No money was moved.").after(provider.RetryAfter)
 	case errors.Is(err, errBodyCut):
 		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	case errors.Is(err, idempotency.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):

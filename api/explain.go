@@ -18,7 +18,7 @@ import (
 type explanation struct {
 	effect  string   // what the request did and did not do, money above all
 	next    string   // what to do now, and with which key
-	members []string // of the document, beside those that every problem has; "?": not always there
+	members []string // of the document, beside those that every problem has; "?": not always there; ":": its schema, if that is not called as the member is
 	header  string   // a line of the answer's head that tells something
 	see     []string // problems that are easily confused with this one
 
@@ -113,7 +113,7 @@ func explanations() map[string]explanation {
 		problemKeyExpired.slug: {
 			effect:  "This request did nothing. What the first request under this key made is there, and may be paid.",
 			next:    "Read what the key made; its `status` says whether money moved. Only for another payment make a new key.",
-			members: []string{"order_id"},
+			members: []string{"order_id", "refund?:Resource"},
 			see:     []string{problemKeyReused.slug},
 			err:     &orders.KeyExpiredError{OrderID: uuid.MustParse(exampleOrder)},
 		},
@@ -154,8 +154,8 @@ func explanations() map[string]explanation {
 			err:    &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},
 		},
 		problemUnavailable.slug: {
-			effect: "The request is not finished. Unless `detail` says that nothing was charged, money may have moved, and if it did, once.",
-			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one: it goes on where it stopped and never charges twice. Never send it under another key.",
+			effect: "The request is not finished. Unless `detail` says that no money was moved, it may have, and if so, once.",
+			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one: it goes on where it stopped, and no money moves twice. Never send it under another key.",
 			see:    []string{problemOutcomeUnknown.slug, problemInternal.slug},
 			err:    idempotency.ErrUnavailable,
 		},

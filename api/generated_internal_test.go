@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -96,11 +97,12 @@ func problemSchemas() string {
 		required := []string{"type", "title", "status", "detail", "retry"}
 		var more strings.Builder
 		for _, member := range members {
+			member, schema, _ := strings.Cut(member, ":")
 			name, optional := strings.CutSuffix(member, "?")
 			if !optional {
 				required = append(required, name)
 			}
-			fmt.Fprintf(&more, "        %s: { $ref: '#/components/schemas/%s' }\n", name, camel(strings.Split(name, "_")))
+			fmt.Fprintf(&more, "        %s: { $ref: '#/components/schemas/%s' }\n", name, cmp.Or(schema, camel(strings.Split(name, "_"))))
 		}
 		fmt.Fprintf(&schemas, `    %sProblem:
       description: |

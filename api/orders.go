@@ -22,6 +22,12 @@ type ordersAPI struct{ service *orders.Service }
 
 // create is POST /v1/orders.
 func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
+	return post(w, r, a.service.Create)
+}
+
+// post is what every POST under an Idempotency-Key has in common; run is what
+// it is for.
+func post(w http.ResponseWriter, r *http.Request, run func(context.Context, orders.CreateRequest) (idempotency.Result, error)) error {
 	key, err := readKey(r.Header)
 	if err != nil {
 		return err
@@ -35,7 +41,7 @@ func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	result, err := a.service.Create(r.Context(), orders.CreateRequest{
+	result, err := run(r.Context(), orders.CreateRequest{
 		AccountID: account,
 		Key:       key,
 		Method:    r.Method,
@@ -66,12 +72,13 @@ func (a ordersAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, order)
 }
 
-// defaultPage is the number of orders in a list when the client names none.
+// defaultPage is the number of orders or refunds in a list when the client names
+// none.
 const defaultPage = 20
 
 // list is GET /v1/orders.
 func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
-	limit, after, err := parsePage(r.URL.RawQuery)
+	limit, after, err := parsePage(r.URL.RawQuery, "an order")
 	if err != nil {
 		return err
 	}
@@ -84,14 +91,19 @@ func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return writePage(w, page, more)
+}
+
+// writePage answers with a page of a list.
+func writePage[T any](w http.ResponseWriter, page []T, more bool) error {
 	return writeJSON(w, http.StatusOK, struct {
-		Data    []orders.Order `json:"data"`
-		HasMore bool           `json:"has_more"`
+		Data    []T  `json:"data"`
+		HasMore bool `json:"has_more"`
 	}{page, more})
 }
 
-// parsePage reads limit and after, strictly.
-func parsePage(rawQuery string) (limit int, after uuid.UUID, err error) {
+// parsePage reads limit and after, strictly. what is what the list is of.
+func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 	limit = defaultPage
 	var faults []orders.FieldError
 	query, err := url.ParseQuery(rawQuery)
@@ -113,7 +125,7 @@ func parsePage(rawQuery string) (limit int, after uuid.UUID, err error) {
 			}
 		default:
 			if after, err = parseID(value); err != nil {
-				faults = append(faults, orders.FieldError{Pointer: "/after", Message: "must be the id of an order"})
+				faults = append(faults, orders.FieldError{Pointer: "/after", Message: "must be the id of " + what})
 			}
 		}
 	}

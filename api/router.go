@@ -71,6 +71,11 @@ func NewRouter(config Config) (chi.Router, error) {
 			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))  // POST /v1/orders
 			r.Method(http.MethodGet, "/orders", handlerFunc(a.list))     // GET  /v1/orders
 			r.Method(http.MethodGet, "/orders/{id}", handlerFunc(a.get)) // GET  /v1/orders/{id}
+
+			refunds := refundsAPI{config.Orders}
+			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))         // POST /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/orders/{id}/refunds", handlerFunc(refunds.list))            // GET  /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", handlerFunc(refunds.get)) // GET  /v1/orders/{id}/refunds/{refund_id}
 		})
 	})
 	return r, nil

@@ -56,15 +56,17 @@ func TestTheContractHasEveryRouteAndNoOther(t *testing.T) {
 // paths has an address for each route.
 func paths() map[string]string {
 	return map[string]string{
-		"/v1/orders":          "/v1/orders",
-		"/v1/orders/{id}":     "/v1/orders/" + uuid.NewString(),
-		"/v1/webhooks/stripe": "/v1/webhooks/stripe",
-		"/healthz":            "/healthz",
-		"/readyz":             "/readyz",
-		"/openapi.yaml":       "/openapi.yaml",
-		"/docs":               "/docs",
-		"/docs/{file}":        "/docs/init.js",
-		"/problems/{slug}":    "/problems/not-found",
+		"/v1/orders":                          "/v1/orders",
+		"/v1/orders/{id}":                     "/v1/orders/" + uuid.NewString(),
+		"/v1/orders/{id}/refunds":             "/v1/orders/" + uuid.NewString() + "/refunds",
+		"/v1/orders/{id}/refunds/{refund_id}": "/v1/orders/" + uuid.NewString() + "/refunds/" + uuid.NewString(),
+		"/v1/webhooks/stripe":                 "/v1/webhooks/stripe",
+		"/healthz":                            "/healthz",
+		"/readyz":                             "/readyz",
+		"/openapi.yaml":                       "/openapi.yaml",
+		"/docs":                               "/docs",
+		"/docs/{file}":                        "/docs/init.js",
+		"/problems/{slug}":                    "/problems/not-found",
 	}
 }
 
@@ -106,7 +108,7 @@ func TestUnknownAddressesAreNotFound(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v2/orders", "/v1/order", "/v1/orders/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/./orders",
+		"/", "/v1", "/v1/", "/v2/orders", "/v1/order", "/v1/orders/", "/v1/orders/x/refunds/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/./orders",
 		"/v1/../v1/orders", "/v1/webhooks", "/v1/webhooks/", "/v1/webhooks/stripe/", "/v1/webhooks/paypal", "/v1/%6Frders", "/v1/orders%2F", "/v1/orders%3Flimit=1", "/healthz/", "/readyz/x", "/metrics",
 		"/debug/pprof/", "/docs/", "/docs/..%2Fdocs.go", "/docs/page.html", "/openapi.json", "/problems", "/problems/",
 		"/problems/not-found/x", "/favicon.ico", "/.env", "/%00",

@@ -40,7 +40,11 @@ func (l *requestLog) event(event orders.Event, err error) {
 	if event.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", event.KeyID.String()))
 	}
-	if err == nil && event.Result.Response.Status == 0 {
+	switch {
+	case err == nil && event.RefundID != uuid.Nil:
+		l.add(slog.String("refund_id", event.RefundID.String()), slog.String("outcome", "followed"))
+		return
+	case err == nil && event.Result.Response.Status == 0:
 		l.add(slog.String("outcome", "ignored"))
 		return
 	}

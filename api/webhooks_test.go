@@ -179,7 +179,7 @@ func TestExamplesOfEventsAreReceived(t *testing.T) {
 	c, err := loadContract()
 	require.NoError(t, err)
 	examples := c.doc.Paths.Value(webhookPath).Post.RequestBody.Value.Content.Get("application/json").Examples
-	require.Len(t, examples, 2)
+	require.Len(t, examples, 3)
 	for _, example := range examples {
 		payload, err := json.Marshal(example.Value.Value)
 		require.NoError(t, err)

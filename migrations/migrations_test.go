@@ -300,3 +300,66 @@ func TestSchema_paidHasAnIntent(t *testing.T) {
 		})
 	}
 }
+
+func TestSchema_refundHasAStatus(t *testing.T) {
+	t.Parallel()
+	order := row{
+		"id":                "00000000-0000-8000-8000-000000000001",
+		"account_id":        account,
+		"idempotency_key":   "a-key-of-16-characters",
+		"email":             "ann@example.com",
+		"currency":          "eur",
+		"amount":            1200,
+		"amount_refunded":   0,
+		"items":             []any{},
+		"metadata":          map[string]string{},
+		"payment_method":    "pm_card_visa",
+		"status":            "paid",
+		"payment_intent_id": "pi_1",
+		"create_attempt":    1,
+		"confirm_attempt":   1,
+		"created_at":        time.Now(),
+		"paid_at":           time.Now(),
+	}
+	pending := row{
+		"id":              "00000000-0000-8000-8000-000000000002",
+		"account_id":      account,
+		"order_id":        order["id"],
+		"idempotency_key": "another-key-of-characters",
+		"amount":          700,
+		"currency":        "eur",
+		"status":          "pending",
+		"created_at":      time.Now(),
+	}
+	made := pending.with(row{"refund_id": "re_1"})
+	const noRefund, noFailure = "status_has_refund", "failure_has_status"
+	tests := []struct {
+		name string
+		row  row
+		want string
+	}{
+		{"pending without a refund", pending, ""},
+		{"pending with a refund", made, ""},
+		{"failed without a refund", pending.with(row{"status": "failed", "failure_reason": "charge_already_refunded"}), ""},
+		{"failed with a refund", made.with(row{"status": "failed"}), ""},
+		{"canceled with a refund", made.with(row{"status": "canceled", "failure_reason": "merchant_request"}), ""},
+		{"succeeded", made.with(row{"status": "succeeded", "reason": "duplicate"}), ""},
+		{"succeeded without a refund", pending.with(row{"status": "succeeded"}), noRefund},
+		{"canceled without a refund", pending.with(row{"status": "canceled"}), noRefund},
+		{"waiting for the customer without a refund", pending.with(row{"status": "requires_action"}), noRefund},
+		{"succeeded, and a reason why it failed", made.with(row{"status": "succeeded", "failure_reason": "x"}), noFailure},
+		{"of nothing", pending.with(row{"amount": 0}), "refunds_amount_check"},
+		{"for a reason of its own", pending.with(row{"reason": "regret"}), "refunds_reason_check"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := dbtest.New(t)
+			newAccount(t, pool)
+			require.NoError(t, insert(t.Context(), pool, "orders", order))
+			err := insert(t.Context(), pool, "refunds", tt.row)
+			require.Equal(t, tt.want, checkViolation(err), "%v", err)
+			require.Equal(t, tt.want == "", err == nil, "%v", err)
+		})
+	}
+}

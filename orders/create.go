@@ -156,7 +156,7 @@ func (c *creation) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 	paidAt := c.run.Now()
 	paid := c.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &paidAt
-	response, err := created(paid)
+	response, err := created("/v1/orders/"+paid.ID.String(), paid)
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}

@@ -16,7 +16,7 @@ import (
 // scripts may compare them.
 type Kind string
 
-// The kinds, the gravest first. Only the last two are repaired by
+// The kinds, the gravest first. Only the last three are repaired by
 // [Service.Reconcile] itself.
 const (
 	// KindChargedTwice: an order has a second intent that succeeded. A person
@@ -43,6 +43,22 @@ const (
 	// Somebody changed one of them; a person corrects it at the provider.
 	KindAmountDiffers Kind = "amount_differs"
 
+	// KindRefundNotBooked: money went back, or is on its way, and no refund in the
+	// books counts it: somebody refunded at the provider, or rows were lost, or its
+	// client was told that it failed. Where we made it, the client's retry with the
+	// same key brings a lost refund back (R5); else a person makes sure that nobody
+	// refunds it again here.
+	KindRefundNotBooked Kind = "refund_not_booked"
+
+	// KindRefundNotMade: a refund in the books that the provider does not know, or
+	// that nobody will make. A person finds out why, first of all whether this is
+	// the provider's account that charged the order.
+	KindRefundNotMade Kind = "refund_not_made"
+
+	// KindRefundDiffers: books and provider do not agree about a refund's amount,
+	// currency or payment. A person finds out who changed one of them.
+	KindRefundDiffers Kind = "refund_differs"
+
 	// KindIntentUnsettled: an intent may still succeed, because it is processing
 	// or waits for the card's owner, though its order has an end without it, or is
 	// gone. A person cancels it at the provider.
@@ -61,6 +77,10 @@ const (
 	// the completer or a fix resumes it.
 	KindKeyStuck Kind = "key_stuck"
 
+	// KindRefundMoved: a refund's status changed at the provider, and no event told
+	// us. A fix lets the books follow it, which moves no money.
+	KindRefundMoved Kind = "refund_moved"
+
 	// KindIntentLeftBehind: an intent that nobody confirmed and nobody will: its
 	// create was answered too late, or to a process that died. It moves no money.
 	// A fix cancels it.
@@ -75,10 +95,14 @@ func (k Kind) gravity() int {
 		KindChargeNotBooked,
 		KindOrderWithoutCharge,
 		KindAmountDiffers,
+		KindRefundNotBooked,
+		KindRefundNotMade,
+		KindRefundDiffers,
 		KindIntentUnsettled,
 		KindOrderAbandoned,
 		KindKeyNeedsReview,
 		KindKeyStuck,
+		KindRefundMoved,
 		KindIntentLeftBehind,
 	}, k)
 }
@@ -89,11 +113,16 @@ type Difference struct {
 	Kind      Kind      `json:"kind"`
 	AccountID uuid.UUID `json:"account_id"`
 	OrderID   uuid.UUID `json:"order_id,omitzero"` // also of an order that is not there
-	KeyID     uuid.UUID `json:"key_id"`
+	KeyID     uuid.UUID `json:"key_id,omitzero"`
 	IntentID  string    `json:"intent_id,omitempty"`
 
-	Booked     *Money `json:"booked,omitempty"`      // what the order says; nil where there is none
-	AtProvider *Money `json:"at_provider,omitempty"` // what the intent says; nil where there is none
+	// Of what is about a refund: ours, also of one that is not there, and the
+	// provider's.
+	Refund   uuid.UUID `json:"refund,omitzero"`
+	RefundID string    `json:"refund_id,omitempty"`
+
+	Booked     *Money `json:"booked,omitempty"`      // what the order or refund says; nil where there is none
+	AtProvider *Money `json:"at_provider,omitempty"` // what the provider says of it; nil where it has none
 
 	Detail string `json:"detail"`        // for people
 	Fix    string `json:"fix,omitempty"` // what a fix came to, "" where none was tried
@@ -113,6 +142,7 @@ type Report struct {
 	Intents        int          `json:"intents"`
 	ForeignIntents int          `json:"foreign_intents"` // not made by us: counted, not looked at
 	Orders         int          `json:"orders"`
+	Refunds        int          `json:"refunds"`     // listed by the provider, of our payments
 	Differences    []Difference `json:"differences"` // the gravest first; never nil
 }
 
@@ -219,8 +249,11 @@ func (e entry) compared(i payments.Intent) string {
 // stuck is the difference of a key that nobody works on.
 func stuck(key idempotency.Status) Difference {
 	d := Difference{Kind: KindKeyStuck, AccountID: key.AccountID, KeyID: key.ID}
-	if key.Operation == (createOrder{}).Name() {
+	switch key.Operation {
+	case createOrder{}.Name():
 		d.OrderID = orderID(key.AccountID, key.Key)
+	case createRefund{}.Name():
+		d.Refund = refundID(key.AccountID, key.Key)
 	}
 	if key.NeedsReviewAt != nil {
 		d.Kind = KindKeyNeedsReview

@@ -11,8 +11,22 @@
 // Money moves only on a PaymentIntent whose id is committed here, so any doubt
 // about a charge is settled by asking the provider for that one intent, at any
 // age. A request, a retry and whatever resumes an abandoned order all take this
-// path, by way of [Service.Create] and [Service.Resume]. [Service.Reconcile]
-// compares what is left with the provider's own list.
+// path, by way of [Service.Create] and [Service.Resume].
+//
+// A refund is the second operation on the same engine, [Service.Refund]:
+//
+//	started         tx 1: claim the key, hold the amount, insert the refund
+//	refund_created  call: refund (money moves here); tx 2: record what came of it,
+//	                raise the order's amount_refunded, store the response
+//	finished
+//
+// It moves money in one call, under one provider key that is never replaced, and
+// looks for its refund in the provider's list whenever it is about to send it.
+// Refunds of an order hold its row while they look at what is left of it, so they
+// never give back more than was charged. What the provider decides later is
+// followed by [Service.HandleEvent]; the stored answer stays.
+//
+// [Service.Reconcile] compares what is left of both with the provider's own lists.
 //
 // The package decides the stored responses (201, 402, 422), because they are
 // fixed when the last transaction commits. It knows package idempotency for

@@ -133,10 +133,10 @@ SELECT a.id
 // bookPage is how many orders are read at once.
 const bookPage = 500
 
-// place is one in an account's orders.
+// place is one in an account's orders, or in its refunds.
 type place struct {
 	createdAt time.Time
-	orderID   uuid.UUID
+	id        uuid.UUID
 }
 
 // referencesBefore lists up to bookPage of the account's orders, newest first:
@@ -151,14 +151,14 @@ SELECT id,
    AND created_at >= $2
    AND (created_at, id) < ($3, $4)
  ORDER BY created_at DESC, id DESC
- LIMIT $5`, accountID, since, before.createdAt, before.orderID, bookPage)
+ LIMIT $5`, accountID, since, before.createdAt, before.id, bookPage)
 	if err != nil {
 		return nil, place{}, fmt.Errorf("list orders: %w", idempotency.Interpret(err))
 	}
 	references, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (reference, error) {
 		var key idempotency.Key
-		err := row.Scan(&before.orderID, &key, &before.createdAt)
-		return reference{accountID, before.orderID, idempotency.KeyID(accountID, key)}, err
+		err := row.Scan(&before.id, &key, &before.createdAt)
+		return reference{accountID, before.id, idempotency.KeyID(accountID, key)}, err
 	})
 	if err != nil {
 		return nil, place{}, fmt.Errorf("list orders: %w", idempotency.Interpret(err))

@@ -11,19 +11,20 @@ import (
 )
 
 var (
-	// ErrNotFound says that the account has no such order.
-	ErrNotFound = errors.New("no such order")
+	// ErrNotFound says that the account has no such order, or the order no such
+	// refund.
+	ErrNotFound = errors.New("no such order or refund")
 
 	// ErrNotUnfinished says that the account has no such key, or that it is
 	// finished: there is nothing for an operator to do.
 	ErrNotUnfinished = errors.New("no such unfinished key")
 
-	// ErrOutcomeUnknown says that the card may have been charged and the
-	// provider has not said so yet. The same request finds out (R11).
+	// ErrOutcomeUnknown says that the card may have been charged, or the refund
+	// made, and the provider has not said so yet. The same request finds out (R11).
 	ErrOutcomeUnknown = errors.New("the outcome of the payment is not known yet")
 
 	// ErrProviderUnavailable says that the provider did not take the request and
-	// that nothing was charged. The same request may be sent again (R11).
+	// that no money moved. The same request may be sent again (R11).
 	ErrProviderUnavailable = errors.New("the payment provider is unavailable")
 )
 
@@ -40,11 +41,17 @@ func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.
 // Unwrap makes errors.Is find the kind and the cause.
 func (e *ProviderError) Unwrap() []error { return []error{e.Kind, e.Cause} }
 
-// KeyExpiredError says that the key made an order long ago and is forgotten by
-// now. It never executes again (R17).
-type KeyExpiredError struct{ OrderID uuid.UUID }
+// KeyExpiredError says that the key made an order, or a refund of it, long ago
+// and is forgotten by now. It never executes again (R17).
+type KeyExpiredError struct {
+	OrderID  uuid.UUID
+	RefundID uuid.UUID // uuid.Nil when the key made the order
+}
 
 func (e *KeyExpiredError) Error() string {
+	if e.RefundID != uuid.Nil {
+		return fmt.Sprintf("the idempotency key has expired; it made refund %s of order %s", e.RefundID, e.OrderID)
+	}
 	return fmt.Sprintf("the idempotency key has expired; it made order %s", e.OrderID)
 }
 
@@ -65,11 +72,29 @@ func (e *ValidationError) Error() string {
 	return "invalid request: " + strings.Join(parts, "; ")
 }
 
-// keyExpired says whether err is the constraint that outlives a reaped key: the
-// claim succeeded, but the order it would make is there already (R17). The
-// order's id derives from the key, so the primary key may speak first.
-func keyExpired(err error) bool {
+// resource is what a key can make.
+type resource int
+
+const (
+	nothing resource = iota
+	anOrder
+	aRefund
+)
+
+// keyMade says what the key of a new order made before, if err is of the
+// constraints that outlive a reaped key: the claim succeeded, but what the key
+// made is there already (R17). The order's id derives from the key, so the
+// primary key may speak first; for a refund see insertTx.
+func keyMade(err error) resource {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "23505" &&
-		(pg.ConstraintName == "orders_key_once" || pg.ConstraintName == "orders_pkey")
+	switch {
+	case !errors.As(err, &pg):
+		return nothing
+	case pg.Code == "23505" && (pg.ConstraintName == "orders_key_once" || pg.ConstraintName == "orders_pkey"):
+		return anOrder
+	case pg.Code == "23502" && pg.TableName == "orders" && pg.ColumnName == "id":
+		return aRefund
+	default:
+		return nothing
+	}
 }

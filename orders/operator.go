@@ -43,15 +43,39 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, act Act
 // Resolve ends an unfinished key with a stored answer. What it answers is not
 // the operator's to choose: if the card was charged the order is paid and the
 // answer is its 201; else the intent is cancelled first, and only then is the
-// order failed (R23). A payment that is still processing can be neither.
+// order failed (R23). A payment that is still processing can be neither. A refund
+// that the provider has is recorded; another is failed only when nothing that was
+// sent for it can still arrive there.
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, act Act) (idempotency.Result, error) {
 	if err := s.auditAct(ctx, accountID, keyID, "key.resolve", act); err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
+	last, err := lastRun(ctx, s.pool, accountID, keyID)
+	if err != nil {
+		return idempotency.Result{KeyID: keyID}, err
+	}
 	return s.engine.Resume(ctx, accountID, keyID, func(name string) (idempotency.Operation, bool) {
-		op := createOrder{service: s, closing: true}
-		return op, name == op.Name()
+		return named(name, createOrder{service: s, closing: true}, createRefund{service: s, closing: &last})
 	})
+}
+
+// lastRun reads what close has to know of a key's last run. Another run may
+// begin meanwhile; its attempt then differs.
+func lastRun(ctx context.Context, pool *pgxpool.Pool, accountID, keyID uuid.UUID) (closing, error) {
+	var last closing
+	err := pool.QueryRow(ctx, `
+SELECT attempt,
+       last_run_at < now() - $3::interval
+  FROM idempotency_keys
+ WHERE account_id = $1
+   AND id = $2`, accountID, keyID, sendUnderWay).Scan(&last.attempt, &last.quiet)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return closing{}, ErrNotUnfinished
+	}
+	if err != nil {
+		return closing{}, fmt.Errorf("read key: %w", idempotency.Interpret(err))
+	}
+	return last, nil
 }
 
 func (s *Service) auditAct(ctx context.Context, accountID, keyID uuid.UUID, action string, act Act) error {
@@ -95,19 +119,35 @@ SELECT $1,
 // Record is an audit record.
 type Record struct {
 	Action    string
-	Resource  string          // order or idempotency_key
+	Resource  string          // order, refund or idempotency_key
 	Data      json.RawMessage // a JSON object
 	ClientIP  string          // "" when no client asked
 	CreatedAt time.Time
 }
 
-// History returns the order that a key made and the audit records of both,
-// oldest first. The key may be reaped.
-func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key idempotency.Key) (Order, []Record, error) {
-	o, err := find(ctx, pool, accountID, orderID(accountID, key))
-	if err != nil {
-		return Order{}, nil, err
+// Story is what a key made and what happened to it.
+type Story struct {
+	Order   Order
+	Refund  *Refund  // of that order, when the key made a refund
+	Records []Record // of what the key made and of the key, oldest first
+}
+
+// History returns the story of a key, which may be reaped.
+func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key idempotency.Key) (Story, error) {
+	var story Story
+	made := orderID(accountID, key)
+	order := made
+	switch r, err := findRefundRow(ctx, pool, accountID, refundID(accountID, key)); {
+	case err == nil:
+		story.Refund, made, order = &r.Refund, r.ID, r.OrderID
+	case !errors.Is(err, ErrNotFound):
+		return Story{}, err
 	}
+	o, err := find(ctx, pool, accountID, order)
+	if err != nil {
+		return Story{}, err
+	}
+	story.Order = o.Order
 	rows, err := pool.Query(ctx, `
 SELECT action,
        resource_type,
@@ -116,14 +156,14 @@ SELECT action,
        created_at
   FROM audit_records
  WHERE account_id = $1
-   AND (resource_type, resource_id) IN (('order', $2), ('idempotency_key', $3))
- ORDER BY created_at, id`, accountID, o.ID.String(), idempotency.KeyID(accountID, key).String())
+   AND (resource_type, resource_id) IN (('order', $2), ('refund', $2), ('idempotency_key', $3))
+ ORDER BY created_at, id`, accountID, made.String(), idempotency.KeyID(accountID, key).String())
 	if err != nil {
-		return Order{}, nil, fmt.Errorf("read audit records: %w", idempotency.Interpret(err))
+		return Story{}, fmt.Errorf("read audit records: %w", idempotency.Interpret(err))
 	}
-	records, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Record])
+	story.Records, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Record])
 	if err != nil {
-		return Order{}, nil, fmt.Errorf("read audit records: %w", idempotency.Interpret(err))
+		return Story{}, fmt.Errorf("read audit records: %w", idempotency.Interpret(err))
 	}
-	return o.Order, records, nil
+	return story, nil
 }

@@ -56,10 +56,10 @@ func (s *shop) keyRow() string {
 // was done by a person.
 func (s *shop) history() []string {
 	s.t.Helper()
-	_, records, err := orders.History(s.t.Context(), s.pool, s.account, s.key)
+	story, err := orders.History(s.t.Context(), s.pool, s.account, s.key)
 	require.NoError(s.t, err)
 	var list []string
-	for _, record := range records {
+	for _, record := range story.Records {
 		line := record.Resource + " " + record.Action
 		if record.Resource == "idempotency_key" {
 			line += " " + string(compact(s.t, record.Data))
@@ -437,7 +437,7 @@ func TestOperator_refusals(t *testing.T) {
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, terms{})
-	_, _, err := orders.History(t.Context(), s.pool, s.account, s.key)
+	_, err := orders.History(t.Context(), s.pool, s.account, s.key)
 	require.ErrorIs(t, err, orders.ErrNotFound)
 
 	s.stopAt(confirmEndpoint, visa)
@@ -453,9 +453,11 @@ func TestHistory(t *testing.T) {
 	}
 	require.Equal(t, want, s.history())
 
-	order, records, err := orders.History(t.Context(), s.pool, s.account, s.key)
+	story, err := orders.History(t.Context(), s.pool, s.account, s.key)
 	require.NoError(t, err)
-	require.Equal(t, s.order(), order)
+	require.Equal(t, s.order(), story.Order)
+	require.Nil(t, story.Refund)
+	records := story.Records
 	require.Equal(t, clientIP.String(), records[0].ClientIP)
 	require.JSONEq(t, `{"amount":4300,"currency":"usd"}`, string(records[0].Data))
 	for i, record := range records {
@@ -465,6 +467,6 @@ func TestHistory(t *testing.T) {
 
 	s.exec("DELETE FROM idempotency_keys")
 	require.Equal(t, want, s.history(), "what happened outlives the key")
-	_, _, err = orders.History(t.Context(), s.pool, idempotencytest.Account(t, s.pool), s.key)
+	_, err = orders.History(t.Context(), s.pool, idempotencytest.Account(t, s.pool), s.key)
 	require.ErrorIs(t, err, orders.ErrNotFound)
 }

@@ -171,8 +171,8 @@ func lengthMessage(minimum, maximum int) string {
 
 // integer reads a whole number from 1 to maximum. 2.0 and 2e0 are 2, as in the
 // canonical form.
-func (r *reader) integer(members map[string]json.RawMessage, base, name string, maximum int64) int64 {
-	value := r.member(members, base, name, required)
+func (r *reader) integer(members map[string]json.RawMessage, base, name string, must bool, maximum int64) int64 {
+	value := r.member(members, base, name, must)
 	if value == nil {
 		return 0
 	}
@@ -211,8 +211,8 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 		items[i] = Item{
 			SKU:         r.text(item, base, "sku", required, 1, maxSKU),
 			Description: r.text(item, base, "description", optional, 1, maxDescription),
-			Quantity:    r.integer(item, base, "quantity", maxQuantity),
-			UnitAmount:  r.integer(item, base, "unit_amount", maxAmount),
+			Quantity:    r.integer(item, base, "quantity", required, maxQuantity),
+			UnitAmount:  r.integer(item, base, "unit_amount", required, maxAmount),
 		}
 		r.unknown(item, base, "sku", "description", "quantity", "unit_amount")
 	}

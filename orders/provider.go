@@ -55,24 +55,32 @@ func (c *creation) tryNextKey(attempt *int, kind error, failed *payments.Error) 
 	return nil
 }
 
-// noOutcome is the error of a step that cannot be recorded yet. It tells
-// operators when nobody but them can help.
+// noOutcome is the error of a step that cannot be recorded yet.
 func (c *creation) noOutcome(kind error, failed *payments.Error) error {
+	return c.service.noOutcome(kind, failed, "order_id", c.order.ID, "key_id", c.run.KeyID)
+}
+
+// noOutcome tells operators when nobody but them can help. attrs say what it is
+// about.
+func (s *Service) noOutcome(kind error, failed *payments.Error, attrs ...any) error {
 	wait := retryAfter
 	if failed.Misuse {
-		c.service.logger.Error("the payment provider's answer needs somebody to look at it",
-			"order_id", c.order.ID, "key_id", c.run.KeyID, "error", failed)
+		s.logger.Error("the payment provider's answer needs somebody to look at it", append(attrs, "error", failed)...)
 		wait = misuseRetryAfter
 	}
 	return &ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
 }
 
-// fail notes why the order is not charged and never will be. cause, when given,
-// may say that the fault is our own, so operators hear of it.
+// fail notes why the order is not charged and never will be.
 func (c *creation) fail(why failure, cause *payments.Error) {
 	c.failure = &why
+	c.service.noteMisuse(cause, "order_id", c.order.ID, "key_id", c.run.KeyID)
+}
+
+// noteMisuse tells operators of a refusal that may be our own fault. cause may
+// be nil.
+func (s *Service) noteMisuse(cause *payments.Error, attrs ...any) {
 	if cause != nil && cause.Misuse {
-		c.service.logger.Error("the payment provider refused a request we should not have made",
-			"order_id", c.order.ID, "key_id", c.run.KeyID, "error", cause)
+		s.logger.Error("the payment provider refused a request we should not have made", append(attrs, "error", cause)...)
 	}
 }

@@ -32,8 +32,8 @@ type ReconcileConfig struct {
 	Since time.Duration // how far back to look; more than Grace
 	Grace time.Duration // how long to leave what is under way alone (R9: COMPLETER_GRACE)
 
-	// Fix resumes stuck keys and cancels intents left behind. Without it nothing
-	// is changed anywhere.
+	// Fix resumes stuck keys, cancels intents left behind and lets the books follow
+	// refunds whose status moved. Without it nothing is changed anywhere.
 	Fix bool
 
 	// Progress, when not nil, is told how far back the provider's list has come,
@@ -41,7 +41,8 @@ type ReconcileConfig struct {
 	Progress func(fraction float64)
 }
 
-// Reconcile compares the books with the provider's list, in both directions, and
+// Reconcile compares the books with the provider's lists of payments and of
+// refunds, in both directions, and
 // reports where they differ. An error means that the comparison is incomplete,
 // and that nothing was fixed.
 //
@@ -64,9 +65,13 @@ func (s *Service) Reconcile(ctx context.Context, config ReconcileConfig) (Report
 		now:      now,
 		listed:   map[uuid.UUID]struct{}{},
 		unbooked: map[uuid.UUID]string{},
-		report:   Report{Since: now.Add(-config.Since), Until: now.Add(-config.Grace), Differences: []Difference{}},
+
+		listedRefunds: map[uuid.UUID]struct{}{},
+		report:        Report{Since: now.Add(-config.Since), Until: now.Add(-config.Grace), Differences: []Difference{}},
 	}
-	for _, compare := range []func(context.Context) error{r.compareIntents, r.compareOrders, r.compareKeys} {
+	for _, compare := range []func(context.Context) error{
+		r.compareIntents, r.compareOrders, r.compareListedRefunds, r.compareBookedRefunds, r.compareKeys,
+	} {
 		if err := compare(ctx); err != nil {
 			return Report{}, err
 		}
@@ -89,7 +94,8 @@ type reconciliation struct {
 
 	// What is remembered of the intents is 16 bytes for each order whose intent
 	// was listed.
-	listed map[uuid.UUID]struct{}
+	listed        map[uuid.UUID]struct{}
+	listedRefunds map[uuid.UUID]struct{} // the same of refunds
 
 	unbooked map[uuid.UUID]string // charges that their orders do not count, by order
 }

@@ -37,6 +37,7 @@ UPDATE idempotency_keys
 UPDATE orders
    SET created_at = created_at - interval '1 hour',
        paid_at    = paid_at - interval '1 hour'`)
+	s.exec("UPDATE refunds SET created_at = created_at - interval '1 hour'")
 	s.wire.forget()
 }
 
@@ -51,7 +52,7 @@ func (s *shop) reconcile(fix bool) orders.Report {
 
 // anyID and anyTime are what a test does not want to compare.
 var (
-	anyID   = regexp.MustCompile(`(pi|req)_[A-Z0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}`)
+	anyID   = regexp.MustCompile(`(pi|req|re)_[A-Z0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}`)
 	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:]+Z`)
 )
 

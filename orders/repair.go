@@ -28,6 +28,8 @@ func (r *reconciliation) fix(ctx context.Context) {
 			result, err = r.resume(ctx, *d)
 		case KindIntentLeftBehind:
 			result, err = r.cancel(ctx, *d)
+		case KindRefundMoved:
+			result, err = r.followMoved(ctx, *d)
 		default:
 			continue
 		}

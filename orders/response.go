@@ -18,15 +18,15 @@ const (
 	SlugPaymentRefused  = "payment-refused"
 )
 
-// created is the answer of a paid order.
-func created(o Order) (idempotency.Response, error) {
-	body, err := json.Marshal(o)
+// created is the answer of a paid order, or of a refund, at its address.
+func created(location string, resource any) (idempotency.Response, error) {
+	body, err := json.Marshal(resource)
 	if err != nil {
-		return idempotency.Response{}, fmt.Errorf("encode order: %w", err)
+		return idempotency.Response{}, fmt.Errorf("encode %s: %w", location, err)
 	}
 	return idempotency.Response{
 		Status:  201,
-		Headers: map[string]string{"Content-Type": "application/json", "Location": "/v1/orders/" + o.ID.String()},
+		Headers: map[string]string{"Content-Type": "application/json", "Location": location},
 		Body:    body,
 	}, nil
 }
@@ -44,7 +44,8 @@ type problem struct {
 	OrderID     uuid.UUID `json:"order_id"`
 }
 
-// failure is why an order was not charged and never will be (R23).
+// failure is why an order was not charged, or a refund not made, and never will
+// be (R23).
 type failure struct {
 	slug        string
 	code        string
@@ -134,5 +135,24 @@ func paymentMethodMissing() failure {
 		slug:   SlugPaymentRefused,
 		code:   "payment_method_missing",
 		detail: "The payment provider dropped the payment method.",
+	}
+}
+
+// refundFailed is the failure of a refund that the provider took and could not
+// make.
+func refundFailed(made payments.Refund) failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   cmp.Or(made.FailureReason, "refund_"+string(made.Status)),
+		detail: "The payment provider could not give the money back.",
+	}
+}
+
+// closedRefund is the failure of a refund that an operator ended.
+func closedRefund() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "closed_by_operator",
+		detail: "The refund was closed by the seller before it was made.",
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Service makes and reads orders. It is safe for concurrent use.
+// Service makes and reads orders and refunds. It is safe for concurrent use.
 type Service struct {
 	engine      *idempotency.Engine
 	pool        *pgxpool.Pool
@@ -60,7 +60,8 @@ func New(config Config) (*Service, error) {
 	}, nil
 }
 
-// CreateRequest asks for an order under an idempotency key.
+// CreateRequest asks for an order, or for a refund of one, under an idempotency
+// key.
 type CreateRequest struct {
 	AccountID uuid.UUID
 	Key       idempotency.Key
@@ -75,22 +76,42 @@ type CreateRequest struct {
 // and the engine's; none of them is stored.
 func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Result, error) {
 	_, invalid := DecodeParams(req.Params)
-	result, err := s.engine.Do(ctx, idempotency.Request{
+	result, err := s.do(ctx, req, invalid, createOrder{service: s, clientIP: req.ClientIP})
+	switch keyMade(err) {
+	case anOrder:
+		return result, &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
+	case aRefund:
+		r, err := findRefundRow(ctx, s.pool, req.AccountID, refundID(req.AccountID, req.Key))
+		if err != nil {
+			return result, err
+		}
+		return result, &KeyExpiredError{OrderID: r.OrderID, RefundID: r.ID}
+	default:
+		return result, err
+	}
+}
+
+// Refund gives back an order's money, or a part of it, or gives the answer that
+// the key has already. Errors are those of Create, and [ErrNotFound] when the
+// account has no such order.
+func (s *Service) Refund(ctx context.Context, order uuid.UUID, req CreateRequest) (idempotency.Result, error) {
+	_, invalid := DecodeRefundParams(req.Params)
+	return s.do(ctx, req, invalid, createRefund{service: s, clientIP: req.ClientIP, orderID: order})
+}
+
+func (s *Service) do(ctx context.Context, req CreateRequest, invalid error, op idempotency.Operation) (idempotency.Result, error) {
+	return s.engine.Do(ctx, idempotency.Request{
 		AccountID: req.AccountID,
 		Key:       req.Key,
 		Method:    req.Method,
 		Path:      req.Path,
 		Params:    req.Params,
 		Invalid:   invalid,
-	}, createOrder{service: s, clientIP: req.ClientIP})
-	if keyExpired(err) {
-		return result, &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
-	}
-	return result, err
+	}, op)
 }
 
-// Resume goes on with an abandoned order from its stored parameters, without a
-// client.
+// Resume goes on with an abandoned order or refund from its stored parameters,
+// without a client.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
 	return s.engine.Resume(ctx, accountID, keyID, s.Operation)
 }
@@ -98,8 +119,16 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 // Operation finds the operation that a key was claimed for, by its name, as the
 // engine asks for it when it resumes keys without a client.
 func (s *Service) Operation(name string) (idempotency.Operation, bool) {
-	op := createOrder{service: s}
-	return op, name == op.Name()
+	return named(name, createOrder{service: s}, createRefund{service: s})
+}
+
+func named(name string, operations ...idempotency.Operation) (idempotency.Operation, bool) {
+	for _, op := range operations {
+		if op.Name() == name {
+			return op, true
+		}
+	}
+	return nil, false
 }
 
 // Get returns the account's order, or [ErrNotFound].
@@ -108,7 +137,7 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 	return o.Order, err
 }
 
-// MaxPage is the largest number of orders that List returns at once.
+// MaxPage is the largest number of orders or refunds on a page.
 const MaxPage = 100
 
 // List returns up to limit orders of the account, newest first, behind the
@@ -135,4 +164,42 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, afte
 		page = append(page, o.Order)
 	}
 	return page, len(rows) > limit, nil
+}
+
+// GetRefund returns the refund of the account's order, or [ErrNotFound].
+func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID) (Refund, error) {
+	r, err := findRefundRow(ctx, s.pool, accountID, id)
+	if err == nil && r.OrderID != order {
+		err = ErrNotFound
+	}
+	return r.Refund, err
+}
+
+// ListRefunds returns up to limit refunds of the account's order, newest first,
+// behind the refund with the id after unless that is uuid.Nil, and whether older
+// ones follow. An order that is not there is [ErrNotFound]; a refund that is not
+// there to begin behind is a [*ValidationError].
+func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) ([]Refund, bool, error) {
+	if limit < 1 || limit > MaxPage {
+		return nil, false, fmt.Errorf("orders: limit must be from 1 to %d", MaxPage)
+	}
+	if _, err := find(ctx, s.pool, accountID, order); err != nil {
+		return nil, false, err
+	}
+	var cursor *refundRow
+	if after != uuid.Nil {
+		r, err := findRefundRow(ctx, s.pool, accountID, after)
+		if errors.Is(err, ErrNotFound) || err == nil && r.OrderID != order {
+			return nil, false, invalid("/after", "must be the id of a refund of this order")
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		cursor = &r
+	}
+	found, err := listRefunds(ctx, s.pool, accountID, order, limit+1, cursor) // one more tells whether there are more
+	if err != nil {
+		return nil, false, err
+	}
+	return found[:min(len(found), limit)], len(found) > limit, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,7 +16,8 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Every statement that a request runs on orders and audit_records is in this file.
+// Every statement that an order runs on orders and audit_records is in this file;
+// those of refunds are in refundstore.go.
 
 // row is an order with what only the charging needs.
 type row struct {
@@ -105,6 +107,9 @@ SELECT`+columns+`
 	return found, nil
 }
 
+// insertTx fails when the key made something before and was reaped since (R17):
+// an order, which the constraints see, or a refund, where the id is refused for
+// being NULL. See keyMade.
 func insertTx(tx *idempotency.Tx, run *idempotency.Run, o row) {
 	tx.Queue(`
 INSERT INTO orders (
@@ -120,7 +125,10 @@ INSERT INTO orders (
     payment_method,
     status,
     created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+) VALUES (
+    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = $2 AND idempotency_key = $4) THEN $1::uuid END,
+    $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
+)`,
 		o.ID, run.AccountID, run.KeyID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
 		o.paymentMethod, o.Status, o.CreatedAt)
 }
@@ -159,18 +167,16 @@ UPDATE orders
    AND id = $2`, accountID, id)
 }
 
-// auditTx records what happened to an order in the transaction that made it
-// happen. The ids are UUIDv7: nobody else needs to find them, and rows that
-// come in order keep the index small.
+// auditTx records what happened to an order, or another resource that the action
+// names (order.paid, refund.created), in the transaction that made it happen. The
+// ids are UUIDv7: nobody else needs to find them, and rows that come in order
+// keep the index small.
 func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr, at time.Time) error {
 	recordID, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("audit record: %w", err)
 	}
-	var ip *netip.Addr
-	if clientIP.IsValid() {
-		ip = &clientIP
-	}
+	resource, _, _ := strings.Cut(action, ".")
 	tx.Queue(`
 INSERT INTO audit_records (
     id,
@@ -181,7 +187,15 @@ INSERT INTO audit_records (
     data,
     request_ip,
     created_at
-) VALUES ($1, $2, $3, 'order', $4, $5, $6, $7)`,
-		recordID, accountID, action, id.String(), data, ip, at)
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		recordID, accountID, action, resource, id.String(), data, known(clientIP), at)
 	return nil
+}
+
+// known is the address, nil when no client asked.
+func known(clientIP netip.Addr) *netip.Addr {
+	if !clientIP.IsValid() {
+		return nil
+	}
+	return &clientIP
 }

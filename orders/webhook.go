@@ -27,6 +27,10 @@ type Event struct {
 	Type  string
 	KeyID uuid.UUID // of the request it is about; uuid.Nil when it is none of ours
 
+	// RefundID is the refund that followed what the provider says of it now, or
+	// uuid.Nil.
+	RefundID uuid.UUID
+
 	// Result is that of the run. It holds no response when somebody else was
 	// working on the key.
 	Result idempotency.Result
@@ -36,7 +40,8 @@ type Event struct {
 // signature. It is a hint and nothing more: the key that the event's metadata
 // names resumes now instead of later, and what became of the payment is asked
 // of the provider. Thus an event that is old, repeated, out of order or untrue
-// changes nothing.
+// changes nothing. An event about a refund of a finished key makes the books
+// follow what the provider says of that refund now.
 //
 // An error other than [ErrWebhooksOff] and [ErrEventRefused] says that the key
 // is unfinished still, so that the event should be delivered again.
@@ -51,16 +56,42 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 		return event, nil
 	}
 	result, err := s.Resume(ctx, accountID, keyID)
-	if errors.Is(err, idempotency.ErrNotFound) {
-		return event, nil // another program's, another database's, or reaped
+	known := !errors.Is(err, idempotency.ErrNotFound) // else another program's, another database's, or reaped
+	if known {
+		event.KeyID = keyID
 	}
-	event.KeyID, event.Result = keyID, result
-	if errors.Is(err, idempotency.ErrInProgress) || event.Type == "payment_intent.processing" && stillProcessing(err) {
+	busy := errors.Is(err, idempotency.ErrInProgress)
+	switch {
+	case delivered.RefundID != "" && (!known || busy || result.Replayed):
+		// A run that is under way may have asked before this happened, and no other
+		// event may follow.
+		event.RefundID, err = s.hearOfRefund(ctx, accountID, delivered)
+		return event, err
+	case !known:
+		return event, nil
+	case busy, event.Type == "payment_intent.processing" && stillProcessing(err):
 		// Events overtake our own commits all the time; and when the provider has
 		// decided it sends another one.
+		event.Result = result
 		return event, nil
+	default:
+		event.Result = result
+		return event, err
 	}
-	return event, err
+}
+
+// hearOfRefund lets the books follow the refund that an event is about, and
+// returns its id if it is one of ours.
+func (s *Service) hearOfRefund(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
+	id, err := uuid.Parse(event.Metadata["refund_id"])
+	if err != nil {
+		return uuid.Nil, nil
+	}
+	err = s.followRefund(ctx, accountID, id, event.RefundID)
+	if errors.Is(err, ErrNotFound) {
+		return uuid.Nil, nil
+	}
+	return id, err
 }
 
 // stillProcessing says whether a run ended without an outcome because the
@@ -70,7 +101,7 @@ func stillProcessing(err error) bool {
 	return errors.As(err, &answer) && answer.Code == string(payments.StatusProcessing)
 }
 
-// namedBy reads back what createIntent put into the metadata. Whoever else
+// namedBy reads back what createIntent, or a refund, put into the metadata. Whoever else
 // makes payments at the provider may have written anything there.
 func namedBy(event payments.Event) (accountID, keyID uuid.UUID, ours bool) {
 	if event.IntentID == "" {

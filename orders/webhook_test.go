@@ -76,6 +76,8 @@ SELECT k::text FROM idempotency_keys k
 UNION ALL
 SELECT o::text FROM orders o
 UNION ALL
+SELECT r::text FROM refunds r
+UNION ALL
 SELECT a::text FROM audit_records a
 UNION ALL
 SELECT j::text FROM staged_jobs j

@@ -153,7 +153,9 @@ func blamesClientData(answer *stripe.Error) bool {
 	switch answer.Code {
 	case stripe.ErrorCodeParameterMissing, stripe.ErrorCodeParameterUnknown:
 		return false
-	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge:
+	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge,
+		// Refunded or contested at the provider, where our client cannot look.
+		stripe.ErrorCodeChargeAlreadyRefunded, stripe.ErrorCodeChargeDisputed:
 		return true
 	}
 	switch answer.Param {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/paymentintent"
+	"github.com/stripe/stripe-go/v79/refund"
 )
 
 // Config is what a Client needs.
@@ -73,6 +74,7 @@ func IsLiveKey(key string) bool {
 // Client talks to Stripe. It is safe for concurrent use.
 type Client struct {
 	api     paymentintent.Client
+	refunds refund.Client
 	http    *http.Client
 	logger  *slog.Logger
 	timeout time.Duration
@@ -111,8 +113,10 @@ func New(cfg Config) (*Client, error) {
 	if cfg.BaseURL != "" {
 		backend.URL = stripe.String(cfg.BaseURL)
 	}
+	stripeAPI := stripe.GetBackendWithConfig(stripe.APIBackend, backend)
 	return &Client{
-		api:     paymentintent.Client{B: stripe.GetBackendWithConfig(stripe.APIBackend, backend), Key: cfg.SecretKey},
+		api:     paymentintent.Client{B: stripeAPI, Key: cfg.SecretKey},
+		refunds: refund.Client{B: stripeAPI, Key: cfg.SecretKey},
 		http:    httpClient,
 		logger:  cfg.Logger,
 		timeout: cfg.Timeout,
@@ -208,26 +212,32 @@ func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, erro
 
 // intent runs one call that answers with a PaymentIntent.
 func (c *Client) intent(ctx context.Context, call call, send func(stripe.Params) (*stripe.PaymentIntent, error)) (Intent, error) {
-	var answer Intent
+	return ask(ctx, c, call, send, newIntent, call.ours)
+}
+
+// ask runs one call that answers with one object: read takes over what came, and
+// ours says whether it is the object that was asked for.
+func ask[S, T any](ctx context.Context, c *Client, call call, send func(stripe.Params) (S, error), read func(S) (T, error), ours func(T) bool) (T, error) {
+	var answer, nothing T
 	err := c.run(ctx, call, func(ctx context.Context) error {
 		params := stripe.Params{Context: ctx}
 		if call.key != "" {
 			params.IdempotencyKey = stripe.String(call.key)
 		}
-		pi, err := send(params)
+		sent, err := send(params)
 		if err != nil {
 			return err
 		}
-		if answer, err = newIntent(pi); err != nil {
+		if answer, err = read(sent); err != nil {
 			return err
 		}
-		if !call.ours(answer) {
+		if !ours(answer) {
 			return ErrNotOurs
 		}
 		return nil
 	})
 	if err != nil {
-		return Intent{}, err
+		return nothing, err
 	}
 	return answer, nil
 }
@@ -250,6 +260,15 @@ func checkKey(key string) error {
 func checkID(id string) error {
 	if !strings.HasPrefix(id, "pi_") {
 		return invalidCall("not the id of a PaymentIntent")
+	}
+	return nil
+}
+
+// checkRefundID does the same for refunds. Old ones begin with re_, those that
+// are not of cards with pyr_.
+func checkRefundID(id string) error {
+	if !strings.HasPrefix(id, "re_") && !strings.HasPrefix(id, "pyr_") {
+		return invalidCall("not the id of a refund")
 	}
 	return nil
 }

@@ -1,13 +1,13 @@
-// Package payments talks to Stripe about PaymentIntents: it creates one
-// unconfirmed, confirms it, reads it, cancels it, and lists them. Its work is to
-// say of every call, whatever the network or the provider did, what is known
-// about its effect:
+// Package payments talks to Stripe about PaymentIntents and refunds: it creates
+// an intent unconfirmed, confirms it, reads it, cancels it, refunds it, and lists
+// both. Its work is to say of every call, whatever the network or the provider
+// did, what is known about its effect:
 //
-//   - a nil error: the returned [Intent] is the provider's answer;
+//   - a nil error: the returned [Intent] or [Refund] is the provider's answer;
 //   - [Declined] and [Refused]: a final no, nothing was charged by this call;
 //   - [NotRun]: nothing happened, the same key is free to run;
 //   - [Unknown]: it may have happened. After a confirm, Get the intent; after a
-//     create, send it again under the same key (R12).
+//     create, send it again under the same key; after a refund, ListRefunds (R12).
 //
 // Retries are this package's own, under the same key and within
 // [Config].Timeout; the ones built into stripe-go are off, because they report

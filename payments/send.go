@@ -13,10 +13,10 @@ const maxSends = 3
 
 // call is one request to Stripe, however often it is sent.
 type call struct {
-	name     string // for the log
-	key      string // "" for reads
-	intentID string // "" where there is none yet
-	ours     func(Intent) bool
+	name     string            // for the log
+	key      string            // "" for reads
+	intentID string            // "" where there is none yet
+	ours     func(Intent) bool // of calls that answer with an intent
 }
 
 // callOn is a call about an intent we know: no other may come back.

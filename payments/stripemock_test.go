@@ -35,11 +35,21 @@ func TestStripeMockTakesEveryRequest(t *testing.T) {
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
 	_ = client.List(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Intent) bool { return false })
+	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
+		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: "requested_by_customer", Metadata: map[string]string{"refund_id": "r1"},
+	})
+	_, _ = client.GetRefund(t.Context(), "re_1")
+	_ = client.ListRefunds(t.Context(), "pi_1", func(payments.Refund) bool { return false })
+	_ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Refund) bool { return false })
 	require.Equal(t, []string{
 		"POST /v1/payment_intents 200",
 		"POST /v1/payment_intents/pi_1/confirm 200",
 		"GET /v1/payment_intents/pi_1 200",
 		"POST /v1/payment_intents/pi_1/cancel 200",
 		"GET /v1/payment_intents 200",
+		"POST /v1/refunds 200",
+		"GET /v1/refunds/re_1 200",
+		"GET /v1/refunds 200",
+		"GET /v1/refunds 200",
 	}, taken)
 }

@@ -17,8 +17,9 @@ const signatureTolerance = 5 * time.Minute
 type Event struct {
 	ID       string
 	Type     string            // such as payment_intent.succeeded
-	IntentID string            // of the intent, or of the intent of the charge; else empty
-	Metadata map[string]string // of the intent or the charge, which takes it over
+	IntentID string            // of the intent, or of the intent of the charge or refund; else empty
+	RefundID string            // of the refund; else empty
+	Metadata map[string]string // of the intent, of the charge, which takes it over, or of the refund
 }
 
 // Event reads a delivery to the webhook: the body as it came and its
@@ -39,12 +40,13 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if webhook.ValidatePayloadWithTolerance(payload, signature, c.webhookSecret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature
 	}
-	intentID, metadata := subject(event.Data)
-	return Event{ID: event.ID, Type: string(event.Type), IntentID: intentID, Metadata: metadata}, nil
+	about := subject(event.Data)
+	about.ID, about.Type = event.ID, string(event.Type)
+	return about, nil
 }
 
-// subject is the intent that an event is about, if it is about one.
-func subject(data *stripe.EventData) (intentID string, metadata map[string]string) {
+// subject is whom an event is about, if that is a payment or a refund.
+func subject(data *stripe.EventData) Event {
 	var object struct {
 		Object        string            `json:"object"`
 		ID            string            `json:"id"`
@@ -52,14 +54,16 @@ func subject(data *stripe.EventData) (intentID string, metadata map[string]strin
 		Metadata      map[string]string `json:"metadata"`
 	}
 	if err := json.Unmarshal(data.Raw, &object); err != nil {
-		return "", nil // has members of these names, but of other types: no payment
+		return Event{} // has members of these names, but of other types: no payment
 	}
 	switch object.Object {
 	case "payment_intent":
-		return object.ID, object.Metadata
+		return Event{IntentID: object.ID, Metadata: object.Metadata}
 	case "charge":
-		return object.PaymentIntent, object.Metadata
+		return Event{IntentID: object.PaymentIntent, Metadata: object.Metadata}
+	case "refund":
+		return Event{IntentID: object.PaymentIntent, RefundID: object.ID, Metadata: object.Metadata}
 	default:
-		return "", nil
+		return Event{}
 	}
 }

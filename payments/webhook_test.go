@@ -29,14 +29,16 @@ func TestEventsAsRead(t *testing.T) {
 		object   map[string]any
 		intentID string
 		metadata map[string]string
+		refundID string
 	}{
-		"about an intent":            {map[string]any{"object": "payment_intent", "id": "pi_1", "status": "succeeded", "metadata": metadata}, "pi_1", metadata},
-		"about an intent of nobody":  {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": map[string]string{}}, "pi_1", map[string]string{}},
-		"about a charge":             {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata},
-		"about a charge without one": {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": metadata}, "", metadata},
-		"about something else":       {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, "", nil},
-		"about what is no payment":   {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, "", nil},
-		"about nothing":              {map[string]any{}, "", nil},
+		"about an intent":            {map[string]any{"object": "payment_intent", "id": "pi_1", "status": "succeeded", "metadata": metadata}, "pi_1", metadata, ""},
+		"about an intent of nobody":  {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": map[string]string{}}, "pi_1", map[string]string{}, ""},
+		"about a charge":             {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata, ""},
+		"about a charge without one": {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": metadata}, "", metadata, ""},
+		"about a refund":             {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata, "re_1"},
+		"about something else":       {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, "", nil, ""},
+		"about what is no payment":   {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, "", nil, ""},
+		"about nothing":              {map[string]any{}, "", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,7 +46,7 @@ func TestEventsAsRead(t *testing.T) {
 			got, err := listener(t).Event(payload, signature)
 			require.NoError(t, err)
 			require.Regexp(t, "^evt_", got.ID)
-			require.Equal(t, payments.Event{ID: got.ID, Type: "some.type", IntentID: test.intentID, Metadata: test.metadata}, got)
+			require.Equal(t, payments.Event{ID: got.ID, Type: "some.type", IntentID: test.intentID, RefundID: test.refundID, Metadata: test.metadata}, got)
 		})
 	}
 }

@@ -87,11 +87,11 @@ func keysShow(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		order, records, err := orders.History(ctx, pool, key.AccountID, key.Key)
+		story, err := orders.History(ctx, pool, key.AccountID, key.Key)
 		if err != nil {
 			return err
 		}
-		return printStory(call.stdout, key, order, records)
+		return printStory(call.stdout, key, story)
 	})
 }
 

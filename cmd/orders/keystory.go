@@ -72,7 +72,7 @@ func printKeysJSON(w io.Writer, keys []idempotency.Status) error {
 
 // printStory prints all there is to know of a key, and then what happened to it,
 // in the order of time.
-func printStory(w io.Writer, key idempotency.Status, order orders.Order, records []orders.Record) error {
+func printStory(w io.Writer, key idempotency.Status, story orders.Story) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
@@ -87,12 +87,19 @@ func printStory(w io.Writer, key idempotency.Status, order orders.Order, records
 	if key.LastError != "" {
 		line("last error", "%s", key.LastError)
 	}
+	if refund := story.Refund; refund != nil {
+		line("refund", "%s, %s, %d %s in the smallest unit", refund.ID, refund.Status, refund.Amount, refund.Currency)
+		if refund.RefundID != nil {
+			line("refund at the provider", "%s", *refund.RefundID)
+		}
+	}
+	order := story.Order
 	line("order", "%s, %s, %d %s in the smallest unit", order.ID, order.Status, order.Amount, order.Currency)
 	if order.PaymentIntentID != nil {
 		line("payment intent", "%s", *order.PaymentIntentID)
 	}
 	fmt.Fprintln(table, "\nTimeline, UTC")
-	for _, event := range timeline(key, records) {
+	for _, event := range timeline(key, story.Records) {
 		line(stamp(event.at), "%s", event.text)
 	}
 	return table.Flush()

@@ -30,7 +30,7 @@ func reconcile(ctx context.Context, call invocation) error {
 	var config boot.Keys
 	flags := call.flags()
 	since := flags.Duration("since", 48*time.Hour, "how far back to look; stuck keys are found at any age")
-	fix := flags.Bool("fix", false, "cancel unconfirmed intents left behind and resume stuck keys, nothing else")
+	fix := flags.Bool("fix", false, "cancel unconfirmed intents left behind, resume stuck keys and follow refunds that were settled, nothing else")
 	asJSON := flags.Bool("json", false, "print a JSON object")
 	if err := call.parse(flags, &config); err != nil {
 		return err
@@ -76,8 +76,8 @@ func printReport(w io.Writer, report orders.Report, asJSON bool) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "Compared %d intents and %d orders from %s to %s. Differences: %d, fixed: %d. Intents of others: %d.\n",
-		report.Intents, report.Orders, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
+	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Differences: %d, fixed: %d. Intents of others: %d.\n",
+		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
 		len(report.Differences), len(report.Differences)-report.Open(), report.ForeignIntents)
 	return err
 }

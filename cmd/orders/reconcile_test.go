@@ -75,7 +75,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 
 	code, stdout, stderr := run(t, s.environ, "reconcile")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `^Compared 3 intents and 3 orders from \S+Z to \S+Z\. Differences: 0, fixed: 0\. Intents of others: 0\.\n$`, stdout)
+	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Differences: 0, fixed: 0\. Intents of others: 0\.\n$`, stdout)
 	require.Empty(t, stderr)
 
 	_, err := s.pool.Exec(t.Context(), "DELETE FROM orders WHERE id = $1", ids[1])
@@ -86,7 +86,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 	lines := strings.Split(stdout, "\n")
 	require.Equal(t, []string{"KIND", "ORDER", "KEY", "INTENT", "BOOKED", "AT", "PROVIDER", "DETAIL"}, strings.Fields(lines[0]))
 	require.Regexp(t, `^charge_without_order  `+ids[1]+`  [0-9a-f-]{36}  pi_\w+  -       2500 usd     intent succeeded, no such order, client told 201$`, lines[1])
-	require.Regexp(t, `^Compared 3 intents and 2 orders .* Differences: 1, fixed: 0\. `, lines[3])
+	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Differences: 1, fixed: 0\. `, lines[3])
 	require.NotContains(t, stdout+stderr, "ada@example.com")
 	require.NotContains(t, stdout+stderr, "pm_")
 

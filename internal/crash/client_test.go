@@ -61,9 +61,15 @@ type event struct {
 	signature string
 }
 
-// event tells of the order's payment as it is now.
+// event tells of the order's payment as it is now, or of its refund when there
+// is one.
 func (s *shop) event() event {
 	s.t.Helper()
+	for _, r := range s.stripe.Refunds() {
+		payload, signature, err := s.stripe.Event(webhookSecret, "refund.created", r.ID)
+		require.NoError(s.t, err)
+		return event{payload, signature}
+	}
 	for _, i := range s.intents() {
 		if i.Metadata["account_id"] == s.ann.id.String() {
 			payload, signature, err := s.stripe.Event(webhookSecret, "payment_intent.succeeded", i.ID)
@@ -85,14 +91,14 @@ func params(email, card string) string {
 		`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 }
 
-// order asks for an order.
+// order asks for an order, or where the flow is one of refunds for that.
 func order(base string, from account, params string) answer {
-	a := send(base, http.MethodPost, "/v1/orders", from, params, http.Header{"Idempotency-Key": {theKey}})
+	a := send(base, http.MethodPost, from.path, from, params, http.Header{"Idempotency-Key": {theKey}})
 	a.key = theKey
 	return a
 }
 
-// order asks for an order, and notes the answer.
+// order asks as well, and notes the answer.
 func (s *shop) order(base string, from account, params string) answer {
 	a := order(base, from, params)
 	s.answers = append(s.answers, a)

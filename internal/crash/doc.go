@@ -30,10 +30,11 @@
 // The faults are the kill; the cut of one connection, after which the program
 // may try again; the outage, after which the database, or the provider, is gone
 // for it; and the pause (SIGSTOP) for longer than its lease. Who recovers is the
-// client with a retry, the completer, or a webhook where there is a payment to
-// tell of. The flows are fresh orders, and takeovers of what a first process
-// left behind when it was killed, so that the fault is the second one: by a
-// retry, by the completer, by a webhook, from every recovery point.
+// client with a retry, the completer, or a webhook where there is a payment or a
+// refund to tell of. The flows are fresh orders and refunds, and takeovers of
+// what a first process left behind when it was killed, so that the fault is the
+// second one: by a retry, by the completer, by a webhook, from every recovery
+// point.
 //
 // # What one case does
 //
@@ -55,8 +56,8 @@
 //
 // # How to use it
 //
-// A plain go test runs a slice of the matrix; make crash all of it, some 1,350
-// cases in three minutes on two cores. A failure prints how to run the one case
+// A plain go test runs a slice of the matrix; make crash all of it, some 1,850
+// cases in four minutes on two cores. A failure prints how to run the one case
 // again:
 //
 //	go test ./internal/crash -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all

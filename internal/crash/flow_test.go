@@ -17,6 +17,7 @@ type flow struct {
 	died   string // the provider's call at which the first process was killed; "" for a fresh order
 	dying  moment
 	by     actor // the victim
+	refund bool  // of an order that is paid before
 }
 
 // actor is who makes a run: one that is broken, or one that recovers.
@@ -56,17 +57,28 @@ func flows() []flow {
 		{name: "completer-of-charged", card: visa, status: paid, died: confirmIntent, dying: after, by: completer},
 		{name: "webhook-of-created", card: visa, status: paid, died: createIntent, dying: after, by: webhook},
 		{name: "webhook-of-charged", card: visa, status: paid, died: confirmIntent, dying: after, by: webhook},
+
+		// A refund, and one that was left before the money went back, or behind.
+		{name: "refunded", card: visa, status: paid, by: retry, refund: true},
+		{name: "retry-of-unrefunded", card: visa, status: paid, died: createRefund, dying: before, by: retry, refund: true},
+		{name: "retry-of-refunded", card: visa, status: paid, died: createRefund, dying: after, by: retry, refund: true},
+		{name: "completer-of-refunded", card: visa, status: paid, died: createRefund, dying: after, by: completer, refund: true},
+		{name: "webhook-of-refunded", card: visa, status: paid, died: createRefund, dying: after, by: webhook, refund: true},
 	}
 }
 
-// hasIntent says whether the provider knows of the order's payment when a fault
-// strikes: only then can it tell of it.
+// hasIntent says whether the provider knows of the order's payment, or of the
+// refund, when a fault strikes: only then can it tell of it.
 func (f flow) hasIntent(boundaries []string, n int, m moment) bool {
-	if f.died != "" && (f.died != createIntent || f.dying == after) {
+	made := createIntent
+	if f.refund {
+		made = createRefund
+	}
+	if f.died != "" && (f.died != made || f.dying == after) {
 		return true
 	}
 	for i, name := range boundaries[:n] {
-		if name == createIntent && (i+1 < n || m == after) {
+		if name == made && (i+1 < n || m == after) {
 			return true
 		}
 	}
@@ -90,6 +102,9 @@ func (s *shop) lead(f flow) {
 		card, spend = s.spendable()
 	}
 	s.request = params(s.ann.email, card)
+	if f.refund {
+		s.sell()
+	}
 	if f.died == "" {
 		return
 	}
@@ -103,6 +118,17 @@ func (s *shop) lead(f flow) {
 	require.Zero(s.t, heard.status, "the first process should have died: %v", heard)
 	s.expire()
 	spend()
+}
+
+// sell makes a paid order of Ann's, and her request one for a part of it back.
+func (s *shop) sell() {
+	s.t.Helper()
+	shop := s.start(s.direct(), "serve")
+	paid := send(shop.address(), http.MethodPost, s.ann.path, s.ann, s.request, http.Header{"Idempotency-Key": {"the-order-of-the-refund"}})
+	require.Equal(s.t, http.StatusCreated, paid.status, "%v", paid)
+	shop.kill()
+	s.ann.path = paid.location + "/refunds"
+	s.request = `{"amount":700}`
 }
 
 // run is an actor's work on the key, under way.

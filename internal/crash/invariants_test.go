@@ -18,6 +18,7 @@ SELECT h.op::text
   LEFT JOIN orders o USING (account_id, idempotency_key)
   LEFT JOIN truth.intent i ON i.id = o.payment_intent_id
  WHERE h.status = 201
+   AND NOT EXISTS (SELECT FROM refunds r WHERE r.account_id = h.account_id AND r.idempotency_key = h.idempotency_key)
    AND (o.paid_at IS NOT NULL
         AND i.status = 'succeeded'
         AND i.successes = 1
@@ -39,6 +40,42 @@ SELECT concat_ws(' ', booked, taken)
   FROM (SELECT currency, sum(amount) AS booked FROM orders WHERE paid_at IS NOT NULL GROUP BY 1) b
   FULL JOIN (SELECT currency, sum(amount * successes) AS taken FROM truth.intent WHERE successes > 0 GROUP BY 1) t USING (currency)
  WHERE booked IS DISTINCT FROM taken`},
+
+		{"money that went back more than once for one refund", `
+SELECT name
+  FROM truth.refund
+ GROUP BY name
+HAVING count(*) > 1`},
+
+		{"an answer 201 without its refund, made once for the amount", `
+SELECT h.op::text
+  FROM truth.http h
+  JOIN refunds r USING (account_id, idempotency_key)
+  JOIN orders o ON o.account_id = r.account_id AND o.id = r.order_id
+  LEFT JOIN truth.refund t ON t.name = r.id::text
+ WHERE h.status = 201
+   AND (r.refund_id = t.id
+        AND r.amount = t.amount
+        AND r.currency = t.currency
+        AND r.status = t.status
+        AND o.payment_intent_id = t.intent_id
+        AND h.body::json->>'id' = r.id::text
+        AND h.body::json->>'refund_id' = t.id) IS NOT TRUE`},
+
+		{"money that went back without a refund and an answer 201", `
+SELECT t.id
+  FROM truth.refund t
+  LEFT JOIN refunds r ON r.refund_id = t.id
+  LEFT JOIN idempotency_keys k ON k.id = r.idempotency_key_id
+ WHERE k.response_code IS DISTINCT FROM 201`},
+
+		{"an order that does not count what went back", `
+SELECT o.id::text
+  FROM orders o
+  LEFT JOIN truth.refund t ON t.intent_id = o.payment_intent_id AND t.status NOT IN ('failed', 'canceled')
+ GROUP BY o.account_id, o.id
+HAVING o.amount_refunded <> coalesce(sum(t.amount), 0)
+    OR (o.status = 'partially_refunded') <> (o.amount_refunded BETWEEN 1 AND o.amount - 1)`},
 
 		{"a receipt too many, or none, for a paid order, or one for another", `
 SELECT o.id || ' ' || o.status || ' ' || count(j.id)
@@ -142,7 +179,9 @@ SELECT concat_ws(' ', at, id, old_point, new_point)
                ('started', 'order_created'),
                ('order_created', 'charge_created'),
                ('order_created', 'finished'),
-               ('charge_created', 'finished')
+               ('charge_created', 'finished'),
+               ('started', 'refund_created'),
+               ('refund_created', 'finished')
            )`},
 
 		{"a stored answer that changed (R14)", `
@@ -157,8 +196,16 @@ SELECT o.id || ' ' || o.status
   LEFT JOIN audit_records a ON a.resource_type = 'order' AND a.resource_id = o.id::text
  GROUP BY o.account_id, o.id
 HAVING count(*) FILTER (WHERE a.action = 'order.created') <> 1
-    OR count(*) FILTER (WHERE a.action = 'order.paid') <> (o.status = 'paid')::int
+    OR count(*) FILTER (WHERE a.action = 'order.paid') <> (o.paid_at IS NOT NULL)::int
     OR count(*) FILTER (WHERE a.action = 'order.payment_failed') <> (o.status = 'payment_failed')::int`},
+
+		{"audit records that do not tell of a refund", `
+SELECT r.id || ' ' || r.status
+  FROM refunds r
+  LEFT JOIN audit_records a ON a.resource_type = 'refund' AND a.resource_id = r.id::text
+ GROUP BY r.account_id, r.id
+HAVING count(*) FILTER (WHERE a.action = 'refund.created') <> 1
+    OR count(*) FILTER (WHERE a.action = 'refund.succeeded') <> (r.status = 'succeeded')::int`},
 
 		{"something of another account's in an answer (R20)", `
 SELECT h.op::text

@@ -25,6 +25,9 @@ const (
 	cancelIntent  = "POST /v1/payment_intents/{id}/cancel"
 	readIntent    = "GET /v1/payment_intents/{id}"
 	listIntents   = "GET /v1/payment_intents"
+	createRefund  = "POST /v1/refunds"
+	readRefund    = "GET /v1/refunds/{id}"
+	listRefunds   = "GET /v1/refunds"
 )
 
 // front stands between one child and the stand-in for Stripe. Each call is a
@@ -50,7 +53,9 @@ type call struct {
 func newFront(t testing.TB, b *border, stripe *stripetest.Server, arrive func(context.Context) time.Time) (*front, string) {
 	t.Helper()
 	f := &front{border: b, stripe: stripe, routes: http.NewServeMux(), arrive: arrive, calls: map[string]call{}}
-	for _, pattern := range []string{createIntent, confirmIntent, cancelIntent, readIntent, listIntents} {
+	for _, pattern := range []string{
+		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, createRefund, readRefund, listRefunds,
+	} {
 		f.routes.Handle(pattern, http.NotFoundHandler())
 	}
 	server := httptest.NewServer(f)

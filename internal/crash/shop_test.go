@@ -35,6 +35,7 @@ type account struct {
 	id     uuid.UUID
 	apiKey string
 	email  string
+	path   string // where they send their requests
 }
 
 func newShop(t testing.TB, program string) *shop {
@@ -50,7 +51,7 @@ func (s *shop) account(email string) account {
 	s.t.Helper()
 	id, key, err := api.CreateAccount(s.t.Context(), s.pool, email)
 	require.NoError(s.t, err)
-	return account{id, key, email}
+	return account{id, key, email, "/v1/orders"}
 }
 
 // environ is the environment of a child that reaches the database and the
@@ -188,7 +189,7 @@ SELECT id || ' at ' || recovery_point || coalesce(', ' || last_error, '')
 func (s *shop) everything() []string {
 	s.t.Helper()
 	var all []string
-	for _, table := range []string{"idempotency_keys", "orders", "audit_records", "staged_jobs"} {
+	for _, table := range []string{"idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs"} {
 		all = append(all, s.query("SELECT t::text FROM "+table+" t ORDER BY 1")...)
 	}
 	return all

@@ -124,7 +124,7 @@ func (s *shop) resume(by actor, base string) (wrong []string) {
 // then it may not write anything, however late what it sent arrives.
 func (s *shop) wake(a *ambush, victim *run) (wrong []string) {
 	s.t.Helper()
-	overtaken := s.query("SELECT id::text FROM idempotency_keys WHERE recovery_point = 'finished'") != nil
+	overtaken := s.query("SELECT id::text FROM idempotency_keys WHERE recovery_point = 'finished' AND idempotency_key = $1", theKey) != nil
 	since := s.everything()
 	a.wake()
 	if heard := s.hear(victim); !victim.allowed(heard) {

@@ -35,6 +35,14 @@ CREATE TABLE truth.intent (
     status    text,
     successes integer
 );
+CREATE TABLE truth.refund (
+    id        text,
+    name      text, -- ours
+    intent_id text,
+    amount    bigint,
+    currency  text,
+    status    text
+);
 CREATE TABLE truth.call (
     at           timestamptz,
     method       text,
@@ -88,7 +96,7 @@ CREATE TRIGGER log_intent AFTER INSERT OR UPDATE OF payment_intent_id ON orders 
 func (s *shop) tell() {
 	s.t.Helper()
 	batch := &pgx.Batch{}
-	batch.Queue("TRUNCATE truth.http, truth.intent, truth.call, truth.account")
+	batch.Queue("TRUNCATE truth.http, truth.intent, truth.refund, truth.call, truth.account")
 	for _, a := range []account{s.ann, s.bob} {
 		batch.Queue("INSERT INTO truth.account VALUES ($1, $2)", a.id, a.email)
 	}
@@ -105,6 +113,9 @@ VALUES ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8, $9, $10)`,
 	for _, i := range s.intents() {
 		batch.Queue("INSERT INTO truth.intent VALUES ($1, $2, $3, $4, $5, $6)",
 			i.ID, i.Metadata["order_id"], i.Amount, i.Currency, i.Status, successes[i.ID])
+	}
+	for _, r := range s.stripe.Refunds() {
+		batch.Queue("INSERT INTO truth.refund VALUES ($1, $2, $3, $4, $5, $6)", r.ID, r.Name, r.IntentID, r.Amount, r.Currency, r.Status)
 	}
 	for _, r := range s.stripe.Requests() {
 		for _, front := range s.fronts {

@@ -13,8 +13,8 @@
 //
 //   - Requests and Executions say what arrived and what ran. A transport may
 //     send one request twice, so count executions.
-//   - Charges, MoneyMoved and OrdersChargedTwice are the ledger. Whatever went
-//     wrong on the way, the last one must stay empty.
+//   - Charges, Refunds, MoneyMoved, OrdersChargedTwice and RefundedTwice are the
+//     ledger. Whatever went wrong on the way, the last two must stay empty.
 //   - Inject scripts a fault, before the effect or after it. There are no
 //     dice: the same script gives the same run.
 //   - Advance moves its clock, PruneKey forgets a key, FlushSearch lets search

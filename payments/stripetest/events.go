@@ -34,20 +34,25 @@ type eventRequest struct {
 }
 
 // Event returns the delivery that tells a webhook of a payment intent, as it is
-// now, or of its latest charge when the type begins with charge. It is signed
-// by the process's own clock, which the receiver judges it by. What the type
-// says need not be so: the stand-in sends nothing by itself, and tests lie.
-func (s *Server) Event(secret, eventType, intentID string) (payload []byte, signature string, err error) {
+// now, or of its latest charge when the type begins with charge; or of a refund,
+// when the id is one's. It is signed by the process's own clock, which the
+// receiver judges it by. What the type says need not be so: the stand-in sends
+// nothing by itself, and tests lie.
+func (s *Server) Event(secret, eventType, id string) (payload []byte, signature string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pi, ok := s.intents.get(intentID)
+	if re, ok := s.refunds.get(id); ok {
+		payload, signature = SignedEvent(secret, eventType, re, time.Now())
+		return payload, signature, nil
+	}
+	pi, ok := s.intents.get(id)
 	switch {
 	case !ok:
-		return nil, "", fmt.Errorf("stripetest: no payment intent %s", intentID)
+		return nil, "", fmt.Errorf("stripetest: no payment intent or refund %s", id)
 	case !strings.HasPrefix(eventType, "charge."):
 		payload, signature = SignedEvent(secret, eventType, pi.view(false), time.Now())
 	case pi.latest == nil:
-		return nil, "", fmt.Errorf("stripetest: %s has no charge", intentID)
+		return nil, "", fmt.Errorf("stripetest: %s has no charge", id)
 	default:
 		payload, signature = SignedEvent(secret, eventType, pi.latest, time.Now())
 	}

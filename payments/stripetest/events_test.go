@@ -51,11 +51,27 @@ func TestStripeGoBelievesOurEvents(t *testing.T) {
 	require.Equal(t, "order-1", ch.Metadata["order_id"])
 }
 
+func TestEventsOfRefunds(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	id := s.post(refundsPath, "", "payment_intent="+s.create(visa)+"&metadata[refund_id]=r1").field("id")
+	payload, signature, err := s.Event(webhookSecret, "charge.refund.updated", id)
+	require.NoError(t, err)
+	e, err := webhook.ConstructEvent(payload, signature, webhookSecret)
+	require.NoError(t, err)
+	require.Equal(t, stripe.EventTypeChargeRefundUpdated, e.Type)
+	var re stripe.Refund
+	require.NoError(t, json.Unmarshal(e.Data.Raw, &re))
+	require.Equal(t, id, re.ID)
+	require.Equal(t, stripe.RefundStatusSucceeded, re.Status)
+	require.Equal(t, "r1", re.Metadata["refund_id"])
+}
+
 func TestEventsOfWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	_, _, err := s.Event(webhookSecret, "payment_intent.succeeded", "pi_nobody")
-	require.EqualError(t, err, "stripetest: no payment intent pi_nobody")
+	require.EqualError(t, err, "stripetest: no payment intent or refund pi_nobody")
 	id := s.create(unconfirmed)
 	_, _, err = s.Event(webhookSecret, "charge.succeeded", id)
 	require.EqualError(t, err, "stripetest: "+id+" has no charge")

@@ -51,6 +51,48 @@ func (s *Server) OrdersChargedTwice() []string {
 	return slices.Sorted(maps.Keys(charges))
 }
 
+// A Refund is money that went back, is on its way, or did not get there.
+type Refund struct {
+	ID       string
+	IntentID string
+	Name     string // metadata[refund_id]: the client's own name for it
+	Amount   int64  // in the currency's smallest unit
+	Currency string
+	Status   string
+	Time     time.Time
+}
+
+// Refunds returns all refunds, oldest first.
+func (s *Server) Refunds() []Refund {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var refunds []Refund
+	for _, re := range s.refunds.all {
+		refunds = append(refunds, Refund{
+			ID:       re.ID,
+			IntentID: re.PaymentIntent,
+			Name:     re.Metadata["refund_id"],
+			Amount:   re.Amount,
+			Currency: re.Currency,
+			Status:   re.Status,
+			Time:     time.Unix(re.Created, 0),
+		})
+	}
+	return refunds
+}
+
+// RefundedTwice returns the names under which more than one refund was made,
+// whatever became of it. It must be empty, as OrdersChargedTwice must.
+func (s *Server) RefundedTwice() []string {
+	made := make(map[string]int)
+	for _, re := range s.Refunds() {
+		made[re.Name]++
+	}
+	delete(made, "") // those without a name
+	maps.DeleteFunc(made, func(_ string, n int) bool { return n < 2 })
+	return slices.Sorted(maps.Keys(made))
+}
+
 func (s *Server) succeeded() []Charge {
 	var charges []Charge
 	for _, ch := range s.charges.all {

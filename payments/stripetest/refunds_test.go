@@ -45,6 +45,18 @@ func TestMoneyGoesBackInParts(t *testing.T) {
 	found, _ = ids(t, s.get(refundsPath+"?charge=ch_other"))
 	require.Empty(t, found)
 	require.Equal(t, "1400", s.get(refundsPath+"/"+part.field("id")).field("amount"))
+
+	refunds := s.Refunds()
+	require.Len(t, refunds, 2)
+	require.Equal(t, stripetest.Refund{
+		ID: part.field("id"), IntentID: id, Name: "r1", Amount: 1400, Currency: "usd", Status: "succeeded", Time: refunds[0].Time,
+	}, refunds[0])
+	require.Empty(t, s.RefundedTwice())
+	paid = s.post(intentsPath, "", visa)
+	for range 2 {
+		s.post(refundsPath, "", "payment_intent="+paid.field("id")+"&amount=1&metadata[refund_id]=r1")
+	}
+	require.Equal(t, []string{"r1"}, s.RefundedTwice())
 }
 
 func TestRefundsThatAreDecidedLater(t *testing.T) {

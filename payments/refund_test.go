@@ -1,0 +1,167 @@
+package payments_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+const (
+	refundKey      = "orders-api-7b0f-refund"
+	refundEndpoint = "POST /v1/refunds"
+)
+
+var askedBack = payments.RefundParams{
+	IntentID: "pi_1",
+	Amount:   700,
+	Currency: "eur",
+	Reason:   "duplicate",
+	Metadata: map[string]string{"refund_id": "r1"},
+}
+
+// refund is the refund asked for, as Stripe sends it.
+func refund(status string) string {
+	return fmt.Sprintf(`{"id":"re_1","object":"refund","amount":700,"charge":"ch_1","created":1760000000,"currency":"eur",`+
+		`"metadata":{"refund_id":"r1"},"payment_intent":"pi_1","reason":"duplicate","status":%q}`, status)
+}
+
+func TestRefundAsSentAndRead(t *testing.T) {
+	t.Parallel()
+	provider := startProvider(t, answer{status: 200, body: refund("pending")})
+	got, err := newClient(t, provider.url).Refund(t.Context(), refundKey, askedBack)
+	require.NoError(t, err)
+	require.Equal(t, payments.Refund{
+		ID: "re_1", Status: payments.RefundPending, Amount: 700, Currency: "eur", IntentID: "pi_1",
+		Metadata: map[string]string{"refund_id": "r1"}, Created: time.Unix(1760000000, 0).UTC(),
+	}, got)
+	require.True(t, got.Matches("pi_1", 700, "eur", "r1"))
+	require.False(t, got.Matches("pi_2", 700, "eur", "r1"))
+	require.False(t, got.Matches("pi_1", 701, "eur", "r1"))
+	require.False(t, got.Matches("pi_1", 700, "usd", "r1"))
+	require.False(t, got.Matches("pi_1", 700, "eur", "r2"))
+
+	sent := provider.seen()[0]
+	require.Equal(t, "POST /v1/refunds", sent.method+" "+sent.path)
+	require.Equal(t, []string{refundKey}, provider.keys())
+	require.Equal(t, url.Values{
+		"payment_intent": {"pi_1"}, "amount": {"700"}, "reason": {"duplicate"}, "metadata[refund_id]": {"r1"},
+	}, sent.form)
+}
+
+func TestRefundTakesNoOtherAnswer(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"another amount":   strings.Replace(refund("succeeded"), "700", "701", 1),
+		"another currency": strings.Replace(refund("succeeded"), `"eur"`, `"usd"`, 1),
+		"another intent":   strings.Replace(refund("succeeded"), `"pi_1"`, `"pi_2"`, 1),
+		"no intent":        strings.Replace(refund("succeeded"), `"pi_1"`, `null`, 1),
+		"other metadata":   strings.Replace(refund("succeeded"), `"r1"`, `"r2"`, 1),
+		"no status":        refund(""),
+		"no id":            strings.Replace(refund("succeeded"), `"re_1"`, `""`, 1),
+		"an empty object":  "{}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			provider := startProvider(t, answer{status: 200, body: body})
+			_, err := newClient(t, provider.url).Refund(t.Context(), refundKey, askedBack)
+			require.Equal(t, payments.Unknown, failure(t, err).Outcome, "it may have been made")
+		})
+	}
+}
+
+func TestRefundIsNotSent(t *testing.T) {
+	t.Parallel()
+	provider := startProvider(t, answer{status: 200, body: refund("succeeded")})
+	client := newClient(t, provider.url)
+	_, noKey := client.Refund(t.Context(), "", askedBack)
+	_, noIntent := client.Refund(t.Context(), refundKey, payments.RefundParams{Amount: 1})
+	_, noRefund := client.GetRefund(t.Context(), "")
+	_, another := client.GetRefund(t.Context(), "pi_1")
+	noList := client.ListRefunds(t.Context(), "", func(payments.Refund) bool { return true })
+	for _, err := range []error{noKey, noIntent, noRefund, another, noList} {
+		require.ErrorIs(t, err, payments.ErrInvalidCall)
+		require.Equal(t, payments.NotRun, failure(t, err).Outcome)
+	}
+	require.Empty(t, provider.seen())
+}
+
+// What a refusal of a refund is worth, and who is to blame.
+func TestRefundsThatStripeRefuses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer  answer
+		outcome payments.Outcome
+		misuse  bool
+	}{
+		"refunded already":   {answer{status: 400, body: stripeError("invalid_request_error", "charge_already_refunded", "")}, payments.Refused, false},
+		"contested":          {answer{status: 400, body: stripeError("invalid_request_error", "charge_disputed", "")}, payments.Refused, false},
+		"too much":           {answer{status: 400, body: stripeError("invalid_request_error", "", `,"param":"amount"`)}, payments.Refused, false},
+		"no such intent":     {answer{status: 400, body: stripeError("invalid_request_error", "resource_missing", `,"param":"payment_intent"`)}, payments.Refused, true},
+		"another's key":      {answer{status: 400, body: stripeError("idempotency_error", "", "")}, payments.Unknown, true},
+		"key withdrawn":      {answer{status: 401, body: stripeError("invalid_request_error", "", "")}, payments.NotRun, true},
+		"a 500 that is kept": {answer{status: 500, body: stripeError("api_error", "", "")}, payments.Unknown, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := newClient(t, startProvider(t, test.answer).url).Refund(t.Context(), refundKey, askedBack)
+			e := failure(t, err)
+			require.Equal(t, test.outcome, e.Outcome)
+			require.Equal(t, test.misuse, e.Misuse)
+			require.Equal(t, test.answer.status == 500, e.Saved500)
+		})
+	}
+}
+
+func TestListRefundsTakesNoOtherIntents(t *testing.T) {
+	t.Parallel()
+	list := `{"object":"list","url":"/v1/refunds","has_more":false,"data":[` + refund("succeeded") + `]}`
+	provider := startProvider(t, answer{status: 200, body: list})
+	client := newClient(t, provider.url)
+	var found []string
+	visit := func(r payments.Refund) bool {
+		found = append(found, r.ID)
+		return true
+	}
+	require.NoError(t, client.ListRefunds(t.Context(), "pi_1", visit))
+	require.NoError(t, client.ListAllRefunds(t.Context(), time.Unix(100, 0), time.Unix(200, 0), visit))
+	require.ErrorIs(t, client.ListRefunds(t.Context(), "pi_2", visit), payments.ErrNotOurs)
+	require.Equal(t, []string{"re_1", "re_1"}, found)
+	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}}, provider.seen()[0].form)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[1].form)
+}
+
+// The whole way, on the stand-in: a lost answer is found by the same key, by the
+// list and by its id.
+func TestRefundGetList(t *testing.T) {
+	t.Parallel()
+	stripe, client := startStripe(t)
+	intent := create(t, client)
+	_, err := client.Confirm(t.Context(), confirmKey, intent.ID)
+	require.NoError(t, err)
+	asked := askedBack
+	asked.IntentID = intent.ID
+
+	stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint})
+	refund, err := client.Refund(t.Context(), refundKey, asked)
+	require.NoError(t, err)
+	require.Equal(t, payments.RefundSucceeded, refund.Status)
+	require.True(t, refund.Matches(intent.ID, 700, "eur", "r1"))
+	require.Equal(t, map[string]int64{"eur": 1800}, stripe.MoneyMoved())
+
+	read, err := client.GetRefund(t.Context(), refund.ID)
+	require.NoError(t, err)
+	require.Equal(t, refund, read)
+	var listed []payments.Refund
+	require.NoError(t, client.ListRefunds(t.Context(), intent.ID, func(r payments.Refund) bool {
+		listed = append(listed, r)
+		return true
+	}))
+	require.Equal(t, []payments.Refund{refund}, listed)
+}
