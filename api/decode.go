@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 
 	"example.com/orders-api/idempotency"
@@ -41,8 +42,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	if errors.As(err, &overrun) {
 		return nil, tooLarge
 	}
-	if err != nil {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, errBodyCut
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: the body is not framed as HTTP should be", idempotency.ErrMalformed)
 	}
 	return body, nil
 }

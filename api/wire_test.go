@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/api"
 )
 
 // These tests write to the socket what no decent client would send.
@@ -231,10 +235,27 @@ func TestBodiesThatDoNotEnd(t *testing.T) {
 	t.Run("a chunk without a length", func(t *testing.T) {
 		w := a.dial(t)
 		w.write(a.head(key, "Transfer-Encoding: chunked") + "xyz\r\n" + body() + "\r\n0\r\n\r\n")
-		require.Equal(t, "temporarily-unavailable", w.answer().slug())
+		require.Equal(t, "malformed-request", w.answer().slug())
 		w.requireClosed()
 	})
 	require.Equal(t, before, a.rows(t))
+}
+
+// A client on a slow line is not told that its request is wrong: under another
+// key it could buy twice.
+func TestABodyThatComesTooSlowly(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = api.NewServer(a.router, stepTimeout, slog.New(slog.DiscardHandler))
+	server.Config.ReadTimeout = 100 * time.Millisecond
+	server.Start()
+	defer server.Close()
+	impatient := app{url: server.URL, apiKey: a.apiKey}
+
+	w := impatient.dial(t)
+	w.write(a.head("Idempotency-Key: "+newKey(), length(body())) + body()[:100])
+	require.Equal(t, "temporarily-unavailable", w.answer().slug())
 }
 
 func TestAClientMayWaitForContinue(t *testing.T) {

@@ -1,0 +1,84 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/client"
+)
+
+// FuzzAnswer: whatever comes back, it is taken for an order only when it is a 201
+// with a JSON object, for a no only when a problem says so, and for a doubt
+// otherwise.
+func FuzzAnswer(f *testing.F) {
+	f.Add(uint16(201), "application/json", "", []byte(`{"id":"o1"}`))
+	f.Add(uint16(402), "application/problem+json", "", []byte(`{"retry":"new-key","order_id":"o1"}`))
+	f.Add(uint16(401), "application/problem+json; charset=utf-8", "", []byte(`{"retry":"never"}`))
+	f.Add(uint16(503), "application/problem+json", "2", []byte(`{"retry":"same-key"}`))
+	f.Add(uint16(502), "text/html", "Fri, 20 Nov 2026 09:30:00 GMT", []byte(`<h1>Bad Gateway</h1>`))
+	f.Add(uint16(201), "application/json", "99999999999999999999", []byte(`{"id":"o1"} {`))
+	f.Fuzz(func(t *testing.T, status uint16, contentType, retryAfter string, body []byte) {
+		shop, err := client.New(client.Config{
+			BaseURL: "http://orders.example.com",
+			APIKey:  "k",
+			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				return &http.Response{
+					StatusCode: int(status),
+					Header:     http.Header{"Content-Type": {contentType}, "Retry-After": {retryAfter}},
+					Body:       io.NopCloser(bytes.NewReader(body)),
+					Request:    r,
+				}, nil
+			}),
+			Wait: func(_ context.Context, wait time.Duration) error {
+				require.GreaterOrEqual(t, wait, time.Duration(0))
+				return errors.New("enough")
+			},
+		})
+		require.NoError(t, err)
+		answer, err := shop.Do(t.Context(), client.Request{Key: key, Path: "/v1/orders", Body: []byte("{}")})
+
+		mediaType, _, _ := mime.ParseMediaType(contentType)
+		var members map[string]any
+		isObject := json.Unmarshal(body, &members) == nil && members != nil
+		var (
+			problem *client.Problem
+			unknown *client.OutcomeUnknownError
+		)
+		switch {
+		case err == nil:
+			require.True(t, status == http.StatusCreated && mediaType == "application/json" && isObject, "%s", answer)
+			require.Equal(t, body, answer.Body)
+		case errors.As(err, &problem):
+			require.True(t, mediaType == "application/problem+json" && isObject, "%s", body)
+			require.Contains(t, []client.Retry{client.RetryNewKey, client.RetryNever}, problem.Retry)
+			require.True(t, says(members, string(problem.Retry)), "%s", body)
+		default:
+			require.ErrorAs(t, err, &unknown)
+		}
+	})
+}
+
+// says reports whether a member retry has this value. Letters may be of another case:
+// encoding/json does not mind.
+func says(members map[string]any, retry string) bool {
+	for name, value := range members {
+		if strings.EqualFold(name, "retry") && value == retry {
+			return true
+		}
+	}
+	return false
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
