@@ -86,3 +86,23 @@ func TestCost(t *testing.T) {
 	require.Zero(t, m.meter.Commits())
 	require.LessOrEqual(t, m.meter.RoundTrips(), 2)
 }
+
+// A refund costs two round trips more in its first transaction: what is left is
+// looked at behind the lock of the order. And one to read what was decided there.
+func TestCostOfARefund(t *testing.T) {
+	t.Parallel()
+	m := openMetered(t, 1)
+	give := func(n int) {
+		bought, err := m.create(fmt.Sprintf("an-order-to-give-back-%d", n))
+		require.NoError(t, err)
+		require.Equal(t, "201", say(bought, err))
+		order := orderOf(m.account, idempotency.Key(fmt.Sprintf("an-order-to-give-back-%d", n)))
+		req := refundRequest(t, m.account, order, idempotency.Key(fmt.Sprintf("a-refund-at-its-price-%d", n)), `{}`)
+		m.meter.Reset()
+		require.Equal(t, "201", say(m.service.Refund(t.Context(), order, req)))
+	}
+	give(0) // the connection learns the statements
+	give(1)
+	require.Equal(t, 2, m.meter.Commits())
+	require.LessOrEqual(t, m.meter.RoundTrips(), 6)
+}

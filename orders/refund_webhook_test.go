@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -223,4 +224,24 @@ func TestHandleEvent_refundsOfOthers(t *testing.T) {
 	require.ErrorAs(t, err, &answer)
 	require.Equal(t, "not_our_refund", answer.Code)
 	require.Equal(t, before, s.snapshot())
+}
+
+// An operator closed the refund, and the provider made it in spite of all care.
+// The books say what is so, the stored answer stays, and somebody is told.
+func TestHandleEvent_ofAClosedRefund(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, terms{})
+	sale := s.sell(visa)
+	later := s.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Endpoint: refundEndpoint})
+	require.Equal(t, "unknown 1h0m0s", say(sale.giveBack(oneRefund, oneBody)))
+	s.idle(time.Hour)
+	s.forgetKeys()
+	require.Equal(t, "422 closed_by_operator", say(s.service.Resolve(t.Context(), s.account, idempotency.KeyID(s.account, oneRefund), why)))
+	later.Release()
+	require.Zero(t, s.log.alarms())
+	_, err := sale.hearOfRefund("refund.created")
+	require.NoError(t, err)
+	require.Equal(t, refunded, sale.standing())
+	require.Equal(t, 1, s.log.alarms())
+	require.Equal(t, "422 closed_by_operator", say(sale.giveBack(oneRefund, oneBody)))
 }

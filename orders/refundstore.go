@@ -34,6 +34,7 @@ SELECT status,
    FOR NO KEY UPDATE`
 
 // lockOrderTx keeps other refunds of the order away until the transaction ends.
+// One that waits for it too long is told to come back (409, R21).
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (lockedOrder, error) {
 	var o lockedOrder
 	err := tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.status, &o.amount, &o.currency)

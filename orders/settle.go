@@ -31,6 +31,9 @@ func (s *Service) followRefund(ctx context.Context, accountID, id uuid.UUID, pro
 	if !r.madeAs(made) {
 		return s.noOutcome(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"}, about...)
 	}
+	if r.RefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).over() {
+		s.logger.ErrorContext(ctx, "a refund was made whose client was told that it failed", about...)
+	}
 	return s.settle(ctx, accountID, r, made)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments/stripetest"
 )
 
 // account returns the shop's only account.
@@ -264,4 +265,56 @@ func TestKeys_needAProvider(t *testing.T) {
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "\n  STRIPE_SECRET_KEY: not set; ")
 	}
+}
+
+// The commands know whether a key is about an order or about a refund.
+func TestKeys_ofRefunds(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ, "--drain-notice", "0")
+	paid, err := a.order("an-order-to-refund-1", tea)
+	require.NoError(t, err)
+	order := requirePaid(t, paid)
+	away := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "POST /v1/refunds", Times: stripetest.Always})
+	for _, key := range []string{"a-refund-to-retry-1", "a-refund-to-resolve"} {
+		answer, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {key}})
+		require.NoError(t, err)
+		require.Equal(t, http.StatusServiceUnavailable, answer.status, answer.body)
+	}
+	away.Release()
+	a.stop()
+
+	_, list, _ := s.keys("list")
+	require.NotContains(t, list, "create_refund", "they are young")
+	s.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '9 minutes'")
+	_, list, _ = s.keys("list")
+	require.Equal(t, 2, strings.Count(list, "create_refund  refund_created  waiting"), list)
+	code, story, stderr := s.keys("show", "a-refund-to-retry-1")
+	require.Zero(t, code, stderr)
+	for _, line := range []string{
+		"operation +create_refund",
+		"recovery point +refund_created",
+		"refund +" + idempotency.DeriveID("refund", s.account(), "a-refund-to-retry-1").String() + ", pending, 1000 usd in the smallest unit",
+		"order +" + order + ", paid, 2500 usd in the smallest unit",
+		`20[0-9: -]{17} +refund\.created \{.*"amount": ?1000.*\} from 127\.0\.0\.1`,
+	} {
+		require.Regexp(t, "(?m)^"+line+"$", story)
+	}
+
+	code, _, stderr = run(t, s.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
+	require.Equal(t, 1, code, "what was sent nine minutes ago may still arrive")
+	require.Contains(t, stderr, "stays unfinished, at refund_created: the outcome of the payment is not known yet: ")
+	s.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '11 minutes'")
+	code, stdout, stderr := run(t, s.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
+	require.Empty(t, s.stripe.Refunds())
+
+	code, stdout, stderr = run(t, s.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `\n201 \{"id":.*"status":"succeeded".*\}\n$`, stdout)
+	require.Len(t, s.stripe.Refunds(), 1)
+	_, story, _ = s.keys("show", "a-refund-to-retry-1")
+	require.Regexp(t, "(?m)^refund at the provider +"+s.stripe.Refunds()[0].ID+"$", story)
+	require.Regexp(t, "(?m)^order +"+order+", partially_refunded, ", story)
 }
