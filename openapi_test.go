@@ -114,7 +114,8 @@ func TestABreakingChangeIsNoticedUntilItIsAnnounced(t *testing.T) {
 		},
 		"a header of the request is needed": {
 			"      name: Idempotency-Key\n", "      name: Idempotency-Name\n",
-			"- `POST /v1/orders`, `new-required-request-parameter`, `request-parameter-removed`: rename it.",
+			"- `POST /v1/orders`, `new-required-request-parameter`, `request-parameter-removed`: rename it.\n" +
+				"- `POST /v1/orders/{id}/refunds`, `new-required-request-parameter`, `request-parameter-removed`: likewise.",
 		},
 		"a status is gone": {
 			"        '200':\n          description: A page of orders", "        '206':\n          description: A page of orders",
