@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -18,7 +19,10 @@ import (
 )
 
 // ordersAPI holds the handlers of /v1/orders.
-type ordersAPI struct{ service *orders.Service }
+type ordersAPI struct {
+	service *orders.Service
+	keys    keysAPI
+}
 
 // create is POST /v1/orders.
 func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
@@ -28,27 +32,24 @@ func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
 	account := accountID(r.Context())
-	log := logAttrs(r.Context())
-	log.add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
 	params, err := readParams(w, r)
 	if err != nil {
 		return err
 	}
-	result, err := a.service.Create(r.Context(), orders.CreateRequest{
-		AccountID: account,
-		Key:       key,
-		Method:    r.Method,
-		Path:      r.URL.Path,
-		Params:    params,
-		ClientIP:  middleware.GetClientIPAddr(r.Context()),
+	return a.keys.run(w, r, key, func(ctx context.Context, wait time.Duration, claimed func()) (idempotency.Result, error) {
+		return a.service.Create(ctx, orders.CreateRequest{
+			AccountID: account,
+			Key:       key,
+			Method:    r.Method,
+			Path:      r.URL.Path,
+			Params:    params,
+			ClientIP:  middleware.GetClientIPAddr(ctx),
+			Wait:      wait,
+			Claimed:   claimed,
+		})
 	})
-	log.result(result, err)
-	if err != nil {
-		return err
-	}
-	writeResult(w, result)
-	return nil
 }
 
 // get is GET /v1/orders/{id}.

@@ -56,8 +56,10 @@ func TestTheContractHasEveryRouteAndNoOther(t *testing.T) {
 // paths has an address for each route.
 func paths() map[string]string {
 	return map[string]string{
-		"/v1/orders":          "/v1/orders",
-		"/v1/orders/{id}":     "/v1/orders/" + uuid.NewString(),
+		"/v1/orders":                 "/v1/orders",
+		"/v1/orders/{id}":            "/v1/orders/" + uuid.NewString(),
+		"/v1/idempotency-keys/{key}": "/v1/idempotency-keys/a-key-that-is-long-enough",
+
 		"/v1/webhooks/stripe": "/v1/webhooks/stripe",
 		"/healthz":            "/healthz",
 		"/readyz":             "/readyz",
@@ -288,6 +290,9 @@ func TestARouterNeedsEverything(t *testing.T) {
 		Spec:   ordersapi.Spec,
 		Logger: slog.New(slog.DiscardHandler),
 		Ready:  func(context.Context) error { return nil },
+
+		Background: &api.Background{},
+		Retention:  retention,
 	}
 	_, err := api.NewRouter(whole)
 	require.NoError(t, err)
@@ -297,6 +302,8 @@ func TestARouterNeedsEverything(t *testing.T) {
 		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
 		"logger":           func(c *api.Config) { c.Logger = nil },
 		"readiness check":  func(c *api.Config) { c.Ready = nil },
+		"background runs":  func(c *api.Config) { c.Background = nil },
+		"Retention":        func(c *api.Config) { c.Retention = 0 },
 	} {
 		config := whole
 		forget(&config)

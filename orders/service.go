@@ -68,6 +68,9 @@ type CreateRequest struct {
 	Path      string
 	Params    []byte     // canonical JSON, see idempotency.Canonicalize
 	ClientIP  netip.Addr // for the audit record; the zero value when unknown
+
+	Wait    time.Duration // for a run that holds the key, see idempotency.Request
+	Claimed func()        // called when the order is sure to be finished, likewise; may be nil
 }
 
 // Create makes the order and charges it, or gives the answer that the key has
@@ -82,6 +85,8 @@ func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Re
 		Path:      req.Path,
 		Params:    req.Params,
 		Invalid:   invalid,
+		Wait:      req.Wait,
+		Claimed:   req.Claimed,
 	}, createOrder{service: s, clientIP: req.ClientIP})
 	if keyExpired(err) {
 		return result, &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
