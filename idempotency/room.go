@@ -324,6 +324,13 @@ func (e *Engine) Watch(ctx context.Context, accountID, id uuid.UUID, wait time.D
 	return status, waited, err
 }
 
+// Waiting is how many wait in this process.
+func (e *Engine) Waiting() int {
+	e.room.mu.Lock()
+	defer e.room.mu.Unlock()
+	return e.room.count
+}
+
 // StopWaiting sends away everybody who waits, and everybody who would: they get
 // what they would have got without waiting. For a process that stops.
 func (e *Engine) StopWaiting() { e.room.close() }
