@@ -30,13 +30,14 @@ func NewBackground(limit int, logger *slog.Logger) (*Background, error) {
 	return &Background{slots: make(chan struct{}, limit), logger: logger}, nil
 }
 
-// Wait waits until all runs have ended, or ctx has. It takes the whole room: no
-// other run begins behind it. A run that it does not wait for is not lost; the
-// completer takes it over (R10).
+// Wait waits until all runs have ended, or ctx has. For that it takes one slot
+// after the other, so that no run begins meanwhile. A run that it does not wait
+// for is not lost: a retry or the completer takes it over (R10).
 func (b *Background) Wait(ctx context.Context) error {
 	for range cap(b.slots) {
 		select {
 		case b.slots <- struct{}{}:
+			defer func() { <-b.slots }()
 		case <-ctx.Done():
 			return fmt.Errorf("background runs: %w", ctx.Err())
 		}
