@@ -57,7 +57,7 @@ type ended struct {
 
 // start runs in the background, unless there are too many already: then it
 // returns nil. The channel gets one value; nobody needs to read it.
-func (b *Background) start(ctx context.Context, run func() (idempotency.Result, error)) <-chan ended {
+func (b *Background) start(ctx context.Context, run func(context.Context) (idempotency.Result, error)) <-chan ended {
 	select {
 	case b.slots <- struct{}{}:
 	default:
@@ -68,7 +68,7 @@ func (b *Background) start(ctx context.Context, run func() (idempotency.Result, 
 		defer func() { <-b.slots }()
 		begun := time.Now()
 		entry := &requestLog{}
-		result, err := caught(run, entry)
+		result, err := caught(ctx, run, entry)
 		entry.result(result, err)
 		if err != nil {
 			entry.problem(ctx, problemOf(err), err)
@@ -86,12 +86,14 @@ func (b *Background) start(ctx context.Context, run func() (idempotency.Result, 
 
 // caught makes an error of a panic. No handler is above a background run, so it
 // would end the process.
-func caught(run func() (idempotency.Result, error), entry *requestLog) (result idempotency.Result, err error) {
+func caught(
+	ctx context.Context, run func(context.Context) (idempotency.Result, error), entry *requestLog,
+) (result idempotency.Result, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			entry.add(slog.String("stack", string(debug.Stack())))
 			err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
-	return run()
+	return run(ctx)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -32,8 +33,8 @@ func (a keysAPI) run(w http.ResponseWriter, r *http.Request, key idempotency.Key
 	prefer := readPreferences(r.Header)
 	if prefer.respondAsync {
 		claimed := make(chan struct{})
-		done := a.background.start(r.Context(), func() (idempotency.Result, error) {
-			return run(r.Context(), prefer.wait, func() { close(claimed) })
+		done := a.background.start(r.Context(), func(ctx context.Context) (idempotency.Result, error) {
+			return run(ctx, prefer.wait, func() { close(claimed) })
 		})
 		if done != nil {
 			return a.answerAsync(w, r, key, prefer, claimed, done)
