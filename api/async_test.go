@@ -2,11 +2,13 @@ package api_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -147,6 +149,14 @@ func TestTooManyRunsInTheBackground(t *testing.T) {
 	again.Release()
 	require.Equal(t, "finished", a.status(t, third, prefer("wait=30")).keyStatus(t).State)
 	require.Len(t, a.stripe.Charges(), 3)
+}
+
+func TestBackgroundRunsNeedRoomAndALog(t *testing.T) {
+	t.Parallel()
+	_, err := api.NewBackground(0, slog.New(slog.DiscardHandler))
+	require.ErrorContains(t, err, "room for at least one")
+	_, err = api.NewBackground(1, nil)
+	require.ErrorContains(t, err, "no logger")
 }
 
 func TestABackgroundRunPanics(t *testing.T) {

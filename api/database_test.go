@@ -107,6 +107,7 @@ func TestTheDatabaseIsDown(t *testing.T) {
 	database.set(true)
 	for _, got := range []answer{
 		a.create(t, key, body()),
+		a.create(t, key, body(), prefer(async)),
 		a.get(t, order),
 		a.get(t, "/v1/orders"),
 		a.status(t, key),
