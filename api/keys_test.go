@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -265,4 +266,72 @@ func TestAWaitForAStatusEndsWithReview(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, "needs_review", got.keyStatus(t).State)
 	require.Equal(t, 1, got.keyStatus(t).Attempt)
+}
+
+// The contract's examples are what the API says.
+func TestExamplesOfStatusesAreTrue(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	c, err := loadContract()
+	require.NoError(t, err)
+	operation := c.doc.Paths.Value("/v1/idempotency-keys/{key}").Get
+	examples := operation.Responses.Status(http.StatusOK).Value.Content.Get("application/json").Examples
+	require.Len(t, examples, 3)
+	key := operation.Parameters.GetByInAndName("path", "key").Example.(string)
+	same := func(example string) {
+		t.Helper()
+		want := maps.Clone(examples[example].Value.Value.(map[string]any))
+		var got map[string]any
+		require.NoError(t, json.Unmarshal(a.status(t, key).body, &got))
+		for _, members := range []map[string]any{want, got} {
+			for _, changing := range []string{"created_at", "last_run_at", "expires_at", "order"} {
+				require.Contains(t, members, changing)
+				members[changing] = members[changing] == nil
+			}
+		}
+		shown, err := json.Marshal(want)
+		require.NoError(t, err)
+		said, err := json.Marshal(got)
+		require.NoError(t, err)
+		require.JSONEq(t, string(shown), string(said))
+	}
+
+	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := a.createAsync(t, key, body())
+	<-held.Reached()
+	same("inProgress")
+	held.Release()
+	require.Equal(t, http.StatusCreated, (<-running).status)
+	same("finished")
+	a.exec(t, `
+UPDATE idempotency_keys
+   SET recovery_point = 'charge_created', attempt = 13, needs_review_at = now(),
+       finished_at = NULL, response_code = NULL, response_headers = NULL, response_body = NULL`)
+	same("needsReview")
+}
+
+// The contract's preferences do what is said beside them.
+func TestExamplesOfPreferencesAreHonoured(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	c, err := loadContract()
+	require.NoError(t, err)
+	examples := c.doc.Paths.Value("/v1/orders").Post.Parameters.GetByInAndName("header", "Prefer").Examples
+	require.Len(t, examples, 3)
+	example := func(name string) edit { return prefer(examples[name].Value.Value.(string)) }
+
+	key := newKey()
+	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	requireAccepted(t, a.create(t, key, body(), example("respondAsync")), key, async)
+	<-held.Reached()
+	wait, both := a.createAsync(t, key, body(), example("wait")), a.createAsync(t, key, body(), example("both"))
+	a.awaitWaiters(t, 2)
+	held.Release()
+	for applied, done := range map[string]<-chan outcome{"wait=20": wait, "wait=10": both} {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, http.StatusCreated, got.status)
+		require.Equal(t, applied, got.header.Get("Preference-Applied"))
+	}
+	a.requireOnePaidOrder(t)
 }
