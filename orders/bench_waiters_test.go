@@ -3,6 +3,7 @@ package orders_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ const crowd = 500
 // it. The phases take turns, so that whatever else the machine does falls on both:
 // make bench-waiters.
 func BenchmarkWaiters(b *testing.B) {
-	const rounds = 20
+	const rounds = 50
 	for b.Loop() {
 		m := openMetered(b, 8)
 		theirs := openCrowd(m)
@@ -62,6 +63,7 @@ func (m *metered) lap(name string) float64 {
 	m.tb.Helper()
 	const orders, lanes = 200, 4
 	var group errgroup.Group
+	runtime.GC() // what gathering a crowd left behind is not the waiting's cost
 	begun := time.Now()
 	for lane := range lanes {
 		group.Go(func() error {
