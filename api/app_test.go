@@ -30,6 +30,9 @@ import (
 // stepTimeout is long enough for a test to hold a call to the provider.
 const stepTimeout = 20 * time.Second
 
+// retention is how long the app says that keys are kept.
+const retention = 72 * time.Hour
+
 // app is the real thing on a database of its own, with the stand-in for Stripe
 // behind it.
 type app struct {
@@ -42,10 +45,12 @@ type app struct {
 	account uuid.UUID
 	apiKey  string
 	webhook string // its secret
-	engine  *idempotency.Engine
-	service *orders.Service
 	log     *log
 	secrets *secrets
+
+	engine     *idempotency.Engine
+	service    *orders.Service
+	background *api.Background
 }
 
 // settings are what a test may change.
@@ -54,13 +59,16 @@ type settings struct {
 	transport http.RoundTripper           // to the provider
 	ready     func(context.Context) error // nil: ask the database
 	noWebhook bool
+
+	waiters    int // see idempotency.Config
+	background int // see api.NewBackground
 }
 
 // start boots an app, which ends with the test. Whatever the test does, no
 // secret that it sends may be in the log.
 func start(t *testing.T, change ...func(*settings)) *app {
 	t.Helper()
-	var s settings
+	s := settings{waiters: 1000, background: 100}
 	for _, c := range change {
 		c(&s)
 	}
@@ -92,15 +100,20 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		WebhookSecret: a.webhook,
 	})
 	require.NoError(t, err)
-	engine, err := idempotency.New(a.pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
+	engine, err := idempotency.New(a.pool, idempotency.Config{
+		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Logger: logger,
+	})
 	require.NoError(t, err)
 	service, err := orders.New(orders.Config{
 		Engine: engine, Pool: a.pool, Payments: client, StepTimeout: stepTimeout, Logger: logger,
 	})
 	require.NoError(t, err)
 	a.engine, a.service = engine, service
+	a.background, err = api.NewBackground(s.background, logger)
+	require.NoError(t, err)
 	a.router, err = api.NewRouter(api.Config{
 		Orders: service, Pool: a.pool, Spec: ordersapi.Spec, Logger: logger, Ready: s.ready,
+		Background: a.background, Retention: retention,
 	})
 	require.NoError(t, err)
 
@@ -114,6 +127,7 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		a.stripe.Close()
 		transport.CloseIdleConnections()
 		server.Close()
+		_ = a.background.Wait(context.Background())
 		client.Close()
 		provider.Close()
 		if t.Failed() {

@@ -57,6 +57,11 @@ func TestABrokenDatabaseIsAnInternalError(t *testing.T) {
 	}
 	a.exec(t, "ALTER TABLE gone RENAME TO orders")
 	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
+
+	a.exec(t, "ALTER TABLE idempotency_keys RENAME TO gone")
+	got := a.status(t, key)
+	require.Equal(t, http.StatusInternalServerError, got.status)
+	require.NotContains(t, string(got.body), "relation")
 }
 
 // outage is a switch in front of the database.
@@ -102,8 +107,10 @@ func TestTheDatabaseIsDown(t *testing.T) {
 	database.set(true)
 	for _, got := range []answer{
 		a.create(t, key, body()),
+		a.create(t, key, body(), prefer(async)),
 		a.get(t, order),
 		a.get(t, "/v1/orders"),
+		a.status(t, key),
 		a.get(t, "/readyz"),
 	} {
 		require.Equal(t, http.StatusServiceUnavailable, got.status)

@@ -4,57 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/chi/v5/middleware"
 	"github.com/google/uuid"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
 
 // ordersAPI holds the handlers of /v1/orders.
-type ordersAPI struct{ service *orders.Service }
+type ordersAPI struct {
+	service *orders.Service
+	keys    keysAPI
+}
 
 // create is POST /v1/orders.
 func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
-	return post(w, r, a.service.Create)
-}
-
-// post is what every POST under an Idempotency-Key has in common; run is what
-// it is for.
-func post(w http.ResponseWriter, r *http.Request, run func(context.Context, orders.CreateRequest) (idempotency.Result, error)) error {
-	key, err := readKey(r.Header)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
-	account := accountID(r.Context())
-	log := logAttrs(r.Context())
-	log.add(slog.String("key_id", idempotency.KeyID(account, key).String()))
-
-	params, err := readParams(w, r)
-	if err != nil {
-		return err
-	}
-	result, err := run(r.Context(), orders.CreateRequest{
-		AccountID: account,
-		Key:       key,
-		Method:    r.Method,
-		Path:      r.URL.Path,
-		Params:    params,
-		ClientIP:  middleware.GetClientIPAddr(r.Context()),
-	})
-	log.result(result, err)
-	if err != nil {
-		return err
-	}
-	writeResult(w, result)
-	return nil
+	return a.keys.post(w, r, a.service.Create)
 }
 
 // get is GET /v1/orders/{id}.

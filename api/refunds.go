@@ -11,7 +11,10 @@ import (
 )
 
 // refundsAPI holds the handlers of /v1/orders/{id}/refunds.
-type refundsAPI struct{ service *orders.Service }
+type refundsAPI struct {
+	service *orders.Service
+	keys    keysAPI
+}
 
 // create is POST /v1/orders/{id}/refunds.
 func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
@@ -19,7 +22,7 @@ func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return errNotFound
 	}
-	return post(w, r, func(ctx context.Context, req orders.CreateRequest) (idempotency.Result, error) {
+	return a.keys.post(w, r, func(ctx context.Context, req orders.CreateRequest) (idempotency.Result, error) {
 		return a.service.Refund(ctx, order, req)
 	})
 }

@@ -133,6 +133,7 @@ func TestRefundsThatAreNotMade(t *testing.T) {
 	}
 	require.Equal(t, "unauthorized", a.giveBack(t, order, newKey(), `{}`, header("Authorization")).problem(t).slug())
 	require.Equal(t, "idempotency-key-missing", a.send(t, http.MethodPost, order+"/refunds", `{}`).problem(t).slug())
+	require.Equal(t, "idempotency-key-invalid", a.giveBack(t, order, "short", `{}`).problem(t).slug())
 	require.Equal(t, "unsupported-media-type", a.giveBack(t, order, newKey(), `{}`, header("Content-Type", "text/plain")).problem(t).slug())
 	require.Equal(t, before, a.rows(t))
 	require.Equal(t, map[string]int64{"usd": 4300}, a.stripe.MoneyMoved())
@@ -290,6 +291,7 @@ func TestAnEventSettlesARefund(t *testing.T) {
 	got := a.giveBack(t, order, key, `{}`)
 	refund := got.refund(t)
 	require.Equal(t, orders.RefundPending, refund.Status)
+	require.Equal(t, string(got.body), string(a.get(t, got.header.Get("Location")).body))
 	require.Equal(t, orders.StatusRefunded, a.get(t, order).order(t).Status)
 
 	require.NoError(t, a.stripe.Settle(*refund.RefundID, false))

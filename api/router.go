@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -23,6 +24,13 @@ type Config struct {
 	Spec   []byte        // openapi.yaml
 	Logger *slog.Logger
 
+	// Background holds the runs whose clients do not wait for them. Who stops the
+	// server waits for it.
+	Background *Background
+
+	// Retention is how long a finished key is kept, as the reaper has it.
+	Retention time.Duration
+
 	// Ready says whether this process should get traffic; its error is logged.
 	Ready func(context.Context) error
 }
@@ -38,6 +46,10 @@ func NewRouter(config Config) (chi.Router, error) {
 		return nil, errors.New("api: no OpenAPI document")
 	case config.Logger == nil:
 		return nil, errors.New("api: no logger")
+	case config.Background == nil:
+		return nil, errors.New("api: no place for background runs")
+	case config.Retention <= 0:
+		return nil, errors.New("api: Retention must be positive")
 	case config.Ready == nil:
 		return nil, errors.New("api: no readiness check")
 	}
@@ -67,12 +79,14 @@ func NewRouter(config Config) (chi.Router, error) {
 			r.Use(withAccount(config.Pool))
 			r.NotFound(notFound) // once more, behind the look at the API key
 			r.MethodNotAllowed(notAllowed)
-			a := ordersAPI{config.Orders}
+			keys := keysAPI{config.Orders, config.Background, config.Retention}
+			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(keys.get)) // GET /v1/idempotency-keys/{key}
+			a := ordersAPI{config.Orders, keys}
 			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))  // POST /v1/orders
 			r.Method(http.MethodGet, "/orders", handlerFunc(a.list))     // GET  /v1/orders
 			r.Method(http.MethodGet, "/orders/{id}", handlerFunc(a.get)) // GET  /v1/orders/{id}
 
-			refunds := refundsAPI{config.Orders}
+			refunds := refundsAPI{config.Orders, keys}
 			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))         // POST /v1/orders/{id}/refunds
 			r.Method(http.MethodGet, "/orders/{id}/refunds", handlerFunc(refunds.list))            // GET  /v1/orders/{id}/refunds
 			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", handlerFunc(refunds.get)) // GET  /v1/orders/{id}/refunds/{refund_id}

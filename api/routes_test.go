@@ -60,6 +60,7 @@ func paths() map[string]string {
 		"/v1/orders/{id}":                     "/v1/orders/" + uuid.NewString(),
 		"/v1/orders/{id}/refunds":             "/v1/orders/" + uuid.NewString() + "/refunds",
 		"/v1/orders/{id}/refunds/{refund_id}": "/v1/orders/" + uuid.NewString() + "/refunds/" + uuid.NewString(),
+		"/v1/idempotency-keys/{key}":          "/v1/idempotency-keys/a-key-that-is-long-enough",
 		"/v1/webhooks/stripe":                 "/v1/webhooks/stripe",
 		"/healthz":                            "/healthz",
 		"/readyz":                             "/readyz",
@@ -290,6 +291,9 @@ func TestARouterNeedsEverything(t *testing.T) {
 		Spec:   ordersapi.Spec,
 		Logger: slog.New(slog.DiscardHandler),
 		Ready:  func(context.Context) error { return nil },
+
+		Background: &api.Background{},
+		Retention:  retention,
 	}
 	_, err := api.NewRouter(whole)
 	require.NoError(t, err)
@@ -299,6 +303,8 @@ func TestARouterNeedsEverything(t *testing.T) {
 		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
 		"logger":           func(c *api.Config) { c.Logger = nil },
 		"readiness check":  func(c *api.Config) { c.Ready = nil },
+		"background runs":  func(c *api.Config) { c.Background = nil },
+		"Retention":        func(c *api.Config) { c.Retention = 0 },
 	} {
 		config := whole
 		forget(&config)
@@ -314,7 +320,8 @@ func TestAServerHasEveryTimeout(t *testing.T) {
 	server := api.NewServer(http.NotFoundHandler(), longestRun, slog.New(slog.DiscardHandler))
 	require.Positive(t, server.ReadHeaderTimeout)
 	require.Greater(t, server.ReadTimeout, server.ReadHeaderTimeout)
-	require.Greater(t, server.WriteTimeout, server.ReadTimeout+longestRun)
+	const longestWait = 30 * time.Second // before the run
+	require.Greater(t, server.WriteTimeout, server.ReadTimeout+longestWait+longestRun)
 	require.Positive(t, server.IdleTimeout)
 	require.Equal(t, 16<<10, server.MaxHeaderBytes)
 	require.NotNil(t, server.ErrorLog)

@@ -22,13 +22,13 @@ const (
 
 // NewServer returns a server for the API with every timeout set. longestRun is
 // how long an order may take when the provider is slow: an answer that is
-// being made must not be cut off.
+// being made must not be cut off, nor one that was waited for before.
 func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       bodyTimeout,
-		WriteTimeout:      bodyTimeout + readTimeout + longestRun + answerTimeout, // counts from the end of the head
+		WriteTimeout:      bodyTimeout + readTimeout + maxWait + longestRun + answerTimeout, // counts from the end of the head
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),

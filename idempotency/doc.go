@@ -34,6 +34,16 @@
 // repeat, which is why [Engine] derives stable ids for it (see [KeyID] and
 // [DeriveID], R5).
 //
+// # Waiting
+//
+// A request for a key that another run holds gets [ErrInProgress], or waits for
+// that run's answer if it has set [Request.Wait]. If the run gives the key back
+// without an answer, one of those who wait takes over. [Engine.Watch] waits for
+// the end of a request without ever taking part in it. Who waits holds neither
+// transaction nor connection (R6): one small query, a few times a second and only
+// while somebody waits, asks for news of all awaited keys of a process. room.go
+// says how.
+//
 // # What it costs
 //
 // The first step shares its transaction with the claim: two round trips. Each

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,12 +29,13 @@ const (
 )
 
 // Engine runs operations under idempotency keys. It is safe for concurrent use
-// and keeps no state but its pool: run as many processes as needed.
+// and keeps no state but its pool and who waits: run as many processes as needed.
 type Engine struct {
 	pool        *pgxpool.Pool
 	lockTimeout time.Duration
 	clock       func() time.Time
 	logger      *slog.Logger
+	room        *room
 }
 
 // Config is what an [Engine] needs besides the pool.
@@ -46,6 +48,10 @@ type Config struct {
 	// decided by what time it shows: whether a lease is alive is the database's to
 	// say.
 	Clock func() time.Time
+
+	// Waiters is how many requests may wait at once for keys that others work on,
+	// see [Request.Wait] and [Engine.Watch]. With 0 nobody waits.
+	Waiters int
 
 	Logger *slog.Logger
 }
@@ -62,10 +68,14 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 		return nil, errors.New("idempotency: LockTimeout must be positive")
 	case config.Clock == nil:
 		return nil, errors.New("idempotency: no clock")
+	case config.Waiters < 0:
+		return nil, errors.New("idempotency: Waiters must not be negative")
 	case config.Logger == nil:
 		return nil, errors.New("idempotency: no logger")
 	}
-	return &Engine{pool: pool, lockTimeout: config.LockTimeout, clock: config.Clock, logger: config.Logger}, nil
+	e := &Engine{pool: pool, lockTimeout: config.LockTimeout, clock: config.Clock, logger: config.Logger}
+	e.room = newRoom(config.Waiters, e.lookForNews, config.Logger)
+	return e, nil
 }
 
 // Do answers a request: it runs the operation for a new key, replays the stored
@@ -73,9 +83,19 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 // behind (R2). Beside [ErrKeyReused], [ErrInProgress], [ErrNewerVersion] and
 // [ErrUnavailable] it returns req.Invalid for a new key that must not be
 // claimed, and whatever error a step returned. The work does not end with ctx
-// (R10).
+// (R10); a wait does.
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
-	ctx = context.WithoutCancel(ctx)
+	if req.Claimed != nil {
+		req.Claimed = sync.OnceFunc(req.Claimed) // a run that lost its lease may get another one
+	}
+	result, err := e.do(context.WithoutCancel(ctx), req, op)
+	if errors.Is(err, ErrInProgress) && req.Wait > 0 {
+		return e.await(ctx, req, op, result, err)
+	}
+	return result, err
+}
+
+func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, error) {
 	id := KeyID(req.AccountID, req.Key)
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
@@ -87,7 +107,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 		if err != nil {
 			return Result{KeyID: id}, err
 		}
-		return e.answer(ctx, stored, hash, op)
+		return e.answer(ctx, stored, hash, op, req.Claimed)
 	}
 
 	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started)
@@ -96,9 +116,9 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	case err != nil:
 		return x.result(), err
 	case stored != nil:
-		return e.answer(ctx, stored, hash, op)
+		return e.answer(ctx, stored, hash, op, req.Claimed)
 	default:
-		return e.proceed(ctx, x)
+		return e.proceed(ctx, x, req.Claimed)
 	}
 }
 
@@ -116,11 +136,11 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find fu
 	if !known {
 		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.operation)
 	}
-	return e.answer(ctx, stored, stored.fingerprint, op)
+	return e.answer(ctx, stored, stored.fingerprint, op, nil)
 }
 
 // answer goes through the arms of R2, in their order.
-func (e *Engine) answer(ctx context.Context, stored *storedKey, hash []byte, op Operation) (Result, error) {
+func (e *Engine) answer(ctx context.Context, stored *storedKey, hash []byte, op Operation, claimed func()) (Result, error) {
 	switch {
 	case stored.fingerprint[0] != fingerprintVersion:
 		return stored.result(), fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.fingerprint[0])
@@ -133,7 +153,7 @@ func (e *Engine) answer(ctx context.Context, stored *storedKey, hash []byte, op 
 	case stored.leased:
 		return stored.result(), ErrInProgress
 	default:
-		return e.takeOver(ctx, stored, op)
+		return e.takeOver(ctx, stored, op, claimed)
 	}
 }
 
@@ -175,7 +195,7 @@ func (e *Engine) tryStart(ctx context.Context, x *execution, req Request, op Ope
 }
 
 // takeOver gives the key to a new run and lets it go on (R7).
-func (e *Engine) takeOver(ctx context.Context, stored *storedKey, op Operation) (Result, error) {
+func (e *Engine) takeOver(ctx context.Context, stored *storedKey, op Operation, claimed func()) (Result, error) {
 	if stored.operation != op.Name() {
 		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.operation)
 	}
@@ -204,7 +224,7 @@ func (e *Engine) takeOver(ctx context.Context, stored *storedKey, op Operation) 
 		return stored.result(), err
 	}
 	x.leased(attempt, stored.createdAt, since)
-	return e.proceed(ctx, x)
+	return e.proceed(ctx, x, claimed)
 }
 
 // acquire takes a connection from the pool.

@@ -31,6 +31,7 @@ func TestNew_missingDependency(t *testing.T) {
 		"LockTimeout must be positive": func(c *idempotency.Config) { c.LockTimeout = 0 },
 		"no clock":                     func(c *idempotency.Config) { c.Clock = nil },
 		"no logger":                    func(c *idempotency.Config) { c.Logger = nil },
+		"Waiters must not be negative": func(c *idempotency.Config) { c.Waiters = -1 },
 	} {
 		config := complete
 		remove(&config)

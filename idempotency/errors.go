@@ -33,7 +33,8 @@ var (
 	// sent again (R22).
 	ErrUnavailable = errors.New("the database is unavailable or did not say what became of the transaction")
 
-	// ErrNotFound says that [Engine.Resume] was given a key that does not exist.
+	// ErrNotFound says that the account has no such key: it was never used, or the
+	// reaper has deleted it.
 	ErrNotFound = errors.New("no such idempotency key")
 )
 

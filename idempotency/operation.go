@@ -112,6 +112,18 @@ type Request struct {
 	// request. A known key is answered as ever: a stored answer outlives a
 	// change of the rules (R19).
 	Invalid error
+
+	// Wait is how long the request may wait for the answer while another run holds
+	// the key, before it is told [ErrInProgress]. If that run gives the key back
+	// without an answer, one of those who wait takes over. A wait holds neither a
+	// transaction nor a connection (R6).
+	Wait time.Duration
+
+	// Claimed, when not nil, is called once when the key is durably this request's:
+	// its first step, or the takeover, is committed. From here on the request will
+	// be finished by somebody, even if this process dies. It is not called for an
+	// answer that is stored already.
+	Claimed func()
 }
 
 // Run is one run of an operation, under one lease.
@@ -139,6 +151,7 @@ func (r *Run) Now() time.Time { return r.leasedAt.Add(r.elapsed()).UTC().Truncat
 type Result struct {
 	Response Response // the zero value beside an error
 	Replayed bool     // stored by an earlier request
+	Waited   bool     // for another run, until there was news or Request.Wait was over
 	KeyID    uuid.UUID
 	Attempt  int           // runs of this key so far
 	From, To RecoveryPoint // where this run began and ended

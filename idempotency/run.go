@@ -84,14 +84,20 @@ func (x *execution) result() Result {
 }
 
 // proceed takes steps until the request is finished or a step has no outcome.
-// However it ends, a panic included, the lease is given back.
-func (e *Engine) proceed(ctx context.Context, x *execution) (Result, error) {
+// However it ends, a panic included, the lease is given back, and those who wait
+// here for the key hear of it. The key is durably this run's by now, which is
+// what claimed, if not nil, is told.
+func (e *Engine) proceed(ctx context.Context, x *execution, claimed func()) (Result, error) {
+	defer e.room.nudge(keyRef{x.run.AccountID, x.run.KeyID}) // behind the release
 	cause := errPanicked
 	defer func() {
 		if cause != nil && !errors.Is(cause, errLeaseLost) { // else nothing is ours to give
 			e.release(ctx, x, cause)
 		}
 	}()
+	if claimed != nil {
+		claimed()
+	}
 	for x.point != Finished {
 		if err := e.step(ctx, x); err != nil {
 			cause = err

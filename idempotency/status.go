@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,12 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Status is a key as an operator sees it.
+// Status is a key as somebody sees it who does not run it.
 type Status struct {
 	AccountID     uuid.UUID
 	ID            uuid.UUID
 	Key           Key
 	Operation     string
+	Path          string // of the request
 	Point         RecoveryPoint
 	Attempt       int // runs so far
 	CreatedAt     time.Time
@@ -32,6 +34,7 @@ const statusColumns = `
        k.id,
        k.idempotency_key,
        k.operation,
+       k.request_path,
        k.recovery_point,
        k.attempt,
        k.created_at,
@@ -44,9 +47,32 @@ const statusColumns = `
 
 func scanStatus(row pgx.CollectableRow) (Status, error) {
 	var s Status
-	err := row.Scan(&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt,
+	err := row.Scan(&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt,
 		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.Response)
 	return s, err
+}
+
+const statusSQL = `
+SELECT` + statusColumns + `
+  FROM idempotency_keys AS k
+ WHERE k.account_id = $2
+   AND k.id = $3`
+
+// Status returns one key of the account, or [ErrNotFound].
+func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
+	var status Status
+	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, statusSQL, e.lockTimeout, accountID, id)
+		if err != nil {
+			return err
+		}
+		status, err = pgx.CollectExactlyOneRow(rows, scanStatus)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrNotFound
+		}
+		return err
+	})
+	return status, err
 }
 
 // stuckSQL lists what nobody works on any more, in the order of the index that

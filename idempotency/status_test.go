@@ -60,6 +60,7 @@ func TestStuck(t *testing.T) {
 		ID:        idempotency.KeyID(b.account, givenUp.Key),
 		Key:       givenUp.Key,
 		Operation: "three_steps",
+		Path:      "/v1/things",
 		Point:     paid,
 		Attempt:   1,
 		LastError: "no answer",

@@ -40,25 +40,34 @@ ON CONFLICT DO NOTHING`
 // lookupSQL reads a key. Behind a claim in the same transaction it sees the row
 // that was in the way, even one that was committed while the claim waited.
 const lookupSQL = `
-SELECT account_id,
-       id,
-       idempotency_key,
-       operation,
-       request_params,
-       params_hash,
-       recovery_point,
-       lease_token,
-       locked_at,
-       coalesce(locked_at > now() - $3::interval, false),
-       attempt,
-       created_at,
+SELECT` + storedColumns + `
+  FROM idempotency_keys AS k
+ WHERE k.account_id = $1
+   AND k.id = $2`
+
+// storedColumns are what scanKey reads; $3 is the length of a lease.
+const storedColumns = `
+       k.account_id,
+       k.id,
+       k.idempotency_key,
+       k.operation,
+       k.request_path,
+       k.request_params,
+       k.params_hash,
+       k.recovery_point,
+       k.lease_token,
+       k.locked_at,
+       coalesce(k.locked_at > now() - $3::interval, false),
+       k.attempt,
+       k.created_at,
+       k.last_run_at,
+       k.finished_at,
+       k.needs_review_at,
+       coalesce(k.last_error, ''),
        now(),
-       coalesce(response_code, 0),
-       coalesce(response_headers, '{}'),
-       response_body
-  FROM idempotency_keys
- WHERE account_id = $1
-   AND id = $2`
+       coalesce(k.response_code, 0),
+       coalesce(k.response_headers, '{}'),
+       k.response_body`
 
 // takeoverSQL gives the key to a new run, unless somebody was faster (R7, R8).
 const takeoverSQL = `
@@ -159,6 +168,7 @@ type storedKey struct {
 	id          uuid.UUID
 	key         Key
 	operation   string
+	path        string
 	params      []byte
 	fingerprint []byte
 	point       RecoveryPoint
@@ -167,6 +177,10 @@ type storedKey struct {
 	leased      bool       // and the lease has not run out
 	attempt     int
 	createdAt   time.Time
+	lastRunAt   time.Time
+	finishedAt  *time.Time
+	reviewAt    *time.Time // nil when no person is needed
+	lastError   string
 	readAt      time.Time // by the database's clock, as are the others
 	response    Response
 }
@@ -176,12 +190,33 @@ func (k *storedKey) result() Result {
 	return Result{KeyID: k.id, Attempt: k.attempt, From: k.point, To: k.point}
 }
 
-// scanKey reads a row of lookupSQL; no row is ErrNotFound.
+// status is the key as those see it who only look on.
+func (k *storedKey) status() Status {
+	return Status{
+		AccountID:     k.accountID,
+		ID:            k.id,
+		Key:           k.key,
+		Operation:     k.operation,
+		Path:          k.path,
+		Point:         k.point,
+		Attempt:       k.attempt,
+		CreatedAt:     k.createdAt,
+		LastRunAt:     k.lastRunAt,
+		FinishedAt:    k.finishedAt,
+		NeedsReviewAt: k.reviewAt,
+		Leased:        k.leased,
+		LastError:     k.lastError,
+		Response:      k.response.Status,
+	}
+}
+
+// scanKey reads a row of storedColumns; no row is ErrNotFound.
 func scanKey(row pgx.Row) (*storedKey, error) {
 	var k storedKey
 	var headers []byte
-	err := row.Scan(&k.accountID, &k.id, &k.key, &k.operation, &k.params, &k.fingerprint, &k.point, &k.token,
-		&k.lockedAt, &k.leased, &k.attempt, &k.createdAt, &k.readAt, &k.response.Status, &headers, &k.response.Body)
+	err := row.Scan(&k.accountID, &k.id, &k.key, &k.operation, &k.path, &k.params, &k.fingerprint, &k.point, &k.token,
+		&k.lockedAt, &k.leased, &k.attempt, &k.createdAt, &k.lastRunAt, &k.finishedAt, &k.reviewAt, &k.lastError,
+		&k.readAt, &k.response.Status, &headers, &k.response.Body)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrNotFound
 	}

@@ -45,13 +45,14 @@ func openMetered(tb testing.TB, conns int32) *metered {
 	tb.Cleanup(server.Close)
 	tb.Cleanup(stripe.Close)
 
+	const stepTimeout = 50 * time.Second // less than a lease, and more than a phase of BenchmarkWaiters
 	logger := slog.New(slog.DiscardHandler)
-	client, err := payments.New(payments.Config{SecretKey: "sk_test_shop", BaseURL: server.URL, Timeout: 20 * time.Second, Logger: logger})
+	client, err := payments.New(payments.Config{SecretKey: "sk_test_shop", BaseURL: server.URL, Timeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
 	tb.Cleanup(client.Close)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: logger})
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Waiters: crowd, Logger: logger})
 	require.NoError(tb, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: 20 * time.Second, Logger: logger})
+	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
 	return &metered{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
 }

@@ -69,6 +69,9 @@ type CreateRequest struct {
 	Path      string
 	Params    []byte     // canonical JSON, see idempotency.Canonicalize
 	ClientIP  netip.Addr // for the audit record; the zero value when unknown
+
+	Wait    time.Duration // for a run that holds the key, see idempotency.Request
+	Claimed func()        // called when it is sure to be finished, likewise; may be nil
 }
 
 // Create makes the order and charges it, or gives the answer that the key has
@@ -107,6 +110,8 @@ func (s *Service) do(ctx context.Context, req CreateRequest, invalid error, op i
 		Path:      req.Path,
 		Params:    req.Params,
 		Invalid:   invalid,
+		Wait:      req.Wait,
+		Claimed:   req.Claimed,
 	}, op)
 }
 

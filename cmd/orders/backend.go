@@ -51,10 +51,15 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 	return &backend{pool: pool, engine: engine, payments: client, orders: service}, nil
 }
 
+// maxWaiters bounds who waits in a process for a key that is in use. Each costs a
+// connection of a client and some memory, 30 KiB or so, and nothing else.
+const maxWaiters = 1000
+
 func newEngine(durations boot.Durations, pool *pgxpool.Pool, logger *slog.Logger) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: durations.LockTimeout.Duration,
 		Clock:       time.Now,
+		Waiters:     maxWaiters,
 		Logger:      logger,
 	})
 }

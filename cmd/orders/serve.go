@@ -14,7 +14,12 @@ import (
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/idempotency"
 )
+
+// maxBackground bounds the orders that run in a process after their clients were
+// answered 202. At a second each it is as many orders a second.
+const maxBackground = 200
 
 // serve runs the API until a signal comes.
 func serve(ctx context.Context, call invocation) error {
@@ -57,6 +62,8 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 // server is the API and how it stops.
 type server struct {
 	http     *http.Server
+	engine   *idempotency.Engine
+	runs     *api.Background
 	drain    time.Duration
 	draining atomic.Bool
 	logger   *slog.Logger
@@ -64,12 +71,20 @@ type server struct {
 
 // newServer puts the API in front of b, for serve and for dev.
 func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, error) {
-	s := &server{drain: config.LongestRun(), logger: logger}
+	runs, err := api.NewBackground(maxBackground, logger)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{engine: b.engine, runs: runs, drain: config.LongestRun(), logger: logger}
 	router, err := api.NewRouter(api.Config{
 		Orders: b.orders,
 		Pool:   b.pool,
 		Spec:   ordersapi.Spec,
 		Logger: logger,
+
+		Background: runs,
+		Retention:  config.KeyRetention.Duration,
+
 		Ready: func(ctx context.Context) error {
 			if s.draining.Load() {
 				return errors.New("shutting down")
@@ -85,8 +100,9 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 }
 
 // run serves until ctx ends. Then it is not ready any more, but goes on for
-// notice; then it takes no new connections, and lets running orders finish:
-// their clients get an answer, and nobody has to take them over.
+// notice; then it takes no new connections, sends away those who only wait, and
+// lets running orders finish: their clients get an answer, and nobody has to take
+// them over.
 func (s *server) run(ctx context.Context, listener net.Listener, notice time.Duration) error {
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(listener) }()
@@ -105,7 +121,12 @@ func (s *server) run(ctx context.Context, listener net.Listener, notice time.Dur
 	}
 	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
-	if err := s.http.Shutdown(drainCtx); err != nil {
+	s.engine.StopWaiting()
+	err := s.http.Shutdown(drainCtx)
+	if err == nil {
+		err = s.runs.Wait(drainCtx) // those whose clients are gone with a 202
+	}
+	if err != nil {
 		return fmt.Errorf("stopped with orders still running; their keys will be taken over: %w", err)
 	}
 	s.logger.Info("stopped")

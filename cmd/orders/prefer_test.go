@@ -1,0 +1,134 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// orderAs sends an order with a preference.
+func (a *api) orderAs(idempotencyKey, preference string) (answer, error) {
+	return a.do(context.Background(), http.MethodPost, "/v1/orders", tea,
+		http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": {preference}})
+}
+
+// accepted sends an order whose client does not wait, and returns where its status
+// is.
+func (a *api) accepted(idempotencyKey string) (location string) {
+	a.t.Helper()
+	got, err := a.orderAs(idempotencyKey, "respond-async")
+	require.NoError(a.t, err)
+	require.Equal(a.t, http.StatusAccepted, got.status, got.body)
+	return got.header.Get("Location")
+}
+
+// keyStatus reads the status of a key: its state, and that of its answer.
+func (a *api) keyStatus(location string) (state string, response int) {
+	a.t.Helper()
+	got, err := a.do(context.Background(), http.MethodGet, location, "", nil)
+	require.NoError(a.t, err)
+	require.Equal(a.t, http.StatusOK, got.status, got.body)
+	var status struct {
+		State    string
+		Response struct{ Status int }
+	}
+	require.NoError(a.t, json.Unmarshal([]byte(got.body), &status))
+	return status.State, status.Response.Status
+}
+
+// The client was told 202, the card was charged, and the process is no more.
+func TestServe_killedAfterA202(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ)
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	location := a.accepted("accepted-order-key")
+	<-held.Reached()
+	a.signal(syscall.SIGKILL)
+	a.wait()
+	held.Release()
+
+	b := s.serve(s.environ, "--drain-notice", "0")
+	state, _ := b.keyStatus(location)
+	require.Equal(t, "in_progress", state)
+	s.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
+	code, _, stderr := run(t, s.environ, "completer")
+	require.Zero(t, code, stderr)
+	state, response := b.keyStatus(location)
+	require.Equal(t, "finished", state)
+	require.Equal(t, http.StatusCreated, response)
+	got, err := b.orderAs("accepted-order-key", "respond-async")
+	require.NoError(t, err)
+	requirePaid(t, got)
+	require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
+	require.Len(t, s.stripe.Charges(), 1)
+	require.Equal(t, 1, s.staged())
+	b.stop()
+}
+
+// A stop waits for a run whose client is gone with its 202.
+func TestServe_stopWaitsForABackgroundRun(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ, "--drain-notice", "0")
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	a.accepted("accepted-order-key")
+	<-held.Reached()
+	a.signal(syscall.SIGTERM)
+	eventually(t, func() bool { return a.ready() == 0 })
+	require.False(t, a.ended())
+	held.Release()
+	require.Zero(t, a.wait())
+	require.Contains(t, a.stderr.String(), `msg="background run"`)
+	require.Equal(t, 1, s.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
+	require.Len(t, s.stripe.Charges(), 1)
+}
+
+// A stop does not wait for those who only wait, but for what they wait for.
+func TestServe_stopSendsWaitersAway(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.environ, "--drain-notice", "0")
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	type result struct {
+		answer
+		err error
+	}
+	send := func(preference string) <-chan result {
+		done := make(chan result, 1)
+		go func() {
+			answer, err := a.orderAs("awaited-order-key-1", preference)
+			done <- result{answer, err}
+		}()
+		return done
+	}
+	first := send("")
+	<-held.Reached()
+	waiting := send("wait=30")
+	eventually(t, func() bool { // it is asked for news of the key
+		return s.count(`
+SELECT count(*)
+  FROM pg_stat_activity
+ WHERE datname = current_database()
+   AND pid <> pg_backend_pid()
+   AND query LIKE '%awaited%'`) > 0
+	})
+	a.signal(syscall.SIGTERM)
+	sent := <-waiting
+	require.NoError(t, sent.err)
+	require.Equal(t, http.StatusConflict, sent.status)
+	require.Equal(t, "1", sent.header.Get("Retry-After"))
+	require.False(t, a.ended())
+	held.Release()
+	got := <-first
+	require.NoError(t, got.err)
+	requirePaid(t, got.answer)
+	require.Zero(t, a.wait())
+	require.Len(t, s.stripe.Charges(), 1)
+}

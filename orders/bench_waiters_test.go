@@ -1,0 +1,127 @@
+package orders_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// crowd is how many wait for one key.
+const crowd = 500
+
+// BenchmarkWaiters makes orders while a crowd waits for one key of another
+// account, on a pool of eight, and compares how long they take with and without
+// it. The phases take turns, so that whatever else the machine does falls on both:
+// make bench-waiters.
+func BenchmarkWaiters(b *testing.B) {
+	const rounds = 50
+	for b.Loop() {
+		m := openMetered(b, 8)
+		theirs := openCrowd(m)
+		m.lap("warm") // the connections learn the statements
+		var with, without []float64
+		for round := range rounds {
+			quiet := func() { without = append(without, m.lap(fmt.Sprintf("without-%d", round))) }
+			crowded := func() {
+				disperse := theirs.gather(fmt.Sprintf("a-key-that-a-crowd-waits-for-%d", round))
+				with = append(with, m.lap(fmt.Sprintf("with-%d", round)))
+				disperse()
+			}
+			phases := []func(){quiet, crowded}
+			if round%2 == 1 {
+				slices.Reverse(phases)
+			}
+			for _, phase := range phases {
+				phase()
+			}
+		}
+		ratios := make([]float64, rounds)
+		for i := range ratios {
+			ratios[i] = with[i] / without[i]
+		}
+		b.ReportMetric(median(without), "ms/order-without")
+		b.ReportMetric(median(with), "ms/order-with")
+		b.ReportMetric(median(ratios), "ratio")
+		b.Logf("ratios of %d rounds, sorted: %.3f", rounds, ratios) // median has sorted them
+		require.LessOrEqual(b, median(ratios), 1.1)
+	}
+}
+
+// lap makes a number of orders, four at a time, and returns how long one took, in
+// milliseconds.
+func (m *metered) lap(name string) float64 {
+	m.tb.Helper()
+	const orders, lanes = 200, 4
+	var group errgroup.Group
+	runtime.GC() // what gathering a crowd left behind is not the waiting's cost
+	begun := time.Now()
+	for lane := range lanes {
+		group.Go(func() error {
+			for i := range orders / lanes {
+				if _, err := m.create(fmt.Sprintf("order-of-a-lap-%s-%d-%d", name, lane, i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(m.tb, group.Wait())
+	return float64(time.Since(begun)) / float64(time.Millisecond) * lanes / orders
+}
+
+// waitingCrowd is one account with many impatient clients.
+type waitingCrowd struct{ metered }
+
+func openCrowd(m *metered) *waitingCrowd {
+	theirs := &waitingCrowd{*m}
+	theirs.account = idempotencytest.Account(m.tb, m.pool)
+	return theirs
+}
+
+// gather lets the crowd wait for an order that the provider does not get on with.
+// disperse lets it, and sees that everybody gets the answer.
+func (c *waitingCrowd) gather(key string) (disperse func()) {
+	c.tb.Helper()
+	req := request(c.tb, c.account, idempotency.Key(key), visa)
+	held := c.stripe.Inject(stripetest.Rule{
+		Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, OrderID: orderOf(c.account, req.Key).String(),
+	})
+	bodies := make([]string, crowd+1)
+	var group errgroup.Group
+	send := func(i int) {
+		group.Go(func() error {
+			result, err := c.service.Create(context.WithoutCancel(c.tb.Context()), req)
+			bodies[i] = string(result.Response.Body)
+			return err
+		})
+	}
+	send(crowd)
+	<-held.Reached()
+	req.Wait = 10 * time.Minute
+	for i := range crowd {
+		send(i)
+	}
+	require.Eventually(c.tb, func() bool { return c.engine.Waiting() == crowd }, time.Minute, time.Millisecond)
+	return func() {
+		held.Release()
+		require.NoError(c.tb, group.Wait())
+		require.Len(c.tb, slices.Compact(bodies), 1)
+	}
+}
+
+// median sorts values and returns the one in the middle.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
