@@ -43,6 +43,21 @@ func TestTheClientKnowsTheContract(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, order, read)
 
+	refundKey := client.NewKey()
+	refund, err := shop.CreateRefund(t.Context(), refundKey, order.ID, client.RefundParams{Amount: 1000, Reason: "duplicate"})
+	require.NoError(t, err)
+	require.Equal(t, []any{order.ID, int64(1000), "usd", "duplicate", "succeeded"},
+		[]any{refund.OrderID, refund.Amount, refund.Currency, refund.Reason, refund.Status})
+	require.NotEmpty(t, refund.RefundID)
+	require.False(t, refund.CreatedAt.IsZero())
+	status, err := shop.GetKey(t.Context(), refundKey)
+	require.NoError(t, err)
+	require.Equal(t, []any{refundKey, "finished", "create_refund", http.StatusCreated, order.ID},
+		[]any{status.Key, status.State, status.Operation, status.Response.Status, status.Order.ID})
+	order, err = shop.GetOrder(t.Context(), order.ID)
+	require.NoError(t, err)
+	require.Equal(t, "partially_refunded", order.Status)
+
 	params.PaymentMethod = "pm_card_visa_chargeDeclinedInsufficientFunds"
 	_, err = shop.CreateOrder(t.Context(), client.NewKey(), params)
 	var problem *client.Problem
