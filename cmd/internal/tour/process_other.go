@@ -1,8 +1,8 @@
-//go:build !linux
+//go:build !unix
 
 package tour
 
 import "syscall"
 
-// childAttributes are none: only Linux ends a child with its parent.
+// childAttributes are none: there are no process groups as Unix has them.
 func childAttributes() *syscall.SysProcAttr { return nil }
