@@ -101,7 +101,8 @@ memory: ## Fail when an idle API takes 40 MiB or more
 	$(GO) test -run TestServe_isSmallWhenIdle ./cmd/orders
 
 .PHONY: spec
-spec: ## Lint openapi.yaml
+spec: ## Lint openapi.yaml, and compare it with the released one
+	$(GO) -C tools test ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
 

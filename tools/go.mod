@@ -1,4 +1,4 @@
-// Tools that tests run, in a module of their own: what they need stays out of
+// Tools that tests and make spec run, in a module of their own: what they need stays out of
 // the program's dependencies. Run one with "go -C tools tool NAME".
 module example.com/orders-api/tools
 
@@ -8,6 +8,8 @@ tool (
 	github.com/oasdiff/oasdiff
 	github.com/stripe/stripe-mock
 )
+
+require github.com/stretchr/testify v1.12.1
 
 require (
 	cloud.google.com/go v0.123.0 // indirect

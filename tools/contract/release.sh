@@ -13,5 +13,5 @@ fi
 edit() { awk -v version="$version" -v today="$(date -u +%F)" "$2" "$1" >"$1.new" && cat "$1.new" >"$1" && rm "$1.new"; }
 edit openapi.yaml '!done && /^  version: / { $0 = "  version: " version; done = 1 } { print }'
 edit CHANGELOG.md '{ print } $0 == "## [Unreleased]" { print "\n## [" version "] - " today }'
-cp openapi.yaml testdata/openapi.released.yaml
+cp openapi.yaml tools/contract/testdata/openapi.released.yaml
 echo "The released contract is $version now. Look at the difference and commit it."
