@@ -121,8 +121,10 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 		}
 	}
 	input := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route, Options: options()}
-	if err := openapi3filter.ValidateRequest(req.Context(), input); err != nil && (got.status < 400 || got.status > 499) {
-		return fmt.Errorf("status %d for a request that the contract does not allow: %w", got.status, err)
+	if got.status < 400 || got.status > 499 {
+		if err := openapi3filter.ValidateRequest(req.Context(), input); err != nil {
+			return fmt.Errorf("status %d for a request that the contract does not allow: %w", got.status, err)
+		}
 	}
 	documented := route.Operation.Responses.Status(got.status)
 	if documented == nil {
