@@ -82,18 +82,34 @@ func (a keysAPI) answerAsync(
 ) error {
 	patience := time.NewTimer(prefer.wait)
 	defer patience.Stop()
-	var run ended
-	applied := preferences{wait: prefer.wait}
+	var run *ended
 	select {
 	case <-claimed:
+	case end := <-done:
+		run = &end
+	}
+	select {
+	case <-claimed: // which comes first even if the run is over by now
+	default:
+		return a.answerEnded(w, r, key, *run, waited(prefer, run.result))
+	}
+	if prefer.wait == 0 {
+		return a.accept(w, r, key, prefer)
+	}
+	if run == nil {
 		select {
-		case run = <-done:
+		case end := <-done:
+			run = &end
 		case <-patience.C:
 			return a.accept(w, r, key, prefer)
 		}
-	case run = <-done:
-		applied = waited(prefer, run.result)
 	}
+	return a.answerEnded(w, r, key, *run, preferences{wait: prefer.wait})
+}
+
+// answerEnded answers with what a run in the background came to. If the key is
+// another run's, that is as good as this one.
+func (a keysAPI) answerEnded(w http.ResponseWriter, r *http.Request, key idempotency.Key, run ended, applied preferences) error {
 	// A refusal without an attempt did not look at the key: it may not be there.
 	if errors.Is(run.err, idempotency.ErrInProgress) && run.result.Attempt > 0 {
 		applied.respondAsync = true
