@@ -35,7 +35,7 @@ run: ## Run everything in one process, on a private PostgreSQL and a stand-in fo
 .PHONY: test
 test: ## Run all tests; they start the PostgreSQL they need
 	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
-	$(GO) test -vet=off $(RACE) ./...
+	GOGC=400 $(GO) test -vet=off -parallel 4 $(RACE) ./...
 
 # From inside the folder, because only then go test shows the count of cases.
 .PHONY: crash

@@ -20,7 +20,7 @@ type suite struct{ dbtest.Main }
 func (s suite) Run() int {
 	// A case is a whole purchase, so fewer than rapid's hundred will do for each
 	// run of the tests. -rapid.checks=1000 makes more.
-	if err := flag.Set("rapid.checks", "40"); err != nil {
+	if err := flag.Set("rapid.checks", "25"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
