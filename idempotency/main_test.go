@@ -171,15 +171,17 @@ func (b *bench) requireIdle() {
 	b.t.Helper()
 	// Closing one that cannot be used again goes on in the background.
 	require.Eventually(b.t, func() bool { return b.pool.Stat().AcquiredConns() == 0 }, patience, tick)
-	var open int
-	err := b.pool.QueryRow(b.t.Context(), `
+	// The server may take a moment, too, to notice that one was closed.
+	require.Eventually(b.t, func() bool {
+		var open int
+		err := b.pool.QueryRow(b.t.Context(), `
 SELECT count(*)
   FROM pg_stat_activity
  WHERE datname = current_database()
    AND pid <> pg_backend_pid()
    AND state LIKE 'idle in transaction%'`).Scan(&open)
-	require.NoError(b.t, err)
-	require.Zero(b.t, open)
+		return err == nil && open == 0
+	}, patience, tick)
 }
 
 // operation is an operation made of functions.
