@@ -56,9 +56,9 @@
 //
 // # How to use it
 //
-// A plain go test runs a slice of the matrix; make crash all of it, 1,844
-// cases in three and a half minutes on two cores. A failure prints how to run the one case
-// again:
+// A plain go test runs a slice of the matrix; make crash all of it, 1,844 cases
+// in three and a half minutes on two cores. A failure prints how to run the one
+// case again:
 //
 //	go test ./internal/crash -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all
 //
