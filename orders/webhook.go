@@ -44,7 +44,8 @@ type Event struct {
 // follow what the provider says of that refund now.
 //
 // An error other than [ErrWebhooksOff] and [ErrEventRefused] says that the key
-// is unfinished still, so that the event should be delivered again.
+// is unfinished still, or that the provider could not be asked about the refund,
+// so that the event should be delivered again.
 func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature string) (Event, error) {
 	delivered, err := s.payments.Event(payload, signature)
 	if err != nil {
@@ -101,8 +102,8 @@ func stillProcessing(err error) bool {
 	return errors.As(err, &answer) && answer.Code == string(payments.StatusProcessing)
 }
 
-// namedBy reads back what createIntent, or a refund, put into the metadata. Whoever else
-// makes payments at the provider may have written anything there.
+// namedBy reads back what createIntent, or a refund, put into the metadata.
+// Whoever else makes payments at the provider may have written anything there.
 func namedBy(event payments.Event) (accountID, keyID uuid.UUID, ours bool) {
 	if event.IntentID == "" {
 		return uuid.Nil, uuid.Nil, false
