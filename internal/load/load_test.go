@@ -1,0 +1,111 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/load"
+)
+
+// server answers after a while, and at most some requests at once.
+func server(places int, takes time.Duration) load.Send {
+	free := make(chan struct{}, places)
+	return func(context.Context, int) (int, error) {
+		free <- struct{}{}
+		defer func() { <-free }()
+		<-time.After(takes)
+		return 201, nil
+	}
+}
+
+func TestClosed_asksASlowServerLess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got := load.Closed(t.Context(), 4, 10*time.Second, server(2, 100*time.Millisecond))
+		require.Equal(t, map[int]int{201: 202}, got.Statuses(), "two at a time, and the last ones are waited for")
+		require.InDelta(t, 20, got.Rate(), 0.1)
+		require.Equal(t, []time.Duration{200 * time.Millisecond}, got.Percentiles(0.5))
+	})
+}
+
+func TestOpen_doesNotAskASlowServerLess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got := load.Open(t.Context(), 30, 10*time.Second, 1000, server(2, 100*time.Millisecond))
+		require.Equal(t, map[int]int{201: 300}, got.Statuses())
+		require.Equal(t, 15*time.Second, got.Took.Round(100*time.Millisecond), "what it can do is 20 a second")
+		require.Equal(t, []time.Duration{100 * time.Millisecond}, got.Percentiles(0))
+		require.InDelta(t, 5, got.Percentiles(1)[0].Seconds(), 0.1, "the last one waits for 100 others")
+	})
+}
+
+// A generator that is late itself must not make the server look fast.
+func TestOpen_countsFromTheIntendedMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got := load.Open(t.Context(), 10, time.Second, 10, server(1, 200*time.Millisecond))
+		require.Equal(t, 10, got.Statuses()[201])
+		last := got.Requests[9]
+		require.Equal(t, 900*time.Millisecond, last.At)
+		require.Equal(t, 1100*time.Millisecond, last.Took)
+	})
+}
+
+func TestOpen_dropsWhatIsTooMuchForTheGenerator(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var inFlight, most atomic.Int64
+		got := load.Open(t.Context(), 10, 10*time.Second, 5, func(context.Context, int) (int, error) {
+			most.Store(max(most.Load(), inFlight.Add(1)))
+			defer inFlight.Add(-1)
+			<-time.After(time.Minute)
+			return 201, nil
+		})
+		require.Equal(t, 95, got.Dropped)
+		require.EqualValues(t, 5, most.Load())
+		require.Len(t, got.Requests, 5)
+	})
+}
+
+func TestAnEndBeforeTheTime(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(context.Context, load.Send) load.Report{
+		"closed": func(ctx context.Context, send load.Send) load.Report { return load.Closed(ctx, 2, time.Hour, send) },
+		"open":   func(ctx context.Context, send load.Send) load.Report { return load.Open(ctx, 2, time.Hour, 9, send) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				got := run(ctx, server(9, time.Second))
+				require.InDelta(t, 60, got.Took.Seconds(), 2)
+			})
+		})
+	}
+}
+
+func TestAReport(t *testing.T) {
+	t.Parallel()
+	report := load.Report{Took: 2 * time.Second}
+	for i := range 100 {
+		report.Requests = append(report.Requests, load.Request{At: time.Duration(i), Took: time.Duration(100 - i), Status: 201})
+	}
+	report.Requests = append(report.Requests,
+		load.Request{Took: time.Hour, Status: 503},
+		load.Request{Took: time.Hour, Status: 201, Err: errors.New("the body was cut")})
+	require.Equal(t, map[int]int{201: 100, 503: 1, 0: 1}, report.Statuses())
+
+	made := report.Answered(201)
+	require.InDelta(t, 50, made.Rate(), 0.001)
+	require.Equal(t, []time.Duration{1, 50, 99, 100}, made.Percentiles(0, 0.5, 0.99, 1))
+	late := made.Only(func(r load.Request) bool { return r.At >= 90 })
+	require.Equal(t, []time.Duration{10}, late.Percentiles(1))
+	require.Equal(t, []time.Duration{0}, report.Answered(429).Percentiles(0.99), "of nothing")
+}
