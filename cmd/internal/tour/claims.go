@@ -184,7 +184,7 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 	case <-time.After(30 * time.Second):
 		return "", errors.New("the provider was never asked to charge")
 	}
-	if err := t.api.kill(); err != nil {
+	if err := t.api.Kill(); err != nil {
 		return "", err
 	}
 	if err := <-lost; err == nil {
@@ -235,15 +235,14 @@ func (t *tour) receipts(ctx context.Context) (string, error) {
 	}
 	// One worker in good order at its end, and one more pass: whatever is still
 	// staged would be sent now.
-	if err := t.worker.stop(); err != nil {
+	if err := t.worker.Stop(); err != nil {
 		return "", err
 	}
-	t.worker.args = []string{"worker", "--once"}
-	if err := t.worker.start(); err != nil {
+	t.worker.Args = []string{"worker", "--once"}
+	if err := t.worker.Start(); err != nil {
 		return "", err
 	}
-	<-t.worker.exited
-	if err := errors.Join(t.worker.err, t.countReceipts()); err != nil {
+	if err := errors.Join(t.worker.Wait(), t.countReceipts()); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d mails for %d paid orders", t.mail.received(), paid), nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/child"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -35,8 +36,8 @@ type tour struct {
 	provider *payments.Client // asks the provider directly, past the wire
 	wire     *wire
 	mail     *mailbox
-	api      *process
-	worker   *process
+	api      *child.Process
+	worker   *child.Process
 	folder   string // logs and nothing else
 	base     string // URL of the API
 	shop     *client.Client
@@ -199,7 +200,7 @@ func (t *tour) start(ctx context.Context) error {
 	if t.mail, err = newMailbox(ctx); err != nil {
 		return err
 	}
-	address, err := freeAddress(ctx)
+	address, err := child.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -226,48 +227,37 @@ func (t *tour) start(ctx context.Context) error {
 		"LOG_LEVEL=info",
 		"LOG_FORMAT=text",
 	)
-	t.api = &process{executable: t.Executable, args: []string{"serve", "--drain-notice", "0"}, environ: environ, log: filepath.Join(t.folder, "serve.log")}
-	t.worker = &process{executable: t.Executable, args: []string{"worker", "--every", "200ms"}, environ: environ, log: filepath.Join(t.folder, "worker.log")}
+	t.api = t.command(environ, "serve", "--drain-notice", "0")
+	t.worker = t.command(environ, "worker", "--every", "200ms")
 	if err := t.startAPI(ctx); err != nil {
 		return err
 	}
-	return t.worker.start()
+	return t.worker.Start()
+}
+
+// command is this program with another command, its log named after that.
+func (t *tour) command(environ []string, args ...string) *child.Process {
+	return &child.Process{
+		Name:       "orders " + args[0],
+		Executable: t.Executable,
+		Args:       args,
+		Environ:    environ,
+		Log:        filepath.Join(t.folder, args[0]+".log"),
+	}
 }
 
 // startAPI starts `orders serve` and waits until it is ready.
-func (t *tour) startAPI(ctx context.Context) error {
-	if err := t.api.start(); err != nil {
-		return err
-	}
-	probe := &http.Client{Transport: t.transport, Timeout: 15 * time.Second}
-	return poll(ctx, 15*time.Second, "orders serve is not ready", func() (bool, error) {
-		select {
-		case <-t.api.exited:
-			return false, errors.New("orders serve ended at its start")
-		default:
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.base+"/readyz", nil)
-		if err != nil {
-			return false, err
-		}
-		response, err := probe.Do(request)
-		if err != nil {
-			return false, nil //nolint:nilerr // not listening yet
-		}
-		_ = response.Body.Close()
-		return response.StatusCode == http.StatusOK, nil
-	})
-}
+func (t *tour) startAPI(ctx context.Context) error { return t.api.Serve(ctx, t.base+"/readyz") }
 
 // close ends everything that start began. A tour that was interrupted waits for
 // nobody.
 func (t *tour) close(ctx context.Context) error {
 	var err error
-	for _, p := range []*process{t.api, t.worker} {
+	for _, p := range []*child.Process{t.api, t.worker} {
 		if ctx.Err() != nil {
-			err = errors.Join(err, p.kill())
+			err = errors.Join(err, p.Kill())
 		} else {
-			err = errors.Join(err, p.stop())
+			err = errors.Join(err, p.Stop())
 		}
 	}
 	t.transport.CloseIdleConnections()

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package tour
+package child
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package tour
+package child
 
 import "syscall"
 
