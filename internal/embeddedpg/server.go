@@ -47,6 +47,7 @@ type Server struct {
 	options  Options
 	as       account
 	found    installation
+	binDir   string // where that was found
 	data     *folder
 	copied   *folder // the programs, if the server cannot reach the originals
 	log      *os.File
@@ -105,6 +106,9 @@ func (s *Server) URL(database string) string {
 
 // Dir returns the folder that holds the server's data and its log, server.log.
 func (s *Server) Dir() string { return s.data.path }
+
+// BinDir returns the folder of the server's programs, as they were found.
+func (s *Server) BinDir() string { return s.binDir }
 
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.pid }
@@ -168,6 +172,7 @@ func (s *Server) start(ctx context.Context) error {
 	if s.found, err = newFinder(s.options.BinDir, cache, s.options.Notice).find(ctx); err != nil {
 		return err
 	}
+	s.binDir = s.found.bin
 	if err := s.openData(ctx, cache); err != nil {
 		return err
 	}

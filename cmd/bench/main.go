@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	clients []int
+	rounds  int
+	window  time.Duration
+	only    string
+	record  string
+}
+
+// scenario is one kind of measurement.
+type scenario struct {
+	name string
+	run  func(context.Context) error
+}
+
+// scenarios are what -only chooses from, in the order in which they run.
+func (b *bench) scenarios() []scenario {
+	return []scenario{
+		{"orders", b.orders},
+		{"slow-provider", b.slowProvider},
+		{"processes", b.processes},
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	clients := flags.String("clients", "1,16,64", "how many clients, one after the other")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often API and floor take turns")
+	flags.DurationVar(&o.window, "window", 8*time.Second, "how long each is measured")
+	flags.StringVar(&o.only, "only", "", "run this scenario alone")
+	flags.StringVar(&o.record, "record", "", "write the raw numbers to this file")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	for text := range strings.SplitSeq(*clients, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return o, fmt.Errorf("-clients %q: expected numbers such as 1,16,64", *clients)
+		}
+		o.clients = append(o.clients, n)
+	}
+	if flags.NArg() > 0 || o.rounds < 1 || o.window < time.Second {
+		flags.Usage()
+		return o, errors.New("arguments not understood")
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	b, err := open(ctx, o, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	known := false
+	for _, s := range b.scenarios() {
+		if o.only != "" && o.only != s.name {
+			continue
+		}
+		known = true
+		if err := s.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	if !known {
+		return fmt.Errorf("-only %q: there is no such scenario", o.only)
+	}
+	return b.save()
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/api"
+	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/child"
+	"example.com/orders-api/internal/load"
+)
+
+// shop is a database, a stand-in for Stripe, and API processes on both.
+type shop struct {
+	bench    *bench
+	database string // URL
+	pool     *pgxpool.Pool
+	apiKey   string
+	stripe   *child.Process
+	environ  []string
+	apis     []*child.Process
+	clients  []*client.Client // one for each of apis
+	body     []byte
+	sold     atomic.Int64 // answers 201 to new orders
+}
+
+// openShop opens a shop whose provider takes delay for each call.
+func (b *bench) openShop(ctx context.Context, delay time.Duration, apis int) (*shop, error) {
+	b.shops++
+	s := &shop{bench: b}
+	if err := s.open(ctx, fmt.Sprintf("shop_%d", b.shops), delay, apis); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *shop) open(ctx context.Context, name string, delay time.Duration, apis int) error {
+	var err error
+	if s.database, err = s.bench.createDatabase(ctx, name); err != nil {
+		return err
+	}
+	if err := boot.Migrate(ctx, boot.Database{URL: boot.Secret(s.database)}); err != nil {
+		return err
+	}
+	if s.pool, err = pgxpool.New(ctx, s.database); err != nil {
+		return err
+	}
+	if _, s.apiKey, err = api.CreateAccount(ctx, s.pool, "bench"); err != nil {
+		return err
+	}
+	if s.body, err = json.Marshal(basket()); err != nil {
+		return err
+	}
+	address, err := child.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	s.stripe = s.program("stripetest", "-addr", address, "-delay", delay.String())
+	if err := s.stripe.Serve(ctx, "http://"+address+"/"); err != nil {
+		return err
+	}
+	s.environ = []string{
+		"STRIPE_SECRET_KEY=sk_test_stand_in",
+		"STRIPE_API_BASE=http://" + address,
+		"LOG_FORMAT=json",
+	}
+	for range apis {
+		if err := s.openAPI(ctx, s.database); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// basket is what every client buys: an order of usual size.
+func basket() client.OrderParams {
+	return client.OrderParams{
+		Email:         "buyer@example.com",
+		Currency:      "usd",
+		PaymentMethod: "pm_card_visa",
+		Items: []client.Item{
+			{SKU: "beans-1kg", Description: "Coffee beans, 1 kg", Quantity: 1, UnitAmount: 2500},
+			{SKU: "filter-02", Description: "Paper filters, 100", Quantity: 2, UnitAmount: 450},
+		},
+		Metadata: map[string]string{"cart": "c-1029", "channel": "web"},
+	}
+}
+
+func (s *shop) program(name string, args ...string) *child.Process {
+	return &child.Process{
+		Name:       name,
+		Executable: filepath.Join(s.bench.programs, name),
+		Args:       args,
+		Environ:    s.environ,
+		Log:        filepath.Join(s.bench.folder, name+".log"),
+	}
+}
+
+// openAPI adds an API process.
+func (s *shop) openAPI(ctx context.Context, database string) error {
+	address, err := child.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	process := s.program("orders", "serve", "--drain-notice", "0")
+	process.Environ = append([]string{"DATABASE_URL=" + database, "LISTEN_ADDR=" + address}, s.environ...)
+	if err := process.Serve(ctx, "http://"+address+"/readyz"); err != nil {
+		return err
+	}
+	s.apis = append(s.apis, process)
+	c, err := client.New(client.Config{
+		BaseURL:   "http://" + address,
+		APIKey:    s.apiKey,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 2000},
+	})
+	if err != nil {
+		return err
+	}
+	s.clients = append(s.clients, c)
+	return nil
+}
+
+// buy returns a load that buys under keys of its own, by turns at each API.
+func (s *shop) buy(name string) load.Send {
+	return func(ctx context.Context, i int) (int, error) {
+		answer, err := s.send(ctx, i, key(name, i))
+		if err == nil && answer.Status == http.StatusCreated && !answer.Replayed() {
+			s.sold.Add(1)
+		}
+		return answer.Status, err
+	}
+}
+
+// ask returns a load that sends the first n requests of buy again.
+func (s *shop) ask(name string, n int) load.Send {
+	return func(ctx context.Context, i int) (int, error) {
+		answer, err := s.send(ctx, i, key(name, i%n))
+		if err == nil && !answer.Replayed() {
+			err = fmt.Errorf("request %d was not replayed: %d", i, answer.Status)
+		}
+		return answer.Status, err
+	}
+}
+
+func key(name string, i int) client.Key { return client.Key(fmt.Sprintf("bench-%s-%010d", name, i)) }
+
+func (s *shop) send(ctx context.Context, i int, key client.Key) (client.Answer, error) {
+	return s.clients[i%len(s.clients)].Send(ctx, client.Request{Key: key, Path: "/v1/orders", Body: s.body})
+}
+
+// audit compares what clients were told with the books, and these with the
+// provider's.
+func (s *shop) audit(ctx context.Context) error {
+	var paid, open, receipts int64
+	err := s.pool.QueryRow(ctx, `
+SELECT count(*) FILTER (WHERE status = 'paid'),
+       count(*) FILTER (WHERE status <> 'paid'),
+       (SELECT count(*) FROM staged_jobs)
+  FROM orders`).Scan(&paid, &open, &receipts)
+	if err != nil {
+		return err
+	}
+	if told := s.sold.Load(); paid != told || receipts != told || open != 0 {
+		return fmt.Errorf("%d answers 201, %d orders paid, %d not paid, %d receipts", told, paid, open, receipts)
+	}
+	command := exec.CommandContext(ctx, filepath.Join(s.bench.programs, "orders"), "reconcile") //nolint:gosec // a program of ours
+	command.Env = append([]string{"DATABASE_URL=" + s.database}, s.environ...)
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("orders reconcile: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (s *shop) close() error {
+	var err error
+	for _, c := range s.clients {
+		c.Close()
+	}
+	for _, p := range append(s.apis, s.stripe) {
+		err = errors.Join(err, p.Stop())
+	}
+	if s.pool != nil {
+		s.pool.Close()
+	}
+	return err
+}
