@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/gowebpki/jcs"
 )
@@ -48,36 +49,46 @@ func Canonicalize(body []byte) ([]byte, error) {
 	return canonical, nil
 }
 
-// checkLimits refuses what the canonical form would hide (large integers) or
-// what costs more to parse than it is worth (deep nesting).
+// checkLimits refuses what is no JSON, and then what the canonical form would
+// hide (large integers) or what costs more to parse than it is worth (deep
+// nesting). It runs for every request, so it looks at the bytes as they are.
 func checkLimits(body []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber()
+	if !json.Valid(body) {
+		return json.Unmarshal(body, new(json.RawMessage)) // says why not
+	}
 	depth := 0
-	for {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		switch v := token.(type) {
-		case json.Delim:
-			if v == '{' || v == '[' {
-				depth++
-			} else {
-				depth--
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; c {
+		case '"':
+			for i++; body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
 			}
-			if depth > maxDepth {
+		case '{', '[':
+			if depth++; depth > maxDepth {
 				return fmt.Errorf("nested deeper than %d levels", maxDepth)
 			}
-		case json.Number:
-			if f, err := v.Float64(); err != nil || math.Abs(f) > maxInteger {
-				return fmt.Errorf("number at byte %d is beyond 2^53 − 1", decoder.InputOffset())
+		case '}', ']':
+			depth--
+		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+			number := body[i : i+numberLength(body[i:])]
+			if f, err := strconv.ParseFloat(string(number), 64); err != nil || math.Abs(f) > maxInteger {
+				return fmt.Errorf("number at byte %d is beyond 2^53 − 1", i)
 			}
+			i += len(number) - 1
 		}
 	}
+	return nil
+}
+
+// numberLength is the length of the number that valid JSON goes on with.
+func numberLength(body []byte) int {
+	end := bytes.IndexFunc(body, func(r rune) bool { return !strings.ContainsRune("+-.0123456789eE", r) })
+	if end < 0 {
+		return len(body)
+	}
+	return end
 }
 
 // fingerprintVersion is the first byte of a fingerprint. A change of what is

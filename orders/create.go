@@ -22,7 +22,8 @@ const (
 type createOrder struct {
 	service  *Service
 	clientIP netip.Addr
-	closing  bool // see Service.Resolve
+	closing  bool   // see Service.Resolve
+	params   Params // of the request; see newRow
 }
 
 // Name is stored with the key.
@@ -30,7 +31,7 @@ func (createOrder) Name() string { return "create_order" }
 
 // Steps returns the three steps of the picture in the package's doc.
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
-	c := &creation{service: op.service, clientIP: op.clientIP, closing: op.closing, run: run}
+	c := &creation{service: op.service, clientIP: op.clientIP, closing: op.closing, params: op.params, run: run}
 	return idempotency.Steps{
 		idempotency.Started: {Record: c.insertOrder},
 		pointOrderCreated:   {Call: c.createIntent, Record: c.recordIntent},
@@ -43,6 +44,7 @@ func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 type creation struct {
 	service  *Service
 	clientIP netip.Addr
+	params   Params
 	run      *idempotency.Run
 
 	// closing says that the order is to be ended without a charge, unless there
@@ -65,11 +67,15 @@ type creation struct {
 }
 
 // newRow is the order that a run begins with, a function of what is stored with
-// the key (R4).
-func newRow(run *idempotency.Run) (row, error) {
-	params, err := DecodeParams(run.Params)
-	if err != nil {
-		return row{}, err
+// the key (R4). What the first run has stored is its own request, which is decoded
+// already.
+func (c *creation) newRow() (row, error) {
+	run, params := c.run, c.params
+	if run.Resumed {
+		var err error
+		if params, err = DecodeParams(run.Params); err != nil {
+			return row{}, err
+		}
 	}
 	amount, err := params.Amount()
 	if err != nil {
@@ -103,7 +109,7 @@ func (c *creation) load(ctx context.Context) error {
 	if c.run.Resumed {
 		o, err = find(ctx, c.service.pool, c.run.AccountID, orderID(c.run.AccountID, c.run.Key))
 	} else {
-		o, err = newRow(c.run)
+		o, err = c.newRow()
 	}
 	if errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("key %s has no order", c.run.KeyID) // and the client's address is not wrong
@@ -117,7 +123,7 @@ func (c *creation) load(ctx context.Context) error {
 
 // insertOrder is transaction 1.
 func (c *creation) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	o, err := newRow(c.run)
+	o, err := c.newRow()
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}

@@ -238,15 +238,15 @@ func (r *reader) metadata(members map[string]json.RawMessage) map[string]string 
 	}
 	for _, name := range slices.Sorted(maps.Keys(notes)) {
 		value := notes[name]
-		pointer := "/metadata/" + escapePointer(name)
+		fault := func(message string) { r.fault("/metadata/"+escapePointer(name), message) }
 		var s string
 		switch {
 		case utf8.RuneCountInString(name) < 1 || utf8.RuneCountInString(name) > maxMetadataName:
-			r.fault(pointer, "the name "+lengthMessage(1, maxMetadataName))
+			fault("the name " + lengthMessage(1, maxMetadataName))
 		case value[0] != '"' || json.Unmarshal(value, &s) != nil:
-			r.fault(pointer, "must be a string")
+			fault("must be a string")
 		case utf8.RuneCountInString(s) > maxMetadataValue:
-			r.fault(pointer, lengthMessage(0, maxMetadataValue))
+			fault(lengthMessage(0, maxMetadataValue))
 		default:
 			metadata[name] = s
 		}
@@ -256,10 +256,15 @@ func (r *reader) metadata(members map[string]json.RawMessage) map[string]string 
 
 // unknown reports members that the contract does not have.
 func (r *reader) unknown(members map[string]json.RawMessage, base string, known ...string) {
-	for _, name := range slices.Sorted(maps.Keys(members)) {
+	var strangers []string
+	for name := range members {
 		if !slices.Contains(known, name) {
-			r.fault(base+"/"+escapePointer(name), "is not a known member")
+			strangers = append(strangers, name)
 		}
+	}
+	slices.Sort(strangers)
+	for _, name := range strangers {
+		r.fault(base+"/"+escapePointer(name), "is not a known member")
 	}
 }
 

@@ -78,8 +78,8 @@ type CreateRequest struct {
 // already. Errors are [*ValidationError], [*KeyExpiredError], [*ProviderError]
 // and the engine's; none of them is stored.
 func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Result, error) {
-	_, invalid := DecodeParams(req.Params)
-	result, err := s.do(ctx, req, invalid, createOrder{service: s, clientIP: req.ClientIP})
+	params, invalid := DecodeParams(req.Params)
+	result, err := s.do(ctx, req, invalid, createOrder{service: s, clientIP: req.ClientIP, params: params})
 	switch keyMade(err) {
 	case anOrder:
 		return result, &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
