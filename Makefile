@@ -45,7 +45,12 @@ crash: ## Break the program at every database round trip and provider call, and 
 	$(GO) -C internal/crash test -vet=off -count=1 -timeout 15m -args -matrix=all
 
 .PHONY: bench
-bench: ## Measure orders per second, commits and round trips per order, and the completer
+bench: ## Measure the API against the floor of its database (some minutes; needs pgbench)
+	@$(GO) build -o bin/ ./cmd/...
+	bin/bench $(BENCH)
+
+.PHONY: bench-completer
+bench-completer: ## Measure the completer, and the service without HTTP
 	$(GO) test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
 
 .PHONY: bench-reaper
@@ -91,12 +96,12 @@ fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write the generated parts of README.md, .env.example and openapi.yaml
-	$(GO) test ./cmd/internal/boot ./api -run '^TestGenerated$$' -update
+generate: ## Write what is generated: parts of README.md, .env.example, openapi.yaml, the benchmark's SQL
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./api -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail when a generated part is out of date
-	$(GO) test ./cmd/internal/boot ./api -run '^TestGenerated$$' -count=1
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./api -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
 memory: ## Fail when an idle API takes 40 MiB or more

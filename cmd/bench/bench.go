@@ -11,6 +11,7 @@ import (
 	"runtime"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/embeddedpg"
 )
@@ -34,7 +35,7 @@ type bench struct {
 	folder   string // logs, the data of PostgreSQL
 	programs string // where orders and stripetest are
 	postgres *embeddedpg.Server
-	admin    *pgx.Conn
+	admin    *pgxpool.Pool
 	shops    int
 	windows  []window
 }
@@ -76,7 +77,7 @@ func (b *bench) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.admin, err = pgx.Connect(ctx, b.postgres.URL("postgres")); err != nil {
+	if b.admin, err = pgxpool.New(ctx, b.postgres.URL("postgres")); err != nil {
 		return err
 	}
 	var version string
@@ -104,7 +105,7 @@ func (b *bench) wal(ctx context.Context) (int64, error) {
 func (b *bench) close() error {
 	var err error
 	if b.admin != nil {
-		err = b.admin.Close(context.Background())
+		b.admin.Close()
 	}
 	if b.postgres != nil {
 		err = errors.Join(err, b.postgres.Stop())

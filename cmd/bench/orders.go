@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/internal/load"
 )
 
@@ -43,14 +44,14 @@ func (b *bench) orders(ctx context.Context) (err error) {
 	}
 	defer f.close()
 	// Code is loaded, connections are open and statements prepared.
-	load.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.buy("warm"))
+	load.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.buy(s.doors, "warm"))
 
 	b.head()
 	for _, clients := range b.clients {
 		var rounds []window
 		for round := range b.rounds {
 			w := window{Scenario: "orders", Clients: clients, Round: round + 1}
-			if err := s.measure(ctx, &w); err != nil {
+			if err := s.measure(ctx, s.doors, &w); err != nil {
 				return err
 			}
 			if w.Floor, w.FloorWAL, err = f.run(ctx, clients, b.window); err != nil {
@@ -70,7 +71,7 @@ func (b *bench) orders(ctx context.Context) (err error) {
 }
 
 // measure fills in what an order and a replay cost.
-func (s *shop) measure(ctx context.Context, w *window) error {
+func (s *shop) measure(ctx context.Context, doors []*client.Client, w *window) error {
 	name := fmt.Sprintf("%s-%d-%d", w.Scenario, w.Clients, w.Round)
 	walBefore, err := s.bench.wal(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *shop) measure(ctx context.Context, w *window) error {
 	if err != nil {
 		return err
 	}
-	report := load.Closed(ctx, w.Clients, s.bench.window, s.buy(name))
+	report := load.Closed(ctx, w.Clients, s.bench.window, s.buy(doors, name))
 	after, err := s.usage()
 	if err != nil {
 		return err
@@ -89,25 +90,34 @@ func (s *shop) measure(ctx context.Context, w *window) error {
 	if err != nil {
 		return err
 	}
-	made := report.Answered(http.StatusCreated)
-	n := len(made.Requests)
-	if n == 0 || n != len(report.Requests) {
-		return fmt.Errorf("not every answer was 201: %v", report.Statuses())
+	if err := allMade(report); err != nil {
+		return err
 	}
-	latency := made.Percentiles(0.5, 0.99)
+	n := len(report.Requests)
+	latency := report.Percentiles(0.5, 0.99)
 	cost := after.since(before).per(n)
-	w.Orders, w.P50, w.P99 = made.Rate(), latency[0], latency[1]
+	w.Orders, w.P50, w.P99 = report.Rate(), latency[0], latency[1]
 	w.WAL = float64(walAfter-walBefore) / float64(n)
 	w.API, w.PostgreSQL, w.StandIn, w.Load = cost.api, cost.postgres, cost.stripe, cost.load
 	if w.Memory, err = s.peakMemory(); err != nil {
 		return err
 	}
-	replays := load.Closed(ctx, w.Clients, s.bench.window/2, s.ask(name, n))
+	replays := load.Closed(ctx, w.Clients, s.bench.window/2, s.ask(doors, name, n))
 	if bad := replays.Statuses()[0]; bad > 0 {
 		return fmt.Errorf("%d of %d replays failed", bad, len(replays.Requests))
 	}
 	w.Replays = replays.Rate()
 	return ctx.Err()
+}
+
+// allMade returns an error unless every answer was 201.
+func allMade(report load.Report) error {
+	for _, r := range report.Requests {
+		if r.Err != nil || r.Status != http.StatusCreated {
+			return errors.Join(fmt.Errorf("not every answer was 201: %v", report.Statuses()), r.Err)
+		}
+	}
+	return nil
 }
 
 // count sends some orders through an API process of its own, and returns its
@@ -121,14 +131,10 @@ func (s *shop) count(ctx context.Context) (roundTrips, commits float64, err erro
 	if err := s.openAPI(ctx, database); err != nil {
 		return 0, 0, err
 	}
-	apis, clients := s.apis, s.clients
-	defer func() {
-		s.apis, s.clients = apis[:1], clients[:1]
-		err = errors.Join(err, apis[1].Stop())
-	}()
-	s.apis, s.clients = apis[1:], clients[1:]
-	load.Closed(ctx, 16, 3*time.Second, s.buy("count-warm"))
+	door := s.doors[len(s.doors)-1:]
+	load.Closed(ctx, 16, 3*time.Second, s.buy(door, "count-warm"))
 	r.reset()
-	orders := float64(len(load.Closed(ctx, 16, 3*time.Second, s.buy("count")).Answered(http.StatusCreated).Requests))
+	counted := load.Closed(ctx, 16, 3*time.Second, s.buy(door, "count"))
+	orders := float64(len(counted.Answered(http.StatusCreated).Requests))
 	return float64(r.roundTrips.Load()) / orders, float64(r.commits.Load()) / orders, nil
 }

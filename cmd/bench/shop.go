@@ -29,7 +29,7 @@ type shop struct {
 	stripe   *child.Process
 	environ  []string
 	apis     []*child.Process
-	clients  []*client.Client // one for each of apis
+	doors    []*client.Client // to each of apis
 	body     []byte
 	sold     atomic.Int64 // answers 201 to new orders
 }
@@ -118,7 +118,7 @@ func (s *shop) openAPI(ctx context.Context, database string) error {
 		return err
 	}
 	s.apis = append(s.apis, process)
-	c, err := client.New(client.Config{
+	door, err := client.New(client.Config{
 		BaseURL:   "http://" + address,
 		APIKey:    s.apiKey,
 		Transport: &http.Transport{MaxIdleConnsPerHost: 2000},
@@ -126,14 +126,15 @@ func (s *shop) openAPI(ctx context.Context, database string) error {
 	if err != nil {
 		return err
 	}
-	s.clients = append(s.clients, c)
+	s.doors = append(s.doors, door)
 	return nil
 }
 
-// buy returns a load that buys under keys of its own, by turns at each API.
-func (s *shop) buy(name string) load.Send {
+// buy returns a load that buys under keys of its own, by turns at each of the
+// doors.
+func (s *shop) buy(doors []*client.Client, name string) load.Send {
 	return func(ctx context.Context, i int) (int, error) {
-		answer, err := s.send(ctx, i, key(name, i))
+		answer, err := s.send(ctx, doors, i, key(name, i))
 		if err == nil && answer.Status == http.StatusCreated && !answer.Replayed() {
 			s.sold.Add(1)
 		}
@@ -142,9 +143,9 @@ func (s *shop) buy(name string) load.Send {
 }
 
 // ask returns a load that sends the first n requests of buy again.
-func (s *shop) ask(name string, n int) load.Send {
+func (s *shop) ask(doors []*client.Client, name string, n int) load.Send {
 	return func(ctx context.Context, i int) (int, error) {
-		answer, err := s.send(ctx, i, key(name, i%n))
+		answer, err := s.send(ctx, doors, i, key(name, i%n))
 		if err == nil && !answer.Replayed() {
 			err = fmt.Errorf("request %d was not replayed: %d", i, answer.Status)
 		}
@@ -154,8 +155,8 @@ func (s *shop) ask(name string, n int) load.Send {
 
 func key(name string, i int) client.Key { return client.Key(fmt.Sprintf("bench-%s-%010d", name, i)) }
 
-func (s *shop) send(ctx context.Context, i int, key client.Key) (client.Answer, error) {
-	return s.clients[i%len(s.clients)].Send(ctx, client.Request{Key: key, Path: "/v1/orders", Body: s.body})
+func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Answer, error) {
+	return doors[i%len(doors)].Send(ctx, client.Request{Key: key, Path: "/v1/orders", Body: s.body})
 }
 
 // audit compares what clients were told with the books, and these with the
@@ -183,8 +184,8 @@ SELECT count(*) FILTER (WHERE status = 'paid'),
 
 func (s *shop) close() error {
 	var err error
-	for _, c := range s.clients {
-		c.Close()
+	for _, door := range s.doors {
+		door.Close()
 	}
 	for _, p := range append(s.apis, s.stripe) {
 		err = errors.Join(err, p.Stop())
