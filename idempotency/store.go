@@ -35,7 +35,8 @@ INSERT INTO idempotency_keys (
     last_run_at,
     created_at
 ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'started', $9, 1, now(), now(), now())
-ON CONFLICT DO NOTHING`
+ON CONFLICT DO NOTHING
+RETURNING locked_at`
 
 // lookupSQL reads a key. Behind a claim in the same transaction it sees the row
 // that was in the way, even one that was committed while the claim waited.

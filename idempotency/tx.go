@@ -85,31 +85,36 @@ func (tx *Tx) claim(ctx context.Context, req Request, operation string, hash []b
 	if err != nil {
 		return nil, err
 	}
-	var claimed bool
+	var claimed time.Time
 	var stored *storedKey
 	batch.Queue(claimSQL, tx.x.run.KeyID, req.AccountID, string(req.Key), operation, req.Method, req.Path,
 		req.Params, hash, tx.x.lease.token).
-		Exec(func(tag pgconn.CommandTag) error {
-			claimed = tag.RowsAffected() == 1
-			return nil
+		QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(&claimed); !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+			return nil // some row is in the way
 		})
 	batch.Queue(lookupSQL, req.AccountID, tx.x.run.KeyID, tx.engine.lockTimeout).
-		QueryRow(func(row pgx.Row) error {
+		Query(func(rows pgx.Rows) error {
+			if !claimed.IsZero() {
+				return nil // nobody needs to read what was just written
+			}
 			var err error
-			stored, err = scanKey(row)
+			stored, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (*storedKey, error) { return scanKey(row) })
 			return err
 		})
 	err = tx.send(ctx, batch)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil, errNotCommitted // the row in the way was reaped meanwhile
 	case err != nil:
 		return nil, err
-	case !claimed:
+	case claimed.IsZero():
 		return stored, nil
 	}
 	tx.open = true
-	tx.x.leased(stored.attempt, stored.createdAt, stored.readAt) // which is when it was locked
+	tx.x.leased(1, claimed, claimed)
 	return nil, nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -34,6 +36,7 @@ func serve(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
+	collectLess()
 	return withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
 		server, err := newServer(b, config, logger)
 		if err != nil {
@@ -45,6 +48,14 @@ func serve(ctx context.Context, call invocation) error {
 		}
 		return server.run(ctx, listener, *notice)
 	})
+}
+
+// collectLess lets garbage grow to twice of what is in use, where Go's default is
+// once. That is a few MiB more, for a twentieth less CPU an order (make bench).
+func collectLess() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(200)
+	}
 }
 
 // listen opens the door before anything is served, so that the port is known.
