@@ -44,6 +44,7 @@ func (b *bench) scenarios() []scenario {
 		{"orders", b.orders},
 		{"slow-provider", b.slowProvider},
 		{"processes", b.processes},
+		{"overload", b.overload},
 	}
 }
 
