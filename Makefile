@@ -32,12 +32,12 @@ run: ## Run everything in one process, on a private PostgreSQL and a stand-in fo
 	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; exec bin/orders dev
 
 # make lint vets. Tests wait for the database most of the time, so more of them
-# run at once than there are processors; and collecting less garbage takes a tenth
-# off the compiler.
+# run at once than there are processors; collecting less garbage takes a tenth off
+# the compiler, and tables for debuggers are not made.
 .PHONY: test
 test: ## Run all tests; they start the PostgreSQL they need
 	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
-	GOGC=400 $(GO) test -vet=off -parallel 4 $(RACE) ./...
+	GOGC=400 $(GO) test -vet=off -ldflags='-s -w' -parallel 4 $(RACE) ./...
 
 # From inside the folder, because only then go test shows the count of cases.
 .PHONY: crash

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -335,9 +336,10 @@ func TestServer_detached(t *testing.T) {
 	requireSwept(t, c.dir)
 }
 
-// TestAll_asNobody runs every test again as an unprivileged user without a home.
-// When the tests do not run as root they have been unprivileged all along.
-func TestAll_asNobody(t *testing.T) {
+// TestAsNobody runs those tests again in which it matters who runs them, as an
+// unprivileged user without a home. When the tests do not run as root they have
+// been unprivileged all along.
+func TestAsNobody(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		return
@@ -351,10 +353,14 @@ func TestAll_asNobody(t *testing.T) {
 	path := filepath.Join(dir, "embeddedpg.test")
 	require.NoError(t, os.WriteFile(path, program, 0o755))
 
-	cmd := exec.CommandContext(t.Context(), path, "-test.count=1")
+	again := []string{"TestCacheDir", "TestStart_throwAway", "TestStart_keptData", "TestServer_endsWithAKilledParent"}
+	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.run=^("+strings.Join(again, "|")+")$")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
+	for _, name := range again {
+		require.Contains(t, string(out), "--- PASS: "+name)
+	}
 }
