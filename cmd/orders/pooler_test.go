@@ -206,7 +206,7 @@ func TestPooler_restarted(t *testing.T) {
 func TestPooler_noConnectionToSpare(t *testing.T) {
 	t.Parallel()
 	s := newPooledShop(t)
-	p := s.pooler(0, "default_pool_size = 1\nquery_wait_timeout = 1")
+	p := s.pooler(0, "default_pool_size = 1")
 	a := s.serve(s.environ, "--drain-notice", "0")
 
 	busy, err := pgx.Connect(t.Context(), p.URL("postgres"))

@@ -25,7 +25,7 @@ var (
 const looks = 5
 
 // sharesSessions says whether a pooler in between lends one session to several
-// connections, as PgBouncer does in transaction mode. It returns errStatements
+// connections, as PgBouncer does in transaction mode. The error is errStatements
 // when this connection's way of sending statements cannot live with that.
 func sharesSessions(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	held, err := pool.Acquire(ctx)
@@ -35,25 +35,20 @@ func sharesSessions(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	defer held.Release()
 	one := held.Conn()
 	pid, err := serverPID(ctx, one)
-	if err == nil && pid == one.PgConn().PID() {
-		return false, nil // whom PostgreSQL greets itself has a session of its own
+	if err != nil || pid == one.PgConn().PID() {
+		return errors.Is(err, errStatements), err // whom PostgreSQL greets itself has a session of its own
 	}
-	other, connectErr := pgx.ConnectConfig(ctx, pool.Config().ConnConfig) // the pool may have no second one
-	if connectErr != nil {
-		return false, connectErr
+	other, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig) // the pool may have no second one
+	if err != nil {
+		return false, err
 	}
 	defer other.Close(context.WithoutCancel(ctx))
 	seen := map[uint32]*pgx.Conn{}
 	for range looks {
 		for _, conn := range []*pgx.Conn{one, other} {
-			if err == nil {
-				pid, err = serverPID(ctx, conn)
-			}
-			if forgotten(err) {
-				return true, errStatements
-			}
+			pid, err := serverPID(ctx, conn)
 			if err != nil {
-				return false, err
+				return errors.Is(err, errStatements), err
 			}
 			if by, met := seen[pid]; met && by != conn {
 				return true, nil
@@ -65,19 +60,18 @@ func sharesSessions(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 }
 
 // serverPID asks which process of the server does the work. The statement is
-// prepared like any other, and so shows whether that works.
+// prepared like any other. When it then is not there, or was there already
+// because somebody else had prepared it, the error is errStatements.
 func serverPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && (pg.Code == "26000" || pg.Code == "42P05"):
+		return 0, errStatements
+	case err != nil:
 		return 0, fmt.Errorf("look for a pooler: %w", err)
 	}
 	return pid, nil
-}
-
-// forgotten says whether a prepared statement was not there, or was there
-// already because somebody else had prepared it.
-func forgotten(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "26000" || pg.Code == "42P05")
 }
 
 // explain adds the remedy to what PgBouncer says to a session that asks for the
