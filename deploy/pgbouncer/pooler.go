@@ -36,6 +36,10 @@ const (
 // startPatience bounds the wait for a pooler, which needs some 20 ms.
 const startPatience = 30 * time.Second
 
+// attempts bounds how often a pooler is started whose port somebody else has
+// taken since it was chosen, or since an earlier pooler had it.
+const attempts = 5
+
 // Options say which pooler to start.
 type Options struct {
 	// Program is the path of pgbouncer.
@@ -74,23 +78,33 @@ func Start(ctx context.Context, options Options) (*Pooler, error) {
 	if err := makeRole(ctx, server); err != nil {
 		return nil, fmt.Errorf("pgbouncer: role: %w", err)
 	}
-	p := &Pooler{port: options.Port, exited: make(chan struct{})}
+	for attempt := 1; ; attempt++ {
+		p := &Pooler{port: options.Port, exited: make(chan struct{})}
+		err := p.start(ctx, options, server)
+		if err == nil {
+			return p, nil
+		}
+		if attempt == attempts || !strings.Contains(err.Error(), "nowhere to listen") {
+			return nil, fmt.Errorf("pgbouncer: %w", err)
+		}
+	}
+}
+
+func (p *Pooler) start(ctx context.Context, options Options, server *pgx.ConnConfig) error {
+	var err error
 	if p.port == 0 {
 		if p.port, err = freePort(); err != nil {
-			return nil, fmt.Errorf("pgbouncer: %w", err)
+			return err
 		}
 	}
 	folder, err := os.MkdirTemp("", "orders-pgbouncer-")
 	if err != nil {
-		return nil, fmt.Errorf("pgbouncer: %w", err)
+		return err
 	}
 	if err := p.configure(folder, server, options.Settings); err != nil {
-		return nil, fmt.Errorf("pgbouncer: %w", errors.Join(err, os.RemoveAll(folder)))
+		return errors.Join(err, os.RemoveAll(folder))
 	}
-	if err := p.launch(ctx, options.Program, folder); err != nil {
-		return nil, fmt.Errorf("pgbouncer: %w", err)
-	}
-	return p, nil
+	return p.launch(ctx, options.Program, folder)
 }
 
 // makeRole makes the role, if it is not there, with the settings it has to have.
@@ -199,7 +213,8 @@ var upLine = regexp.MustCompile(`process up: PgBouncer ([0-9.]+)`)
 // follow reads what the pooler prints until it ends, and hands on its version
 // when it is up. Before that, all that it prints is of interest; later it is
 // thrown away.
-func follow(output io.Reader, up chan<- string) error {
+func follow(output *io.PipeReader, up chan<- string) error {
+	defer output.Close() // or who prints would wait for a reader
 	var said strings.Builder
 	lines := bufio.NewScanner(output)
 	for lines.Scan() {
