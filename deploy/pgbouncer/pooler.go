@@ -170,9 +170,10 @@ const watcher = `
 folder=$1; shift
 exec 9<&0
 "$@" </dev/null 9<&- & pooler=$!
-{ read -r line <&9; kill -KILL $pooler; } 2>/dev/null & watch=$!
+exec >/dev/null 2>&1 # to print to a process that is gone would kill the shell
+{ read -r line <&9; kill -KILL $pooler; } & watch=$!
 wait $pooler; status=$?
-kill $watch 2>/dev/null
+kill $watch
 rm -rf "$folder"
 exit $status`
 
@@ -188,6 +189,7 @@ func (p *Pooler) launch(ctx context.Context, program, folder string) error {
 	//nolint:noctx // the pooler outlives the context of its start
 	cmd := exec.Command("/bin/sh", "-c", watcher, "sh", folder, program, filepath.Join(folder, "pgbouncer.ini"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, printed, printed
+	cmd.SysProcAttr = attributes()
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, leash.Close(), os.RemoveAll(folder))
 	}
