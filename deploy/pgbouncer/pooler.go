@@ -126,13 +126,19 @@ func makeRole(ctx context.Context, server *pgx.ConnConfig) error {
 	return err
 }
 
+// freePort returns a port that nobody uses at this moment. It is below those that
+// a system hands out by itself, and so still free when a pooler that was killed
+// is started there again.
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	var err error
+	for i := range 100 {
+		port := 10_000 + (os.Getpid()+i)%20_000
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, listener.Close()
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
 }
 
 // configure writes the pooler's files: pgbouncer.ini as it is, followed by lines
