@@ -3,10 +3,12 @@ package pgbouncer
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	_ "embed" // for the two files
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -84,7 +86,7 @@ func Start(ctx context.Context, options Options) (*Pooler, error) {
 		if err == nil {
 			return p, nil
 		}
-		if attempt == attempts || !strings.Contains(err.Error(), "nowhere to listen") {
+		if attempt == attempts || !strings.Contains(err.Error(), "cannot listen") {
 			return nil, fmt.Errorf("pgbouncer: %w", err)
 		}
 	}
@@ -127,18 +129,23 @@ func makeRole(ctx context.Context, server *pgx.ConnConfig) error {
 }
 
 // freePort returns a port that nobody uses at this moment. It is below those that
-// a system hands out by itself, and so still free when a pooler that was killed
-// is started there again.
+// a system hands out by itself, and one of many, so that it is still free when a
+// pooler that was killed is started there again.
 func freePort() (int, error) {
-	var err error
-	for i := range 100 {
-		port := 10_000 + (os.Getpid()+i)%20_000
-		var listener net.Listener
-		if listener, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+	for attempt := 1; ; attempt++ {
+		offset, err := rand.Int(rand.Reader, big.NewInt(20_000))
+		if err != nil {
+			return 0, err
+		}
+		port := 10_000 + int(offset.Int64())
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
 			return port, listener.Close()
 		}
+		if attempt == attempts {
+			return 0, err
+		}
 	}
-	return 0, err
 }
 
 // configure writes the pooler's files: pgbouncer.ini as it is, followed by lines
