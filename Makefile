@@ -18,7 +18,7 @@ NPX := npm_config_ignore_scripts=true npx --yes
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Take the guided tour: nothing to install or start before (first build: about a minute)
@@ -124,6 +124,10 @@ mock-check: ## Ask a mock server made from openapi.yaml for every example
 .PHONY: docs-check
 docs-check: ## Press "Test Request" at /docs in a browser (needs Chromium)
 	tools/contract/docs-check.sh
+
+.PHONY: pgbouncer-check
+pgbouncer-check: ## Run the tests through PgBouncer (the one found, or Debian's)
+	tools/pgbouncer/check.sh
 
 .PHONY: release-spec
 release-spec: ## Release the contract, for later ones to be compared with: make release-spec VERSION=1.2.3

@@ -3,11 +3,13 @@ package main_test
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
@@ -54,6 +56,19 @@ func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
 	a.stop()
 	require.Contains(t, a.stderr.String(), "cards are charged")
+}
+
+// The timeouts that the role of a pooled program has are not for migrations.
+func TestMigrate_timeoutsOfTheRole(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	_, err := pool.Exec(t.Context(), `
+DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET statement_timeout = 1', current_database());
+END $$`)
+	require.NoError(t, err)
+	code, _, stderr := run(t, environ(t, "DATABASE_URL="+dbtest.URL(pool)), "migrate", "up")
+	require.Zero(t, code, stderr)
 }
 
 func TestAccountsCreate_keepsTheHashOnly(t *testing.T) {
@@ -203,18 +218,56 @@ func TestServe_killedInMidCharge(t *testing.T) {
 	b.stop()
 }
 
-// Two processes on one database are one API.
+// Two processes on one database are one API. Whichever is asked, and when both
+// are at once, an order is charged once and has one answer; and when one of them
+// dies, the other goes on with what it left behind.
 func TestServe_twoProcesses(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a, b := s.serve(s.environ, "--drain-notice", "0"), s.serve(s.environ, "--drain-notice", "0")
-	first, err := a.order("shared-order-key-1", tea)
+	env := s.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
+	a, b := s.serve(env, "--drain-notice", "0"), s.serve(env, "--drain-notice", "0")
+	const orders = 8
+	var answers [orders][4]answer
+	var clients errgroup.Group
+	for n := range orders {
+		for i, process := range []*api{a, b, b, a} {
+			clients.Go(func() (err error) {
+				answers[n][i], err = process.untilPaid(t.Context(), fmt.Sprintf("shared-order-key-%d", n))
+				return err
+			})
+		}
+	}
+	require.NoError(t, clients.Wait(), "nobody hears anything but 201, or to send it again")
+	for _, told := range answers {
+		id := requirePaid(t, told[0])
+		replays := 0
+		for _, got := range told {
+			require.Equal(t, told[0].body, got.body)
+			if got.header.Get("Idempotent-Replayed") == "true" {
+				replays++
+			}
+		}
+		require.Equal(t, len(told)-1, replays)
+		require.Len(t, s.stripe.ChargesByOrder(id), 1)
+	}
+
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	lost := make(chan error, 1)
+	go func() {
+		_, err := a.order("orphan-order-key-1", tea)
+		lost <- err
+	}()
+	<-held.Reached()
+	early, err := b.order("orphan-order-key-1", tea)
 	require.NoError(t, err)
-	requirePaid(t, first)
-	second, err := b.order("shared-order-key-1", tea)
+	require.Equal(t, http.StatusConflict, early.status, "the other one works on it")
+	a.signal(syscall.SIGKILL)
+	require.Error(t, <-lost)
+	held.Release()
+	orphan, err := b.untilPaid(t.Context(), "orphan-order-key-1")
 	require.NoError(t, err)
-	require.Equal(t, first.body, second.body)
-	require.Len(t, s.stripe.Charges(), 1)
-	a.stop()
+	require.Len(t, s.stripe.ChargesByOrder(requirePaid(t, orphan)), 1)
+	require.Len(t, s.stripe.Charges(), orders+1)
+	require.Equal(t, orders+1, s.staged())
 	b.stop()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -124,6 +125,32 @@ func (a *api) orderUntilFinal(idempotencyKey, body string) answer {
 		return final.status != http.StatusConflict && final.status != http.StatusServiceUnavailable
 	})
 	return final
+}
+
+// untilPaid sends an order for as long as it is told to send it again, and
+// returns the paid one. It may be called anywhere, since it fails no test.
+func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		got, err := a.do(ctx, http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {idempotencyKey}})
+		switch {
+		case err != nil:
+			return answer{}, err
+		case got.status == http.StatusCreated:
+			return got, nil
+		case got.status != http.StatusConflict && got.status != http.StatusServiceUnavailable,
+			got.header.Get("Retry-After") == "":
+			return answer{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.status, got.body)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return answer{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.status, got.body)
+		}
+	}
 }
 
 // ready returns the status of /readyz, 0 when nobody answers.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 
@@ -45,12 +46,13 @@ func newProxy(t testing.TB, b *border, pool *pgxpool.Pool) *proxy {
 // run has the same round trips: each connection prepares statements of its own.
 func (p *proxy) url(pool *pgxpool.Pool) string {
 	config := pool.Config().ConnConfig
+	mode := strings.ReplaceAll(config.DefaultQueryExecMode.String(), " ", "_")
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(config.User, config.Password),
 		Host:     p.listener.Addr().String(),
 		Path:     "/" + config.Database,
-		RawQuery: "sslmode=disable&pool_max_conns=1",
+		RawQuery: "sslmode=disable&pool_max_conns=1&default_query_exec_mode=" + mode,
 	}
 	return u.String()
 }

@@ -103,6 +103,7 @@ INSERT INTO truth.held
 SELECT now(), pid
   FROM pg_stat_activity
  WHERE datname = current_database()
+   AND pid <> pg_backend_pid()
    AND application_name = 'orders-api'
    AND state LIKE 'idle in transaction%'`)
 	if err != nil {
@@ -143,6 +144,7 @@ func (s *shop) settle() bool {
 SELECT pid::text
   FROM pg_stat_activity
  WHERE datname = current_database()
+   AND pid <> pg_backend_pid()
    AND application_name = 'orders-api'
    AND xact_start IS NOT NULL`) == nil
 	})

@@ -17,7 +17,7 @@
 // several connections, commits and races; and copies rather than schemas,
 // because advisory locks and notifications are per database.
 //
-// Three variables of the environment help in development:
+// Four variables of the environment help in development:
 //
 //   - DATABASE_URL names a server to use instead of a private one. Its user must
 //     be allowed to create databases; the database it names is left alone. The
@@ -25,6 +25,8 @@
 //   - PG_BIN is the folder of the server programs to use, of version 15 or later.
 //   - DBTEST_KEEP=1 lets the private server outlive a failed test, so that a
 //     person can look at the test's database.
+//   - DBTEST_PGBOUNCER is a pgbouncer program to put between each test's pool and
+//     its database, in transaction mode: see package deploy/pgbouncer.
 //
 // The package knows the schema only as files to apply. Only tests import it.
 package dbtest

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/deploy/pgbouncer"
 	"example.com/orders-api/internal/embeddedpg"
 )
 
@@ -33,6 +34,7 @@ var shared struct {
 type server struct {
 	private  *embeddedpg.Server // nil when DATABASE_URL names the server
 	url      string             // of a database that is there from the start
+	pooler   *pgbouncer.Pooler  // stands before every test's database; mostly nil
 	admin    *pgxpool.Pool
 	template func() (string, error) // the name of the template, made at first use
 }
@@ -75,15 +77,32 @@ func startServer(ctx context.Context) (*server, error) {
 		return nil, errors.Join(err, s.stop())
 	}
 	s.template = sync.OnceValues(s.makeTemplate)
+	if program := os.Getenv("DBTEST_PGBOUNCER"); program != "" {
+		if s.pooler, err = pgbouncer.Start(ctx, pgbouncer.Options{Program: program, Server: s.url}); err != nil {
+			return nil, errors.Join(err, s.stop())
+		}
+	}
 	return s, nil
 }
 
 // config returns the configuration of a pool on one of the server's databases.
 func (s *server) config(database string) (*pgxpool.Config, error) {
+	if s.pooler != nil {
+		return poolConfig(s.pooler.URL(database))
+	}
+	return s.direct(database)
+}
+
+// direct is like config, and no pooler is ever in between.
+func (s *server) direct(database string) (*pgxpool.Config, error) {
 	dsn, err := withDatabase(s.url, database)
 	if err != nil {
 		return nil, err
 	}
+	return poolConfig(dsn)
+}
+
+func poolConfig(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
@@ -126,10 +145,14 @@ func (s *server) stop() error {
 	if s.admin != nil {
 		s.admin.Close()
 	}
-	if s.private == nil {
-		return nil
+	var err error
+	if s.pooler != nil {
+		err = s.pooler.Stop()
 	}
-	return s.private.Stop()
+	if s.private != nil {
+		err = errors.Join(err, s.private.Stop())
+	}
+	return err
 }
 
 // Main stops the server in order after a package's tests. Packages do not need

@@ -69,7 +69,7 @@ func (s *server) makeTemplateLocked(ctx context.Context, name string) error {
 
 // migrate applies all migrations to a database and closes every connection to it.
 func (s *server) migrate(ctx context.Context, database string) error {
-	config, err := s.config(database)
+	config, err := s.direct(database)
 	if err != nil {
 		return err
 	}

@@ -40,13 +40,18 @@ const poolSize = 10
 const connectTimeout = 5 * time.Second
 
 // Pool connects to the database, and checks that its sessions have the timeouts
-// of R21 and its schema every migration.
+// of R21 and its schema every migration, and that a pooler in between does not
+// forget its statements.
 func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
 	pool, err := connect(ctx, d, logger, idempotency.ConfigurePool)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(idempotency.CheckSession(ctx, pool), CheckSchema(ctx, pool)); err != nil {
+	_, err = sharesSessions(ctx, pool) // before the rest, which would fail without saying why
+	if err == nil {
+		err = errors.Join(idempotency.CheckSession(ctx, pool), CheckSchema(ctx, pool))
+	}
+	if err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -72,7 +77,7 @@ func connect(ctx context.Context, d Database, logger *slog.Logger, configure fun
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", explain(err))
 	}
 	return pool, nil
 }
@@ -89,16 +94,26 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // WithMigrator connects for migrations and hands them to work. They may run for
-// as long as they need, but do not queue for a lock, since everybody else would
-// queue behind them.
+// as long as they need, whatever the role's timeouts are, but do not queue for a
+// lock, since everybody else would queue behind them. Through a pooler that
+// shares sessions they are refused: their lock would stay behind in one.
 func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator) error) error {
 	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
-		config.ConnConfig.RuntimeParams["lock_timeout"] = "5000" // milliseconds
+		params := config.ConnConfig.RuntimeParams
+		params["lock_timeout"] = "5000" // milliseconds
+		params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
 	})
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	shared, err := sharesSessions(ctx, pool)
+	if shared {
+		return errShared
+	}
+	if err != nil {
+		return err
+	}
 	migrator, err := migrations.New(pool, logger)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/receipts"
@@ -27,9 +28,15 @@ func (d *Database) check(f *faults) {
 			"orders dev needs none")
 		return
 	}
-	// The driver's error would show the password.
-	if _, err := pgxpool.ParseConfig(string(d.URL)); err != nil {
+	config, err := pgxpool.ParseConfig(string(d.URL))
+	if err != nil { // the driver's error would show the password
 		f.add("DATABASE_URL", "cannot be read (its value is not shown); expected postgres://user:pass@host:5432/orders")
+		return
+	}
+	switch config.ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+		f.add("DATABASE_URL", "its default_query_exec_mode leaves types to guess, and cannot send what an order holds; "+
+			"behind a pooler it is cache_describe, else none is needed")
 	}
 }
 

@@ -114,6 +114,14 @@ func TestLoad(t *testing.T) {
 		"a connection string of words": {
 			environment: []string{"DATABASE_URL=host=127.0.0.1 user=u password=p dbname=orders", testKey},
 		},
+		"a connection string that lets pgx guess types": {
+			environment: []string{database + "?default_query_exec_mode=exec", testKey},
+			faults: []string{"DATABASE_URL: its default_query_exec_mode leaves types to guess, and cannot send what an order holds; " +
+				"behind a pooler it is cache_describe, else none is needed"},
+		},
+		"a connection string for a pooler": {
+			environment: []string{database + "?default_query_exec_mode=cache_describe", testKey},
+		},
 		"ports that do not exist": {
 			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
 			faults:      []string{`LISTEN_ADDR: ":65536" is not host:port, such as :8080 or 127.0.0.1:8080`},
