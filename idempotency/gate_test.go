@@ -1,0 +1,190 @@
+package idempotency_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+)
+
+// door is a gate with a clock that a test moves.
+type door struct {
+	t testing.TB
+	*idempotency.Gate
+	now time.Time
+}
+
+func newDoor(t testing.TB, places, runs int) *door {
+	t.Helper()
+	d := &door{t: t, now: time.Unix(1_000_000_000, 0)}
+	gate, err := idempotency.NewGate(places, runs, func() time.Time { return d.now })
+	require.NoError(t, err)
+	d.Gate = gate
+	return d
+}
+
+// fill lets an account in until it is turned away, and says with what.
+func (d *door) fill(account uuid.UUID) ([]*idempotency.Place, error) {
+	d.t.Helper()
+	var places []*idempotency.Place
+	for len(places) < 10_000 {
+		place, err := d.Enter(account)
+		if err != nil {
+			return places, err
+		}
+		places = append(places, place)
+	}
+	require.Fail(d.t, "there is no bound")
+	return nil, nil
+}
+
+func (d *door) enter(account uuid.UUID) *idempotency.Place {
+	d.t.Helper()
+	place, err := d.Enter(account)
+	require.NoError(d.t, err)
+	return place
+}
+
+func leave(places []*idempotency.Place) {
+	for _, place := range places {
+		place.Leave()
+	}
+}
+
+func TestGate_oneAccountAloneGetsNearlyAll(t *testing.T) {
+	t.Parallel()
+	for places, alone := range map[int]int{1: 1, 2: 2, 4: 4, 5: 4, 10: 8, 80: 64} {
+		gate := newDoor(t, places, places)
+		got, err := gate.fill(uuid.New())
+		require.Len(t, got, alone, "of %d", places)
+		require.ErrorIs(t, err, idempotency.ErrOverloaded, "there is nobody else whose share it could take")
+		leave(got)
+	}
+}
+
+func TestGate_aGreedyAccountLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	gate := newDoor(t, 80, 80)
+	greedy, other := uuid.New(), uuid.New()
+	taken, err := gate.fill(greedy)
+	require.ErrorIs(t, err, idempotency.ErrOverloaded)
+	gate.enter(other)
+	_, err = gate.Enter(greedy)
+	require.ErrorIs(t, err, idempotency.ErrShareTaken)
+	for range 10 {
+		gate.enter(uuid.New()) // new ones get in all the same
+	}
+	leave(taken)
+	gate.now = gate.now.Add(time.Second)
+	taken, err = gate.fill(greedy)
+	require.ErrorIs(t, err, idempotency.ErrShareTaken)
+	require.Less(t, len(taken), 64, "the others' places are taken")
+}
+
+func TestGate_twoGreedyAccountsGetTheSame(t *testing.T) {
+	t.Parallel()
+	gate := newDoor(t, 90, 90)
+	one, two := uuid.New(), uuid.New()
+	counts := map[uuid.UUID]int{}
+	for range 1000 {
+		for _, account := range []uuid.UUID{one, two} {
+			if _, err := gate.Enter(account); err == nil {
+				counts[account]++
+			}
+			gate.now = gate.now.Add(time.Second) // it is no standing queue
+		}
+	}
+	require.Equal(t, map[uuid.UUID]int{one: 40, two: 40}, counts)
+	gate.enter(uuid.New())
+}
+
+func TestGate_inAStandingQueueAQuarterIsOpen(t *testing.T) {
+	t.Parallel()
+	gate := newDoor(t, 80, 80)
+	account := uuid.New()
+	taken, err := gate.fill(account)
+	require.Error(t, err)
+	require.Len(t, taken, 64, "a burst may fill them")
+
+	gate.now = gate.now.Add(999 * time.Millisecond)
+	leave(taken[16:])
+	_, err = gate.Enter(account)
+	require.ErrorIs(t, err, idempotency.ErrOverloaded, "alone it gets four fifths of twenty")
+	taken[0].Leave()
+	taken[0] = gate.enter(account)
+	gate.now = gate.now.Add(999 * time.Millisecond)
+	_, err = gate.Enter(account)
+	require.ErrorIs(t, err, idempotency.ErrOverloaded, "as long as somebody is turned away")
+	gate.enter(uuid.New())
+
+	gate.now = gate.now.Add(time.Second)
+	more, _ := gate.fill(account)
+	require.Len(t, more, 48, "the queue is gone")
+}
+
+// Hundreds wait for the provider. They count again when they come back, and come
+// back whatever there is to do.
+func TestGate_whoStepsAsideFreesThePlace(t *testing.T) {
+	t.Parallel()
+	gate := newDoor(t, 4, 50)
+	account := uuid.New()
+	var aside []*idempotency.Place
+	for len(aside) < 40 {
+		place := gate.enter(account)
+		place.StepAside()
+		aside = append(aside, place)
+	}
+	_, err := gate.Enter(account)
+	require.ErrorIs(t, err, idempotency.ErrOverloaded, "forty of fifty is its share")
+	other := gate.enter(uuid.New())
+	other.StepAside()
+	_, err = gate.Enter(account)
+	require.ErrorIs(t, err, idempotency.ErrShareTaken)
+
+	gate.now = gate.now.Add(time.Second)
+	for _, place := range aside {
+		place.ComeBack()
+	}
+	_, err = gate.Enter(uuid.New())
+	require.ErrorIs(t, err, idempotency.ErrOverloaded, "what has begun goes before what is new")
+	leave(aside)
+	gate.enter(account)
+}
+
+func TestGate_aPlaceIsGivenUpOnce(t *testing.T) {
+	t.Parallel()
+	gate := newDoor(t, 1, 1)
+	account := uuid.New()
+	first := gate.enter(account)
+	first.Leave()
+	second := gate.enter(account)
+	first.Leave()
+	first.StepAside()
+	_, err := gate.Enter(account)
+	require.ErrorIs(t, err, idempotency.ErrOverloaded)
+	second.Leave()
+	gate.enter(account)
+}
+
+func TestGate_none(t *testing.T) {
+	t.Parallel()
+	var gate *idempotency.Gate
+	place, err := gate.Enter(uuid.New())
+	require.NoError(t, err)
+	place.StepAside()
+	place.ComeBack()
+	place.Leave()
+}
+
+func TestNewGate(t *testing.T) {
+	t.Parallel()
+	for _, numbers := range [][2]int{{0, 0}, {-1, 5}, {2, 1}} {
+		_, err := idempotency.NewGate(numbers[0], numbers[1], time.Now)
+		require.Error(t, err)
+	}
+	_, err := idempotency.NewGate(1, 1, nil)
+	require.Error(t, err)
+}
