@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
@@ -20,6 +22,12 @@ import (
 // maxBackground bounds the orders that run in a process after their clients were
 // answered 202. At a second each it is as many orders a second.
 const maxBackground = 200
+
+// maxConnections bounds the connections of clients, and with them the requests
+// that are in a process at all: orders under way, those who wait, and as many again
+// for whatever is quick. Who comes when there are so many waits in the system's own
+// queue until one closes.
+const maxConnections = 4000
 
 // serve runs the API until a signal comes.
 func serve(ctx context.Context, call invocation) error {
@@ -79,6 +87,7 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 	router, err := api.NewRouter(api.Config{
 		Orders: b.orders,
 		Pool:   b.pool,
+		Reads:  b.reads,
 		Spec:   ordersapi.Spec,
 		Logger: logger,
 
@@ -105,7 +114,7 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 // them over.
 func (s *server) run(ctx context.Context, listener net.Listener, notice time.Duration) error {
 	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(listener) }()
+	go func() { served <- s.http.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	s.logger.Info("listening", "address", listener.Addr().String())
 	select {
 	case err := <-served:
