@@ -104,9 +104,9 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		WebhookSecret: a.webhook,
 	})
 	require.NoError(t, err)
-	a.runs, err = idempotency.NewGate(s.runs, 1000, time.Now)
+	a.runs, err = idempotency.NewGate(s.runs, 1000)
 	require.NoError(t, err)
-	a.reads, err = idempotency.NewGate(s.reads, 1000, time.Now)
+	a.reads, err = idempotency.NewGate(s.reads, 1000)
 	require.NoError(t, err)
 	engine, err := idempotency.New(a.pool, idempotency.Config{
 		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Runs: a.runs, Reads: a.reads, Logger: logger,

@@ -159,7 +159,7 @@ type problem struct {
 
 	slug       string
 	retryAfter time.Duration
-	scatter    time.Duration // by how much of chance the wait is longer
+	scatter    int // seconds, of which chance adds some to the wait
 }
 
 // resource says where something can be read.
@@ -176,7 +176,7 @@ const (
 	// Of those who are turned away many are told so at once. They must not come
 	// back at once, too.
 	overloadRetryAfter = time.Second
-	overloadScatter    = 4 * time.Second
+	overloadScatter    = 3
 )
 
 // problemOf is the only place where an error becomes an answer. What it does
@@ -251,7 +251,7 @@ func (p problem) after(wait time.Duration) problem {
 	return p
 }
 
-// scattered says that the wait may be longer, as chance has it.
+// scattered says that the wait may be some seconds longer, as chance has it.
 func (p problem) scattered() problem {
 	p.scatter = overloadScatter
 	return p

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"time"
 
 	"example.com/orders-api/idempotency"
 )
@@ -45,7 +46,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Connection", "close")
 	}
 	if p.scatter > 0 {
-		p.retryAfter += rand.N(p.scatter) //nolint:gosec // a pause is no secret
+		p.retryAfter += time.Duration(rand.IntN(p.scatter)) * time.Second //nolint:gosec // a pause is no secret
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))

@@ -3,7 +3,6 @@ package idempotency
 import (
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -16,10 +15,10 @@ const (
 	// just as busy.
 	standingPart = 4
 
-	// standingFor is how long a queue counts as standing after somebody was turned
-	// away: much longer than a run is at work, so that it is not taken for drained
-	// between two requests.
-	standingFor = time.Second
+	// drainedPart is the part of the places, a sixteenth, that is still taken when a
+	// queue counts as gone. One that stands never gets so short: each place that
+	// is given up is taken again at once.
+	drainedPart = 16
 
 	// sharePerFree is how many places an account may have for each one that is
 	// free: alone four fifths of all, two greedy ones four ninths each, and somebody
@@ -39,12 +38,11 @@ const (
 // before something new begins.
 type Gate struct {
 	places, runs int
-	clock        func() time.Time
 
-	mu         sync.Mutex
-	all        taken
-	accounts   map[uuid.UUID]taken // without those who have nothing
-	turnedAway time.Time           // when somebody was, for the last time
+	mu       sync.Mutex
+	all      taken
+	accounts map[uuid.UUID]taken // without those who have nothing
+	standing bool                // somebody was turned away, and the queue is not gone yet
 }
 
 // taken counts runs: those at work, and with those who stepped aside.
@@ -55,15 +53,12 @@ func (t taken) plus(atWork, underWay int) taken {
 }
 
 // NewGate returns a gate for so many places at work, and so many runs with those
-// who stepped aside. clock is time.Now; it tells only how long ago something was.
-func NewGate(places, runs int, clock func() time.Time) (*Gate, error) {
-	switch {
-	case places < 1 || runs < places:
+// who stepped aside.
+func NewGate(places, runs int) (*Gate, error) {
+	if places < 1 || runs < places {
 		return nil, errors.New("idempotency: a gate needs a place, and no fewer runs than places")
-	case clock == nil:
-		return nil, errors.New("idempotency: no clock")
 	}
-	return &Gate{places: places, runs: runs, clock: clock, accounts: map[uuid.UUID]taken{}}, nil
+	return &Gate{places: places, runs: runs, accounts: map[uuid.UUID]taken{}}, nil
 }
 
 // Enter takes a place for the account. It returns [ErrOverloaded] when there is
@@ -74,8 +69,8 @@ func (g *Gate) Enter(accountID uuid.UUID) (*Place, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	own, open, now := g.accounts[accountID], g.places, g.clock()
-	if own.underWay > 0 && now.Sub(g.turnedAway) < standingFor {
+	own, open := g.accounts[accountID], g.places
+	if g.standing && own.underWay > 0 {
 		open = max(1, g.places/standingPart) // but whoever has nothing yet is not the one who is too many
 	}
 	err := fits(own.atWork, g.all.atWork, open, g.places)
@@ -83,7 +78,7 @@ func (g *Gate) Enter(accountID uuid.UUID) (*Place, error) {
 		err = fits(own.underWay, g.all.underWay, g.runs, g.runs)
 	}
 	if err != nil {
-		g.turnedAway = now
+		g.standing = true
 		return nil, err
 	}
 	g.count(accountID, 1, 1)
@@ -105,6 +100,7 @@ func fits(own, taken, open, places int) error {
 
 func (g *Gate) count(accountID uuid.UUID, atWork, underWay int) {
 	g.all = g.all.plus(atWork, underWay)
+	g.standing = g.standing && g.all.atWork > g.places/drainedPart
 	own := g.accounts[accountID].plus(atWork, underWay)
 	if own == (taken{}) {
 		delete(g.accounts, accountID)

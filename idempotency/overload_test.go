@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,19 +19,15 @@ import (
 type gatedBench struct {
 	*bench
 	runs, reads *idempotency.Gate
-	asked       atomic.Int64 // how often somebody wanted a place for a run
 }
 
 func newGatedBench(t *testing.T, runs, reads int, configure ...func(*pgxpool.Config)) *gatedBench {
 	t.Helper()
 	b := &gatedBench{bench: newBench(t, configure...)}
 	var err error
-	b.runs, err = idempotency.NewGate(runs, 100, func() time.Time {
-		b.asked.Add(1)
-		return time.Now()
-	})
+	b.runs, err = idempotency.NewGate(runs, 100)
 	require.NoError(t, err)
-	b.reads, err = idempotency.NewGate(reads, 100, time.Now)
+	b.reads, err = idempotency.NewGate(reads, 100)
 	require.NoError(t, err)
 	b.engine, err = idempotency.New(b.pool, idempotency.Config{
 		LockTimeout: lockTimeout,
@@ -167,8 +162,8 @@ func TestDo_aPanicGivesThePlaceBack(t *testing.T) {
 	}
 }
 
-// One who waits for a key that is given back takes it over as soon as there is a
-// place.
+// Who waits for a key that is given back waits on while there is no place to take
+// it over.
 func TestWait_overloaded(t *testing.T) {
 	t.Parallel()
 	b := newGatedBench(t, 1, 10)
@@ -177,16 +172,18 @@ func TestWait_overloaded(t *testing.T) {
 	first := b.doAsync(req, op)
 	<-held.reached
 	idempotencytest.AgeRun(t, b.pool, req.AccountID, idempotency.KeyID(req.AccountID, req.Key), time.Minute)
-	req.Wait = time.Minute
-	second := b.doAsync(req, op)
-	b.awaitWaiters(1)
-	place, asked := take(t, b.runs), b.asked.Load()
+	patient, hasty := req, req
+	patient.Wait, hasty.Wait = time.Minute, 500*time.Millisecond
+	last, second := b.doAsync(patient, op), b.doAsync(hasty, op)
+	b.awaitWaiters(2)
+	place := take(t, b.runs)
 	held.open(errNoAnswer)
 	require.ErrorIs(t, (<-first).err, errNoAnswer)
-	require.Eventually(t, func() bool { return b.asked.Load() > asked }, patience, tick, "it hears that the key is free")
-	b.awaitWaiters(1) // and, turned away, waits on
-	place.Leave()
 	got := <-second
+	require.ErrorIs(t, got.err, idempotency.ErrInProgress)
+	require.True(t, got.Waited)
+	place.Leave()
+	got = <-last
 	require.NoError(t, got.err)
 	require.Equal(t, 2, got.Attempt)
 	require.Equal(t, onceEach, b.effects(req))

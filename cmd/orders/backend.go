@@ -80,7 +80,7 @@ const (
 // newGate returns a gate as wide as the pool, behind which so many may step aside.
 func newGate(pool *pgxpool.Pool, perConnection, aside int) (*idempotency.Gate, error) {
 	places := perConnection * int(pool.Config().MaxConns)
-	return idempotency.NewGate(places, places+aside, time.Now)
+	return idempotency.NewGate(places, places+aside)
 }
 
 func newEngine(
