@@ -15,6 +15,10 @@ const (
 	// just as busy.
 	standingPart = 4
 
+	// smallPart is the part of those, a quarter again, up to which an account is not
+	// held to them: it is not the one that is too many.
+	smallPart = 4
+
 	// drainedPart is the part of the places, a sixteenth, that is still taken when a
 	// queue counts as gone. One that stands never gets so short: each place that
 	// is given up is taken again at once.
@@ -70,8 +74,8 @@ func (g *Gate) Enter(accountID uuid.UUID) (*Place, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	own, open := g.accounts[accountID], g.places
-	if g.standing && own.underWay > 0 {
-		open = max(1, g.places/standingPart) // but whoever has nothing yet is not the one who is too many
+	if few := max(1, g.places/standingPart); g.standing && own.atWork >= max(1, few/smallPart) {
+		open = few
 	}
 	err := fits(own.atWork, g.all.atWork, open, g.places)
 	if err == nil {

@@ -111,7 +111,14 @@ func TestGate_aStandingQueue(t *testing.T) {
 	taken[0] = gate.enter(account)
 	_, err = gate.Enter(account)
 	require.ErrorIs(t, err, idempotency.ErrOverloaded)
-	gate.enter(uuid.New()).Leave() // who has nothing yet is not the one who is too many
+	small := uuid.New() // is not the one who is too many
+	var few []*idempotency.Place
+	for range 5 {
+		few = append(few, gate.enter(small))
+	}
+	_, err = gate.Enter(small)
+	require.ErrorIs(t, err, idempotency.ErrShareTaken)
+	leave(few)
 
 	leave(taken[6:16])
 	more, _ := gate.fill(account)
