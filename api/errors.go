@@ -116,7 +116,7 @@ var (
 	problemRateLimited = problemType{
 		"rate-limited", http.StatusTooManyRequests, retrySameKey,
 		"Too many requests of this account are under way",
-		"This account has its share of what the server can do at once, and others have theirs.",
+		"This account has its share of what the server can do at once.",
 	}
 	problemInternal = problemType{
 		"internal-error", http.StatusInternalServerError, retrySameKey,

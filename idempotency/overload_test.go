@@ -189,6 +189,25 @@ func TestWait_overloaded(t *testing.T) {
 	require.Equal(t, onceEach, b.effects(req))
 }
 
+// A completer has a bound of its own. Were it turned away, a key's attempts would be
+// used up for nothing.
+func TestCompleter_isNotTurnedAway(t *testing.T) {
+	t.Parallel()
+	b := newGatedBench(t, 1, 1)
+	req, op := b.request(), &threeSteps{}
+	b.put(req, op, idempotencytest.State{Point: paid})
+	id := idempotency.KeyID(req.AccountID, req.Key)
+	idempotencytest.AgeRun(t, b.pool, req.AccountID, id, time.Hour)
+	completer, err := idempotency.NewCompleter(b.engine, only(op), idempotency.CompleterConfig{
+		Grace: 2 * lockTimeout, MaxAttempts: 1, Limit: 10, Concurrency: 1,
+	})
+	require.NoError(t, err)
+	take(t, b.runs)
+	pass, err := completer.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, idempotency.Pass{Completed: 1}, pass)
+}
+
 // Runs leave a part of the connections to those who look.
 func TestReads_haveConnectionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
