@@ -48,6 +48,8 @@ type app struct {
 	log     *log
 	secrets *secrets
 
+	runs, reads *idempotency.Gate
+
 	engine     *idempotency.Engine
 	service    *orders.Service
 	background *api.Background
@@ -62,13 +64,15 @@ type settings struct {
 
 	waiters    int // see idempotency.Config
 	background int // see api.NewBackground
+	runs       int // places of idempotency.Config.Runs
+	reads      int // and of Reads
 }
 
 // start boots an app, which ends with the test. Whatever the test does, no
 // secret that it sends may be in the log.
 func start(t *testing.T, change ...func(*settings)) *app {
 	t.Helper()
-	s := settings{waiters: 1000, background: 100}
+	s := settings{waiters: 1000, background: 100, runs: 1000, reads: 1000}
 	for _, c := range change {
 		c(&s)
 	}
@@ -100,8 +104,12 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		WebhookSecret: a.webhook,
 	})
 	require.NoError(t, err)
+	a.runs, err = idempotency.NewGate(s.runs, 1000)
+	require.NoError(t, err)
+	a.reads, err = idempotency.NewGate(s.reads, 1000)
+	require.NoError(t, err)
 	engine, err := idempotency.New(a.pool, idempotency.Config{
-		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Logger: logger,
+		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Runs: a.runs, Reads: a.reads, Logger: logger,
 	})
 	require.NoError(t, err)
 	service, err := orders.New(orders.Config{
@@ -112,7 +120,7 @@ func start(t *testing.T, change ...func(*settings)) *app {
 	a.background, err = api.NewBackground(s.background, logger)
 	require.NoError(t, err)
 	a.router, err = api.NewRouter(api.Config{
-		Orders: service, Pool: a.pool, Spec: ordersapi.Spec, Logger: logger, Ready: s.ready,
+		Orders: service, Pool: a.pool, Reads: a.reads, Spec: ordersapi.Spec, Logger: logger, Ready: s.ready,
 		Background: a.background, Retention: retention,
 	})
 	require.NoError(t, err)

@@ -56,10 +56,10 @@ VALUES ($1, $2, $3, $4)`, uuid.New(), accountID, hash[:], apiKey[:shownPrefix])
 
 // withAccount lets only requests with a valid API key pass, and tells the
 // handlers whose it is.
-func withAccount(pool *pgxpool.Pool) func(http.Handler) http.Handler {
+func withAccount(pool *pgxpool.Pool, reads *idempotency.Gate) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-			id, err := authenticate(r.Context(), pool, r.Header.Values("Authorization"))
+			id, err := authenticate(r.Context(), pool, reads, r.Header.Values("Authorization"))
 			if err != nil {
 				return err
 			}
@@ -71,8 +71,9 @@ func withAccount(pool *pgxpool.Pool) func(http.Handler) http.Handler {
 }
 
 // authenticate returns the account of the API key in the Authorization header,
-// of which there must be one.
-func authenticate(ctx context.Context, pool *pgxpool.Pool, headers []string) (uuid.UUID, error) {
+// of which there must be one. Whose it is is not known yet, so the look at it has
+// its place by what was sent.
+func authenticate(ctx context.Context, pool *pgxpool.Pool, reads *idempotency.Gate, headers []string) (uuid.UUID, error) {
 	if len(headers) != 1 {
 		return uuid.Nil, errUnauthorized
 	}
@@ -80,6 +81,11 @@ func authenticate(ctx context.Context, pool *pgxpool.Pool, headers []string) (uu
 	if !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(key, apiKeyPrefix) || len(key) > 255 {
 		return uuid.Nil, errUnauthorized
 	}
+	place, err := reads.Enter(uuid.NewSHA1(uuid.Nil, []byte(key)))
+	if err != nil {
+		return uuid.Nil, err
+	}
+	defer place.Leave()
 	return lookUpKey(ctx, pool, key)
 }
 

@@ -79,14 +79,16 @@ func newDesk(tb testing.TB) func(n int) {
 		SecretKey: "sk_test_bench", Timeout: stepTimeout, Logger: logger, Transport: &obliging{},
 	})
 	require.NoError(tb, err)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
+	gate, err := idempotency.NewGate(10, 10)
+	require.NoError(tb, err)
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Runs: gate, Reads: gate, Logger: logger})
 	require.NoError(tb, err)
 	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
 	background, err := api.NewBackground(1, logger)
 	require.NoError(tb, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Pool: pool, Spec: ordersapi.Spec, Logger: logger, Ready: pool.Ping,
+		Orders: service, Pool: pool, Reads: gate, Spec: ordersapi.Spec, Logger: logger, Ready: pool.Ping,
 		Background: background, Retention: retention,
 	})
 	require.NoError(tb, err)

@@ -68,6 +68,7 @@ var problems = map[string]struct {
 	"idempotency-key-expired":     {status: 422, retry: "never"},
 	"validation-failed":           {status: 422, retry: "new-key"},
 	"payment-refused":             {status: 422, retry: "new-key", stored: true},
+	"rate-limited":                {status: 429, retry: "same-key", header: "Retry-After"},
 	"internal-error":              {status: 500, retry: "same-key"},
 	"payment-outcome-unknown":     {status: 503, retry: "same-key", header: "Retry-After"},
 	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After"},

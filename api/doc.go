@@ -9,6 +9,9 @@
 // package orders as bytes and are written as they are. What people read about
 // an error, on its page and in the contract, is in explain.go.
 //
+// When there is too much to do, package idempotency turns new orders away, and
+// admission.go whatever else would use the database: health is asked last.
+//
 // The package knows nothing of the payment provider but the address that its
 // events come to, nothing of receipts or of how a key is claimed.
 package api

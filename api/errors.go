@@ -113,6 +113,11 @@ var (
 		"The payment provider refused the request",
 		"The provider does not take this request, for instance because it does not know the payment method, or because the charge was refunded there already. This is the final answer of this key.",
 	}
+	problemRateLimited = problemType{
+		"rate-limited", http.StatusTooManyRequests, retrySameKey,
+		"Too many requests of this account are under way",
+		"This account has its share of what the server can do at once.",
+	}
 	problemInternal = problemType{
 		"internal-error", http.StatusInternalServerError, retrySameKey,
 		"Something went wrong on our side",
@@ -126,7 +131,7 @@ var (
 	problemUnavailable = problemType{
 		"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey,
 		"The service is temporarily unavailable",
-		"The database, the payment provider or this server cannot be reached, or is stopping. Nothing is lost.",
+		"The database, the payment provider or this server cannot be reached, is stopping, or has too much to do. Nothing is lost.",
 	}
 )
 
@@ -135,7 +140,7 @@ func problemTypes() []problemType {
 	return []problemType{
 		problemKeyMissing, problemKeyInvalid, problemMalformed, problemUnauthorized, problemNotFound,
 		problemMethodNotAllowed, problemTooLarge, problemUnsupportedMedia, problemKeyInProgress, problemKeyReused,
-		problemKeyExpired, problemValidation, problemDeclined, problemRefused, problemInternal,
+		problemKeyExpired, problemValidation, problemDeclined, problemRefused, problemRateLimited, problemInternal,
 		problemOutcomeUnknown, problemUnavailable,
 	}
 }
@@ -154,6 +159,7 @@ type problem struct {
 
 	slug       string
 	retryAfter time.Duration
+	scatter    int // seconds, of which chance adds some to the wait
 }
 
 // resource says where something can be read.
@@ -166,6 +172,11 @@ type resource struct {
 const (
 	inProgressRetryAfter  = time.Second     // most orders take less
 	unavailableRetryAfter = 2 * time.Second // a restart of the database, say
+
+	// Of those who are turned away many are told so at once. They must not come
+	// back at once, too.
+	overloadRetryAfter = time.Second
+	overloadScatter    = 3
 )
 
 // problemOf is the only place where an error becomes an answer. What it does
@@ -219,6 +230,10 @@ func problemOf(err error) problem {
 		return problemUnavailable.detail("The payment provider did not take the request. No money was moved.").after(provider.RetryAfter)
 	case errors.Is(err, errBodyCut):
 		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
+	case errors.Is(err, idempotency.ErrShareTaken):
+		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
+	case errors.Is(err, idempotency.ErrOverloaded):
+		return problemUnavailable.detail("There is too much to do, so nothing was begun. Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
 	case errors.Is(err, idempotency.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
 		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	default:
@@ -233,6 +248,12 @@ func (t problemType) detail(text string) problem {
 // after adds a wait, of at least a second: 0 would invite to hammer.
 func (p problem) after(wait time.Duration) problem {
 	p.retryAfter = max(wait, time.Second)
+	return p
+}
+
+// scattered says that the wait may be some seconds longer, as chance has it.
+func (p problem) scattered() problem {
+	p.scatter = overloadScatter
 	return p
 }
 

@@ -141,6 +141,12 @@ func explanations() map[string]explanation {
 			see:     []string{problemDeclined.slug, problemValidation.slug},
 			stored:  `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,
 		},
+		problemRateLimited.slug: {
+			effect: effectNone,
+			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one. If this goes on, send fewer requests at once: what counts is how many are under way, not how many there are in an hour. Never send it under another key.",
+			see:    []string{problemUnavailable.slug, problemKeyInProgress.slug},
+			err:    idempotency.ErrShareTaken,
+		},
 		problemInternal.slug: {
 			effect: "How far the request came is not said here. What it did is recorded, and is not done again: if money moved, it moved once.",
 			next:   "Send the same request with the same key again, a little later each time. If it goes on, ask for help and quote `request_id`. Never send it under another key.",

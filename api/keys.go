@@ -22,6 +22,7 @@ import (
 type keysAPI struct {
 	service    *orders.Service
 	background *Background
+	reads      *idempotency.Gate
 	retention  time.Duration
 }
 
@@ -159,7 +160,15 @@ func (a keysAPI) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	account := accountID(r.Context())
 	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+	place, err := a.reads.Enter(account)
+	if err != nil {
+		return err
+	}
+	defer place.Leave()
 	prefer := readPreferences(r.Header)
+	if prefer.wait > 0 {
+		place.StepAside() // most of the time it waits
+	}
 	status, waited, err := a.service.WatchKey(r.Context(), account, key, prefer.wait)
 	if errors.Is(err, idempotency.ErrNotFound) {
 		return errNotFound

@@ -70,7 +70,7 @@ func (l *requestLog) result(result idempotency.Result, err error) {
 // is unfinished is the problem's to say.
 func outcome(result idempotency.Result, err error) string {
 	switch {
-	case err != nil && problemOf(err).Status < http.StatusInternalServerError:
+	case errors.Is(err, idempotency.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
 		return "refused"
 	case err != nil:
 		return "unfinished"

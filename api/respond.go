@@ -3,8 +3,10 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"time"
 
 	"example.com/orders-api/idempotency"
 )
@@ -42,6 +44,9 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		// Else net/http waits for the rest of the body before it answers: behind
 		// chi's ResponseWriter it does not hear that the limit was hit.
 		w.Header().Set("Connection", "close")
+	}
+	if p.scatter > 0 {
+		p.retryAfter += time.Duration(rand.IntN(p.scatter)) * time.Second //nolint:gosec // a pause is no secret
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))

@@ -14,14 +14,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/api/docs"
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
 
 // Config is what the API works with. All of it is needed.
 type Config struct {
 	Orders *orders.Service
-	Pool   *pgxpool.Pool // for the credentials
-	Spec   []byte        // openapi.yaml
+	Pool   *pgxpool.Pool     // for the credentials
+	Reads  *idempotency.Gate // bounds what only reads, the looks at credentials included
+	Spec   []byte            // openapi.yaml
 	Logger *slog.Logger
 
 	// Background holds the runs whose clients do not wait for them. Who stops the
@@ -42,6 +44,8 @@ func NewRouter(config Config) (chi.Router, error) {
 		return nil, errors.New("api: no orders service")
 	case config.Pool == nil:
 		return nil, errors.New("api: no pool")
+	case config.Reads == nil:
+		return nil, errors.New("api: no gate for reads")
 	case len(config.Spec) == 0:
 		return nil, errors.New("api: no OpenAPI document")
 	case config.Logger == nil:
@@ -67,29 +71,30 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.MethodNotAllowed(notAllowed)
 
 	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
-	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
+	r.Method(http.MethodGet, "/readyz", atMost(maxReadyChecks, readyz(config.Ready)))
 	r.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
 	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	docs.Routes(r) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		r.Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
+		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
 
 		r.Group(func(r chi.Router) {
-			r.Use(withAccount(config.Pool))
+			r.Use(withAccount(config.Pool, config.Reads))
+			read := reading(config.Reads)
 			r.NotFound(notFound) // once more, behind the look at the API key
 			r.MethodNotAllowed(notAllowed)
-			keys := keysAPI{config.Orders, config.Background, config.Retention}
+			keys := keysAPI{config.Orders, config.Background, config.Reads, config.Retention}
 			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(keys.get)) // GET /v1/idempotency-keys/{key}
 			a := ordersAPI{config.Orders, keys}
-			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))  // POST /v1/orders
-			r.Method(http.MethodGet, "/orders", handlerFunc(a.list))     // GET  /v1/orders
-			r.Method(http.MethodGet, "/orders/{id}", handlerFunc(a.get)) // GET  /v1/orders/{id}
+			r.Method(http.MethodPost, "/orders", handlerFunc(a.create)) // POST /v1/orders
+			r.Method(http.MethodGet, "/orders", read(a.list))           // GET  /v1/orders
+			r.Method(http.MethodGet, "/orders/{id}", read(a.get))       // GET  /v1/orders/{id}
 
 			refunds := refundsAPI{config.Orders, keys}
-			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))         // POST /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/orders/{id}/refunds", handlerFunc(refunds.list))            // GET  /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", handlerFunc(refunds.get)) // GET  /v1/orders/{id}/refunds/{refund_id}
+			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))  // POST /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))            // GET  /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get)) // GET  /v1/orders/{id}/refunds/{refund_id}
 		})
 	})
 	return r, nil

@@ -22,6 +22,7 @@ import (
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
 
@@ -288,6 +289,7 @@ func TestARouterNeedsEverything(t *testing.T) {
 	whole := api.Config{
 		Orders: &orders.Service{},
 		Pool:   &pgxpool.Pool{},
+		Reads:  &idempotency.Gate{},
 		Spec:   ordersapi.Spec,
 		Logger: slog.New(slog.DiscardHandler),
 		Ready:  func(context.Context) error { return nil },
@@ -300,6 +302,7 @@ func TestARouterNeedsEverything(t *testing.T) {
 	for missing, forget := range map[string]func(*api.Config){
 		"orders service":   func(c *api.Config) { c.Orders = nil },
 		"pool":             func(c *api.Config) { c.Pool = nil },
+		"gate for reads":   func(c *api.Config) { c.Reads = nil },
 		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
 		"logger":           func(c *api.Config) { c.Logger = nil },
 		"readiness check":  func(c *api.Config) { c.Ready = nil },

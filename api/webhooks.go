@@ -1,11 +1,13 @@
 package api
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
 
@@ -25,6 +27,9 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	}
 	event, err := a.service.HandleEvent(r.Context(), payload, r.Header.Get("Stripe-Signature"))
 	logAttrs(r.Context()).event(event, err)
+	if errors.Is(err, idempotency.ErrShareTaken) {
+		return idempotency.ErrOverloaded // whoever delivers is not that account
+	}
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,10 @@ func NewCompleter(engine *Engine, find func(operation string) (Operation, bool),
 	case config.MaxAttempts < 1 || config.Limit < 1 || config.Concurrency < 1:
 		return nil, errors.New("idempotency: MaxAttempts, Limit and Concurrency must be positive")
 	}
-	return &Completer{engine: engine, find: find, config: config, logger: engine.logger}, nil
+	// Its own bound is enough, and to be turned away would use up a key's attempts.
+	ungated := *engine
+	ungated.runs = nil
+	return &Completer{engine: &ungated, find: find, config: config, logger: engine.logger}, nil
 }
 
 // Pass counts what one pass of a [Completer] came to. Every key that it took is

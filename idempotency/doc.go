@@ -44,6 +44,17 @@
 // while somebody waits, asks for news of all awaited keys of a process. room.go
 // says how.
 //
+// # Too much to do
+//
+// A queue that grows makes everybody late, and then all work is in vain: clients
+// have given up when their turn comes. So nothing queues up before the engine. A
+// [Gate] lets in as many runs as keep the database busy and turns away who is one
+// too many, at once and before its key is claimed, with [ErrOverloaded]. What has
+// begun goes before what is new: a run that comes back from a foreign call needs
+// nobody's leave. Who only looks has a wider gate of its own, and a quarter of the
+// connections: stored responses are replayed while new keys are refused. An account
+// that has its share gets [ErrShareTaken], and others get in; see [Gate].
+//
 // # What it costs
 //
 // The first step shares its transaction with the claim: two round trips. Each

@@ -23,6 +23,11 @@ const (
 	// statement_timeout (R21), so that the database's own word comes first.
 	databaseTimeout = 15 * time.Second
 
+	// leftToReads is the part of the connections, a quarter, that the transactions
+	// of runs leave to those who only look: however much there is to do, what is
+	// finished is answered at once.
+	leftToReads = 4
+
 	// releaseTimeout bounds giving a lease back, because the answer waits for it.
 	// It is longer than lock_timeout.
 	releaseTimeout = 3 * time.Second
@@ -31,11 +36,14 @@ const (
 // Engine runs operations under idempotency keys. It is safe for concurrent use
 // and keeps no state but its pool and who waits: run as many processes as needed.
 type Engine struct {
-	pool        *pgxpool.Pool
-	lockTimeout time.Duration
-	clock       func() time.Time
-	logger      *slog.Logger
-	room        *room
+	pool          *pgxpool.Pool
+	lockTimeout   time.Duration
+	clock         func() time.Time
+	runs          *Gate
+	reads         *Gate
+	inTransaction chan struct{} // has as many elements as runs hold connections
+	logger        *slog.Logger
+	room          *room
 }
 
 // Config is what an [Engine] needs besides the pool.
@@ -52,6 +60,12 @@ type Config struct {
 	// Waiters is how many requests may wait at once for keys that others work on,
 	// see [Request.Wait] and [Engine.Watch]. With 0 nobody waits.
 	Waiters int
+
+	// Runs bounds the runs that are under way at once. When it is full neither is a
+	// new key claimed nor an abandoned one taken over; any other is answered as
+	// ever, for which Reads bounds the looks. With nil there is no bound, for those
+	// who know how many runs they start.
+	Runs, Reads *Gate
 
 	Logger *slog.Logger
 }
@@ -73,7 +87,16 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	case config.Logger == nil:
 		return nil, errors.New("idempotency: no logger")
 	}
-	e := &Engine{pool: pool, lockTimeout: config.LockTimeout, clock: config.Clock, logger: config.Logger}
+	connections := int(pool.Config().MaxConns)
+	e := &Engine{
+		pool:          pool,
+		lockTimeout:   config.LockTimeout,
+		clock:         config.Clock,
+		runs:          config.Runs,
+		reads:         config.Reads,
+		inTransaction: make(chan struct{}, connections-connections/leftToReads),
+		logger:        config.Logger,
+	}
 	e.room = newRoom(config.Waiters, e.lookForNews, config.Logger)
 	return e, nil
 }
@@ -81,9 +104,9 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 // Do answers a request: it runs the operation for a new key, replays the stored
 // response of a finished one, and goes on with one that an earlier run left
 // behind (R2). Beside [ErrKeyReused], [ErrInProgress], [ErrNewerVersion] and
-// [ErrUnavailable] it returns req.Invalid for a new key that must not be
-// claimed, and whatever error a step returned. The work does not end with ctx
-// (R10); a wait does.
+// [ErrUnavailable] it returns [ErrOverloaded] or [ErrShareTaken] when no run may
+// begin, req.Invalid for a new key that must not be claimed, and whatever error a
+// step returned. The work does not end with ctx (R10); a wait does.
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	if req.Claimed != nil {
 		req.Claimed = sync.OnceFunc(req.Claimed) // a run that lost its lease may get another one
@@ -100,26 +123,50 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
 	if req.Invalid != nil {
-		stored, err := e.lookup(ctx, req.AccountID, id)
-		if errors.Is(err, ErrNotFound) {
-			return Result{KeyID: id}, req.Invalid
-		}
-		if err != nil {
-			return Result{KeyID: id}, err
-		}
-		return e.answer(ctx, stored, hash, op, req.Claimed)
+		return e.answerKnown(ctx, req, op, id, hash, req.Invalid)
 	}
+	place, err := e.runs.Enter(req.AccountID)
+	if err != nil {
+		return e.answerKnown(ctx, req, op, id, hash, err)
+	}
+	defer place.Leave()
 
-	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started)
+	run := &Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}
+	x := e.newExecution(run, op, Started, place)
 	stored, err := e.start(ctx, x, req, op, hash)
 	switch {
 	case err != nil:
 		return x.result(), err
 	case stored != nil:
+		place.Leave() // a takeover enters anew
 		return e.answer(ctx, stored, hash, op, req.Claimed)
 	default:
 		return e.proceed(ctx, x, req.Claimed)
 	}
+}
+
+// answerKnown answers a request whose key must not be claimed: it gets refusal for
+// a key that is new.
+func (e *Engine) answerKnown(ctx context.Context, req Request, op Operation, id uuid.UUID, hash []byte, refusal error) (Result, error) {
+	stored, err := e.look(ctx, req.AccountID, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return Result{KeyID: id}, refusal
+	case err != nil:
+		return Result{KeyID: id}, err
+	default:
+		return e.answer(ctx, stored, hash, op, req.Claimed)
+	}
+}
+
+// look is lookup for who only looks, and has a place among those.
+func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
+	place, err := e.reads.Enter(accountID)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Leave()
+	return e.lookup(ctx, accountID, id)
 }
 
 // Resume goes on with the key's request, from the stored parameters and without
@@ -199,20 +246,25 @@ func (e *Engine) takeOver(ctx context.Context, stored *storedKey, op Operation, 
 	if stored.operation != op.Name() {
 		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.operation)
 	}
+	place, err := e.runs.Enter(stored.accountID)
+	if err != nil {
+		return stored.result(), err
+	}
+	defer place.Leave()
 	x := e.newExecution(&Run{
 		AccountID: stored.accountID,
 		Key:       stored.key,
 		KeyID:     stored.id,
 		Params:    stored.params,
 		Resumed:   true,
-	}, op, stored.point)
+	}, op, stored.point, place)
 	if _, known := x.steps[stored.point]; !known {
 		return stored.result(), fmt.Errorf("%w: recovery point %q", ErrNewerVersion, stored.point)
 	}
 
 	var attempt int
 	var since time.Time
-	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, takeoverSQL,
 			stored.accountID, stored.id, string(stored.point), x.lease.token, e.lockTimeout).Scan(&attempt, &since)
 	})
@@ -236,6 +288,28 @@ func (e *Engine) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		return nil, fmt.Errorf("%w: no connection: %w", ErrUnavailable, err)
 	}
 	return conn, nil
+}
+
+// acquireToRun takes a connection for a transaction of a run, of those that runs
+// may have. It goes back by releaseFromRun.
+func (e *Engine) acquireToRun(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	select {
+	case e.inTransaction <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: no connection for a run: %w", ErrUnavailable, ctx.Err())
+	}
+	conn, err := e.acquire(ctx)
+	if err != nil {
+		<-e.inTransaction
+	}
+	return conn, err
+}
+
+func (e *Engine) releaseFromRun(conn *pgxpool.Conn) {
+	conn.Release()
+	<-e.inTransaction
 }
 
 // withConn runs a statement in a transaction of its own.

@@ -33,6 +33,15 @@ var (
 	// sent again (R22).
 	ErrUnavailable = errors.New("the database is unavailable or did not say what became of the transaction")
 
+	// ErrOverloaded says that there is too much to do, see [Gate]. No run began:
+	// a new key was not claimed, and one that an earlier run left behind is as it
+	// was. The same request may be sent again in a while.
+	ErrOverloaded = errors.New("too many requests are under way")
+
+	// ErrShareTaken says the same to an account that has its share of what is
+	// under way, while there is room for others.
+	ErrShareTaken = errors.New("the account has too many requests under way")
+
 	// ErrNotFound says that the account has no such key: it was never used, or the
 	// reaper has deleted it.
 	ErrNotFound = errors.New("no such idempotency key")

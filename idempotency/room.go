@@ -297,7 +297,11 @@ func (e *Engine) await(ctx context.Context, req Request, op Operation, result Re
 			result.Waited = waited
 			return result, err
 		}
-		result, err = e.answer(context.WithoutCancel(ctx), news, hash, op, req.Claimed)
+		next, refused := e.answer(context.WithoutCancel(ctx), news, hash, op, req.Claimed)
+		if errors.Is(refused, ErrOverloaded) || errors.Is(refused, ErrShareTaken) {
+			continue // the key stays free, and the next look says so again
+		}
+		result, err = next, refused
 		if !errors.Is(err, ErrInProgress) { // else somebody else was faster
 			result.Waited = true
 			return result, err

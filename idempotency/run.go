@@ -18,6 +18,7 @@ const transactionTries = 3
 type execution struct {
 	engine   *Engine
 	run      *Run
+	place    *Place
 	steps    Steps
 	lease    lease
 	leaseEnd time.Time // by this process's clock, never later than by the database's
@@ -35,8 +36,8 @@ type lease struct {
 	since time.Time
 }
 
-func (e *Engine) newExecution(run *Run, op Operation, from RecoveryPoint) *execution {
-	x := &execution{engine: e, run: run, from: from, point: from, lease: lease{token: uuid.New()}}
+func (e *Engine) newExecution(run *Run, op Operation, from RecoveryPoint, place *Place) *execution {
+	x := &execution{engine: e, run: run, place: place, from: from, point: from, lease: lease{token: uuid.New()}}
 	x.renewed(e.clock())
 	x.steps = op.Steps(run)
 	return x
@@ -135,6 +136,8 @@ func (x *execution) call(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.leaseEnd.Sub(x.engine.clock()))
 	defer cancel()
+	x.place.StepAside()
+	defer x.place.ComeBack()
 	return call(ctx)
 }
 

@@ -194,7 +194,7 @@ func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	if tx.open {
 		return batch, nil
 	}
-	conn, err := tx.engine.acquire(ctx)
+	conn, err := tx.engine.acquireToRun(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (tx *Tx) close(ctx context.Context) {
 			tx.engine.logger.WarnContext(ctx, "idempotency: rollback failed, connection dropped", "error", err)
 		}
 	}
-	tx.conn.Release()
+	tx.engine.releaseFromRun(tx.conn)
 	tx.conn = nil
 }
 

@@ -17,6 +17,7 @@ import (
 // with: the API, the completer, an operator.
 type backend struct {
 	pool     *pgxpool.Pool // its owner closes it
+	reads    *idempotency.Gate
 	engine   *idempotency.Engine
 	payments *payments.Client
 	orders   *orders.Service
@@ -33,7 +34,15 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(durations, pool, logger)
+	runs, err := newGate(pool, runsPerConnection, maxCalls)
+	if err != nil {
+		return nil, err
+	}
+	reads, err := newGate(pool, readsPerConnection, maxWaiters)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := newEngine(durations, pool, runs, reads, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -48,18 +57,41 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 		return nil, err
 	}
 	logger.Info("cards are charged", "by", stripe.Provider())
-	return &backend{pool: pool, engine: engine, payments: client, orders: service}, nil
+	return &backend{pool: pool, reads: reads, engine: engine, payments: client, orders: service}, nil
 }
 
 // maxWaiters bounds who waits in a process for a key that is in use. Each costs a
 // connection of a client and some memory, 30 KiB or so, and nothing else.
 const maxWaiters = 1000
 
-func newEngine(durations boot.Durations, pool *pgxpool.Pool, logger *slog.Logger) (*idempotency.Engine, error) {
+// maxCalls bounds the orders and refunds that wait for the provider in a process.
+// Each costs as much as a waiter.
+const maxCalls = 1000
+
+// How many may be at work at once for each connection of the pool. A quarter of
+// the runs is enough to keep the database busy, and all that are let in when there
+// is too much to do (see idempotency.Gate). Reads take a tenth of the time, and
+// are turned away after runs.
+const (
+	runsPerConnection  = 8
+	readsPerConnection = 32
+)
+
+// newGate returns a gate as wide as the pool, behind which so many may step aside.
+func newGate(pool *pgxpool.Pool, perConnection, aside int) (*idempotency.Gate, error) {
+	places := perConnection * int(pool.Config().MaxConns)
+	return idempotency.NewGate(places, places+aside)
+}
+
+func newEngine(
+	durations boot.Durations, pool *pgxpool.Pool, runs, reads *idempotency.Gate, logger *slog.Logger,
+) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: durations.LockTimeout.Duration,
 		Clock:       time.Now,
 		Waiters:     maxWaiters,
+		Runs:        runs,
+		Reads:       reads,
 		Logger:      logger,
 	})
 }
@@ -89,7 +121,7 @@ func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, wo
 		return err
 	}
 	defer pool.Close()
-	engine, err := newEngine(config.Durations, pool, logger)
+	engine, err := newEngine(config.Durations, pool, nil, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
@@ -22,6 +24,13 @@ import (
 // maxBackground bounds the orders that run in a process after their clients were
 // answered 202. At a second each it is as many orders a second.
 const maxBackground = 200
+
+// maxConnections bounds the connections of clients, and with them the requests
+// that are in a process at all: a thousand orders that wait for the provider, a
+// thousand who wait for those, and as many again that are quick or idle. Who comes
+// then waits in the system's own queue, which has a bound too, until one closes. An
+// idle one takes 20 KiB.
+const maxConnections = 4000
 
 // serve runs the API until a signal comes.
 func serve(ctx context.Context, call invocation) error {
@@ -90,6 +99,7 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 	router, err := api.NewRouter(api.Config{
 		Orders: b.orders,
 		Pool:   b.pool,
+		Reads:  b.reads,
 		Spec:   ordersapi.Spec,
 		Logger: logger,
 
@@ -116,7 +126,7 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 // them over.
 func (s *server) run(ctx context.Context, listener net.Listener, notice time.Duration) error {
 	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(listener) }()
+	go func() { served <- s.http.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	s.logger.Info("listening", "address", listener.Addr().String())
 	select {
 	case err := <-served:
