@@ -98,7 +98,7 @@ func (s *shop) askForUnfinished(ctx context.Context) error {
 		return err
 	}
 	for _, key := range keys {
-		answer, err := s.doors[0].Do(ctx, client.Request{Key: client.Key(key), Path: "/v1/orders", Body: s.body})
+		answer, err := s.doors[0].Do(ctx, s.order(client.Key(key)))
 		if err != nil {
 			return err
 		}

@@ -142,6 +142,17 @@ func (s *shop) buy(doors []*client.Client, name string) load.Send {
 	}
 }
 
+// insist is like buy, for clients that come back when they are told to.
+func (s *shop) insist(doors []*client.Client, name string) load.Send {
+	return func(ctx context.Context, i int) (int, error) {
+		answer, err := doors[i%len(doors)].Do(ctx, s.order(key(name, i)))
+		if err == nil && !answer.Replayed() {
+			s.sold.Add(1)
+		}
+		return answer.Status, err
+	}
+}
+
 // ask returns a load that sends the first n requests of buy again.
 func (s *shop) ask(doors []*client.Client, name string, n int) load.Send {
 	return func(ctx context.Context, i int) (int, error) {
@@ -156,7 +167,11 @@ func (s *shop) ask(doors []*client.Client, name string, n int) load.Send {
 func key(name string, i int) client.Key { return client.Key(fmt.Sprintf("bench-%s-%010d", name, i)) }
 
 func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Answer, error) {
-	return doors[i%len(doors)].Send(ctx, client.Request{Key: key, Path: "/v1/orders", Body: s.body})
+	return doors[i%len(doors)].Send(ctx, s.order(key))
+}
+
+func (s *shop) order(key client.Key) client.Request {
+	return client.Request{Key: key, Path: "/v1/orders", Body: s.body}
 }
 
 // audit compares what clients were told with the books, and these with the

@@ -38,6 +38,10 @@ func (b *bench) slowProvider(ctx context.Context) error {
 	return nil
 }
 
+// settling is how long it takes until all are under way: when they come at once
+// most are told to come back in some seconds.
+const settling = 10 * time.Second
+
 // inFlight returns the rate of orders when each of the provider's calls takes
 // delay.
 func (b *bench) inFlight(ctx context.Context, delay time.Duration) (rate float64, err error) {
@@ -46,10 +50,14 @@ func (b *bench) inFlight(ctx context.Context, delay time.Duration) (rate float64
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	load.Closed(ctx, inFlight, time.Second, s.buy(s.doors, "warm"))
-	report := load.Closed(ctx, inFlight, max(b.window, 10*delay), s.buy(s.doors, "slow"))
+	window := max(b.window, 5*delay)
+	report := load.Closed(ctx, inFlight, settling+window, s.insist(s.doors, "slow"))
 	if err := allMade(report); err != nil {
 		return 0, err
 	}
-	return report.Rate(), s.audit(ctx)
+	settled := report.Only(func(r load.Request) bool {
+		end := r.At + r.Took
+		return end >= settling && end < settling+window
+	})
+	return float64(len(settled.Requests)) / window.Seconds(), s.audit(ctx)
 }
