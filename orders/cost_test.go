@@ -39,7 +39,11 @@ type metered struct {
 func openMetered(tb testing.TB, conns int32) *metered {
 	tb.Helper()
 	meter := idempotencytest.NewMeter()
-	pool := idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns })
+	return meteredOn(tb, meter, idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns }))
+}
+
+func meteredOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Pool) *metered {
+	tb.Helper()
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)
 	tb.Cleanup(server.Close)
