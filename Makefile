@@ -57,6 +57,10 @@ bench-completer: ## Measure the completer, and the service without HTTP
 bench-reaper: ## Measure orders while a million old keys are reaped (some minutes)
 	$(GO) test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
 
+.PHONY: bench-store
+bench-store: ## Compare ten million keys with ten thousand (25 GB of disk, a quarter of an hour)
+	$(GO) test -run '^$$' -bench Store -benchtime 1x -timeout 2h ./orders
+
 .PHONY: bench-waiters
 bench-waiters: ## Measure orders while 500 requests wait for a key of another account
 	$(GO) test -run '^$$' -bench Waiters -benchtime 1x ./orders

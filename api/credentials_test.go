@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
@@ -118,6 +119,37 @@ func TestAKeyIsStoredAsItsHashOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, known, key)
 	}
+}
+
+// Each request looks its credentials up, by an index and without planning.
+func TestCredentialsAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	_, key, err := api.CreateAccount(t.Context(), pool, "Ada")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `
+INSERT INTO api_keys (id, account_id, key_hash, prefix)
+SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
+  FROM accounts,
+       generate_series(1, 5000)`)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "ANALYZE api_keys")
+	require.NoError(t, err)
+	pool.Reset() // these are not among the statements
+	for range 10 {
+		known, err := api.KnowsKey(t.Context(), pool, key)
+		require.NoError(t, err)
+		require.True(t, known)
+	}
+	var found int
+	for _, plan := range idempotencytest.Plans(t, pool) {
+		if strings.Contains(plan.Statement, "key_hash") {
+			require.Contains(t, plan.Text, "Index Scan using api_keys_key_hash_key")
+			require.NotZero(t, plan.Generic)
+			found++
+		}
+	}
+	require.Equal(t, 1, found)
 }
 
 func TestAccountsHaveNames(t *testing.T) {

@@ -123,7 +123,7 @@ UPDATE idempotency_keys AS k
       SELECT account_id,
              id
         FROM idempotency_keys
-       WHERE recovery_point <> 'finished'
+       WHERE finished_at IS NULL
          AND needs_review_at IS NULL
          AND last_run_at <= now() - $1::interval
          AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
@@ -193,7 +193,7 @@ UPDATE idempotency_keys
    SET needs_review_at = now()
  WHERE account_id = $1
    AND id = $2
-   AND recovery_point <> 'finished'
+   AND finished_at IS NULL
    AND needs_review_at IS NULL`, key.accountID, key.id)
 		return err
 	})
@@ -209,7 +209,7 @@ UPDATE idempotency_keys
        completer_attempt = 0
  WHERE account_id = $1
    AND id = $2
-   AND recovery_point <> 'finished'`, accountID, id)
+   AND finished_at IS NULL`, accountID, id)
 		return err
 	})
 }

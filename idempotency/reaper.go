@@ -72,16 +72,16 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 }
 
 // reapSQL deletes one batch, the oldest first, and passes over what somebody has
-// locked. It begins where the batch before it ended: the index keeps what was
-// deleted until a vacuum, and going through all of that again and again would
-// make the hundredth batch a hundred times as dear as the first.
+// locked. Only a finished key has a finished_at: the schema sees to it. The batch
+// begins where the one before it ended, because the index keeps what was deleted
+// until a vacuum, and going through all of that again and again would make the
+// hundredth batch a hundred times as dear as the first.
 const reapSQL = `
 WITH past AS MATERIALIZED (
     SELECT account_id,
            id
       FROM idempotency_keys
-     WHERE recovery_point = 'finished'
-       AND finished_at <= now() - $1::interval
+     WHERE finished_at <= now() - $1::interval
        AND finished_at >= $3
      ORDER BY finished_at
      LIMIT $2
@@ -112,8 +112,7 @@ func (r *Reaper) Count(ctx context.Context) (int, error) {
 		return conn.QueryRow(ctx, `
 SELECT count(*)
   FROM idempotency_keys
- WHERE recovery_point = 'finished'
-   AND finished_at <= now() - $1::interval`, r.config.Retention).Scan(&n)
+ WHERE finished_at <= now() - $1::interval`, r.config.Retention).Scan(&n)
 	})
 	return n, err
 }
@@ -127,7 +126,7 @@ func (r *Reaper) Overdue(ctx context.Context) (int, error) {
 		return conn.QueryRow(ctx, `
 SELECT count(*)
   FROM idempotency_keys
- WHERE recovery_point <> 'finished'
+ WHERE finished_at IS NULL
    AND (needs_review_at IS NULL OR needs_review_at IS NOT NULL)
    AND created_at <= now() - $1::interval`, r.config.Retention).Scan(&n)
 	})

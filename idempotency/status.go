@@ -80,7 +80,7 @@ func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, e
 const stuckSQL = `
 SELECT` + statusColumns + `
   FROM idempotency_keys AS k
- WHERE k.recovery_point <> 'finished'
+ WHERE k.finished_at IS NULL
    AND (
         k.needs_review_at IS NOT NULL
         OR (

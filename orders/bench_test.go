@@ -79,6 +79,6 @@ func (m *metered) abandon(n int, endpoint, name string) {
 		})
 	}
 	require.NoError(m.tb, lanes.Wait())
-	_, err := m.pool.Exec(m.tb.Context(), "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval WHERE recovery_point <> 'finished'", 2*grace)
+	_, err := m.pool.Exec(m.tb.Context(), "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval WHERE finished_at IS NULL AND needs_review_at IS NULL", 2*grace)
 	require.NoError(m.tb, err)
 }

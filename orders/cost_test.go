@@ -39,7 +39,11 @@ type metered struct {
 func openMetered(tb testing.TB, conns int32) *metered {
 	tb.Helper()
 	meter := idempotencytest.NewMeter()
-	pool := idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns })
+	return meteredOn(tb, meter, idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns }))
+}
+
+func meteredOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Pool) *metered {
+	tb.Helper()
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)
 	tb.Cleanup(server.Close)
@@ -86,6 +90,35 @@ func TestCost(t *testing.T) {
 	require.True(t, buy(1).Replayed)
 	require.Zero(t, m.meter.Commits())
 	require.LessOrEqual(t, m.meter.RoundTrips(), 2)
+}
+
+// What an order's rows cost the indexes. A row that is updated in place (HOT)
+// makes no entry in any of them. Of the key's updates only the one that finishes
+// it cannot be so, and of the order's only the one that brings the intent.
+func TestCost_indexes(t *testing.T) {
+	t.Parallel()
+	m := openMetered(t, 1) // whose only connection does the counting
+	result, err := m.create("an-order-for-the-indexes")
+	require.Equal(t, "201", say(result, err))
+	_, err = m.pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
+	require.NoError(t, err)
+	rows, err := m.pool.Query(t.Context(), `
+SELECT format('%s: %s inserted, %s updated, %s of these in place, %s indexes', relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, (
+           SELECT count(*)
+             FROM pg_index
+            WHERE indrelid = relid
+              AND indpred IS NULL
+       ))
+  FROM pg_stat_user_tables
+ WHERE relname IN ('idempotency_keys', 'orders', 'audit_records', 'staged_jobs')
+ ORDER BY relname`)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"audit_records: 3 inserted, 0 updated, 0 of these in place, 2 indexes",
+		"idempotency_keys: 1 inserted, 3 updated, 2 of these in place, 2 indexes",
+		"orders: 1 inserted, 2 updated, 1 of these in place, 3 indexes",
+		"staged_jobs: 1 inserted, 0 updated, 0 of these in place, 1 indexes",
+	}, texts(t, rows), "partial indexes aside")
 }
 
 // A refund costs two round trips more in its first transaction: what is left is

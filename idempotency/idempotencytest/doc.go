@@ -5,6 +5,7 @@
 //     [AgeLease] and [AgeRun] make a run's lease, or the run, old, so that no test
 //     sleeps.
 //   - A [Meter] counts the round trips and commits of a pool.
+//   - [Plans] tells how PostgreSQL runs what a pool's connection has sent.
 //   - A [Proxy] between a pool and its server breaks a COMMIT in the ways that
 //     leave its outcome unknown.
 //

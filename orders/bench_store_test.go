@@ -1,0 +1,311 @@
+package orders_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations"
+)
+
+// dearest is how much more anything may cost in a store a thousand times as full.
+const dearest = 1.2
+
+// BenchmarkStore compares what claims, orders, replays and passes of the completer
+// cost in a database of ten thousand finished keys and their orders with what they
+// cost in one of ten million: in turns, so that whatever else the machine does
+// falls on both. It takes 25 GB of disk below the user's cache directory, 20 GB of
+// memory, and a quarter of an hour, nearly all of it for the ten million: make
+// bench-store.
+func BenchmarkStore(b *testing.B) {
+	for b.Loop() {
+		server := onDisk(b)
+		stores := [2]*store{openStore(b, server, "few", 10_000), openStore(b, server, "many", 10_000_000)}
+		for _, s := range stores {
+			s.learn()
+		}
+		compare(b, "claim", 2000, stores, func(s *store, n int) func() {
+			return func() { s.claim(n) }
+		})
+		compare(b, "order", 2000, stores, func(s *store, n int) func() {
+			return func() { s.buy(fmt.Sprintf("a-new-order-of-the-benchmark-%d", n)) }
+		})
+		compare(b, "replay", 2000, stores, func(s *store, n int) func() {
+			return func() { s.buy(filledKey(s.shuffled[n])) }
+		})
+		compare(b, "completer-idle", 2000, stores, func(s *store, _ int) func() {
+			return func() { s.complete(0) }
+		})
+		compare(b, "completer-busy", 100, stores, func(s *store, n int) func() {
+			s.abandon(5, createEndpoint, fmt.Sprintf("abandoned-before-create-%d", n))
+			s.abandon(5, confirmEndpoint, fmt.Sprintf("abandoned-before-confirm-%d", n))
+			return func() { s.complete(10) }
+		})
+	}
+}
+
+// compare times n runs in either store, by turns, and fails when the fuller one
+// takes too much longer. prepare makes a run, and is not timed.
+func compare(b *testing.B, name string, n int, stores [2]*store, prepare func(s *store, n int) func()) {
+	b.Helper()
+	var times [2][]time.Duration
+	for i := range n {
+		for which, s := range stores {
+			run := prepare(s, i)
+			start := time.Now()
+			run()
+			times[which] = append(times[which], time.Since(start))
+		}
+	}
+	for _, list := range times {
+		slices.Sort(list)
+	}
+	ratio := milliseconds(times[1], 50) / milliseconds(times[0], 50)
+	tell("%-14s  few: p50 %6.3f ms, p90 %6.3f ms  many: p50 %6.3f ms, p90 %6.3f ms  ratio of the medians %.2f", name,
+		milliseconds(times[0], 50), milliseconds(times[0], 90), milliseconds(times[1], 50), milliseconds(times[1], 90), ratio)
+	b.ReportMetric(ratio, name+"-ratio")
+	if ratio > dearest {
+		b.Errorf("%s costs %.2f times as much among many keys, more than %.1f", name, ratio, dearest)
+	}
+}
+
+// onDisk starts a server whose data is on disk, as that of a real one is, and
+// removes it afterwards. Its shared_buffers are the usual quarter of 24 GB. Commits
+// do not wait for the disk: that wait is the same however full the store is, and so
+// long that it would hide what differs.
+func onDisk(b *testing.B) *embeddedpg.Server {
+	b.Helper()
+	cache, err := embeddedpg.CacheDir()
+	require.NoError(b, err)
+	dir := filepath.Join(cache, "bench-store")
+	require.NoError(b, os.RemoveAll(dir)) // of a run that was interrupted
+	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
+	server, err := embeddedpg.Start(b.Context(), embeddedpg.Options{
+		DataDir: dir,
+		Settings: map[string]string{
+			"shared_buffers":     "6GB",
+			"synchronous_commit": "off",
+			"checkpoint_timeout": "1h", // none in between
+			"max_wal_size":       "4GB",
+			"autovacuum":         "off", // nor this
+			"wal_level":          "minimal",
+			"max_wal_senders":    "0",
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, server.Stop()) })
+	return server
+}
+
+// store is a shop whose books hold many orders.
+type store struct {
+	*metered
+	completer *idempotency.Completer
+	keys      int   // that are finished and not past their retention
+	shuffled  []int // their numbers
+}
+
+func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *store {
+	b.Helper()
+	admin, err := pgx.Connect(b.Context(), server.URL("postgres"))
+	require.NoError(b, err)
+	_, err = admin.Exec(b.Context(), "CREATE DATABASE "+name)
+	require.NoError(b, err)
+	require.NoError(b, admin.Close(b.Context()))
+
+	meter := idempotencytest.NewMeter()
+	config, err := pgxpool.ParseConfig(server.URL(name))
+	require.NoError(b, err)
+	config.MaxConns = 8
+	idempotency.ConfigurePool(config)
+	meter.Configure(config)
+	pool, err := pgxpool.NewWithConfig(b.Context(), config)
+	require.NoError(b, err)
+	b.Cleanup(pool.Close)
+	migrator, err := migrations.New(pool, nil)
+	require.NoError(b, err)
+	_, err = migrator.Up(b.Context())
+	require.NoError(b, err)
+	require.NoError(b, migrator.Close())
+
+	s := &store{metered: meteredOn(b, meter, pool), keys: keys, shuffled: rand.Perm(keys)}
+	s.completer, err = idempotency.NewCompleter(s.engine, s.service.Operation,
+		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, Limit: 1000, Concurrency: 1})
+	require.NoError(b, err)
+	s.fillBooks(server.URL(name))
+	return s
+}
+
+// filledKey is the key of a filled order, as long as a UUID.
+func filledKey(i int) string { return fmt.Sprintf("old-order-of-the-benchmark-%09d", i) }
+
+// fillBooks multiplies a real key and its order, over the last three days, and
+// lets PostgreSQL look at what came of it.
+func (s *store) fillBooks(url string) {
+	s.tb.Helper()
+	const model, chunk = "a-model-for-many-old-orders-00000000", 500_000
+	s.buy(model)
+	conn, err := pgx.Connect(s.tb.Context(), url) // without the timeouts
+	require.NoError(s.tb, err)
+	defer conn.Close(s.tb.Context())
+	start := time.Now()
+	run := func(statement string, arguments ...any) {
+		s.tb.Helper()
+		_, err := conn.Exec(s.tb.Context(), statement, append([]any{pgx.QueryExecModeExec}, arguments...)...)
+		require.NoError(s.tb, err)
+	}
+	// All references are good, and looking at each takes as long as the rest.
+	run("SET session_replication_role = replica")
+	run("CREATE TEMPORARY TABLE model_key AS SELECT * FROM idempotency_keys")
+	run("CREATE TEMPORARY TABLE model_order AS SELECT * FROM orders")
+	run("BEGIN")
+	run("TRUNCATE idempotency_keys, orders, refunds") // what follows is not in the write-ahead log
+	rebuild := s.dropIndexes(conn)
+	for from := 0; from < s.keys; from += chunk {
+		to := min(from+chunk, s.keys)
+		run(fillKeysSQL, from, to-1, s.keys)
+		run(fillOrdersSQL, from, to-1, s.keys)
+		tell("%d of %d keys and orders, after %s", to, s.keys, time.Since(start).Round(time.Second))
+	}
+	run("SET LOCAL maintenance_work_mem = '1GB'")
+	for _, statement := range rebuild {
+		run(statement)
+	}
+	tell("Indexes, after %s", time.Since(start).Round(time.Second))
+	run("COMMIT")
+	run("VACUUM ANALYZE")
+	run("CHECKPOINT")
+	// As on a server that has been up for a while: the indexes are in its memory, and
+	// the keys in the operating system's.
+	run("CREATE EXTENSION pg_prewarm")
+	run("SELECT pg_prewarm(indexrelid) FROM pg_index WHERE indrelid IN ('idempotency_keys'::regclass, 'orders'::regclass)")
+	run("SELECT pg_prewarm('idempotency_keys', 'read')")
+	var size string
+	require.NoError(s.tb, conn.QueryRow(s.tb.Context(), "SELECT pg_size_pretty(pg_database_size(current_database()))").Scan(&size))
+	tell("They are %s, after %s", size, time.Since(start).Round(time.Second))
+}
+
+// dropIndexes drops the indexes of what is filled, and the constraints that are
+// made of them. It returns the statements that bring them back.
+func (s *store) dropIndexes(conn *pgx.Conn) []string {
+	s.tb.Helper()
+	rows, err := conn.Query(s.tb.Context(), `
+SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname),
+       format('ALTER TABLE %s ADD CONSTRAINT %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
+           || CASE contype WHEN 'f' THEN ' NOT VALID' ELSE '' END,
+       contype <> 'f' AS made_of_an_index
+  FROM pg_constraint
+ WHERE contype IN ('f', 'p', 'u')
+   AND (confrelid IN ('idempotency_keys'::regclass, 'orders'::regclass)
+        OR confrelid = 0 AND conrelid IN ('idempotency_keys'::regclass, 'orders'::regclass))
+ UNION ALL
+SELECT format('DROP INDEX %s', indexrelid::regclass),
+       pg_get_indexdef(indexrelid),
+       true
+  FROM pg_index
+ WHERE indrelid IN ('idempotency_keys'::regclass, 'orders'::regclass)
+   AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid AND contype IN ('p', 'u'))
+ ORDER BY made_of_an_index`)
+	require.NoError(s.tb, err)
+	var drop, rebuild []string
+	var one, other string
+	_, err = pgx.ForEachRow(rows, []any{&one, &other, nil}, func() error {
+		drop, rebuild = append(drop, one), append(rebuild, other)
+		return nil
+	})
+	require.NoError(s.tb, err)
+	for _, statement := range drop {
+		_, err := conn.Exec(s.tb.Context(), statement)
+		require.NoError(s.tb, err)
+	}
+	slices.Reverse(rebuild)
+	return rebuild
+}
+
+// tell writes a line of what takes so long that somebody waits for it.
+func tell(format string, arguments ...any) { fmt.Fprintf(os.Stderr, format+"\n", arguments...) }
+
+// The rows of the orders number $1 to $2 of $3.
+const (
+	fillKeysSQL = `
+INSERT INTO idempotency_keys (id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
+    recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body)
+SELECT ` + derived + `, account_id, filled, operation, request_method, request_path, request_params, params_hash,
+       recovery_point, gen_random_uuid(), attempt, at, at, at, response_code, response_headers, response_body
+  FROM model_key,` + filledRows + `
+       LATERAL (SELECT sha256('idempotency_key\000' || uuid_send(account_id) || filled::bytea) OFFSET 0) AS h (hash)`
+
+	fillOrdersSQL = `
+INSERT INTO orders (id, account_id, idempotency_key_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
+    status, payment_intent_id, created_at, paid_at)
+SELECT ` + derived + `, account_id, gen_random_uuid(), filled, email, currency, amount, items, metadata, payment_method,
+       status, 'pi_' || substr(md5(filled), 1, 24), at, at
+  FROM model_order,` + filledRows + `
+       LATERAL (SELECT sha256('order\000' || uuid_send(account_id) || filled::bytea) OFFSET 0) AS h (hash)`
+
+	filledRows = `
+       generate_series($1::integer, $2::integer) AS i,
+       LATERAL (SELECT 'old-order-of-the-benchmark-' || to_char(i, 'FM000000000'),
+                       now() - interval '71 hours' * (1 - i::double precision / $3)) AS f (filled, at),`
+
+	// derived is what DeriveID makes of a hash: version 8 and the variant are
+	// written over it.
+	derived = `encode(set_byte(set_byte(substr(hash, 1, 16), 6, get_byte(hash, 6) & 15 | 128), 8, get_byte(hash, 8) & 63 | 128), 'hex')::uuid`
+)
+
+// learn makes the connections know the statements and their plans.
+func (s *store) learn() {
+	for i := range 100 {
+		s.buy(fmt.Sprintf("an-order-to-learn-from-%d", i))
+		s.buy(filledKey(i))
+		s.complete(0)
+	}
+}
+
+// buy asks for an order, a new one or again.
+func (s *store) buy(key string) {
+	result, err := s.create(key)
+	require.Equal(s.tb, "201", say(result, err))
+}
+
+// claim makes a key that is claimed and finished in one transaction.
+func (s *store) claim(n int) {
+	req := request(s.tb, s.account, idempotency.Key(fmt.Sprintf("a-key-that-is-claimed-%d", n)), visa)
+	result, err := s.engine.Do(s.tb.Context(), idempotency.Request{
+		AccountID: req.AccountID, Key: req.Key, Method: req.Method, Path: req.Path, Params: req.Params,
+	}, nothing{})
+	require.NoError(s.tb, err)
+	require.False(s.tb, result.Replayed)
+}
+
+// nothing is an operation that is done as soon as its key is claimed.
+type nothing struct{}
+
+func (nothing) Name() string { return "nothing" }
+
+func (nothing) Steps(*idempotency.Run) idempotency.Steps {
+	return idempotency.Steps{idempotency.Started: {Record: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+		return idempotency.Finish(idempotency.Response{Status: 200, Body: []byte("{}")}), nil
+	}}}
+}
+
+// complete makes a pass of the completer over n abandoned keys.
+func (s *store) complete(n int) {
+	pass, err := s.completer.RunOnce(s.tb.Context())
+	require.NoError(s.tb, err)
+	require.Equal(s.tb, idempotency.Pass{Completed: n}, pass)
+}
