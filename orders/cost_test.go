@@ -121,6 +121,31 @@ SELECT format('%s: %s inserted, %s updated, %s of these in place, %s indexes', r
 	}, texts(t, rows), "partial indexes aside")
 }
 
+// What an order reads does not grow with the orders of its account, also when
+// nobody has analysed the tables yet: its plans are made while they are empty.
+func TestCost_newDatabase(t *testing.T) {
+	t.Parallel()
+	m := openMetered(t, 1)
+	read := func() (rows int) {
+		_, err := m.pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
+		require.NoError(t, err)
+		require.NoError(t, m.pool.QueryRow(t.Context(), `
+SELECT coalesce(sum(idx_tup_read), 0) + (SELECT sum(seq_tup_read) FROM pg_stat_user_tables)
+  FROM pg_stat_user_indexes`).Scan(&rows))
+		return rows
+	}
+	buy := func(first, n int) (rowsPerOrder int) {
+		before := read()
+		for i := range n {
+			result, err := m.create(fmt.Sprintf("an-order-of-a-new-database-%d", first+i))
+			require.Equal(t, "201", say(result, err))
+		}
+		return (read() - before) / n
+	}
+	buy(0, 20) // from now on plans are kept
+	require.LessOrEqual(t, buy(20, 80), 20)
+}
+
 // A refund costs two round trips more in its first transaction: what is left is
 // looked at behind the lock of the order. And one to read what was decided there.
 func TestCostOfARefund(t *testing.T) {
