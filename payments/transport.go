@@ -23,7 +23,7 @@ func defaultTransport() *http.Transport {
 		TLSHandshakeTimeout:    5 * time.Second,
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
-		MaxIdleConnsPerHost:    64, // all requests go to one host; the default of 2 would reconnect under load
+		MaxIdleConnsPerHost:    1000, // all requests go to one host, and hundreds wait for it when it is slow
 		IdleConnTimeout:        60 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 	}

@@ -13,51 +13,65 @@ import (
 // on a pool of ten connections.
 const inFlight = 500
 
+// settling is how long it takes until all are under way: when they come at once
+// most are told to come back in some seconds.
+const settling = 6 * time.Second
+
 // slowProvider measures how fast orders proceed when most of their time is the
 // provider's. Ideally nothing else takes any: then the rate is the orders in
 // flight over the time that an order's two calls take. Where the cores cannot do
-// that much, what they can do with a provider that answers at once is the bound.
+// that much, the bound is what they do, in turns with that, for as many clients
+// of a provider that answers at once.
 func (b *bench) slowProvider(ctx context.Context) error {
 	fmt.Fprintf(b.out, "\na slow provider, %d orders in flight on a pool of 10\n", inFlight)
-	most, err := b.inFlight(ctx, 0)
+	return errors.Join(b.slow(ctx, 250*time.Millisecond), b.slow(ctx, 2*time.Second))
+}
+
+func (b *bench) slow(ctx context.Context, delay time.Duration) (err error) {
+	prompt, err := b.openShop(ctx, 0, 1)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "%10s a call: %5.0f orders/s is what the cores can do\n", "0s", most)
-	for _, delay := range []time.Duration{250 * time.Millisecond, 2 * time.Second} {
-		rate, err := b.inFlight(ctx, delay)
+	defer func() { err = errors.Join(err, prompt.close()) }()
+	late, err := b.openShop(ctx, delay, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, late.close()) }()
+
+	ideal := inFlight / (2 * delay).Seconds()
+	var rounds []window
+	for round := range b.rounds {
+		cores, err := prompt.inFlight(ctx, round, b.window)
 		if err != nil {
 			return err
 		}
-		ideal := inFlight / (2 * delay).Seconds()
-		bound := min(ideal, most)
-		fmt.Fprintf(b.out, "%10s a call: %5.0f orders/s, ideal %.0f, %.0f %% of the lower of ideal and what the cores can do\n",
-			delay, rate, ideal, 100*rate/bound)
-		b.windows = append(b.windows, window{Scenario: "slow-provider " + delay.String(), Clients: inFlight, Orders: rate, Floor: bound})
+		rate, err := late.inFlight(ctx, round, max(b.window, 5*delay))
+		if err != nil {
+			return err
+		}
+		rounds = append(rounds, window{
+			Scenario: "slow-provider-" + delay.String(), Clients: inFlight, Round: round + 1,
+			Orders: rate, Floor: min(ideal, cores),
+		})
 	}
-	return nil
+	b.windows = append(b.windows, rounds...)
+	fmt.Fprintf(b.out, "%8s a call: %4.0f orders/s; ideally %.0f, by the cores and the ideal %.0f; ratio %.2f\n", delay,
+		median(rounds, func(w window) float64 { return w.Orders }), ideal,
+		median(rounds, func(w window) float64 { return w.Floor }),
+		median(rounds, func(w window) float64 { return w.Orders / w.Floor }))
+	return errors.Join(prompt.audit(ctx), late.audit(ctx))
 }
 
-// settling is how long it takes until all are under way: when they come at once
-// most are told to come back in some seconds.
-const settling = 10 * time.Second
-
-// inFlight returns the rate of orders when each of the provider's calls takes
-// delay.
-func (b *bench) inFlight(ctx context.Context, delay time.Duration) (rate float64, err error) {
-	s, err := b.openShop(ctx, delay, 1)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	window := max(b.window, 5*delay)
-	report := load.Closed(ctx, inFlight, settling+window, s.insist(s.doors, "slow"))
+// inFlight returns the rate of orders once all clients are under way.
+func (s *shop) inFlight(ctx context.Context, round int, duration time.Duration) (rate float64, err error) {
+	report := load.Closed(ctx, inFlight, settling+duration, s.insist(s.doors, fmt.Sprintf("flight-%d", round)))
 	if err := allMade(report); err != nil {
 		return 0, err
 	}
 	settled := report.Only(func(r load.Request) bool {
 		end := r.At + r.Took
-		return end >= settling && end < settling+window
+		return end >= settling && end < settling+duration
 	})
-	return float64(len(settled.Requests)) / window.Seconds(), s.audit(ctx)
+	return float64(len(settled.Requests)) / duration.Seconds(), nil
 }
