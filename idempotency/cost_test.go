@@ -22,7 +22,7 @@ func TestCost(t *testing.T) {
 		commits    int
 		run        func(t *testing.T) func()
 	}{
-		{"new key, one step", 2, 1, func(*testing.T) func() {
+		{"new key, one step", 3, 1, func(*testing.T) func() {
 			req := b.request()
 			return func() { _, _ = b.do(req, oneStep()) }
 		}},
@@ -30,7 +30,7 @@ func TestCost(t *testing.T) {
 			req := b.request()
 			return func() { _, _ = b.do(req, &threeSteps{}) }
 		}},
-		{"new key, steps that read first", 9, 3, func(*testing.T) func() {
+		{"new key, steps that read first", 10, 3, func(*testing.T) func() {
 			req := b.request()
 			return func() { _, _ = b.do(req, &readingSteps{}) }
 		}},
@@ -39,7 +39,7 @@ func TestCost(t *testing.T) {
 			req.Invalid = errNoAnswer
 			return func() { _, _ = b.do(req, oneStep()) }
 		}},
-		{"replay", 2, 0, func(t *testing.T) func() {
+		{"replay", 1, 0, func(t *testing.T) func() {
 			req := b.request()
 			_, err := b.do(req, oneStep())
 			require.NoError(t, err)
@@ -51,12 +51,12 @@ func TestCost(t *testing.T) {
 			require.NoError(t, err)
 			return func() { _, _ = b.resume(req, oneStep()) }
 		}},
-		{"in progress", 2, 0, func(*testing.T) func() {
+		{"in progress", 1, 0, func(*testing.T) func() {
 			req := b.request()
 			b.put(req, &threeSteps{}, idempotencytest.State{Point: paid, Leased: true})
 			return func() { _, _ = b.do(req, &threeSteps{}) }
 		}},
-		{"takeover by a retry, one step left", 4, 1, func(*testing.T) func() {
+		{"takeover by a retry, one step left", 3, 1, func(*testing.T) func() {
 			req := b.request()
 			b.put(req, &threeSteps{}, idempotencytest.State{Point: paid})
 			return func() { _, _ = b.do(req, &threeSteps{}) }

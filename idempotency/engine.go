@@ -122,18 +122,24 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	id := KeyID(req.AccountID, req.Key)
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
-	if req.Invalid != nil {
-		return e.answerKnown(ctx, req, op, id, hash, req.Invalid)
+	stored, now, err := e.look(ctx, req.AccountID, id)
+	switch {
+	case err != nil:
+		return Result{KeyID: id}, err
+	case stored != nil:
+		return e.answer(ctx, stored, hash, op, req.Claimed)
+	case req.Invalid != nil:
+		return Result{KeyID: id}, req.Invalid
 	}
 	place, err := e.runs.Enter(req.AccountID)
 	if err != nil {
-		return e.answerKnown(ctx, req, op, id, hash, err)
+		return Result{KeyID: id}, err
 	}
 	defer place.Leave()
 
-	run := &Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}
-	x := e.newExecution(run, op, Started, place)
-	stored, err := e.start(ctx, x, req, op, hash)
+	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, place)
+	x.leased(0, now, now) // so that the first step has the database's time; the claim says more
+	stored, err = e.start(ctx, x, req, op, hash)
 	switch {
 	case err != nil:
 		return x.result(), err
@@ -145,28 +151,30 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	}
 }
 
-// answerKnown answers a request whose key must not be claimed: it gets refusal for
-// a key that is new.
-func (e *Engine) answerKnown(ctx context.Context, req Request, op Operation, id uuid.UUID, hash []byte, refusal error) (Result, error) {
-	stored, err := e.look(ctx, req.AccountID, id)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return Result{KeyID: id}, refusal
-	case err != nil:
-		return Result{KeyID: id}, err
-	default:
-		return e.answer(ctx, stored, hash, op, req.Claimed)
-	}
-}
-
-// look is lookup for who only looks, and has a place among those.
-func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
+// look reads the key's row, nil when there is none, and the database's time, for
+// a request that has no run yet: it has a place among those who only look. Most
+// keys are new; what is found here is answered in this one round trip.
+func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID) (stored *storedKey, now time.Time, err error) {
 	place, err := e.reads.Enter(accountID)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	defer place.Leave()
-	return e.lookup(ctx, accountID, id)
+	look := func(ctx context.Context, conn *pgx.Conn) error {
+		batch := &pgx.Batch{}
+		batch.Queue("SELECT now()").QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+		batch.Queue(lookupSQL, accountID, id, e.lockTimeout).QueryRow(func(row pgx.Row) error {
+			found, err := scanKey(row)
+			if errors.Is(err, ErrNotFound) {
+				return nil
+			}
+			stored = found
+			return err
+		})
+		return conn.SendBatch(ctx, batch).Close()
+	}
+	err = retry(func() error { return e.withConn(ctx, look) })
+	return stored, now.UTC(), err
 }
 
 // Resume goes on with the key's request, from the stored parameters and without
@@ -222,15 +230,22 @@ func (e *Engine) start(ctx context.Context, x *execution, req Request, op Operat
 	return inTheWay, err
 }
 
+// tryStart sends the claim in the round trip that commits the first step, so what
+// was looked up before decides nothing.
 func (e *Engine) tryStart(ctx context.Context, x *execution, req Request, op Operation, hash []byte) (*storedKey, error) {
-	tx := &Tx{engine: e, x: x}
+	tx := &Tx{engine: e, x: x, claim: &claim{req, op.Name(), hash}}
 	defer tx.close(ctx)
-	stored, err := tx.claim(ctx, req, op.Name(), hash)
+	err := x.record(ctx, tx)
+	if !errors.Is(err, errLeaseLost) {
+		return nil, err
+	}
+	tx.close(ctx) // or the look would need a second connection (R6)
+	stored, err := e.lookup(ctx, x.run.AccountID, x.run.KeyID)
 	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, errNotCommitted // the row in the way was reaped meanwhile
 	case err != nil:
 		return nil, err
-	case stored == nil:
-		return nil, x.record(ctx, tx)
 	case stored.token == x.lease.token:
 		// It is our own: a COMMIT that got no answer went through (R22).
 		x.leased(stored.attempt, stored.createdAt, stored.readAt)

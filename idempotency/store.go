@@ -17,29 +17,32 @@ import (
 
 // claimSQL is the claim (R1). It names no constraint, because the row has two
 // unique indexes, and of two claims at once the second may meet either first;
-// id is a function of account and key, so both mean the same.
+// id is a function of account and key, so both mean the same. It fails as a fence
+// does when a row is in the way, because COMMIT may be behind it already.
 const claimSQL = `
-INSERT INTO idempotency_keys (
-    id,
-    account_id,
-    idempotency_key,
-    operation,
-    request_method,
-    request_path,
-    request_params,
-    params_hash,
-    recovery_point,
-    lease_token,
-    attempt,
-    locked_at,
-    last_run_at,
-    created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'started', $9, 1, now(), now(), now())
-ON CONFLICT DO NOTHING
-RETURNING locked_at`
+WITH claimed AS (
+    INSERT INTO idempotency_keys (
+        id,
+        account_id,
+        idempotency_key,
+        operation,
+        request_method,
+        request_path,
+        request_params,
+        params_hash,
+        recovery_point,
+        lease_token,
+        attempt,
+        locked_at,
+        last_run_at,
+        created_at
+    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), $11)
+    ON CONFLICT DO NOTHING
+    RETURNING locked_at
+)
+SELECT 1 / count(*), max(locked_at) FROM claimed`
 
-// lookupSQL reads a key. Behind a claim in the same transaction it sees the row
-// that was in the way, even one that was committed while the claim waited.
+// lookupSQL reads a key.
 const lookupSQL = `
 SELECT` + storedColumns + `
   FROM idempotency_keys AS k

@@ -19,6 +19,7 @@ type Tx struct {
 	engine *Engine
 	x      *execution
 	conn   *pgxpool.Conn // nil until the first statement
+	claim  *claim        // nil unless the key is new
 	open   bool          // BEGIN and the claim or the fence went through
 	failed error         // the first error of a statement
 	queued pgx.Batch
@@ -78,44 +79,21 @@ func (tx *Tx) note(err error) error {
 	return err
 }
 
-// claim begins the transaction with the claim of a new key. It returns the row
-// that was in the way, or nil when the key is now ours.
-func (tx *Tx) claim(ctx context.Context, req Request, operation string, hash []byte) (*storedKey, error) {
-	batch, err := tx.batch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var claimed time.Time
-	var stored *storedKey
-	batch.Queue(claimSQL, tx.x.run.KeyID, req.AccountID, string(req.Key), operation, req.Method, req.Path,
-		req.Params, hash, tx.x.lease.token).
-		QueryRow(func(row pgx.Row) error {
-			if err := row.Scan(&claimed); !errors.Is(err, pgx.ErrNoRows) {
-				return err
-			}
-			return nil // some row is in the way
-		})
-	batch.Queue(lookupSQL, req.AccountID, tx.x.run.KeyID, tx.engine.lockTimeout).
-		Query(func(rows pgx.Rows) error {
-			if !claimed.IsZero() {
-				return nil // nobody needs to read what was just written
-			}
-			var err error
-			stored, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (*storedKey, error) { return scanKey(row) })
-			return err
-		})
-	err = tx.send(ctx, batch)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, errNotCommitted // the row in the way was reaped meanwhile
-	case err != nil:
-		return nil, err
-	case claimed.IsZero():
-		return stored, nil
-	}
-	tx.open = true
-	tx.x.leased(1, claimed, claimed)
-	return nil, nil
+// claim is what a run that begins stores with its key.
+type claim struct {
+	req       Request
+	operation string
+	hash      []byte
+}
+
+// queueClaim queues the claim of a new key, which is then at the given recovery
+// point.
+func (tx *Tx) queueClaim(batch *pgx.Batch, since *time.Time, point RecoveryPoint) {
+	c, x := tx.claim, tx.x
+	queueFence(batch, since, claimSQL, []any{
+		x.run.KeyID, x.run.AccountID, string(x.run.Key), c.operation, c.req.Method, c.req.Path, c.req.Params, c.hash,
+		string(point), x.lease.token, x.run.CreatedAt,
+	})
 }
 
 // begin opens the transaction for a step that needs it before COMMIT.
@@ -129,11 +107,18 @@ func (tx *Tx) begin(ctx context.Context) error {
 		return err
 	}
 	var since time.Time
-	queueFence(batch, &since, fenceSQL, tx.x.held())
+	if tx.claim != nil {
+		tx.queueClaim(batch, &since, Started)
+	} else {
+		queueFence(batch, &since, fenceSQL, tx.x.held())
+	}
 	if err := tx.send(ctx, batch); err != nil {
 		return err
 	}
 	tx.open = true
+	if tx.claim != nil {
+		tx.x.leased(1, tx.x.run.CreatedAt, since)
+	}
 	return nil
 }
 
@@ -143,12 +128,20 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	if tx.failed != nil {
 		return tx.failed
 	}
+	if tx.claim != nil && outcome.point == Finished {
+		if err := tx.begin(ctx); err != nil { // there must be a row to finish
+			return err
+		}
+	}
+	claims := tx.claim != nil && !tx.open
 	batch, err := tx.batch(ctx)
 	if err != nil {
 		return err
 	}
 	var since time.Time
-	if r := outcome.response; outcome.point == Finished {
+	if claims {
+		tx.queueClaim(batch, &since, outcome.point)
+	} else if r := outcome.response; outcome.point == Finished {
 		headers, err := json.Marshal(r.Headers)
 		if err != nil {
 			return err
@@ -177,6 +170,9 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 		return errNotReplicated
 	case committed: // whatever happened to the connection afterwards
 		tx.x.inDoubt = false
+		if claims {
+			tx.x.leased(1, tx.x.run.CreatedAt, since)
+		}
 		tx.x.moved(outcome, since)
 		tx.x.renewed(sent)
 		return nil
