@@ -57,9 +57,10 @@
 //
 // # What it costs
 //
-// The first step shares its transaction with the claim: two round trips. Each
-// later step takes one, because the writes that a step queues with [Tx.Queue]
-// travel together with BEGIN, the fence and COMMIT.
+// One round trip looks the key up, which is all that a replay takes. A step takes
+// one more, because the writes that it queues with [Tx.Queue] travel together with
+// BEGIN, the claim or the fence, and COMMIT. What was looked up decides nothing: of
+// two claims at once, the second fails as a lost fence does.
 //
 // # How to use it
 //
