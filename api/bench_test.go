@@ -50,10 +50,11 @@ func BenchmarkReplay(b *testing.B) {
 }
 
 // TestAllocations keeps the API's own path as lean as it is. The limits are a
-// twentieth above what was measured, for what other releases of Go may do.
+// tenth above what was measured: the race detector makes some more, and another
+// release of Go may.
 func TestAllocations(t *testing.T) {
 	// Not parallel: allocations are counted for the whole process.
-	const mostOfAnOrder, mostOfAReplay = 1380, 540
+	const mostOfAnOrder, mostOfAReplay = 1480, 520
 	buy := newDesk(t)
 	buy(0)
 	n := 0
