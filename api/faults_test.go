@@ -219,11 +219,11 @@ SELECT count(*)
 		require.Equal(t, "INFO", line["level"], "%v", line)
 		require.Equal(t, "temporarily-unavailable", line["problem"])
 		_, err = tx.Exec(t.Context(), `
-SELECT pg_terminate_backend(pid)
+SELECT pg_terminate_backend(pid, 5000)
   FROM pg_locks
  WHERE NOT granted
    AND relation = 'orders'::regclass
-   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) // else it waits on for lock_timeout
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) // else it waits on, and looks like the next one
 		require.NoError(t, err)
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
