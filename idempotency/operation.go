@@ -132,7 +132,7 @@ type Run struct {
 	Key       Key
 	KeyID     uuid.UUID
 	Params    []byte // the stored ones (R4)
-	Attempt   int    // 1 on the first run
+	Attempt   int    // 1 on the first run, 0 before its claim
 	CreatedAt time.Time
 
 	// Resumed says that an earlier run began this request, so that its foreign
