@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +10,8 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -54,67 +57,204 @@ VALUES ($1, $2, $3, $4)`, uuid.New(), accountID, hash[:], apiKey[:shownPrefix])
 	return accountID, apiKey, nil
 }
 
-// withAccount lets only requests with a valid API key pass, and tells the
-// handlers whose it is.
-func withAccount(pool *pgxpool.Pool, reads *idempotency.Gate) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-			id, err := authenticate(r.Context(), pool, reads, r.Header.Values("Authorization"))
-			if err != nil {
+// credentials knows whose request it is.
+type credentials struct {
+	pool  *pgxpool.Pool
+	reads *idempotency.Gate
+
+	mu   sync.Mutex
+	seen map[keyHash]uuid.UUID // accounts of keys that were valid when last seen
+}
+
+// keyHash is the SHA-256 of an API key.
+type keyHash [sha256.Size]byte
+
+// maxSeen is how many API keys are remembered: a megabyte of them.
+const maxSeen = 10_000
+
+func newCredentials(pool *pgxpool.Pool, reads *idempotency.Gate) *credentials {
+	return &credentials{pool: pool, reads: reads, seen: map[keyHash]uuid.UUID{}}
+}
+
+// caller is whose request it is.
+type caller struct {
+	account uuid.UUID
+	hash    keyHash
+	checked atomic.Bool // the database knows the key, and has not only known it once
+}
+
+func accountID(ctx context.Context) uuid.UUID { return callerOf(ctx).account }
+
+func callerOf(ctx context.Context) *caller {
+	if c, ok := ctx.Value(callerKey).(*caller); ok {
+		return c
+	}
+	return &caller{}
+}
+
+// checked lets only requests with a valid API key pass, and tells the handlers
+// whose it is.
+func (c *credentials) checked(next http.Handler) http.Handler {
+	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		hash, err := presented(r.Header)
+		if err != nil {
+			return err
+		}
+		caller := &caller{hash: hash}
+		if err := c.check(r.Context(), caller); err != nil {
+			return err
+		}
+		next.ServeHTTP(w, caller.own(r))
+		return nil
+	})
+}
+
+// inPassing is like checked, for requests that look something up in any case: an
+// API key that was seen before is believed until then, and next must send what
+// ask returns along. So a round trip is saved, and a revoked key still opens
+// nothing.
+func (c *credentials) inPassing(next handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		hash, err := presented(r.Header)
+		if err != nil {
+			return err
+		}
+		caller := &caller{hash: hash}
+		var known bool
+		if caller.account, known = c.recall(hash); !known {
+			if err := c.check(r.Context(), caller); err != nil {
 				return err
 			}
-			logAttrs(r.Context()).add(slog.String("account_id", id.String()))
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountIDKey, id)))
-			return nil
+		}
+		err = next(w, caller.own(r))
+		if err != nil && !caller.checked.Load() {
+			err = cmp.Or(c.check(r.Context(), caller), err) // who is nobody learns nothing else
+		}
+		if errors.Is(err, errUnauthorized) {
+			w.Header().Del("Idempotency-Key")
+		}
+		return err
+	}
+}
+
+// own returns the request as the caller's.
+func (c *caller) own(r *http.Request) *http.Request {
+	logAttrs(r.Context()).add(slog.String("account_id", c.account.String()))
+	return r.WithContext(context.WithValue(r.Context(), callerKey, c))
+}
+
+// ask returns what checks the caller's API key in a batch of other questions, or
+// nil when that is done.
+func (c *credentials) ask(caller *caller) func(*pgx.Batch) {
+	if caller.checked.Load() {
+		return nil
+	}
+	return func(batch *pgx.Batch) {
+		batch.Queue(apiKeySQL, caller.hash[:]).QueryRow(func(row pgx.Row) error {
+			return c.learn(caller, row)
 		})
 	}
 }
 
-// authenticate returns the account of the API key in the Authorization header,
-// of which there must be one. Whose it is is not known yet, so the look at it has
-// its place by what was sent.
-func authenticate(ctx context.Context, pool *pgxpool.Pool, reads *idempotency.Gate, headers []string) (uuid.UUID, error) {
-	if len(headers) != 1 {
-		return uuid.Nil, errUnauthorized
-	}
-	scheme, key, _ := strings.Cut(headers[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(key, apiKeyPrefix) || len(key) > 255 {
-		return uuid.Nil, errUnauthorized
-	}
-	place, err := reads.Enter(uuid.NewSHA1(uuid.Nil, []byte(key)))
+// check asks the database for the caller's API key. Whose it is may not be known
+// yet, so the look has its place by what was sent.
+func (c *credentials) check(ctx context.Context, caller *caller) error {
+	place, err := c.reads.Enter(uuid.UUID(caller.hash[:16]))
 	if err != nil {
-		return uuid.Nil, err
+		return err
 	}
 	defer place.Leave()
-	return lookUpKey(ctx, pool, key)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return interpretLookUp(c.learn(caller, c.pool.QueryRow(ctx, apiKeySQL, caller.hash[:])))
+}
+
+// learn takes the database's answer.
+func (c *credentials) learn(caller *caller, row pgx.Row) error {
+	account, err := scanAPIKey(row)
+	switch {
+	case errors.Is(err, errUnauthorized):
+		c.forget(caller.hash)
+		return err
+	case err != nil:
+		return err
+	}
+	if caller.account == uuid.Nil {
+		caller.account = account
+		c.remember(caller.hash, account)
+	}
+	caller.checked.Store(true)
+	return nil
+}
+
+func (c *credentials) recall(hash keyHash) (account uuid.UUID, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	account, known = c.seen[hash]
+	return account, known
+}
+
+func (c *credentials) remember(hash keyHash, account uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other := range c.seen {
+		if len(c.seen) < maxSeen {
+			break
+		}
+		delete(c.seen, other)
+	}
+	c.seen[hash] = account
+}
+
+func (c *credentials) forget(hash keyHash) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.seen, hash)
+}
+
+// presented returns the hash of the API key in the Authorization header, of which
+// there must be one.
+func presented(header http.Header) (keyHash, error) {
+	values := header.Values("Authorization")
+	if len(values) != 1 {
+		return keyHash{}, errUnauthorized
+	}
+	scheme, key, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") || !strings.HasPrefix(key, apiKeyPrefix) || len(key) > 255 {
+		return keyHash{}, errUnauthorized
+	}
+	return sha256.Sum256([]byte(key)), nil
 }
 
 // KnowsKey says whether key is a valid API key of some account.
 func KnowsKey(ctx context.Context, pool *pgxpool.Pool, key string) (bool, error) {
-	_, err := lookUpKey(ctx, pool, key)
+	hash := sha256.Sum256([]byte(key))
+	_, err := scanAPIKey(pool.QueryRow(ctx, apiKeySQL, hash[:]))
 	if errors.Is(err, errUnauthorized) {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil, interpretLookUp(err)
 }
 
-// lookUpKey returns the account of an API key, or errUnauthorized. It looks for
-// the hash, so its timing tells nothing about a key.
-func lookUpKey(ctx context.Context, pool *pgxpool.Pool, key string) (uuid.UUID, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	hash := sha256.Sum256([]byte(key))
-	var id uuid.UUID
-	err := pool.QueryRow(ctx, `
+// apiKeySQL looks for the hash, so its timing tells nothing about a key.
+const apiKeySQL = `
 SELECT account_id
   FROM api_keys
  WHERE key_hash = $1
-   AND revoked_at IS NULL`, hash[:]).Scan(&id)
+   AND revoked_at IS NULL`
+
+// scanAPIKey returns the account of an API key, or errUnauthorized.
+func scanAPIKey(row pgx.Row) (account uuid.UUID, err error) {
+	err = row.Scan(&account)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return uuid.Nil, errUnauthorized
+		err = errUnauthorized
 	}
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("look up API key: %w", idempotency.Interpret(err))
+	return account, err
+}
+
+func interpretLookUp(err error) error {
+	if err == nil || errors.Is(err, errUnauthorized) {
+		return err
 	}
-	return id, nil
+	return fmt.Errorf("look up API key: %w", idempotency.Interpret(err))
 }

@@ -54,7 +54,7 @@ func BenchmarkReplay(b *testing.B) {
 // release of Go may.
 func TestAllocations(t *testing.T) {
 	// Not parallel: allocations are counted for the whole process.
-	const mostOfAnOrder, mostOfAReplay = 1480, 520
+	const mostOfAnOrder, mostOfAReplay = 1480, 395
 	buy := newDesk(t)
 	buy(0)
 	n := 0

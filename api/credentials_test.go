@@ -76,6 +76,36 @@ func TestOnlyAValidKeyOpens(t *testing.T) {
 	require.Equal(t, before, a.rows(t))
 }
 
+// A key that was good a moment ago is believed until the database is asked, which
+// is before anything else is done or told.
+func TestARevokedKeyOpensNothing(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	order, key := body(), newKey()
+	require.Equal(t, http.StatusCreated, a.create(t, key, order).status)
+	for name, send := range map[string]func() answer{
+		"a new key":              func() answer { return a.create(t, newKey(), order) },
+		"a stored answer":        func() answer { return a.create(t, key, order) },
+		"one that ran async":     func() answer { return a.create(t, newKey(), order, header("Prefer", "respond-async")) },
+		"another body":           func() answer { return a.create(t, key, body(func(m map[string]any) { m["currency"] = "eur" })) },
+		"an invalid order":       func() answer { return a.create(t, newKey(), "{}") },
+		"malformed JSON":         func() answer { return a.create(t, newKey(), "[") },
+		"no key":                 func() answer { return a.create(t, "", order, header("Idempotency-Key")) },
+		"a refund":               func() answer { return a.giveBack(t, "/v1/orders/"+uuid.NewString(), newKey(), "{}") },
+		"a refund of nothing":    func() answer { return a.giveBack(t, "/v1/orders/none", newKey(), "{}") },
+		"a body that is too big": func() answer { return a.create(t, newKey(), strings.Repeat(" ", 65<<10)) },
+	} {
+		a.exec(t, "UPDATE api_keys SET revoked_at = NULL")
+		require.Equal(t, http.StatusCreated, a.create(t, key, order).status, name) // so that it is remembered
+		a.exec(t, "UPDATE api_keys SET revoked_at = now()")
+		before := a.rows(t)
+		got := send()
+		require.Equal(t, http.StatusUnauthorized, got.status, name)
+		require.Empty(t, got.header.Get("Idempotency-Key"), name)
+		require.Equal(t, before, a.rows(t), name)
+	}
+}
+
 func TestACredentialElsewhereDoesNotCount(t *testing.T) {
 	t.Parallel()
 	a := start(t)

@@ -21,6 +21,7 @@ import (
 // handler of /v1/idempotency-keys.
 type keysAPI struct {
 	service    *orders.Service
+	callers    *credentials
 	background *Background
 	reads      *idempotency.Gate
 	retention  time.Duration
@@ -52,6 +53,7 @@ func (a keysAPI) post(w http.ResponseWriter, r *http.Request, run func(context.C
 		Path:      r.URL.Path,
 		Params:    params,
 		ClientIP:  middleware.GetClientIPAddr(r.Context()),
+		Ask:       a.callers.ask(callerOf(r.Context())),
 	}
 	return a.run(w, r, key, func(ctx context.Context, wait time.Duration, claimed func()) (idempotency.Result, error) {
 		req.Wait, req.Claimed = wait, claimed

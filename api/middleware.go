@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/google/uuid"
 )
 
 type contextKey int
 
 const (
 	requestIDKey contextKey = iota
-	accountIDKey
+	callerKey
 	requestLogKey
 )
 
@@ -41,11 +40,6 @@ func withRequestID(next http.Handler) http.Handler {
 
 func requestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey).(string)
-	return id
-}
-
-func accountID(ctx context.Context) uuid.UUID {
-	id, _ := ctx.Value(accountIDKey).(uuid.UUID)
 	return id
 }
 

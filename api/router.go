@@ -79,22 +79,23 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.Route("/v1", func(r chi.Router) {
 		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
 
+		callers := newCredentials(config.Pool, config.Reads)
+		keys := keysAPI{config.Orders, callers, config.Background, config.Reads, config.Retention}
+		a := ordersAPI{config.Orders, keys}
+		refunds := refundsAPI{config.Orders, keys}
+		r.Method(http.MethodPost, "/orders", callers.inPassing(a.create))                    // POST /v1/orders
+		r.Method(http.MethodPost, "/orders/{id}/refunds", callers.inPassing(refunds.create)) // POST /v1/orders/{id}/refunds
+
 		r.Group(func(r chi.Router) {
-			r.Use(withAccount(config.Pool, config.Reads))
+			r.Use(callers.checked)
 			read := reading(config.Reads)
 			r.NotFound(notFound) // once more, behind the look at the API key
 			r.MethodNotAllowed(notAllowed)
-			keys := keysAPI{config.Orders, config.Background, config.Reads, config.Retention}
-			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(keys.get)) // GET /v1/idempotency-keys/{key}
-			a := ordersAPI{config.Orders, keys}
-			r.Method(http.MethodPost, "/orders", handlerFunc(a.create)) // POST /v1/orders
-			r.Method(http.MethodGet, "/orders", read(a.list))           // GET  /v1/orders
-			r.Method(http.MethodGet, "/orders/{id}", read(a.get))       // GET  /v1/orders/{id}
-
-			refunds := refundsAPI{config.Orders, keys}
-			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))  // POST /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))            // GET  /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get)) // GET  /v1/orders/{id}/refunds/{refund_id}
+			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(keys.get))      // GET /v1/idempotency-keys/{key}
+			r.Method(http.MethodGet, "/orders", read(a.list))                               // GET /v1/orders
+			r.Method(http.MethodGet, "/orders/{id}", read(a.get))                           // GET /v1/orders/{id}
+			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))            // GET /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get)) // GET /v1/orders/{id}/refunds/{refund_id}
 		})
 	})
 	return r, nil

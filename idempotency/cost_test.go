@@ -36,7 +36,7 @@ func TestCost(t *testing.T) {
 		}},
 		{"new key, invalid", 1, 0, func(*testing.T) func() {
 			req := b.request()
-			req.Invalid = errNoAnswer
+			req.Validate = func() error { return errNoAnswer }
 			return func() { _, _ = b.do(req, oneStep()) }
 		}},
 		{"replay", 1, 0, func(t *testing.T) func() {

@@ -105,8 +105,8 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 // response of a finished one, and goes on with one that an earlier run left
 // behind (R2). Beside [ErrKeyReused], [ErrInProgress], [ErrNewerVersion] and
 // [ErrUnavailable] it returns [ErrOverloaded] or [ErrShareTaken] when no run may
-// begin, req.Invalid for a new key that must not be claimed, and whatever error a
-// step returned. The work does not end with ctx (R10); a wait does.
+// begin, the error of req.Ask or req.Validate, and whatever error a step returned.
+// The work does not end with ctx (R10); a wait does.
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	if req.Claimed != nil {
 		req.Claimed = sync.OnceFunc(req.Claimed) // a run that lost its lease may get another one
@@ -122,14 +122,17 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	id := KeyID(req.AccountID, req.Key)
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
-	stored, now, err := e.look(ctx, req.AccountID, id)
+	stored, now, err := e.look(ctx, req.AccountID, id, req.Ask)
 	switch {
 	case err != nil:
 		return Result{KeyID: id}, err
 	case stored != nil:
 		return e.answer(ctx, stored, hash, op, req.Claimed)
-	case req.Invalid != nil:
-		return Result{KeyID: id}, req.Invalid
+	}
+	if req.Validate != nil {
+		if err := req.Validate(); err != nil {
+			return Result{KeyID: id}, err
+		}
 	}
 	place, err := e.runs.Enter(req.AccountID)
 	if err != nil {
@@ -154,7 +157,7 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 // look reads the key's row, nil when there is none, and the database's time, for
 // a request that has no run yet: it has a place among those who only look. Most
 // keys are new; what is found here is answered in this one round trip.
-func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID) (stored *storedKey, now time.Time, err error) {
+func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID, ask func(*pgx.Batch)) (stored *storedKey, now time.Time, err error) {
 	place, err := e.reads.Enter(accountID)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -162,13 +165,12 @@ func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID) (stored *sto
 	defer place.Leave()
 	look := func(ctx context.Context, conn *pgx.Conn) error {
 		batch := &pgx.Batch{}
-		batch.Queue("SELECT now()").QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
-		batch.Queue(lookupSQL, accountID, id, e.lockTimeout).QueryRow(func(row pgx.Row) error {
-			found, err := scanKey(row)
-			if errors.Is(err, ErrNotFound) {
-				return nil
-			}
-			stored = found
+		if ask != nil {
+			ask(batch) // first: what it refuses is not looked at
+		}
+		batch.Queue(lookSQL, accountID, id, e.lockTimeout).Query(func(rows pgx.Rows) error {
+			var err error
+			stored, now, err = scanLook(rows)
 			return err
 		})
 		return conn.SendBatch(ctx, batch).Close()

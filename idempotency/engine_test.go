@@ -64,7 +64,7 @@ func TestDo_arms(t *testing.T) {
 	otherBody := func(req *idempotency.Request) { req.Params = []byte(`{"amount":1300}`) }
 	otherPath := func(req *idempotency.Request) { req.Path = "/v1/others" }
 	otherMethod := func(req *idempotency.Request) { req.Method = "PUT" }
-	invalid := func(req *idempotency.Request) { req.Invalid = errors.New("amount too small") }
+	invalid := func(req *idempotency.Request) { req.Validate = func() error { return errors.New("amount too small") } }
 
 	tests := []struct {
 		name   string
@@ -124,9 +124,10 @@ func TestDo_invalidNewKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	req := b.request()
-	req.Invalid = errors.New("amount too small")
+	tooSmall := errors.New("amount too small")
+	req.Validate = func() error { return tooSmall }
 	result, err := b.do(req, oneStep())
-	require.ErrorIs(t, err, req.Invalid)
+	require.ErrorIs(t, err, tooSmall)
 	require.Equal(t, idempotency.KeyID(b.account, req.Key), result.KeyID)
 	require.Empty(t, b.row(req))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
 // RecoveryPoint names how far a request has come. Operations add names of
@@ -108,10 +109,16 @@ type Request struct {
 	Path      string
 	Params    []byte // canonical, from Canonicalize
 
-	// Invalid, when not nil, says why a new key must not be claimed for this
-	// request. A known key is answered as ever: a stored answer outlives a
-	// change of the rules (R19).
-	Invalid error
+	// Validate, when not nil, is asked before a new key is claimed, and its error
+	// refuses the request. A known key is answered as ever: a stored answer outlives
+	// a change of the rules (R19).
+	Validate func() error
+
+	// Ask, when not nil, adds questions to the batch that looks at the key first,
+	// such as whether the caller may do this at all. An error that one of them
+	// returns to the batch (see pgx.QueuedQuery) is that of the request, which goes
+	// no further. It may be asked again.
+	Ask func(*pgx.Batch)
 
 	// Wait is how long the request may wait for the answer while another run holds
 	// the key, before it is told [ErrInProgress]. If that run gives the key back

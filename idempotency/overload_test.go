@@ -61,7 +61,8 @@ func TestDo_overloaded(t *testing.T) {
 	b.put(abandoned, op, idempotencytest.State{Point: paid})
 	b.put(other, op, idempotencytest.State{Point: paid})
 	other.Params = []byte(`{"amount":1300}`)
-	invalid.Invalid = errors.New("amount too small")
+	tooSmall := errors.New("amount too small")
+	invalid.Validate = func() error { return tooSmall }
 	before := b.row(abandoned)
 
 	place := take(t, b.runs)
@@ -76,7 +77,7 @@ func TestDo_overloaded(t *testing.T) {
 	_, err = b.do(other, op)
 	require.ErrorIs(t, err, idempotency.ErrKeyReused)
 	_, err = b.do(invalid, op)
-	require.ErrorIs(t, err, invalid.Invalid)
+	require.ErrorIs(t, err, tooSmall)
 	for _, run := range []func(idempotency.Request, idempotency.Operation) (idempotency.Result, error){b.do, b.resume} {
 		_, err = run(abandoned, op)
 		require.ErrorIs(t, err, idempotency.ErrOverloaded)

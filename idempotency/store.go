@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -42,15 +41,18 @@ WITH claimed AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM claimed`
 
-// lookupSQL reads a key.
-const lookupSQL = `
+// lookSQL reads a key that may not be there: there is a row in any case, for the
+// database's time.
+const lookSQL = `
 SELECT` + storedColumns + `
   FROM idempotency_keys AS k
- WHERE k.account_id = $1
-   AND k.id = $2`
+       RIGHT JOIN (SELECT) AS always
+       ON k.account_id = $1
+      AND k.id = $2`
 
 // storedColumns are what scanKey reads; $3 is the length of a lease.
 const storedColumns = `
+       now(),
        k.account_id,
        k.id,
        k.idempotency_key,
@@ -68,7 +70,6 @@ const storedColumns = `
        k.finished_at,
        k.needs_review_at,
        coalesce(k.last_error, ''),
-       now(),
        coalesce(k.response_code, 0),
        coalesce(k.response_headers, '{}'),
        k.response_body`
@@ -166,7 +167,7 @@ func scanFence(row pgx.Row, since *time.Time) error {
 	return err
 }
 
-// storedKey is a row as lookupSQL reads it.
+// storedKey is a row as lookSQL reads it.
 type storedKey struct {
 	accountID   uuid.UUID
 	id          uuid.UUID
@@ -214,16 +215,13 @@ func (k *storedKey) status() Status {
 	}
 }
 
-// scanKey reads a row of storedColumns; no row is ErrNotFound.
+// scanKey reads a row of storedColumns.
 func scanKey(row pgx.Row) (*storedKey, error) {
 	var k storedKey
 	var headers []byte
-	err := row.Scan(&k.accountID, &k.id, &k.key, &k.operation, &k.path, &k.params, &k.fingerprint, &k.point, &k.token,
+	err := row.Scan(&k.readAt, &k.accountID, &k.id, &k.key, &k.operation, &k.path, &k.params, &k.fingerprint, &k.point, &k.token,
 		&k.lockedAt, &k.leased, &k.attempt, &k.createdAt, &k.lastRunAt, &k.finishedAt, &k.reviewAt, &k.lastError,
-		&k.readAt, &k.response.Status, &headers, &k.response.Body)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, ErrNotFound
-	}
+		&k.response.Status, &headers, &k.response.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -233,12 +231,34 @@ func scanKey(row pgx.Row) (*storedKey, error) {
 	return &k, nil
 }
 
-// lookup reads the key's row.
+// scanLook reads the row of lookSQL. Where there is no key, it returns nil for it.
+func scanLook(rows pgx.Rows) (stored *storedKey, now time.Time, err error) {
+	defer rows.Close()
+	if !rows.Next() {
+		return nil, time.Time{}, rows.Err()
+	}
+	columns := make([]any, len(rows.RawValues()))
+	columns[0] = &now
+	if err := rows.Scan(columns...); err != nil {
+		return nil, time.Time{}, err
+	}
+	if rows.RawValues()[1] != nil {
+		stored, err = scanKey(rows)
+	}
+	return stored, now, err
+}
+
+// lookup reads the key's row, or returns [ErrNotFound].
 func (e *Engine) lookup(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
 	var stored *storedKey
 	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		var err error
-		stored, err = scanKey(conn.QueryRow(ctx, lookupSQL, accountID, id, e.lockTimeout))
+		rows, err := conn.Query(ctx, lookSQL, accountID, id, e.lockTimeout)
+		if err != nil {
+			return err
+		}
+		if stored, _, err = scanLook(rows); err == nil && stored == nil {
+			err = ErrNotFound
+		}
 		return err
 	})
 	return stored, err

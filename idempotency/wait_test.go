@@ -382,7 +382,7 @@ func TestDo_saysWhenTheKeyIsClaimed(t *testing.T) {
 	require.Equal(t, 2, claims, "a replay claims nothing")
 
 	invalid := claiming(b.request())
-	invalid.Invalid = errNoAnswer
+	invalid.Validate = func() error { return errNoAnswer }
 	_, err = b.do(invalid, &threeSteps{})
 	require.ErrorIs(t, err, errNoAnswer)
 	busy := b.request()

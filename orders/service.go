@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
@@ -72,14 +73,20 @@ type CreateRequest struct {
 
 	Wait    time.Duration // for a run that holds the key, see idempotency.Request
 	Claimed func()        // called when it is sure to be finished, likewise; may be nil
+
+	// Ask adds questions to the first look at the key, likewise; may be nil.
+	Ask func(*pgx.Batch)
 }
 
 // Create makes the order and charges it, or gives the answer that the key has
 // already. Errors are [*ValidationError], [*KeyExpiredError], [*ProviderError]
 // and the engine's; none of them is stored.
 func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Result, error) {
-	params, invalid := DecodeParams(req.Params)
-	result, err := s.do(ctx, req, invalid, createOrder{service: s, clientIP: req.ClientIP, params: params})
+	op := &createOrder{service: s, clientIP: req.ClientIP}
+	result, err := s.do(ctx, req, op, func() (err error) {
+		op.params, err = DecodeParams(req.Params)
+		return err
+	})
 	switch keyMade(err) {
 	case anOrder:
 		return result, &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
@@ -98,18 +105,21 @@ func (s *Service) Create(ctx context.Context, req CreateRequest) (idempotency.Re
 // the key has already. Errors are those of Create, and [ErrNotFound] when the
 // account has no such order.
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req CreateRequest) (idempotency.Result, error) {
-	_, invalid := DecodeRefundParams(req.Params)
-	return s.do(ctx, req, invalid, createRefund{service: s, clientIP: req.ClientIP, orderID: order})
+	return s.do(ctx, req, createRefund{service: s, clientIP: req.ClientIP, orderID: order}, func() error {
+		_, err := DecodeRefundParams(req.Params)
+		return err
+	})
 }
 
-func (s *Service) do(ctx context.Context, req CreateRequest, invalid error, op idempotency.Operation) (idempotency.Result, error) {
+func (s *Service) do(ctx context.Context, req CreateRequest, op idempotency.Operation, validate func() error) (idempotency.Result, error) {
 	return s.engine.Do(ctx, idempotency.Request{
 		AccountID: req.AccountID,
 		Key:       req.Key,
 		Method:    req.Method,
 		Path:      req.Path,
 		Params:    req.Params,
-		Invalid:   invalid,
+		Validate:  validate,
+		Ask:       req.Ask,
 		Wait:      req.Wait,
 		Claimed:   req.Claimed,
 	}, op)

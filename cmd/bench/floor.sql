@@ -1,8 +1,8 @@
 -- The SQL of an order, made from what the program sends (make generate).
 \set n random(100000000000000, 999999999999999)
 \startpipeline
-SELECT now();
 SELECT
+       now(),
        k.account_id,
        k.id,
        k.idempotency_key,
@@ -20,13 +20,13 @@ SELECT
        k.finished_at,
        k.needs_review_at,
        coalesce(k.last_error, ''),
-       now(),
        coalesce(k.response_code, 0),
        coalesce(k.response_headers, '{}'),
        k.response_body
   FROM idempotency_keys AS k
- WHERE k.account_id = '11111111-1111-4111-8111-111111111111'
-   AND k.id = md5('key' || :n)::uuid;
+       RIGHT JOIN (SELECT) AS always
+       ON k.account_id = '11111111-1111-4111-8111-111111111111'
+      AND k.id = md5('key' || :n)::uuid;
 \endpipeline
 \startpipeline
 begin isolation level read committed;
