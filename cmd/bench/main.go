@@ -17,7 +17,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	var err error
+	if len(os.Args) == 2 && os.Args[1] == bareCommand {
+		err = serveBare(ctx, os.Getenv)
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -42,6 +48,7 @@ type scenario struct {
 func (b *bench) scenarios() []scenario {
 	return []scenario{
 		{"orders", b.orders},
+		{"least", b.least},
 		{"slow-provider", b.slowProvider},
 		{"processes", b.processes},
 		{"overload", b.overload},

@@ -23,6 +23,7 @@ type window struct {
 	WAL        float64       // bytes an order
 	FloorWAL   float64
 	API        float64 // CPU seconds an order
+	Least      float64 // and of the bare API
 	PostgreSQL float64
 	StandIn    float64
 	Load       float64

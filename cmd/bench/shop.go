@@ -108,11 +108,15 @@ func (s *shop) program(name string, args ...string) *child.Process {
 
 // openAPI adds an API process.
 func (s *shop) openAPI(ctx context.Context, database string) error {
+	return s.openDoor(ctx, s.program("orders", "serve", "--drain-notice", "0"), database)
+}
+
+// openDoor starts process, which takes orders.
+func (s *shop) openDoor(ctx context.Context, process *child.Process, database string) error {
 	address, err := child.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
-	process := s.program("orders", "serve", "--drain-notice", "0")
 	process.Environ = append([]string{"DATABASE_URL=" + database, "LISTEN_ADDR=" + address}, s.environ...)
 	if err := process.Serve(ctx, "http://"+address+"/readyz"); err != nil {
 		return err

@@ -57,6 +57,20 @@ func (s *shop) usage() (usage, error) {
 	return u, nil
 }
 
+// cpu returns the CPU seconds of an API process so far; zero where there is no
+// /proc.
+func (s *shop) cpu(i int) float64 {
+	p, err := procfs.NewProc(s.apis[i].PID())
+	if err != nil {
+		return 0
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return 0
+	}
+	return stat.CPUTime()
+}
+
 // userHZ is the unit of /proc/PID/stat on every Linux.
 const userHZ = 100
 
