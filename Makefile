@@ -7,6 +7,8 @@ GO ?= go
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null 2>&1 && echo -race)
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+ACTIONLINT    := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
 SPECTRAL      := @stoplight/spectral-cli@6.16.3
@@ -80,12 +82,18 @@ fuzz: ## Fuzz each target for FUZZTIME (30s)
 up: ## Start PostgreSQL and a mail catcher in containers (compose)
 	docker compose up -d --wait
 
+PROFILE ?= app
+
+.PHONY: compose-up
+compose-up: ## Start everything in containers: PROFILE=app, with the stand-in, or stripe-test
+	docker compose --profile $(PROFILE) up -d --build --wait
+
 .PHONY: migrate
 migrate: ## Bring the schema of DATABASE_URL up to date
 	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; $(GO) run ./cmd/orders migrate up
 
 .PHONY: check
-check: tidy lint generated memory spec ## Everything CI checks beside the tests
+check: tidy lint generated memory workflows spec ## Everything CI checks beside the tests
 
 .PHONY: tidy
 tidy: ## Fail when go.mod or go.sum are not tidy
@@ -116,6 +124,18 @@ spec: ## Lint openapi.yaml, and compare it with the released one
 	$(GO) -C tools test ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
+
+.PHONY: workflows
+workflows: ## Lint .github/workflows
+	$(GO) run $(ACTIONLINT)
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what is called (asks vuln.go.dev)
+	$(GO) run $(GOVULNCHECK) ./...
+
+.PHONY: compose-check
+compose-check: ## Place an order through the containers (needs Docker)
+	tools/deploy/compose-check.sh
 
 .PHONY: clients-check
 clients-check: ## Generate a client in TypeScript and one in Go, and compile them

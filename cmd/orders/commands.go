@@ -38,6 +38,7 @@ func commands() []command {
 		{"migrate down", "Take the newest migration back, with the data it holds", migrateDown},
 		{"migrate status", "List the migrations", migrateStatus},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
+		{"healthcheck", "Ask a running API whether it is ready (containers)", healthcheck},
 		{"help", "Say more about a command, or with env about the environment", help},
 		{"version", "Print the version", version},
 	}

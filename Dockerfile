@@ -1,0 +1,37 @@
+# syntax=docker/dockerfile:1
+
+# The program, and with --target stripetest the stand-in for Stripe. Both are
+# static, so the images hold nothing else that could run.
+#   docker build -t orders-api .
+#   docker buildx build --platform linux/amd64,linux/arm64 -t … --push .
+
+# It compiles on the machine's own processor, whatever the image is for.
+FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY . .
+ARG TARGETOS
+ARG TARGETARCH
+ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/orders ./cmd/stripetest
+
+# Certificates of authorities, /tmp and a user, but no shell.
+FROM gcr.io/distroless/static-debian12:nonroot AS base
+# By its number, which is all that Kubernetes' runAsNonRoot can check.
+USER 65532:65532
+
+FROM base AS stripetest
+COPY --from=build /out/stripetest /stripetest
+EXPOSE 12111
+ENTRYPOINT ["/stripetest"]
+CMD ["-addr", ":12111"]
+
+# No HEALTHCHECK: the image runs every command, and only serve can be asked. Who
+# starts that checks it with ["/orders", "healthcheck"], as docker-compose.yml does.
+FROM base AS orders
+COPY --from=build /out/orders /orders
+EXPOSE 8080
+ENTRYPOINT ["/orders"]
+CMD ["serve"]

@@ -1,0 +1,121 @@
+package deploy_test
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/stretchr/testify/require"
+)
+
+// project reads docker-compose.yml as docker compose does.
+func project(t *testing.T, environment []string, profiles ...string) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{root + "/docker-compose.yml"},
+		cli.WithEnv(environment), cli.WithProfiles(profiles), cli.WithName("orders-api"))
+	require.NoError(t, err)
+	p, err := options.LoadProject(t.Context())
+	require.NoError(t, err)
+	return p
+}
+
+func TestCompose_profiles(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ profiles, services []string }{
+		"make up":         {nil, []string{"mailpit", "postgres"}},
+		"the stand-in":    {[]string{"app"}, []string{"api", "completer", "mailpit", "migrate", "postgres", "reaper", "stripe", "worker"}},
+		"Stripe's own":    {[]string{"stripe-test"}, []string{"api-stripe-test", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe-test-key", "worker"}},
+		"docker's marker": {[]string{"*"}, []string{"api", "api-stripe-test", "completer", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe", "stripe-test-key", "worker"}},
+	} {
+		names := project(t, nil, test.profiles...).ServiceNames()
+		slices.Sort(names)
+		require.Equal(t, test.services, names, name)
+	}
+}
+
+func TestCompose_services(t *testing.T) {
+	t.Parallel()
+	p := project(t, nil, "*")
+	for name, service := range p.Services {
+		for _, port := range service.Ports {
+			require.Equal(t, "127.0.0.1", port.HostIP, "%s: no port is for the network", name)
+		}
+		require.True(t, service.ReadOnly, name)
+		require.Contains(t, service.SecurityOpt, "no-new-privileges:true", name)
+		if service.Build == nil {
+			require.Regexp(t, `^[^:@]+:v?\d`, service.Image, "%s: pinned", name)
+		} else {
+			require.Contains(t, []string{"orders", "stripetest"}, service.Build.Target, name)
+			require.Equal(t, []string{"ALL"}, service.CapDrop, name)
+		}
+		for other, dependency := range service.DependsOn {
+			switch dependency.Condition {
+			case types.ServiceConditionHealthy:
+				require.NotNil(t, p.Services[other].HealthCheck, "%s waits for %s", name, other)
+			case types.ServiceConditionCompletedSuccessfully:
+				require.Contains(t, []string{"", "no"}, p.Services[other].Restart, "%s waits for the end of %s", name, other)
+			}
+		}
+	}
+	require.Equal(t, "/var/lib/postgresql", p.Services["postgres"].Volumes[0].Target, "where version 18 keeps its data")
+}
+
+func TestCompose_commands(t *testing.T) {
+	t.Parallel()
+	ran := map[string]bool{}
+	for name, service := range project(t, []string{"STRIPE_SECRET_KEY=sk_test_1"}, "*").Services {
+		switch {
+		case service.Build == nil:
+			continue
+		case service.Build.Target == "stripetest":
+			out, err := exec.CommandContext(t.Context(), program(t, "stripetest"), append(slices.Clone(service.Command), "-h")...).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			continue
+		}
+		environment := map[string]string{}
+		for variable, value := range service.Environment {
+			require.NotNil(t, value, "%s of %s", variable, name)
+			environment[variable] = *value
+		}
+		requireCommand(t, service.Command, environment)
+		ran[service.Command[0]] = true
+
+		grace := 10 * time.Second // Docker's own
+		if service.StopGracePeriod != nil {
+			grace = time.Duration(*service.StopGracePeriod)
+		}
+		require.Greater(t, grace, longestStop(t, service.Command, environment), name)
+		if check := service.HealthCheck; check != nil {
+			require.Equal(t, []string{"CMD", "/orders"}, []string(check.Test[:2]), name)
+			_, err := orders(t, append(slices.Clone(check.Test[2:]), "-h")...)
+			require.NoError(t, err, name)
+			require.Greater(t, time.Duration(*check.Timeout), flagOf(t, check.Test[2:], "timeout"), name)
+		}
+	}
+	require.Equal(t, map[string]bool{"migrate": true, "serve": true, "worker": true, "completer": true, "reaper": true}, ran)
+}
+
+// Who has a live key in the environment must not charge cards by trying this out.
+func TestCompose_takesATestKeyOnly(t *testing.T) {
+	t.Parallel()
+	for key, taken := range map[string]bool{
+		"sk_test_1":      true,
+		"rk_test_1":      true,
+		"":               false,
+		"sk_test_":       false,
+		"sk_live_canary": false,
+		"sk_canary":      false,
+	} {
+		service := project(t, []string{"STRIPE_SECRET_KEY=" + key}, "stripe-test").Services["stripe-test-key"]
+		line := append(slices.Clone(service.Entrypoint), service.Command...)
+		shell := exec.CommandContext(t.Context(), line[0], line[1:]...)
+		shell.Env = []string{"STRIPE_SECRET_KEY=" + *service.Environment["STRIPE_SECRET_KEY"]}
+		out, err := shell.CombinedOutput()
+		require.Equal(t, taken, err == nil, "%q: %s", key, out)
+		require.Equal(t, taken, len(out) == 0, "%q: %s", key, out)
+		require.NotContains(t, string(out), "canary")
+	}
+}

@@ -1,0 +1,153 @@
+// Package deploy_test checks what the program is deployed with: the image, the
+// containers, the manifests, the units and the workflows. What reads them is the
+// library of the program that will, and every command in them is asked of the
+// orders that the Dockerfile builds. It is here because those libraries are large:
+// make spec.
+package deploy_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// root is the repository's.
+const root = "../.."
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if folder, err := programs(); err == nil {
+		_ = os.RemoveAll(folder)
+	}
+	os.Exit(code)
+}
+
+// programs returns the folder of orders and stripetest, built once.
+var programs = sync.OnceValues(build)
+
+func program(t *testing.T, name string) string {
+	t.Helper()
+	folder, err := programs()
+	require.NoError(t, err)
+	return filepath.Join(folder, "out", name)
+}
+
+// orders runs the program in an empty environment.
+func orders(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program(t, "orders"), args...)
+	cmd.Env = []string{}
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	if err = cmd.Run(); err != nil {
+		t.Logf("orders %q: %s", args, problem.String())
+	}
+	return out.String(), err
+}
+
+var variable = regexp.MustCompile(`(?m)^  ([A-Z][A-Z0-9_]+)(?: \(default (.*)\))?$`)
+
+// variables are those that a help text of orders lists, with their defaults.
+func variables(help string) map[string]string {
+	known := map[string]string{}
+	for _, match := range variable.FindAllStringSubmatch(help, -1) {
+		known[match[1]] = match[2]
+	}
+	return known
+}
+
+// requireCommand checks that orders takes the arguments, that the environment has
+// what the command cannot do without, and that orders knows each variable there is.
+func requireCommand(t *testing.T, args []string, environment map[string]string) {
+	t.Helper()
+	help, err := orders(t, append(args[:len(args):len(args)], "-h")...) // it parses what stands before -h
+	require.NoError(t, err, "orders %q", args)
+	read := variables(help)
+	for _, name := range []string{"DATABASE_URL", "STRIPE_SECRET_KEY", "SMTP_URL"} {
+		if _, needed := read[name]; needed {
+			require.Contains(t, environment, name, "orders %q", args)
+		}
+	}
+	known := knownVariables(t)
+	for name := range environment {
+		require.Contains(t, known, name, "orders %q", args)
+	}
+}
+
+// knownVariables are all that orders reads, with their defaults.
+func knownVariables(t *testing.T) map[string]string {
+	t.Helper()
+	all, err := orders(t, "help", "env")
+	require.NoError(t, err)
+	return variables(all)
+}
+
+// flagOf returns the value of a flag in args, or its default in orders' help.
+func flagOf(t *testing.T, args []string, name string) time.Duration {
+	t.Helper()
+	text := ""
+	for i, arg := range args {
+		if value, found := strings.CutPrefix(arg, "--"+name+"="); found {
+			text = value
+		} else if arg == "--"+name {
+			text = args[i+1]
+		}
+	}
+	if text == "" {
+		help, err := orders(t, args[0], "-h")
+		require.NoError(t, err)
+		match := regexp.MustCompile(`(?s)-` + name + ` .*?\(default ([^)]+)\)`).FindStringSubmatch(help)
+		require.NotNil(t, match, help)
+		text = match[1]
+	}
+	value, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return value
+}
+
+// longestStop is what a command may take to stop: serve its notice and its longest
+// run, the completer and reconcile a run, the worker a mail and its queries.
+func longestStop(t *testing.T, args []string, environment map[string]string) time.Duration {
+	t.Helper()
+	text := environment["STRIPE_TIMEOUT"]
+	if text == "" {
+		text = knownVariables(t)["STRIPE_TIMEOUT"]
+	}
+	stripe, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	run := 3*stripe + 15*time.Second // boot.Durations.LongestRun
+	switch args[0] {
+	case "serve":
+		return flagOf(t, args, "drain-notice") + run
+	case "completer", "reconcile":
+		return run
+	case "worker":
+		return 50 * time.Second
+	default:
+		return 0
+	}
+}
+
+// read returns a file of the repository.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// goVersion is the one that go.mod names.
+func goVersion(t *testing.T) string {
+	t.Helper()
+	match := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
+	require.NotNil(t, match)
+	return match[1]
+}

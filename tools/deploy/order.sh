@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Places an order, replays it, and wants the same answer and one charge:
+#   tools/deploy/order.sh http://127.0.0.1:8080 ok_… [http://127.0.0.1:12111]
+# The last is the stand-in's address; without it nobody counts the charges.
+set -euo pipefail
+api=$1 key=$2 stripe=${3:-}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+fail() { echo "order: $*" >&2; exit 1; }
+
+place() {
+	curl --silent --show-error --max-time 100 --dump-header "$folder/$1.head" --output "$folder/$1.json" \
+		--header "Authorization: Bearer $key" \
+		--header "Content-Type: application/json" \
+		--header "Idempotency-Key: $purchase" \
+		--data '{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}' \
+		"$api/v1/orders"
+	grep -q '^HTTP/1.1 201' "$folder/$1.head" || fail "$(head -n 1 "$folder/$1.head") $(cat "$folder/$1.json")"
+}
+
+purchase=smoke-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+place first
+place again
+grep -q '"status":"paid"' "$folder/first.json" || fail "not paid: $(cat "$folder/first.json")"
+cmp "$folder/first.json" "$folder/again.json" || fail "the replay differs"
+grep -qi '^Idempotent-Replayed: true' "$folder/again.head" || fail "the second answer is no replay"
+if [ -n "$stripe" ]; then
+	intent=$(grep -o 'pi_[A-Za-z0-9]*' "$folder/first.json")
+	charges=$(curl --silent --show-error --fail --max-time 10 --header "Authorization: Bearer sk_test_stand_in" \
+		"$stripe/v1/charges?payment_intent=$intent" | { grep -o '"id": *"ch_' || true; } | wc -l)
+	[ "$charges" -eq 1 ] || fail "$charges charges for $intent"
+fi
+echo "order: two requests, one order, the same answer to both"

@@ -1,0 +1,233 @@
+package deploy_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// A program that wants a loader or a C library does not start in an empty image.
+func TestPrograms_areStatic(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"orders", "stripetest"} {
+		file, err := elf.Open(program(t, name))
+		require.NoError(t, err)
+		defer file.Close()
+		for _, segment := range file.Progs {
+			require.NotEqual(t, elf.PT_INTERP, segment.Type, name)
+		}
+		libraries, err := file.ImportedLibraries()
+		require.True(t, err != nil || len(libraries) == 0, "%s needs %v", name, libraries)
+	}
+}
+
+// image is a folder that holds the programs and nothing else.
+type image struct {
+	t    *testing.T
+	root string
+}
+
+func newImage(t *testing.T) image {
+	t.Helper()
+	folder := t.TempDir()
+	for _, name := range []string{"orders", "stripetest"} {
+		content, err := os.ReadFile(program(t, name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), content, 0o555))
+	}
+	require.NoError(t, os.Chmod(folder, 0o555))
+	t.Cleanup(func() { _ = os.Chmod(folder, 0o755) })
+	return image{t, folder}
+}
+
+// confinement makes the folder a process's root, and the process the image's user:
+// for root that is all there is to do, others are given a namespace of users.
+func (i image) confinement() *syscall.SysProcAttr {
+	attributes := &syscall.SysProcAttr{Chroot: i.root}
+	if os.Getuid() == 0 {
+		attributes.Credential = &syscall.Credential{Uid: 65532, Gid: 65532}
+		return attributes
+	}
+	attributes.Cloneflags = syscall.CLONE_NEWUSER
+	attributes.UidMappings = []syscall.SysProcIDMap{{ContainerID: 65532, HostID: os.Getuid(), Size: 1}}
+	attributes.GidMappings = []syscall.SysProcIDMap{{ContainerID: 65532, HostID: os.Getgid(), Size: 1}}
+	return attributes
+}
+
+// process is a program, running.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	mu     sync.Mutex
+	output bytes.Buffer
+	exited chan struct{}
+}
+
+func (p *process) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.Write(text)
+}
+
+// String is what it has printed so far.
+func (p *process) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.String()
+}
+
+// start starts a program, which ends with the test.
+func start(t *testing.T, cmd *exec.Cmd) (*process, error) {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p, p
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = cmd.Wait() // wait looks at the exit code
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // most have ended long ago
+		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		<-p.exited
+		if t.Failed() {
+			t.Logf("%q: %s\n%s", cmd.Args, cmd.ProcessState, p)
+		}
+	})
+	return p, nil
+}
+
+// start starts a program in its empty root, with this environment only. A system
+// that lets nobody change a root gets an empty working directory instead, and the
+// log says so.
+func (i image) start(environment []string, name string, args ...string) *process {
+	i.t.Helper()
+	cmd := exec.Command("/"+name, args...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", append([]string{}, environment...), i.confinement()
+	p, err := start(i.t, cmd)
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
+		i.t.Logf("%s gets no root of its own: %v", name, err)
+		cmd = exec.Command(filepath.Join(i.root, name), args...)
+		cmd.Dir, cmd.Env = i.root, append([]string{}, environment...)
+		p, err = start(i.t, cmd)
+	}
+	require.NoError(i.t, err)
+	return p
+}
+
+// newDatabase returns the address of an empty database, on the private PostgreSQL
+// of an orders dev that the test starts.
+func newDatabase(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "orders-dev-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
+	cache := filepath.Join(folder, "cache")
+	require.NoError(t, os.Mkdir(cache, 0o755))
+	require.NoError(t, os.Chmod(folder, 0o755)) // root's PostgreSQL runs as nobody
+	cmd := exec.Command(program(t, "orders"), "dev")
+	cmd.Env = os.Environ()
+	for name := range knownVariables(t) {
+		cmd.Env = append(cmd.Env, name+"=")
+	}
+	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0")
+	dev, err := start(t, cmd)
+	require.NoError(t, err)
+	address, err := url.Parse(dev.waitFor(`(?m)^PostgreSQL +(postgres://.*)$`))
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), address.String())
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "CREATE DATABASE orders")
+	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
+	address.Path = "/orders"
+	return address.String()
+}
+
+// patience bounds what takes a moment, or fetches PostgreSQL, on a machine that is busy.
+const patience = 3 * time.Minute
+
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		require.Fail(p.t, "the process does not end", "%v", p.cmd.Args)
+		return 0
+	}
+}
+
+// waitFor waits until the process has printed something that matches, and returns
+// the first group.
+func (p *process) waitFor(pattern string) string {
+	p.t.Helper()
+	expression := regexp.MustCompile(pattern)
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for {
+		if match := expression.FindStringSubmatch(p.String()); match != nil {
+			return match[1]
+		}
+		select {
+		case <-ticker.C:
+		case <-p.exited:
+			require.Regexp(p.t, expression, p.String(), "the process ended")
+		case <-deadline:
+			require.Fail(p.t, "this takes too long", pattern)
+		}
+	}
+}
+
+// Everything that the containers do, but for the mail.
+func TestPrograms_inAnEmptyRoot(t *testing.T) {
+	t.Parallel()
+	i := newImage(t)
+	stripe := i.start(nil, "stripetest", "-addr", "127.0.0.1:0")
+	provider := stripe.waitFor(`(http://[0-9.:]+)\n`)
+	environment := []string{
+		"DATABASE_URL=" + newDatabase(t),
+		"LISTEN_ADDR=127.0.0.1:0",
+		"STRIPE_API_BASE=" + provider,
+		"STRIPE_SECRET_KEY=sk_test_stand_in",
+	}
+
+	migrate := i.start(environment, "orders", "migrate", "up")
+	require.Zero(t, migrate.wait(), migrate)
+	require.Regexp(t, `applied: [1-9]`, migrate.String())
+	account := i.start(environment, "orders", "accounts", "create", "--name", "My shop")
+	require.Zero(t, account.wait(), account)
+	key := regexp.MustCompile(`(?m)^ok_\w+$`).FindString(account.String())
+
+	api := i.start(environment, "orders", "serve", "--drain-notice=0s")
+	address := api.waitFor(`msg=listening address=([0-9.:]+)\n`)
+	healthcheck := func() int { return i.start([]string{"LISTEN_ADDR=" + address}, "orders", "healthcheck").wait() }
+	require.Zero(t, healthcheck())
+	out, err := exec.CommandContext(t.Context(), "./order.sh", "http://"+address, key, provider).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, command := range []string{"completer", "reaper", "reconcile"} {
+		pass := i.start(environment, "orders", command)
+		require.Zero(t, pass.wait(), command)
+	}
+
+	require.NoError(t, api.cmd.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, api.wait())
+	require.True(t, strings.Contains(api.String(), "msg=stopped"))
+	require.Equal(t, 1, healthcheck())
+}
