@@ -108,12 +108,12 @@ fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write what is generated: parts of README.md, .env.example, openapi.yaml, the benchmark's SQL
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./api -run '^TestGenerated$$' -update
+generate: ## Write what is generated: parts of README.md, .env.example, openapi.yaml, the benchmark's SQL, the list of metrics
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail when a generated part is out of date
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./api -run '^TestGenerated$$' -count=1
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
 memory: ## Fail when an idle API takes 40 MiB or more

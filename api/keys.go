@@ -25,6 +25,7 @@ type keysAPI struct {
 	background *Background
 	reads      *idempotency.Gate
 	retention  time.Duration
+	observer   Observer
 }
 
 // acceptedRetryAfter is when a client that did not wait may look for the answer:
@@ -67,7 +68,9 @@ func (a keysAPI) run(w http.ResponseWriter, r *http.Request, key idempotency.Key
 	if prefer.respondAsync {
 		claimed := make(chan struct{})
 		done := a.background.start(r.Context(), func(ctx context.Context) (idempotency.Result, error) {
-			return run(ctx, prefer.wait, func() { close(claimed) })
+			result, err := run(ctx, prefer.wait, func() { close(claimed) })
+			a.observer.finished(outcome(result, err))
+			return result, err
 		})
 		if done != nil {
 			return a.answerAsync(w, r, key, prefer, claimed, done)
@@ -143,7 +146,7 @@ func (a keysAPI) answer(w http.ResponseWriter, r *http.Request, run ended, appli
 
 // accept answers 202 for a request that is sure to be finished.
 func (a keysAPI) accept(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences) error {
-	logAttrs(r.Context()).add(slog.String("outcome", "accepted"))
+	logAttrs(r.Context()).became("accepted")
 	status, _, err := a.service.WatchKey(r.Context(), accountID(r.Context()), key, 0)
 	if err != nil {
 		return err // the same request again finds the key

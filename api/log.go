@@ -16,8 +16,9 @@ import (
 // requestLog collects what the request's one log line says beside the HTTP side
 // of it.
 type requestLog struct {
-	level slog.Level
-	attrs []slog.Attr
+	level   slog.Level
+	attrs   []slog.Attr
+	outcome string // of the run under a key, "" without one
 }
 
 // logAttrs returns the request's log, or one that nobody reads.
@@ -56,7 +57,7 @@ func (l *requestLog) failed(cause error) {
 // result notes what became of an idempotency key. The key itself is the
 // client's and stays out of the log.
 func (l *requestLog) result(result idempotency.Result, err error) {
-	l.add(slog.String("outcome", outcome(result, err)))
+	l.became(outcome(result, err))
 	if result.Attempt > 0 { // the key exists
 		l.add(
 			slog.String("from", string(result.From)),
@@ -66,10 +67,22 @@ func (l *requestLog) result(result idempotency.Result, err error) {
 	}
 }
 
+// became notes the outcome.
+func (l *requestLog) became(outcome string) {
+	l.outcome = outcome
+	l.add(slog.String("outcome", outcome))
+}
+
 // outcome sorts results for those who count them. Why a request was refused or
 // is unfinished is the problem's to say.
 func outcome(result idempotency.Result, err error) string {
 	switch {
+	case errors.Is(err, idempotency.ErrKeyReused):
+		return "reused"
+	case errors.Is(err, idempotency.ErrLeaseLost):
+		return "lease_lost"
+	case errors.Is(err, idempotency.ErrInProgress):
+		return "in_progress"
 	case errors.Is(err, idempotency.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
 		return "refused"
 	case err != nil:
@@ -83,16 +96,18 @@ func outcome(result idempotency.Result, err error) string {
 	}
 }
 
-// write writes the line.
-func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) {
+// write writes the line, and returns the pattern of the route that it names.
+func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
 	ctx := r.Context()
+	route := chi.RouteContext(ctx).RoutePattern()
 	logger.LogAttrs(ctx, l.level, "request", append([]slog.Attr{
 		slog.String("request_id", requestID(ctx)),
 		slog.String("method", r.Method),
-		slog.String("route", chi.RouteContext(ctx).RoutePattern()),
+		slog.String("route", route),
 		slog.Int("status", w.Status()),
 		slog.Int("bytes", w.BytesWritten()),
 		slog.Duration("duration", took),
 		slog.String("client_ip", middleware.GetClientIP(ctx)),
 	}, l.attrs...)...)
+	return route
 }

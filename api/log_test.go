@@ -58,7 +58,7 @@ func TestOneLineForEachRequest(t *testing.T) {
 	ours := plus(post, "key_id", keyID)
 	require.Equal(t, plus(ours, "outcome", "created", "from", "started", "to", "finished", "attempt", 1.0), first)
 	require.Equal(t, plus(ours, "outcome", "replayed", "from", "finished", "to", "finished", "attempt", 1.0), line(create(key, order)))
-	require.Equal(t, plus(ours, "outcome", "refused", "from", "finished", "to", "finished", "attempt", 1.0,
+	require.Equal(t, plus(ours, "outcome", "reused", "from", "finished", "to", "finished", "attempt", 1.0,
 		"problem", "idempotency-key-reused"), line(create(key, body(with("currency", "eur")))))
 	require.Equal(t, plus(ours, "problem", "malformed-request"), line(create(key, "[]")))
 	require.Equal(t, plus(post, "problem", "idempotency-key-missing"), line(create("", order)))
@@ -85,7 +85,7 @@ func TestOneLineForEachRequest(t *testing.T) {
 	running := a.createAsync(t, key, order)
 	<-held.Reached()
 	busy := line(create(key, order))
-	require.Equal(t, plus(post, "key_id", busy["key_id"], "outcome", "refused", "from", "charge_created", "to", "charge_created", "attempt", 1.0,
+	require.Equal(t, plus(post, "key_id", busy["key_id"], "outcome", "in_progress", "from", "charge_created", "to", "charge_created", "attempt", 1.0,
 		"problem", "idempotency-key-in-progress"), busy)
 	held.Release()
 	require.NoError(t, (<-running).err)

@@ -59,10 +59,10 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// withLog writes one structured line per request and answers a panic. The line
-// names the route's pattern and not the address, which could carry what somebody
-// should not have put there.
-func withLog(logger *slog.Logger) func(http.Handler) http.Handler {
+// withLog writes one structured line per request, tells the observer, and answers
+// a panic. The line names the route's pattern and not the address, which could
+// carry what somebody should not have put there.
+func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
@@ -81,7 +81,9 @@ func withLog(logger *slog.Logger) func(http.Handler) http.Handler {
 						writeProblem(ww, r, err)
 					}
 				}
-				entry.write(logger, r, ww, time.Since(start))
+				took := time.Since(start)
+				route := entry.write(logger, r, ww, took)
+				observer.answered(r.Method, route, ww.Status(), took, entry.outcome)
 				if cause != nil && begun {
 					panic(http.ErrAbortHandler) // half an answer may be out: cut the connection
 				}

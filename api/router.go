@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// Config is what the API works with. All of it is needed.
+// Config is what the API works with. All of it is needed but Observer.
 type Config struct {
 	Orders *orders.Service
 	Pool   *pgxpool.Pool     // for the credentials
@@ -35,6 +35,8 @@ type Config struct {
 
 	// Ready says whether this process should get traffic; its error is logged.
 	Ready func(context.Context) error
+
+	Observer Observer
 }
 
 // NewRouter returns the API.
@@ -61,7 +63,7 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.Use(
 		withRequestID,
 		middleware.ClientIPFromRemoteAddr,
-		withLog(config.Logger),
+		withLog(config.Logger, config.Observer),
 		withHeaders,
 		middleware.GetHead,
 	)
@@ -80,7 +82,7 @@ func NewRouter(config Config) (chi.Router, error) {
 		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
 
 		callers := newCredentials(config.Pool, config.Reads)
-		keys := keysAPI{config.Orders, callers, config.Background, config.Reads, config.Retention}
+		keys := keysAPI{config.Orders, callers, config.Background, config.Reads, config.Retention, config.Observer}
 		a := ordersAPI{config.Orders, keys}
 		refunds := refundsAPI{config.Orders, keys}
 		r.Method(http.MethodPost, "/orders", callers.inPassing(a.create))                    // POST /v1/orders

@@ -47,10 +47,11 @@ func (l *requestLog) event(event orders.Event, err error) {
 	}
 	switch {
 	case err == nil && event.RefundID != uuid.Nil:
-		l.add(slog.String("refund_id", event.RefundID.String()), slog.String("outcome", "followed"))
+		l.add(slog.String("refund_id", event.RefundID.String()))
+		l.became("followed")
 		return
 	case err == nil && event.Result.Response.Status == 0:
-		l.add(slog.String("outcome", "ignored"))
+		l.became("ignored")
 		return
 	}
 	l.result(event.Result, err)

@@ -42,6 +42,7 @@ type Engine struct {
 	runs          *Gate
 	reads         *Gate
 	inTransaction chan struct{} // has as many elements as runs hold connections
+	observe       func(Phase)
 	logger        *slog.Logger
 	room          *room
 }
@@ -66,6 +67,10 @@ type Config struct {
 	// ever, for which Reads bounds the looks. With nil there is no bound, for those
 	// who know how many runs they start.
 	Runs, Reads *Gate
+
+	// Observe, when not nil, hears of each phase that ended, for metrics. Runs wait
+	// for it.
+	Observe func(Phase)
 
 	Logger *slog.Logger
 }
@@ -94,6 +99,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 		clock:         config.Clock,
 		runs:          config.Runs,
 		reads:         config.Reads,
+		observe:       config.Observe,
 		inTransaction: make(chan struct{}, connections-connections/leftToReads),
 		logger:        config.Logger,
 	}
@@ -221,11 +227,15 @@ func (e *Engine) start(ctx context.Context, x *execution, req Request, op Operat
 		return nil, fmt.Errorf("idempotency: operation %s: the step from %q must exist and make no call", op.Name(), Started)
 	}
 	var inTheWay *storedKey
+	sent := e.clock()
 	err := retry(func() error {
 		var err error
 		inTheWay, err = e.tryStart(ctx, x, req, op, hash)
 		return err
 	})
+	if inTheWay == nil {
+		x.observe(Phase{From: Started, Record: e.clock().Sub(sent), Err: err})
+	}
 	if err != nil && x.inDoubt {
 		e.release(ctx, x, err)
 	}
@@ -238,7 +248,7 @@ func (e *Engine) tryStart(ctx context.Context, x *execution, req Request, op Ope
 	tx := &Tx{engine: e, x: x, claim: &claim{req, op.Name(), hash}}
 	defer tx.close(ctx)
 	err := x.record(ctx, tx)
-	if !errors.Is(err, errLeaseLost) {
+	if !errors.Is(err, ErrLeaseLost) {
 		return nil, err
 	}
 	tx.close(ctx) // or the look would need a second connection (R6)

@@ -20,8 +20,14 @@ var (
 	ErrKeyReused = errors.New("the idempotency key was used with another request")
 
 	// ErrInProgress says that another run holds the key, or that this run lost
-	// it to another one (R7). The same request may be sent again shortly.
+	// it to another one, see [ErrLeaseLost]. The same request may be sent again
+	// shortly.
 	ErrInProgress = errors.New("a request with this idempotency key is in progress")
+
+	// ErrLeaseLost is the ErrInProgress of a run that lost its lease to another
+	// one: a fenced statement found that the row is no longer as the run left it
+	// (R7).
+	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
 	// ErrNewerVersion says that a newer version of the program left the key at a
 	// recovery point, or with a fingerprint, that this one does not know. The
@@ -49,10 +55,6 @@ var (
 
 // What the engine itself tells apart.
 var (
-	// errLeaseLost: a fenced statement found that the row is no longer as this
-	// run left it (R7).
-	errLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
-
 	// errConnectionLost: the connection broke, or the server ended the session.
 	errConnectionLost = fmt.Errorf("%w: connection lost", ErrUnavailable)
 

@@ -47,6 +47,21 @@ type Gate struct {
 	all      taken
 	accounts map[uuid.UUID]taken // without those who have nothing
 	standing bool                // somebody was turned away, and the queue is not gone yet
+	away     uint64              // how many were turned away
+}
+
+// GateStats is how full a [Gate] is.
+type GateStats struct {
+	Places, Runs     int    // as they were given to NewGate
+	AtWork, UnderWay int    // those taken; who stepped aside is under way only
+	TurnedAway       uint64 // how many were, since the gate was made
+}
+
+// Stats says how full the gate is.
+func (g *Gate) Stats() GateStats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return GateStats{Places: g.places, Runs: g.runs, AtWork: g.all.atWork, UnderWay: g.all.underWay, TurnedAway: g.away}
 }
 
 // taken counts runs: those at work, and with those who stepped aside.
@@ -83,6 +98,7 @@ func (g *Gate) Enter(accountID uuid.UUID) (*Place, error) {
 	}
 	if err != nil {
 		g.standing = true
+		g.away++
 		return nil, err
 	}
 	g.count(accountID, 1, 1)

@@ -17,6 +17,7 @@ const transactionTries = 3
 // execution is one run of an operation as the engine sees it.
 type execution struct {
 	engine   *Engine
+	op       string
 	run      *Run
 	place    *Place
 	steps    Steps
@@ -37,7 +38,7 @@ type lease struct {
 }
 
 func (e *Engine) newExecution(run *Run, op Operation, from RecoveryPoint, place *Place) *execution {
-	x := &execution{engine: e, run: run, place: place, from: from, point: from, lease: lease{token: uuid.New()}}
+	x := &execution{engine: e, op: op.Name(), run: run, place: place, from: from, point: from, lease: lease{token: uuid.New()}}
 	x.renewed(e.clock())
 	x.steps = op.Steps(run)
 	return x
@@ -92,7 +93,7 @@ func (e *Engine) proceed(ctx context.Context, x *execution, claimed func()) (Res
 	defer e.room.nudge(keyRef{x.run.AccountID, x.run.KeyID}) // behind the release
 	cause := errPanicked
 	defer func() {
-		if cause != nil && !errors.Is(cause, errLeaseLost) { // else nothing is ours to give
+		if cause != nil && !errors.Is(cause, ErrLeaseLost) { // else nothing is ours to give
 			e.release(ctx, x, cause)
 		}
 	}()
@@ -112,15 +113,29 @@ func (e *Engine) proceed(ctx context.Context, x *execution, claimed func()) (Res
 // step makes the foreign call of the current recovery point, if it has one, and
 // commits what came of it.
 func (e *Engine) step(ctx context.Context, x *execution) error {
-	if err := x.call(ctx); err != nil {
-		return err
+	phase := Phase{From: x.point}
+	begun := e.clock()
+	phase.Err = x.call(ctx)
+	called := e.clock()
+	if x.steps[x.point].Call != nil {
+		phase.Call = called.Sub(begun)
 	}
+	if phase.Err == nil {
+		phase.Err = e.record(ctx, x)
+		phase.Record = e.clock().Sub(called)
+	}
+	x.observe(phase)
+	return phase.Err
+}
+
+// record commits the outcome of the step, and finds out what became of that.
+func (e *Engine) record(ctx context.Context, x *execution) error {
 	return retry(func() error {
 		err := e.tryRecord(ctx, x)
 		if errors.Is(err, errCommitUnknown) {
 			err = e.fenceOff(ctx, x, err)
 		}
-		if errors.Is(err, errLeaseLost) {
+		if errors.Is(err, ErrLeaseLost) {
 			// To another run, or to a COMMIT of our own that nobody heard?
 			err = e.settle(ctx, x)
 		}
@@ -181,12 +196,12 @@ func (x *execution) collect(ctx context.Context, tx *Tx) (Outcome, error) {
 
 // fenceOff makes sure that a transaction which is in doubt cannot be committed
 // any more: it may still be under way (R22). It returns errNotCommitted when that
-// is so, and errLeaseLost when it was committed, unless by another run.
+// is so, and ErrLeaseLost when it was committed, unless by another run.
 func (e *Engine) fenceOff(ctx context.Context, x *execution, doubt error) error {
 	switch err := e.renew(ctx, x); {
 	case err == nil:
 		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
-	case errors.Is(err, errLeaseLost):
+	case errors.Is(err, ErrLeaseLost):
 		return err
 	default:
 		return unsettled(err)
@@ -194,19 +209,19 @@ func (e *Engine) fenceOff(ctx context.Context, x *execution, doubt error) error 
 }
 
 // settle reads the row of a key that is no longer as this run left it (R22). It
-// returns nil when the run's own COMMIT did that, and errLeaseLost when the key
+// returns nil when the run's own COMMIT did that, and ErrLeaseLost when the key
 // is another's.
 func (e *Engine) settle(ctx context.Context, x *execution) error {
 	stored, err := e.lookup(ctx, x.run.AccountID, x.run.KeyID)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return errLeaseLost // a failover lost the row; the next request claims it anew (R5)
+		return ErrLeaseLost // a failover lost the row; the next request claims it anew (R5)
 	case err != nil:
 		return unsettled(err)
 	case stored.token != x.lease.token:
-		return errLeaseLost
+		return ErrLeaseLost
 	case stored.point != Finished && stored.lockedAt == nil:
-		return errLeaseLost // somebody else gave the key back
+		return ErrLeaseLost // somebody else gave the key back
 	default:
 		x.found(stored)
 		return nil

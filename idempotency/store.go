@@ -162,7 +162,7 @@ func scanFence(row pgx.Row, since *time.Time) error {
 	var one int
 	err := row.Scan(&one, since)
 	if sqlState(err) == stateDivisionByZero {
-		return errLeaseLost
+		return ErrLeaseLost
 	}
 	return err
 }
@@ -265,7 +265,7 @@ func (e *Engine) lookup(ctx context.Context, accountID, id uuid.UUID) (*storedKe
 }
 
 // renew moves the start of the lease, unless the run no longer holds the key:
-// then it returns errLeaseLost.
+// then it returns ErrLeaseLost.
 func (e *Engine) renew(ctx context.Context, x *execution) error {
 	return e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		arguments := append(x.held(), string(x.point))

@@ -25,6 +25,9 @@ type Config struct {
 	Timeout   time.Duration // bounds one call, or one page of List, resends included
 	Logger    *slog.Logger
 
+	// Observe, when not nil, hears of each send, for metrics. Calls wait for it.
+	Observe func(Exchange)
+
 	// WebhookSecret is whsec_…, the webhook endpoint's signing secret; "" means
 	// that there is none (see [Client.Event]). While it is rolled, Stripe signs
 	// with the old and the new one for as long as it was asked to.
@@ -77,6 +80,7 @@ type Client struct {
 	refunds refund.Client
 	http    *http.Client
 	logger  *slog.Logger
+	observe func(Exchange)
 	timeout time.Duration
 	backoff time.Duration
 	pause   func(context.Context, time.Duration) error
@@ -119,6 +123,7 @@ func New(cfg Config) (*Client, error) {
 		refunds: refund.Client{B: stripeAPI, Key: cfg.SecretKey},
 		http:    httpClient,
 		logger:  cfg.Logger,
+		observe: cfg.Observe,
 		timeout: cfg.Timeout,
 		backoff: cfg.Backoff,
 		pause:   pause,

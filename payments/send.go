@@ -61,8 +61,19 @@ func (c *Client) exchange(ctx context.Context, call call, n int, limit time.Dura
 	ctx, wire := observe(ctx)
 	start := time.Now()
 	failure := classify(send(ctx), wire, call)
-	c.logExchange(ctx, call, n, time.Since(start), wire, failure)
+	took := time.Since(start)
+	c.logExchange(ctx, call, n, took, wire, failure)
+	if c.observe != nil {
+		c.observe(Exchange{Call: call.name, Took: took, Err: failure})
+	}
 	return failure
+}
+
+// Exchange is one send of a call and what came of it, for those who measure.
+type Exchange struct {
+	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds or list all refunds
+	Took time.Duration
+	Err  *Error // nil when it was answered
 }
 
 // waitToResend pauses after send n, for as long as the provider asked for if it

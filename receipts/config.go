@@ -29,6 +29,11 @@ type Config struct {
 	// Backoff says how long a job waits after its attempt-th failure, counted from
 	// 1. Default [Backoff].
 	Backoff func(attempt int) time.Duration
+
+	// Observe, when not nil, hears what became of each attempt, for metrics: sent,
+	// retried, dead or unsettled (see [Result]), and what it took. A lane waits for
+	// it.
+	Observe func(outcome string, took time.Duration)
 }
 
 func (c Config) withDefaults() (Config, error) {

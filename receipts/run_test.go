@@ -84,8 +84,7 @@ func TestRunRefusesToSpin(t *testing.T) {
 func TestStats(t *testing.T) {
 	t.Parallel()
 	shop := newShop(t)
-	worker := shop.worker(t, mailerFunc(nil))
-	stats, err := worker.Stats(t.Context())
+	stats, err := receipts.ReadStats(t.Context(), shop.pool)
 	require.NoError(t, err)
 	require.Equal(t, receipts.Stats{}, stats)
 
@@ -96,7 +95,7 @@ func TestStats(t *testing.T) {
 	shop.exec(t, `UPDATE staged_jobs SET created_at = now() - interval '50 hours' WHERE args->>'order_id' = $1`, old.String())
 	shop.exec(t, `UPDATE staged_jobs SET failed_at = now(), created_at = now() - interval '90 days' WHERE args->>'order_id' = $1`, dead.String())
 
-	stats, err = worker.Stats(t.Context())
+	stats, err = receipts.ReadStats(t.Context(), shop.pool)
 	require.NoError(t, err)
 	require.Equal(t, 2, stats.Waiting)
 	require.Equal(t, 1, stats.Dead)
@@ -110,6 +109,6 @@ func TestDatabaseAwayIsAnError(t *testing.T) {
 	shop.pool.Close()
 	_, err := worker.RunOnce(t.Context())
 	require.ErrorContains(t, err, "receipts: look for jobs")
-	_, err = worker.Stats(t.Context())
+	_, err = receipts.ReadStats(t.Context(), shop.pool)
 	require.Error(t, err)
 }

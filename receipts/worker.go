@@ -46,8 +46,8 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 	return &Worker{store: store{pool}, mailer: mailer, renderer: renderer, config: config, logger: logger}, nil
 }
 
-// Stats counts the jobs, for metrics and operators.
-func (w *Worker) Stats(ctx context.Context) (Stats, error) { return w.store.stats(ctx) }
+// ReadStats counts the jobs, for metrics and operators. It needs no worker.
+func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) { return store{pool}.stats(ctx) }
 
 // RunOnce makes one pass: every job that is due when it starts is tried once,
 // and one that fails never keeps it from the others. When ctx is cancelled no
@@ -135,7 +135,12 @@ func (w *Worker) drain(ctx context.Context, due time.Time, pass *tally) error {
 		if err != nil {
 			return err
 		}
-		pass.add(w.attempt(ctx, j))
+		begun := time.Now()
+		outcome, cause := w.attempt(ctx, j)
+		pass.add(outcome, cause)
+		if w.config.Observe != nil {
+			w.config.Observe(outcome.String(), time.Since(begun))
+		}
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (s *shop) openDoor(ctx context.Context, process *child.Process, database st
 	if err != nil {
 		return err
 	}
-	process.Environ = append([]string{"DATABASE_URL=" + database, "LISTEN_ADDR=" + address}, s.environ...)
+	process.Environ = append([]string{"DATABASE_URL=" + database, "LISTEN_ADDR=" + address, "ADMIN_ADDR="}, s.environ...)
 	if err := process.Serve(ctx, "http://"+address+"/readyz"); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/metrics"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
@@ -18,22 +19,13 @@ import (
 type backend struct {
 	pool     *pgxpool.Pool // its owner closes it
 	reads    *idempotency.Gate
+	metrics  *metrics.Metrics
 	engine   *idempotency.Engine
 	payments *payments.Client
 	orders   *orders.Service
 }
 
 func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, logger *slog.Logger) (*backend, error) {
-	client, err := payments.New(payments.Config{
-		SecretKey:     string(stripe.SecretKey),
-		WebhookSecret: string(stripe.WebhookSecret),
-		BaseURL:       stripe.APIBase,
-		Timeout:       durations.StripeTimeout.Duration,
-		Logger:        logger,
-	})
-	if err != nil {
-		return nil, err
-	}
 	runs, err := newGate(pool, runsPerConnection, maxCalls)
 	if err != nil {
 		return nil, err
@@ -42,7 +34,30 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(durations, pool, runs, reads, logger)
+	m, err := metrics.New(metrics.Config{
+		Pool:      pool,
+		Logger:    logger,
+		Clock:     time.Now,
+		Runs:      runs,
+		Reads:     reads,
+		Retention: durations.KeyRetention.Duration,
+		Grace:     durations.CompleterGrace.Duration,
+	})
+	if err != nil {
+		return nil, err
+	}
+	client, err := payments.New(payments.Config{
+		SecretKey:     string(stripe.SecretKey),
+		WebhookSecret: string(stripe.WebhookSecret),
+		BaseURL:       stripe.APIBase,
+		Timeout:       durations.StripeTimeout.Duration,
+		Observe:       m.Exchange,
+		Logger:        logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	engine, err := newEngine(durations, pool, runs, reads, m.Phase, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +72,7 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 		return nil, err
 	}
 	logger.Info("cards are charged", "by", stripe.Provider())
-	return &backend{pool: pool, reads: reads, engine: engine, payments: client, orders: service}, nil
+	return &backend{pool: pool, reads: reads, metrics: m, engine: engine, payments: client, orders: service}, nil
 }
 
 // maxWaiters bounds who waits in a process for a key that is in use. Each costs a
@@ -84,7 +99,8 @@ func newGate(pool *pgxpool.Pool, perConnection, aside int) (*idempotency.Gate, e
 }
 
 func newEngine(
-	durations boot.Durations, pool *pgxpool.Pool, runs, reads *idempotency.Gate, logger *slog.Logger,
+	durations boot.Durations, pool *pgxpool.Pool, runs, reads *idempotency.Gate,
+	observe func(idempotency.Phase), logger *slog.Logger,
 ) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: durations.LockTimeout.Duration,
@@ -92,6 +108,7 @@ func newEngine(
 		Waiters:     maxWaiters,
 		Runs:        runs,
 		Reads:       reads,
+		Observe:     observe,
 		Logger:      logger,
 	})
 }
@@ -121,7 +138,7 @@ func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, wo
 		return err
 	}
 	defer pool.Close()
-	engine, err := newEngine(config.Durations, pool, nil, nil, logger)
+	engine, err := newEngine(config.Durations, pool, nil, nil, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/metrics"
 )
 
 // What one pass takes, and at how many keys it works at the same time. A provider
@@ -20,6 +21,7 @@ const (
 // completerEnv is the environment of orders completer.
 type completerEnv struct {
 	boot.Keys
+	boot.SideAdmin
 	boot.Completer
 }
 
@@ -49,7 +51,12 @@ func completer(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		return schedule.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, c, logger) })
+		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), b.metrics, logger)
+		if err != nil {
+			return err
+		}
+		defer stopAdmin()
+		return schedule.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, c, b.metrics, logger) })
 	})
 }
 
@@ -62,11 +69,12 @@ func newCompleter(b *backend, durations boot.Durations, config boot.Completer, l
 	})
 }
 
-func complete(ctx context.Context, c *idempotency.Completer, logger *slog.Logger) error {
+func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics, logger *slog.Logger) error {
 	stop := context.AfterFunc(ctx, func() { logger.InfoContext(ctx, "stopping: the keys in hand are finished, no more are taken") })
 	defer stop()
 	start := time.Now()
 	pass, err := c.RunOnce(ctx)
+	m.Completed(pass, err)
 	logger.InfoContext(ctx, "completer pass",
 		"completed", pass.Completed,
 		"busy", pass.Busy,

@@ -64,6 +64,11 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 		if err != nil {
 			return err
 		}
+		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, logger)
+		if err != nil {
+			return err
+		}
+		defer stopAdmin()
 		group, ctx := errgroup.WithContext(ctx)
 		listener, err := startDev(ctx, group, b, config, logger)
 		if err != nil {
@@ -86,7 +91,7 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 
 // startDev starts what other commands run in processes of their own.
 func startDev(ctx context.Context, group *errgroup.Group, b *backend, config devEnv, logger *slog.Logger) (net.Listener, error) {
-	worker, err := newWorker(config.Mail, b.pool, logger)
+	worker, err := newWorker(config.Mail, b.pool, b.metrics, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -102,17 +107,17 @@ func startDev(ctx context.Context, group *errgroup.Group, b *backend, config dev
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listen(ctx, config.Addr)
+	listener, err := listen(ctx, "LISTEN_ADDR", config.Addr)
 	if err != nil {
 		return nil, err
 	}
 	group.Go(func() error { return server.run(ctx, listener, 0) })
 	group.Go(func() error { return worker.Run(ctx, time.Second) })
 	group.Go(func() error {
-		return schedule{time.Minute}.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, completer, logger) })
+		return schedule{time.Minute}.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, completer, b.metrics, logger) })
 	})
 	group.Go(func() error {
-		return schedule{10 * time.Minute}.run(ctx, logger, func(ctx context.Context) error { return reap(ctx, reaper, logger) })
+		return schedule{10 * time.Minute}.run(ctx, logger, func(ctx context.Context) error { return reap(ctx, reaper, b.metrics, logger) })
 	})
 	return listener, nil
 }

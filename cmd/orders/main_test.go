@@ -190,7 +190,8 @@ func environ(t *testing.T, settings ...string) []string {
 		require.NoError(t, os.MkdirAll(folder, 0o755))
 		require.NoError(t, os.Chmod(folder, 0o755))
 	}
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
+	// Without an admin listener: many run side by side.
+	return append([]string{"ADMIN_ADDR=", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
 }
 
 // value returns a variable of an environment.

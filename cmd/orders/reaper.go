@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/metrics"
 )
 
 // reapBatch is how many keys one transaction deletes. Fifty take some six
@@ -17,10 +18,16 @@ import (
 // orders measures it.
 const reapBatch = 50
 
+// reaperEnv is the environment of orders reaper.
+type reaperEnv struct {
+	boot.Upkeep
+	boot.SideAdmin
+}
+
 // reaper deletes finished keys past their retention: one pass, or one after
 // another.
 func reaper(ctx context.Context, call invocation) error {
-	var config boot.Upkeep
+	var config reaperEnv
 	var schedule schedule
 	flags := call.flags()
 	schedule.flag(flags, "the pass")
@@ -39,11 +46,22 @@ func reaper(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	return withEngine(ctx, config, logger, func(engine *idempotency.Engine, _ *pgxpool.Pool) error {
+	return withEngine(ctx, config.Upkeep, logger, func(engine *idempotency.Engine, pool *pgxpool.Pool) error {
 		r, err := newReaper(engine, config.Durations, *batch)
 		if err != nil {
 			return err
 		}
+		m, err := metrics.New(metrics.Config{
+			Pool: pool, Logger: logger, Clock: time.Now, Retention: config.KeyRetention.Duration,
+		})
+		if err != nil {
+			return err
+		}
+		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), m, logger)
+		if err != nil {
+			return err
+		}
+		defer stopAdmin()
 		return schedule.run(ctx, logger, func(ctx context.Context) error {
 			if *dryRun {
 				n, err := r.Count(ctx)
@@ -52,7 +70,7 @@ func reaper(ctx context.Context, call invocation) error {
 				}
 				return err
 			}
-			return reap(ctx, r, logger)
+			return reap(ctx, r, m, logger)
 		})
 	})
 }
@@ -61,9 +79,10 @@ func newReaper(engine *idempotency.Engine, durations boot.Durations, batch int) 
 	return idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: durations.KeyRetention.Duration, Batch: batch})
 }
 
-func reap(ctx context.Context, r *idempotency.Reaper, logger *slog.Logger) error {
+func reap(ctx context.Context, r *idempotency.Reaper, m *metrics.Metrics, logger *slog.Logger) error {
 	start := time.Now()
 	deleted, err := r.RunOnce(ctx)
+	m.Reaped(deleted, err)
 	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "took", time.Since(start))
 	if err != nil || ctx.Err() != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"example.com/orders-api/cmd/internal/boot"
 )
 
 // schedule is the --every flag of the commands that cron starts.
@@ -35,6 +37,15 @@ func (s schedule) run(ctx context.Context, logger *slog.Logger, pass func(contex
 		}
 	}
 	return nil
+}
+
+// admin is where the command has its admin listener: nowhere when it ends after
+// one pass, which would be over before anybody looked.
+func (s schedule) admin(config boot.SideAdmin) string {
+	if s.every == 0 {
+		return ""
+	}
+	return config.AdminAddr
 }
 
 func (s schedule) check(name string) error {

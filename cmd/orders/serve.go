@@ -51,7 +51,12 @@ func serve(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		listener, err := listen(ctx, config.Addr)
+		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, logger)
+		if err != nil {
+			return err
+		}
+		defer stopAdmin()
+		listener, err := listen(ctx, "LISTEN_ADDR", config.Addr)
 		if err != nil {
 			return err
 		}
@@ -67,14 +72,15 @@ func collectLess() {
 	}
 }
 
-// listen opens the door before anything is served, so that the port is known.
-func listen(ctx context.Context, address string) (net.Listener, error) {
+// listen opens the door that a variable names before anything is served, so that
+// the port is known.
+func listen(ctx context.Context, variable, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("LISTEN_ADDR: another program listens on %s: stop it or choose another address", address)
+		return nil, fmt.Errorf("%s: another program listens on %s: stop it or choose another address", variable, address)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("LISTEN_ADDR: %w", err)
+		return nil, fmt.Errorf("%s: %w", variable, err)
 	}
 	return listener, nil
 }
@@ -103,6 +109,7 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 		Spec:   ordersapi.Spec,
 		Logger: logger,
 
+		Observer:   b.metrics.API(),
 		Background: runs,
 		Retention:  config.KeyRetention.Duration,
 

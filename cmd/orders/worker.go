@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/metrics"
 	"example.com/orders-api/receipts"
 )
 
@@ -33,7 +34,11 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	defer pool.Close()
-	w, err := newWorker(config.Mail, pool, logger)
+	m, err := metrics.New(metrics.Config{Pool: pool, Logger: logger, Clock: time.Now})
+	if err != nil {
+		return err
+	}
+	w, err := newWorker(config.Mail, pool, m, logger)
 	if err != nil {
 		return err
 	}
@@ -44,15 +49,20 @@ func worker(ctx context.Context, call invocation) error {
 		}
 		return err
 	}
+	stopAdmin, err := startAdmin(ctx, config.AdminAddr, m, logger)
+	if err != nil {
+		return err
+	}
+	defer stopAdmin()
 	err = w.Run(ctx, *every)
 	logger.Info("stopped")
 	return err
 }
 
-func newWorker(config boot.Mail, pool *pgxpool.Pool, logger *slog.Logger) (*receipts.Worker, error) {
+func newWorker(config boot.Mail, pool *pgxpool.Pool, m *metrics.Metrics, logger *slog.Logger) (*receipts.Worker, error) {
 	mailer, err := config.Mailer(logger)
 	if err != nil {
 		return nil, err
 	}
-	return receipts.NewWorker(pool, mailer, receipts.Config{From: config.From}, logger)
+	return receipts.NewWorker(pool, mailer, receipts.Config{From: config.From, Observe: m.Receipt}, logger)
 }

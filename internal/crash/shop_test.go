@@ -67,6 +67,7 @@ func environ(database, provider string) []string {
 		"LOCK_TIMEOUT=2m",
 		"COMPLETER_GRACE=5m",
 		"LISTEN_ADDR=127.0.0.1:0",
+		"ADMIN_ADDR=",
 		"GORACE=halt_on_error=1 atexit_sleep_ms=0", // where it has the race detector
 	}
 }

@@ -46,12 +46,37 @@ type Listen struct {
 }
 
 func (l *Listen) check(f *faults) {
-	_, port, err := net.SplitHostPort(l.Addr)
+	if !isAddress(l.Addr) {
+		f.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", l.Addr)
+	}
+}
+
+func isAddress(text string) bool {
+	_, port, err := net.SplitHostPort(text)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	if err != nil {
-		f.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", l.Addr)
+	return err == nil
+}
+
+// Admin says where a command that takes requests listens for its operators.
+type Admin struct {
+	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz, for operators only: it asks for no credentials. Empty: off. orders worker, completer --every and reaper --every listen only when it is set. Each process on a machine needs one of its own."`
+}
+
+func (a *Admin) check(f *faults) { checkAdmin(f, a.AdminAddr) }
+
+// SideAdmin is Admin for the commands that run beside the API, mostly on the same
+// machine, where one default would be in use already.
+type SideAdmin struct {
+	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz, for operators only, while the command keeps running: it asks for no credentials. Not set: off. Each process on a machine needs one of its own."`
+}
+
+func (a *SideAdmin) check(f *faults) { checkAdmin(f, a.AdminAddr) }
+
+func checkAdmin(f *faults, address string) {
+	if address != "" && !isAddress(address) {
+		f.add("ADMIN_ADDR", "%q is not host:port, such as 127.0.0.1:8081; empty turns it off", address)
 	}
 }
 
@@ -197,6 +222,7 @@ func (l *Log) check(f *faults) {
 type Serve struct {
 	Database
 	Listen
+	Admin
 	Stripe
 	Durations
 	Log
@@ -222,6 +248,7 @@ type Upkeep struct {
 // Worker is the environment of orders worker.
 type Worker struct {
 	Database
+	SideAdmin
 	Mail
 	Log
 }

@@ -19,7 +19,8 @@ type Section interface{ check(*faults) }
 
 // Load fills config, a pointer to a struct of sections, from the environment
 // and checks it. The error names every variable that is wrong, what it expects
-// and where to get it. A variable that is set to nothing counts as not set.
+// and where to get it. A variable that is set to nothing counts as not set, unless
+// its tag empty says what nothing means.
 func Load(config any) error { return load(config, &faults{}) }
 
 // LoadLocal is [Load] for the commands that bring what the environment does not
@@ -28,7 +29,7 @@ func LoadLocal(config any) error { return load(config, &faults{local: true}) }
 
 func load(config any, found *faults) error {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
-		if value, set := os.LookupEnv(v.name); set && value == "" {
+		if value, set := os.LookupEnv(v.name); set && value == "" && v.empty == "" {
 			// envconfig would take "" for a value and not use the default.
 			if err := os.Unsetenv(v.name); err != nil {
 				return fmt.Errorf("clear %s: %w", v.name, err)
@@ -129,7 +130,7 @@ func (c Count) check(f *faults, name string) {
 }
 
 // variable is one environment variable as its struct tags describe it.
-type variable struct{ name, fallback, description string }
+type variable struct{ name, fallback, empty, description string }
 
 // variables lists the variables of a struct of sections, in order.
 func variables(t reflect.Type) []variable {
@@ -137,7 +138,7 @@ func variables(t reflect.Type) []variable {
 	for i := range t.NumField() {
 		field := t.Field(i)
 		if name := field.Tag.Get("envconfig"); name != "" {
-			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("desc")})
+			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("empty"), field.Tag.Get("desc")})
 		} else if field.Anonymous && field.Type.Kind() == reflect.Struct {
 			list = append(list, variables(field.Type)...)
 		}
@@ -149,6 +150,7 @@ func variables(t reflect.Type) []variable {
 type everything struct {
 	Database
 	Listen
+	Admin
 	Stripe
 	Mail
 	Durations
@@ -199,13 +201,18 @@ func ExampleEnv() string {
 	var out strings.Builder
 	out.WriteString("# Copy to .env, fill in and load with: set -a; . ./.env; set +a\n" +
 		"# A value with spaces or signs such as & goes between single quotes. What is\n" +
-		"# empty counts as not set. orders dev and orders demo need none of it.\n")
+		"# empty counts as not set, unless its comment says otherwise. orders dev and\n" +
+		"# orders demo need none of it.\n")
 	for _, v := range variables(reflect.TypeFor[everything]()) {
 		value := v.fallback
 		if strings.ContainsAny(value, " <>&") {
 			value = "'" + value + "'"
 		}
-		fmt.Fprintf(&out, "\n# %s\n%s=%s\n", v.description, v.name, value)
+		mark := ""
+		if v.empty != "" {
+			mark = "#" // for all processes of a machine it would be in use
+		}
+		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", v.description, mark, v.name, value)
 	}
 	return out.String()
 }

@@ -13,7 +13,7 @@ import (
 
 // names are all variables that boot reads.
 var names = []string{
-	"DATABASE_URL", "LISTEN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
+	"DATABASE_URL", "LISTEN_ADDR", "ADMIN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
 	"SMTP_URL", "RECEIPTS_FROM",
 	"LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "LOG_LEVEL", "LOG_FORMAT",
 }
@@ -79,13 +79,14 @@ func TestLoad(t *testing.T) {
 		},
 		"everything is wrong": {
 			environment: []string{
-				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "STRIPE_SECRET_KEY=pk_test_canary",
+				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=pk_test_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
 				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=0", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			faults: []string{
 				unreadable,
 				`LISTEN_ADDR: "8080" is not host:port, such as :8080 or 127.0.0.1:8080`,
+				`ADMIN_ADDR: "localhost" is not host:port, such as 127.0.0.1:8081; empty turns it off`,
 				wrongKey,
 				"STRIPE_API_BASE: is not an http or https URL; leave it empty for Stripe itself",
 				noWebhookSecret,
@@ -199,6 +200,7 @@ func TestLoad_emptyVariablesTakeTheirDefaults(t *testing.T) {
 	var config all
 	require.NoError(t, boot.Load(&config))
 	require.Equal(t, ":8080", config.Addr)
+	require.Empty(t, config.AdminAddr, "set to nothing, it is off")
 	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
 	require.Equal(t, "5m0s", config.CompleterGrace.String())

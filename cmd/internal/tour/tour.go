@@ -216,6 +216,7 @@ func (t *tour) start(ctx context.Context) error {
 	}
 	environ := append(t.Environ,
 		"LISTEN_ADDR="+address,
+		"ADMIN_ADDR=", // others may have theirs at the default
 		"STRIPE_SECRET_KEY="+t.ProviderKey,
 		"STRIPE_API_BASE="+t.wire.url,
 		"STRIPE_TIMEOUT="+timeout,

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"example.com/orders-api/metrics"
+)
+
+// maxAdminConnections bounds those who look after a process: a Prometheus or two,
+// a probe, a person with a profiler.
+const maxAdminConnections = 16
+
+// startAdmin opens the admin listener, unless address is empty: metrics, profiles
+// and a sign of life, on a port of its own, since nobody on it is asked for
+// credentials. It serves until stop is called, so that a process is still seen
+// while it drains.
+func startAdmin(ctx context.Context, address string, m *metrics.Metrics, logger *slog.Logger) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	listener, err := listen(ctx, "ADMIN_ADDR", address)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Handler:           adminRoutes(m),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       5 * time.Second,
+		IdleTimeout:       2 * time.Minute, // a Prometheus keeps its connection from one scrape to the next
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		// No WriteTimeout: a profile takes as long as it was asked for.
+	}
+	go func() {
+		if err := server.Serve(netutil.LimitListener(listener, maxAdminConnections)); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("the admin listener ended", "error", err)
+		}
+	}()
+	logger.InfoContext(ctx, "admin: /metrics and /debug/pprof", "at", listener.Addr().String())
+	return func() { _ = server.Close() }, nil // nobody there waits for an answer worth the time
+}
+
+func adminRoutes(m *metrics.Metrics) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", m.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, "/metrics\n/debug/pprof/\n/healthz\n")
+	})
+	return mux
+}

@@ -1,0 +1,224 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+var update = flag.Bool("update", false, "write the list of metrics, "+metricsList)
+
+// metricsList names the metrics that the program shows. The rules for Prometheus
+// and the dashboard are checked against it, see tools/monitoring.
+const metricsList = "../../metrics/testdata/metrics.txt"
+
+// admin returns the base URL of a process's admin listener.
+func (p *process) admin() string {
+	p.t.Helper()
+	return "http://" + p.waitFor(&p.stderr, `admin: .*\bat"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+}
+
+// get returns the status and the body of an address.
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(body)
+}
+
+// What is for operators is not on the port for clients, nor the other way round.
+func TestAdmin_isApart(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	admin := a.admin()
+	answer, err := a.order("an-order-to-count", tea)
+	require.NoError(t, err)
+	requirePaid(t, answer)
+	status, body := get(t, admin+"/metrics")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, body, "\norders_requests_total{outcome=\"created\"} 1\n")
+	require.Contains(t, body, "\norders_database_up 1\n")
+	require.Contains(t, body, "\nprocess_start_time_seconds ")
+	require.NotContains(t, body, "an-order-to-count")
+
+	for path, want := range map[string]string{
+		"/healthz":                       "ok",
+		"/debug/pprof/":                  "goroutine",
+		"/debug/pprof/goroutine?debug=1": "goroutine profile",
+		"/debug/pprof/cmdline":           "serve",
+		"/":                              "/metrics",
+	} {
+		status, body := get(t, admin+path)
+		require.Equal(t, http.StatusOK, status, path)
+		require.Contains(t, body, want, path)
+	}
+	for _, path := range []string{"/readyz", "/v1/orders", "/docs", "/openapi.yaml", "/problems/not-found"} {
+		status, _ := get(t, admin+path)
+		require.Equal(t, http.StatusNotFound, status, path)
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/cmdline"} {
+		status, _ := get(t, a.base+path)
+		require.Equal(t, http.StatusNotFound, status, path)
+	}
+
+	// Who drains is still seen.
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	lost := make(chan error, 1)
+	go func() {
+		_, err := a.order("an-order-that-is-held", tea)
+		lost <- err
+	}()
+	<-held.Reached()
+	a.signal(syscall.SIGTERM)
+	eventually(t, func() bool { return a.ready() == 0 })
+	status, _ = get(t, admin+"/metrics")
+	require.Equal(t, http.StatusOK, status)
+	held.Release()
+	require.NoError(t, <-lost)
+	require.Zero(t, a.wait())
+}
+
+// The commands beside the API have it where they are told to, and while they
+// repeat.
+func TestAdmin_besideTheAPI(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for command, want := range map[string]string{
+		"worker --every 1h":    "orders_receipts_waiting 0\n",
+		"completer --every 1h": `orders_passes_total{command="completer",result="ok"} 1` + "\n",
+		"reaper --every 1h":    `orders_passes_total{command="reaper",result="ok"} 1` + "\n",
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, s.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
+			admin := p.admin()
+			eventually(t, func() bool {
+				_, body := get(t, admin+"/metrics")
+				return strings.Contains(body, "\n"+want)
+			})
+			p.stop()
+		})
+	}
+	for _, command := range []string{"completer", "reaper", "worker --once"} {
+		code, _, stderr := run(t, s.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
+		require.Zero(t, code, stderr)
+		require.NotContains(t, stderr, "admin: ", "nobody could look in time")
+	}
+}
+
+func TestAdmin_refusals(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	quiet := s.serve(s.environ, "--drain-notice", "0")
+	require.NotContains(t, quiet.stderr.String(), "admin: ", "ADMIN_ADDR is empty")
+	quiet.stop()
+
+	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	address := strings.TrimPrefix(a.admin(), "http://")
+	for _, command := range []string{"serve", "worker", "completer --every 1h", "reaper --every 1h"} {
+		requireRefused(t, s.with("ADMIN_ADDR="+address), command,
+			"orders: ADMIN_ADDR: another program listens on "+address+": stop it or choose another address\n")
+		requireRefused(t, s.with("ADMIN_ADDR=8081"), command,
+			"\n  ADMIN_ADDR: \"8081\" is not host:port, such as 127.0.0.1:8081; empty turns it off\n")
+	}
+	a.stop()
+}
+
+// The list of metrics is what a real process shows: dev, which does everything.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	stripe, provider := standIn(t)
+	mail := newMailServer(t, "")
+	a, curl := startDev(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=rk_test_dev", "STRIPE_API_BASE="+provider,
+		"SMTP_URL=smtp://"+mail.address, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=127.0.0.1:0"))
+	requirePaid(t, sendCurl(t, curl))
+	eventually(t, func() bool { return len(mail.received()) == 1 })
+	held := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	for _, key := range []string{"a-run-that-is-held", "a-run-that-ends-01"} {
+		answer, err := a.do(t.Context(), http.MethodPost, "/v1/orders", tea,
+			http.Header{"Idempotency-Key": {key}, "Prefer": {"respond-async"}})
+		require.NoError(t, err)
+		require.Equal(t, http.StatusAccepted, answer.status, answer.body)
+		<-held.Reached()
+	}
+	var found []string
+	eventually(t, func() bool {
+		_, body := get(t, a.admin()+"/metrics")
+		found = describeMetrics(body)
+		all := strings.Join(found, "\n")
+		return strings.Contains(all, "orders_background_runs_total") && strings.Contains(all, "orders_unfinished_keys") &&
+			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_last_pass_timestamp_seconds")
+	})
+	held.Release()
+	a.stop()
+	text := strings.Join(found, "\n") + "\n"
+	if *update {
+		require.NoError(t, os.WriteFile(metricsList, []byte(text), 0o644))
+		return
+	}
+	want, err := os.ReadFile(metricsList)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text, "run make generate")
+}
+
+// describeMetrics lists the metrics that are not of a library's, each with its
+// labels, its type and what it means.
+func describeMetrics(exposition string) []string {
+	help, kind, labels := map[string]string{}, map[string]string{}, map[string]string{}
+	label := regexp.MustCompile(`[{,](\w+)="`)
+	for lines := bufio.NewScanner(strings.NewReader(exposition)); lines.Scan(); {
+		line := lines.Text()
+		if fields := strings.SplitN(line, " ", 4); fields[0] == "#" {
+			switch name := fields[2]; {
+			case !strings.HasPrefix(name, "orders_"):
+			case fields[1] == "HELP":
+				help[name] = fields[3]
+			default:
+				kind[name] = fields[3]
+			}
+			continue
+		}
+		name := line[:strings.IndexAny(line, "{ ")]
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base, found := strings.CutSuffix(name, suffix); found && kind[base] == "histogram" {
+				name = base
+			}
+		}
+		var names []string
+		for _, match := range label.FindAllStringSubmatch(line, -1) {
+			if match[1] != "le" {
+				names = append(names, match[1])
+			}
+		}
+		labels[name] = strings.Join(names, ",")
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(kind)) {
+		list = append(list, name+"{"+labels[name]+"} "+kind[name]+": "+help[name])
+	}
+	return list
+}
