@@ -42,6 +42,7 @@ type Engine struct {
 	runs          *Gate
 	reads         *Gate
 	inTransaction chan struct{} // has as many elements as runs hold connections
+	tracer        Tracer        // or nil
 	logger        *slog.Logger
 	room          *room
 }
@@ -66,6 +67,9 @@ type Config struct {
 	// ever, for which Reads bounds the looks. With nil there is no bound, for those
 	// who know how many runs they start.
 	Runs, Reads *Gate
+
+	// Tracer, when not nil, follows what is done.
+	Tracer Tracer
 
 	Logger *slog.Logger
 }
@@ -95,6 +99,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 		runs:          config.Runs,
 		reads:         config.Reads,
 		inTransaction: make(chan struct{}, connections-connections/leftToReads),
+		tracer:        config.Tracer,
 		logger:        config.Logger,
 	}
 	e.room = newRoom(config.Waiters, e.lookForNews, config.Logger)
@@ -111,11 +116,13 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	if req.Claimed != nil {
 		req.Claimed = sync.OnceFunc(req.Claimed) // a run that lost its lease may get another one
 	}
-	result, err := e.do(context.WithoutCancel(ctx), req, op)
-	if errors.Is(err, ErrInProgress) && req.Wait > 0 {
-		return e.await(ctx, req, op, result, err)
-	}
-	return result, err
+	return e.traced(ctx, Span{RunSpan, op.Name()}, func(ctx context.Context) (Result, error) {
+		result, err := e.do(context.WithoutCancel(ctx), req, op)
+		if errors.Is(err, ErrInProgress) && req.Wait > 0 {
+			return e.await(ctx, req, op, result, err)
+		}
+		return result, err
+	})
 }
 
 func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, error) {
@@ -141,6 +148,7 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	defer place.Leave()
 
 	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, place)
+	x.origin = e.origin(ctx)
 	x.leased(0, now, now) // so that the first step has the database's time; the claim says more
 	stored, err = e.start(ctx, x, req, op, hash)
 	switch {
@@ -193,11 +201,14 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find fu
 	if !known {
 		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.operation)
 	}
-	return e.answer(ctx, stored, stored.fingerprint, op, nil)
+	return e.traced(ctx, Span{RunSpan, op.Name()}, func(ctx context.Context) (Result, error) {
+		return e.answer(ctx, stored, stored.fingerprint, op, nil)
+	})
 }
 
 // answer goes through the arms of R2, in their order.
 func (e *Engine) answer(ctx context.Context, stored *storedKey, hash []byte, op Operation, claimed func()) (Result, error) {
+	e.link(ctx, stored)
 	switch {
 	case stored.fingerprint[0] != fingerprintVersion:
 		return stored.result(), fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.fingerprint[0])
@@ -221,10 +232,12 @@ func (e *Engine) start(ctx context.Context, x *execution, req Request, op Operat
 		return nil, fmt.Errorf("idempotency: operation %s: the step from %q must exist and make no call", op.Name(), Started)
 	}
 	var inTheWay *storedKey
-	err := retry(func() error {
-		var err error
-		inTheWay, err = e.tryStart(ctx, x, req, op, hash)
-		return err
+	err := x.traced(ctx, Span{StepSpan, string(Started)}, func(ctx context.Context) error {
+		return retry(func() error {
+			var err error
+			inTheWay, err = e.tryStart(ctx, x, req, op, hash)
+			return err
+		})
 	})
 	if err != nil && x.inDoubt {
 		e.release(ctx, x, err)
