@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
@@ -17,18 +18,22 @@ import (
 // with: the API, the completer, an operator.
 type backend struct {
 	pool     *pgxpool.Pool // its owner closes it
+	traces   *tracing.Tracing
 	reads    *idempotency.Gate
 	engine   *idempotency.Engine
 	payments *payments.Client
 	orders   *orders.Service
 }
 
-func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, logger *slog.Logger) (*backend, error) {
+func newBackend(
+	stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger,
+) (*backend, error) {
 	client, err := payments.New(payments.Config{
 		SecretKey:     string(stripe.SecretKey),
 		WebhookSecret: string(stripe.WebhookSecret),
 		BaseURL:       stripe.APIBase,
 		Timeout:       durations.StripeTimeout.Duration,
+		Transport:     traces.Provider(),
 		Logger:        logger,
 	})
 	if err != nil {
@@ -42,7 +47,7 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(durations, pool, runs, reads, logger)
+	engine, err := newEngine(durations, pool, runs, reads, traces.Engine(), logger)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +62,7 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 		return nil, err
 	}
 	logger.Info("cards are charged", "by", stripe.Provider())
-	return &backend{pool: pool, reads: reads, engine: engine, payments: client, orders: service}, nil
+	return &backend{pool: pool, traces: traces, reads: reads, engine: engine, payments: client, orders: service}, nil
 }
 
 // maxWaiters bounds who waits in a process for a key that is in use. Each costs a
@@ -84,7 +89,7 @@ func newGate(pool *pgxpool.Pool, perConnection, aside int) (*idempotency.Gate, e
 }
 
 func newEngine(
-	durations boot.Durations, pool *pgxpool.Pool, runs, reads *idempotency.Gate, logger *slog.Logger,
+	durations boot.Durations, pool *pgxpool.Pool, runs, reads *idempotency.Gate, tracer idempotency.Tracer, logger *slog.Logger,
 ) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: durations.LockTimeout.Duration,
@@ -92,6 +97,7 @@ func newEngine(
 		Waiters:     maxWaiters,
 		Runs:        runs,
 		Reads:       reads,
+		Tracer:      tracer,
 		Logger:      logger,
 	})
 }
@@ -101,12 +107,17 @@ func withBackend(
 	ctx context.Context, database boot.Database, stripe boot.Stripe, durations boot.Durations, logger *slog.Logger,
 	work func(*backend) error,
 ) error {
-	pool, err := boot.Pool(ctx, database, logger)
+	traces, err := tracing.Start(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Stop() // behind all that makes spans
+	pool, err := boot.Pool(ctx, database, logger, traces.ConfigurePool)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	b, err := newBackend(stripe, durations, pool, logger)
+	b, err := newBackend(stripe, durations, pool, traces, logger)
 	if err != nil {
 		return err
 	}
@@ -121,7 +132,7 @@ func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, wo
 		return err
 	}
 	defer pool.Close()
-	engine, err := newEngine(config.Durations, pool, nil, nil, logger)
+	engine, err := newEngine(config.Durations, pool, nil, nil, nil, logger)
 	if err != nil {
 		return err
 	}

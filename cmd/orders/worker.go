@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/receipts"
 )
 
@@ -28,12 +29,17 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
+	traces, err := tracing.Start(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Stop()
 	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	w, err := newWorker(config.Mail, pool, logger)
+	w, err := newWorker(config.Mail, pool, traces, logger)
 	if err != nil {
 		return err
 	}
@@ -49,10 +55,10 @@ func worker(ctx context.Context, call invocation) error {
 	return err
 }
 
-func newWorker(config boot.Mail, pool *pgxpool.Pool, logger *slog.Logger) (*receipts.Worker, error) {
+func newWorker(config boot.Mail, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger) (*receipts.Worker, error) {
 	mailer, err := config.Mailer(logger)
 	if err != nil {
 		return nil, err
 	}
-	return receipts.NewWorker(pool, mailer, receipts.Config{From: config.From}, logger)
+	return receipts.NewWorker(pool, traces.Mailer(mailer), receipts.Config{From: config.From}, logger)
 }

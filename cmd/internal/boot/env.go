@@ -153,6 +153,7 @@ type everything struct {
 	Mail
 	Durations
 	Completer
+	Traces
 	Log
 }
 
