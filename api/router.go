@@ -18,7 +18,8 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// Config is what the API works with. All of it is needed but Observer.
+// Config is what the API works with. All of it is needed but for Trace and
+// Observer.
 type Config struct {
 	Orders *orders.Service
 	Pool   *pgxpool.Pool     // for the credentials
@@ -32,6 +33,9 @@ type Config struct {
 
 	// Retention is how long a finished key is kept, as the reaper has it.
 	Retention time.Duration
+
+	// Trace, when not nil, goes around everything else.
+	Trace func(http.Handler) http.Handler
 
 	// Ready says whether this process should get traffic; its error is logged.
 	Ready func(context.Context) error
@@ -60,6 +64,9 @@ func NewRouter(config Config) (chi.Router, error) {
 		return nil, errors.New("api: no readiness check")
 	}
 	r := chi.NewRouter()
+	if config.Trace != nil {
+		r.Use(config.Trace)
+	}
 	r.Use(
 		withRequestID,
 		middleware.ClientIPFromRemoteAddr,

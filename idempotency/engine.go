@@ -42,7 +42,8 @@ type Engine struct {
 	runs          *Gate
 	reads         *Gate
 	inTransaction chan struct{} // has as many elements as runs hold connections
-	observe       func(Phase)
+	observe       func(Phase)   // or nil
+	tracer        Tracer        // or nil
 	logger        *slog.Logger
 	room          *room
 }
@@ -71,6 +72,9 @@ type Config struct {
 	// Observe, when not nil, hears of each phase that ended, for metrics. Runs wait
 	// for it.
 	Observe func(Phase)
+
+	// Tracer, when not nil, follows what is done.
+	Tracer Tracer
 
 	Logger *slog.Logger
 }
@@ -101,6 +105,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 		reads:         config.Reads,
 		observe:       config.Observe,
 		inTransaction: make(chan struct{}, connections-connections/leftToReads),
+		tracer:        config.Tracer,
 		logger:        config.Logger,
 	}
 	e.room = newRoom(config.Waiters, e.lookForNews, config.Logger)
@@ -117,11 +122,13 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	if req.Claimed != nil {
 		req.Claimed = sync.OnceFunc(req.Claimed) // a run that lost its lease may get another one
 	}
-	result, err := e.do(context.WithoutCancel(ctx), req, op)
-	if errors.Is(err, ErrInProgress) && req.Wait > 0 {
-		return e.await(ctx, req, op, result, err)
-	}
-	return result, err
+	return e.traced(ctx, Span{RunSpan, op.Name()}, func(ctx context.Context) (Result, error) {
+		result, err := e.do(context.WithoutCancel(ctx), req, op)
+		if errors.Is(err, ErrInProgress) && req.Wait > 0 {
+			return e.await(ctx, req, op, result, err)
+		}
+		return result, err
+	})
 }
 
 func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, error) {
@@ -147,6 +154,7 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	defer place.Leave()
 
 	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, place)
+	x.origin = e.origin(ctx)
 	x.leased(0, now, now) // so that the first step has the database's time; the claim says more
 	stored, err = e.start(ctx, x, req, op, hash)
 	switch {
@@ -199,11 +207,14 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find fu
 	if !known {
 		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.operation)
 	}
-	return e.answer(ctx, stored, stored.fingerprint, op, nil)
+	return e.traced(ctx, Span{RunSpan, op.Name()}, func(ctx context.Context) (Result, error) {
+		return e.answer(ctx, stored, stored.fingerprint, op, nil)
+	})
 }
 
 // answer goes through the arms of R2, in their order.
 func (e *Engine) answer(ctx context.Context, stored *storedKey, hash []byte, op Operation, claimed func()) (Result, error) {
+	e.link(ctx, stored)
 	switch {
 	case stored.fingerprint[0] != fingerprintVersion:
 		return stored.result(), fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.fingerprint[0])
@@ -228,10 +239,12 @@ func (e *Engine) start(ctx context.Context, x *execution, req Request, op Operat
 	}
 	var inTheWay *storedKey
 	sent := e.clock()
-	err := retry(func() error {
-		var err error
-		inTheWay, err = e.tryStart(ctx, x, req, op, hash)
-		return err
+	err := x.traced(ctx, Span{StepSpan, string(Started)}, func(ctx context.Context) error {
+		return retry(func() error {
+			var err error
+			inTheWay, err = e.tryStart(ctx, x, req, op, hash)
+			return err
+		})
 	})
 	if inTheWay == nil {
 		x.observe(Phase{From: Started, Record: e.clock().Sub(sent), Err: err})

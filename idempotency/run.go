@@ -26,7 +26,8 @@ type execution struct {
 	from     RecoveryPoint
 	point    RecoveryPoint
 	response Response
-	inDoubt  bool // a COMMIT was sent and not clearly answered, so the row may carry the token
+	origin   string // of a run that claims the key, see [Tracer]
+	inDoubt  bool   // a COMMIT was sent and not clearly answered, so the row may carry the token
 }
 
 // lease is what a run holds a key by: its token and the moment of its last
@@ -113,6 +114,10 @@ func (e *Engine) proceed(ctx context.Context, x *execution, claimed func()) (Res
 // step makes the foreign call of the current recovery point, if it has one, and
 // commits what came of it.
 func (e *Engine) step(ctx context.Context, x *execution) error {
+	return x.traced(ctx, Span{StepSpan, string(x.point)}, func(ctx context.Context) error { return e.takeStep(ctx, x) })
+}
+
+func (e *Engine) takeStep(ctx context.Context, x *execution) error {
 	phase := Phase{From: x.point}
 	begun := e.clock()
 	phase.Err = x.call(ctx)
@@ -165,11 +170,13 @@ func (e *Engine) tryRecord(ctx context.Context, x *execution) error {
 // record commits in one transaction the outcome of the current step and those
 // of the steps behind it that make no foreign call.
 func (x *execution) record(ctx context.Context, tx *Tx) error {
-	outcome, err := x.collect(ctx, tx)
-	if err != nil {
-		return err
-	}
-	return tx.commit(ctx, outcome)
+	return x.traced(ctx, Span{Kind: TransactionSpan}, func(ctx context.Context) error {
+		outcome, err := x.collect(ctx, tx)
+		if err != nil {
+			return err
+		}
+		return tx.commit(ctx, outcome)
+	})
 }
 
 func (x *execution) collect(ctx context.Context, tx *Tx) (Outcome, error) {

@@ -105,7 +105,7 @@ SELECT gen_random_uuid(), $1, id, 'a-key-of-16-characters', 'a@example.com', 'eu
 	}
 	contents := func() (all string) {
 		require.NoError(t, pool.QueryRow(t.Context(), `
-SELECT concat_ws(' ', k, o, a, j)
+SELECT jsonb_strip_nulls(jsonb_build_array(k, o, a, j))::text -- a column that goes held nothing
   FROM idempotency_keys AS k, orders AS o, audit_records AS a, staged_jobs AS j`).Scan(&all))
 		return all
 	}

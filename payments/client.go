@@ -33,8 +33,9 @@ type Config struct {
 	// with the old and the new one for as long as it was asked to.
 	WebhookSecret string
 
-	// Transport carries the requests; nil means a default of our own. A seam for
-	// proxies, tracing and tests.
+	// Transport carries the requests; nil means one of [NewTransport]. A seam for
+	// proxies, tracing and tests. What is put around another transport must hand
+	// on the request's context: what really was sent is seen through it.
 	Transport http.RoundTripper
 	// Backoff is the longest pause before the first resend; it doubles for the
 	// next. 0 means 500 ms: Stripe's locks are mostly held for less.
@@ -97,7 +98,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	if cfg.Transport == nil {
-		cfg.Transport = defaultTransport()
+		cfg.Transport = NewTransport()
 	}
 	if cfg.Backoff == 0 {
 		cfg.Backoff = 500 * time.Millisecond

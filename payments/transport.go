@@ -13,9 +13,10 @@ import (
 // page of a hundred about 200 KiB.
 const maxAnswer = 1 << 20
 
-// defaultTransport reads no proxy from the environment; pass a Transport for
-// that.
-func defaultTransport() *http.Transport {
+// NewTransport returns what a Client uses when it is given no Transport, for
+// those who put something around it: tracing, say. It reads no proxy from the
+// environment.
+func NewTransport() *http.Transport {
 	return &http.Transport{
 		// A healthy connect takes a fraction of a second. Waiting longer than
 		// this costs the time for a resend, and a failed dial is a sure NotRun.

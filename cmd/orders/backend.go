@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/metrics"
 	"example.com/orders-api/orders"
@@ -18,6 +19,7 @@ import (
 // with: the API, the completer, an operator.
 type backend struct {
 	pool     *pgxpool.Pool // its owner closes it
+	traces   *tracing.Tracing
 	reads    *idempotency.Gate
 	metrics  *metrics.Metrics
 	engine   *idempotency.Engine
@@ -25,7 +27,9 @@ type backend struct {
 	orders   *orders.Service
 }
 
-func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, logger *slog.Logger) (*backend, error) {
+func newBackend(
+	stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger,
+) (*backend, error) {
 	runs, err := newGate(pool, runsPerConnection, maxCalls)
 	if err != nil {
 		return nil, err
@@ -51,13 +55,14 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 		WebhookSecret: string(stripe.WebhookSecret),
 		BaseURL:       stripe.APIBase,
 		Timeout:       durations.StripeTimeout.Duration,
+		Transport:     traces.Provider(),
 		Observe:       m.Exchange,
 		Logger:        logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(durations, pool, runs, reads, m.Phase, logger)
+	engine, err := newEngine(durations, pool, runs, reads, m.Phase, traces.Engine(), logger)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +77,7 @@ func newBackend(stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool
 		return nil, err
 	}
 	logger.Info("cards are charged", "by", stripe.Provider())
-	return &backend{pool: pool, reads: reads, metrics: m, engine: engine, payments: client, orders: service}, nil
+	return &backend{pool: pool, traces: traces, reads: reads, metrics: m, engine: engine, payments: client, orders: service}, nil
 }
 
 // maxWaiters bounds who waits in a process for a key that is in use. Each costs a
@@ -100,7 +105,7 @@ func newGate(pool *pgxpool.Pool, perConnection, aside int) (*idempotency.Gate, e
 
 func newEngine(
 	durations boot.Durations, pool *pgxpool.Pool, runs, reads *idempotency.Gate,
-	observe func(idempotency.Phase), logger *slog.Logger,
+	observe func(idempotency.Phase), tracer idempotency.Tracer, logger *slog.Logger,
 ) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: durations.LockTimeout.Duration,
@@ -109,6 +114,7 @@ func newEngine(
 		Runs:        runs,
 		Reads:       reads,
 		Observe:     observe,
+		Tracer:      tracer,
 		Logger:      logger,
 	})
 }
@@ -118,12 +124,17 @@ func withBackend(
 	ctx context.Context, database boot.Database, stripe boot.Stripe, durations boot.Durations, logger *slog.Logger,
 	work func(*backend) error,
 ) error {
-	pool, err := boot.Pool(ctx, database, logger)
+	traces, err := tracing.Start(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Stop() // behind all that makes spans
+	pool, err := boot.Pool(ctx, database, logger, traces.ConfigurePool)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	b, err := newBackend(stripe, durations, pool, logger)
+	b, err := newBackend(stripe, durations, pool, traces, logger)
 	if err != nil {
 		return err
 	}
@@ -138,7 +149,7 @@ func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, wo
 		return err
 	}
 	defer pool.Close()
-	engine, err := newEngine(config.Durations, pool, nil, nil, nil, logger)
+	engine, err := newEngine(config.Durations, pool, nil, nil, nil, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 
 // startDev starts what other commands run in processes of their own.
 func startDev(ctx context.Context, group *errgroup.Group, b *backend, config devEnv, logger *slog.Logger) (net.Listener, error) {
-	worker, err := newWorker(config.Mail, b.pool, b.metrics, logger)
+	worker, err := newWorker(config.Mail, b.pool, b.metrics, b.traces, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Whatever happens, and at the highest level, no log shows a secret, an
-// idempotency key, a customer's address or what looks like a card.
+// Whatever happens, and at the highest level, no log and no trace shows a secret,
+// an idempotency key, a customer's address or what looks like a card.
 func TestLogsShowNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
@@ -28,14 +28,19 @@ func TestLogsShowNoSecret(t *testing.T) {
 			l.lookAfterKeys()
 			l.loseTheDatabase()
 
-			log := l.log()
+			log, traces := l.log(), l.traces.raw()
 			for _, line := range []string{"payment provider call", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key given up", "completer pass", "reaper pass", "password authentication failed"} {
 				require.Contains(t, log, line, "the test has missed what it is for")
 			}
+			for _, span := range []string{"POST /v1/orders", "GET /v1/orders/{id}", "run create_order", "POST /v1/payment_intents/{id}/confirm", "INSERT INTO orders", "send receipt"} {
+				require.Contains(t, traces, span, "the test has missed what it is for")
+			}
 			secrets := append(l.clientSecrets(), l.shop.apiKey, "canary", "CANARY", "4242424242424242", "_secret_", "ada@")
 			for _, secret := range secrets {
-				if i := strings.Index(log, secret); i >= 0 {
-					require.Fail(t, "a secret is in the log", "%s, in …%s…", secret, log[max(0, i-300):min(len(log), i+100)])
+				for where, text := range map[string]string{"log": log, "traces": traces} {
+					if i := strings.Index(text, secret); i >= 0 {
+						require.Fail(t, "a secret is in the "+where, "%s, in …%s…", secret, text[max(0, i-300):min(len(text), i+100)])
+					}
 				}
 			}
 			if format == "json" {
@@ -54,16 +59,19 @@ type leakTest struct {
 	mail *mailServer
 	ran  []*process
 	sent int
+
+	traces *collector
 }
 
 func newLeakTest(t *testing.T, format string) *leakTest {
 	t.Helper()
 	database := passwordDatabase(t, "canary-database")
 	stripe, provider := standIn(t)
-	l := &leakTest{mail: newMailServer(t, "canary-mail")}
+	l := &leakTest{mail: newMailServer(t, "canary-mail"), traces: newCollector(t)}
 	l.shop = &shop{t: t, stripe: stripe, environ: environ(t,
 		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
-		"SMTP_URL=smtp://shop:canary-mail@"+l.mail.address, "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug", "LOG_FORMAT="+format)}
+		"SMTP_URL=smtp://shop:canary-mail@"+l.mail.address, "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug", "LOG_FORMAT="+format,
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+l.traces.url, "OTEL_EXPORTER_OTLP_HEADERS=authorization=canary")}
 	l.run("migrate", "up")
 	create := start(t, l.environ, "accounts", "create", "--name", "My shop")
 	require.Zero(t, create.wait())

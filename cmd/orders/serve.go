@@ -112,6 +112,7 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 		Observer:   b.metrics.API(),
 		Background: runs,
 		Retention:  config.KeyRetention.Duration,
+		Trace:      b.traces.Requests(),
 
 		Ready: func(ctx context.Context) error {
 			if s.draining.Load() {

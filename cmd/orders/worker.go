@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/metrics"
 	"example.com/orders-api/receipts"
 )
@@ -29,6 +30,11 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
+	traces, err := tracing.Start(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Stop()
 	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err
@@ -38,7 +44,7 @@ func worker(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	w, err := newWorker(config.Mail, pool, m, logger)
+	w, err := newWorker(config.Mail, pool, m, traces, logger)
 	if err != nil {
 		return err
 	}
@@ -59,10 +65,12 @@ func worker(ctx context.Context, call invocation) error {
 	return err
 }
 
-func newWorker(config boot.Mail, pool *pgxpool.Pool, m *metrics.Metrics, logger *slog.Logger) (*receipts.Worker, error) {
+func newWorker(
+	config boot.Mail, pool *pgxpool.Pool, m *metrics.Metrics, traces *tracing.Tracing, logger *slog.Logger,
+) (*receipts.Worker, error) {
 	mailer, err := config.Mailer(logger)
 	if err != nil {
 		return nil, err
 	}
-	return receipts.NewWorker(pool, mailer, receipts.Config{From: config.From, Observe: m.Receipt}, logger)
+	return receipts.NewWorker(pool, traces.Mailer(mailer), receipts.Config{From: config.From, Observe: m.Receipt}, logger)
 }

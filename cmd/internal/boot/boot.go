@@ -41,9 +41,10 @@ const connectTimeout = 5 * time.Second
 
 // Pool connects to the database, and checks that its sessions have the timeouts
 // of R21 and its schema every migration, and that a pooler in between does not
-// forget its statements.
-func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, d, logger, idempotency.ConfigurePool)
+// forget its statements. The functions may change the pool's configuration
+// further before it opens.
+func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	pool, err := connect(ctx, d, logger, append([]func(*pgxpool.Config){idempotency.ConfigurePool}, configure...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, 
 	return pool, nil
 }
 
-func connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil {
 		return nil, errors.New("DATABASE_URL cannot be read") // the driver's error shows the password
@@ -69,7 +70,9 @@ func connect(ctx context.Context, d Database, logger *slog.Logger, configure fun
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	configure(config)
+	for _, change := range configure {
+		change(config)
+	}
 	logger.InfoContext(ctx, "connecting to the database", "host", config.ConnConfig.Host, "database", config.ConnConfig.Database)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -202,6 +202,21 @@ type Completer struct {
 
 func (c *Completer) check(f *faults) { c.MaxAttempts.check(f, "COMPLETER_MAX_ATTEMPTS") }
 
+// Traces says where traces go. OpenTelemetry reads this variable by itself, with
+// others (see docs/tracing.md); here it is only looked at.
+type Traces struct {
+	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"Collector of OpenTelemetry traces (OTLP over HTTP), such as http://localhost:4318. When it is not set, nothing is traced. The other OTEL_ variables count as well."`
+}
+
+func (t *Traces) check(f *faults) {
+	if t.Endpoint == "" {
+		return
+	}
+	if u, err := url.Parse(string(t.Endpoint)); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		f.add("OTEL_EXPORTER_OTLP_ENDPOINT", "is not an http or https URL such as http://localhost:4318; leave it empty to trace nothing")
+	}
+}
+
 // Log says what is logged and how.
 type Log struct {
 	Level  string `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error."`
@@ -225,6 +240,7 @@ type Serve struct {
 	Admin
 	Stripe
 	Durations
+	Traces
 	Log
 }
 
@@ -234,6 +250,7 @@ type Keys struct {
 	Database
 	Stripe
 	Durations
+	Traces
 	Log
 }
 
@@ -250,6 +267,7 @@ type Worker struct {
 	Database
 	SideAdmin
 	Mail
+	Traces
 	Log
 }
 

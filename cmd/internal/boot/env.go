@@ -155,6 +155,7 @@ type everything struct {
 	Mail
 	Durations
 	Completer
+	Traces
 	Log
 }
 

@@ -1,0 +1,74 @@
+package tracing
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"example.com/orders-api/payments"
+)
+
+// Requests is for api.Config: a span for each request of the API proper, the
+// pages and the questions of balancers left out.
+//
+// A client's own trace is linked to, not continued. Clients are strangers here:
+// one that could choose the trace could join what is not its own, and have us
+// record what it likes.
+func (t *Tracing) Requests() func(http.Handler) http.Handler {
+	if t == nil {
+		return nil
+	}
+	traced := otelhttp.NewMiddleware("request",
+		otelhttp.WithTracerProvider(t.provider),
+		otelhttp.WithPropagators(propagation.TraceContext{}),
+		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
+		otelhttp.WithFilter(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/") }))
+	return func(next http.Handler) http.Handler { return traced(named(next)) }
+}
+
+// named names a request's span after its route, which is known when it was
+// served, and gives it the name under which the log has the request.
+func named(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		span := trace.SpanFromContext(r.Context())
+		if pattern := chi.RouteContext(r.Context()).RoutePattern(); pattern != "" {
+			span.SetName(r.Method + " " + pattern)
+			span.SetAttributes(semconv.HTTPRoute(pattern))
+		}
+		span.SetAttributes(requestID.String(w.Header().Get("X-Request-Id")))
+	})
+}
+
+// Provider is for payments.Config: a span for each send that is part of a trace.
+// The provider is not told of it.
+func (t *Tracing) Provider() http.RoundTripper {
+	if t == nil {
+		return nil
+	}
+	base := payments.NewTransport()
+	return provider{base, otelhttp.NewTransport(base,
+		otelhttp.WithTracerProvider(t.provider),
+		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()),
+		otelhttp.WithFilter(func(r *http.Request) bool { return trace.SpanFromContext(r.Context()).IsRecording() }),
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string {
+			return r.Method + " " + objectID.ReplaceAllLiteralString(r.URL.Path, "/{id}")
+		}))}
+}
+
+// objectID is one of the provider's ids in a path.
+var objectID = regexp.MustCompile(`/[a-z]+_[A-Za-z0-9_]*[A-Z0-9][A-Za-z0-9_]*`)
+
+// provider can also close what is idle, which the tracing transport cannot.
+type provider struct {
+	*http.Transport
+	traced http.RoundTripper
+}
+
+func (p provider) RoundTrip(r *http.Request) (*http.Response, error) { return p.traced.RoundTrip(r) }

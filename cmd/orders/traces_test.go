@@ -1,0 +1,139 @@
+package main_test
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// The traces of docs/tracing.md: an order, one whose answer was lost, the retry
+// that ends it, a replay, and one that the completer ends.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	s, c := newShop(t), newCollector(t)
+	s.environ = s.with("OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_SERVICE_NAME=tea-shop")
+	a := s.serve(s.environ, "--drain-notice", "0")
+	a.requireStatus(http.StatusCreated, "traced-order-0000") // prepares the statements
+	a.requireStatus(http.StatusCreated, "traced-order-0001")
+
+	lost := []*stripetest.Injection{
+		s.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirmEndpoint, Times: stripetest.Always}),
+		s.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseBefore, Endpoint: "GET /v1/payment_intents/{id}", Times: stripetest.Always}),
+	}
+	a.requireStatus(http.StatusServiceUnavailable, "traced-order-0002")
+	for _, fault := range lost {
+		fault.Release()
+	}
+	a.requireStatus(http.StatusCreated, "traced-order-0002")
+	a.requireStatus(http.StatusCreated, "traced-order-0002")
+	s.abandonAt(a, "traced-order-0003")
+	a.stop()
+	code, _, stderr := run(t, s.environ, "completer")
+	require.Zero(t, code, stderr)
+	code, _, stderr = run(t, s.environ, "worker", "--once")
+	require.Zero(t, code, stderr)
+
+	c.requireWellFormed()
+	traces := c.traces()
+	require.Contains(t, c.raw(), "tea-shop")
+	page, err := os.ReadFile("../../docs/tracing.md")
+	require.NoError(t, err)
+	for name, i := range map[string]int{"an order": 1, "a lost answer": 2, "its retry": 3, "a replay": 4, "the completer": 6} {
+		require.Contains(t, string(page), "```text\n"+traces[i]+"```", name)
+	}
+	for _, receipt := range traces[7:] {
+		require.Equal(t, "send receipt\n", receipt)
+	}
+	require.Len(t, traces[7:], 4)
+}
+
+// requireStatus sends an order.
+func (a *api) requireStatus(status int, idempotencyKey string) {
+	a.t.Helper()
+	answer, err := a.order(idempotencyKey, tea)
+	require.NoError(a.t, err)
+	require.Equal(a.t, status, answer.status, answer.body)
+}
+
+// A client's trace is linked to and not continued, whatever it asks for.
+func TestTraces_ofStrangers(t *testing.T) {
+	t.Parallel()
+	s, c := newShop(t), newCollector(t)
+	a := s.serve(s.with("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="+c.url+"/v1/traces", "OTEL_TRACES_SAMPLER=parentbased_always_on"),
+		"--drain-notice", "0")
+	const theirs = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, sampled := range []string{"00", "01"} {
+		_, err := a.do(t.Context(), http.MethodGet, "/v1/idempotency-keys/nobody-has-this-key", "", http.Header{
+			"Traceparent": {"00-" + theirs + "-00f067aa0ba902b7-" + sampled},
+			"Tracestate":  {"shop=whatever-they-like"},
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, http.StatusOK, a.ready())
+	a.stop()
+	const want = "GET /v1/idempotency-keys/{key}: 404; linked to trace " + theirs + "\n"
+	for _, trace := range c.traces() {
+		require.True(t, strings.HasPrefix(trace, want), trace)
+	}
+	require.Len(t, c.traces(), 2)
+	require.NotContains(t, c.raw(), "nobody-has-this-key")
+	require.NotContains(t, c.raw(), "whatever-they-like")
+	for _, span := range c.spans() {
+		require.NotEmpty(t, attribute(span, "orders.request_id")+string(span.GetParentSpanId()))
+		require.NotEqual(t, tracepb.Span_SPAN_KIND_UNSPECIFIED, span.GetKind())
+	}
+}
+
+// A collector that takes connections and never answers costs an order nothing,
+// and a stop only moments.
+func TestTraces_collectorHangs(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	s := newShop(t)
+	a := s.serve(s.with("OTEL_EXPORTER_OTLP_ENDPOINT=http://"+listener.Addr().String()), "--drain-notice", "0")
+	for _, key := range []string{"traced-order-0001", "traced-order-0002"} {
+		a.requireStatus(http.StatusCreated, key)
+	}
+	a.stop()
+	require.Len(t, lines(a.stderr.String(), "the last traces were not delivered"), 1)
+}
+
+func TestTraces_wrongConfiguration(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for setting, want := range map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":  "OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL",
+		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc":            "OTEL_EXPORTER_OTLP_PROTOCOL: traces leave as http/protobuf only",
+		"OTEL_RESOURCE_ATTRIBUTES=no-value-for-a-key": "OTEL_RESOURCE_ATTRIBUTES:",
+	} {
+		code, _, stderr := run(t, append(s.with("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318"), setting), "completer")
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, want)
+	}
+}
+
+// Without a collector's address nothing is traced, whatever else is set.
+func TestTraces_off(t *testing.T) {
+	t.Parallel()
+	s, c := newShop(t), newCollector(t)
+	for _, off := range [][]string{
+		{"OTEL_SERVICE_NAME=orders", "OTEL_EXPORTER_OTLP_HEADERS=key=value", "OTEL_EXPORTER_OTLP_ENDPOINT="},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_SDK_DISABLED=true"},
+	} {
+		a := s.serve(s.with(off...), "--drain-notice", "0")
+		a.requireStatus(http.StatusCreated, "an-untraced-order")
+		a.stop()
+		require.NotContains(t, a.stderr.String(), "traces")
+	}
+	require.Empty(t, c.spans())
+	require.Zero(t, s.count("SELECT count(traceparent) FROM idempotency_keys"))
+}
