@@ -146,7 +146,7 @@ func newDatabase(t *testing.T) string {
 	for name := range knownVariables(t) {
 		cmd.Env = append(cmd.Env, name+"=")
 	}
-	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0")
+	cmd.Env = append(cmd.Env, "ADMIN_ADDR=", "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0")
 	dev, err := start(t, cmd)
 	require.NoError(t, err)
 	address, err := url.Parse(dev.waitFor(`(?m)^PostgreSQL +(postgres://.*)$`))
@@ -204,6 +204,7 @@ func TestPrograms_inAnEmptyRoot(t *testing.T) {
 	environment := []string{
 		"DATABASE_URL=" + newDatabase(t),
 		"LISTEN_ADDR=127.0.0.1:0",
+		"ADMIN_ADDR=", // the default may be somebody else's
 		"STRIPE_API_BASE=" + provider,
 		"STRIPE_SECRET_KEY=sk_test_stand_in",
 	}
