@@ -120,7 +120,7 @@ memory: ## Fail when an idle API takes 40 MiB or more
 	$(GO) test -run TestServe_isSmallWhenIdle ./cmd/orders
 
 .PHONY: spec
-spec: ## Lint openapi.yaml, compare it with the released one, and check what is in deploy/
+spec: ## Lint openapi.yaml, compare it with the released one, check what is in deploy/, try the alerts
 	$(GO) -C tools test ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml

@@ -31,5 +31,6 @@ func TestServe_isSmallWhenIdle(t *testing.T) {
 	}
 	require.Positive(t, kilobytes)
 	require.Less(t, kilobytes, 40<<10)
+	t.Logf("%d KiB", kilobytes)
 	a.stop()
 }

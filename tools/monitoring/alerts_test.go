@@ -1,0 +1,210 @@
+package monitoring_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
+	"github.com/stretchr/testify/require"
+)
+
+// A sample a minute, an hour and a half long: 0x90 is 0 all the time, 0+60x90 a
+// counter that grows by one a second. An alert is looked at when it ends.
+const length = 90 * time.Minute
+
+// situations are what each alert is to tell apart.
+var situations = map[string]struct{ fires, silent []string }{
+	"OrdersDown": {
+		fires:  []string{`up{job="orders", instance="a"} 1x80 0x10`},
+		silent: []string{`up{job="orders", instance="a"} 1x89 0`, `up{job="other"} 0x90`}, // just restarted; another's
+	},
+	"OrdersDatabaseUnreadable": {
+		fires:  []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 0x90`},
+		silent: []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 1x90`}, // one can
+	},
+	"OrdersServerErrors": {
+		fires: []string{
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status="2xx"} 0+54x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status="5xx"} 0+6x90`,
+		},
+		silent: []string{
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status="2xx"} 0+59x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status="4xx"} 0+60x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status="5xx"} 0+1x90`,
+			`orders_http_request_duration_seconds_count{route="/readyz", status="5xx"} 0+60x90`, // somebody who drains
+		},
+	},
+	"OrdersNeedReview": {
+		fires:  []string{`orders_needs_review_keys{instance="a"} 0x85 1x5`},
+		silent: []string{`orders_needs_review_keys{instance="a"} 3x80 0x10`},
+	},
+	"OrdersUnfinishedForLong": {
+		fires:  []string{`orders_oldest_unfinished_key_age_seconds{operation="create_order", recovery_point="charge_created"} 0+60x90`},
+		silent: []string{`orders_oldest_unfinished_key_age_seconds{operation="create_order", recovery_point="charge_created"} 1800x90`},
+	},
+	"OrdersCompleterBehind": {
+		fires:  []string{`orders_completer_lag_seconds 0+60x90`, `orders_completer_grace_seconds 300x90`},
+		silent: []string{`orders_completer_lag_seconds 360x90`, `orders_completer_grace_seconds 300x90`},
+	},
+	"OrdersReaperBehind": {
+		fires:  []string{`orders_oldest_finished_key_age_seconds 291600x90`, `orders_key_retention_seconds 259200x90`},
+		silent: []string{`orders_oldest_finished_key_age_seconds 260000x90`, `orders_key_retention_seconds 259200x90`},
+	},
+	"OrdersPassesFail": {
+		fires: []string{`orders_passes_total{command="completer", result="failed"} 0+1x90`},
+		silent: []string{
+			`orders_passes_total{command="completer", result="failed"} 0x70 1x20`, // once
+			`orders_passes_total{command="completer", result="ok"} 0+1x90`,
+		},
+	},
+	"OrdersReceiptsLate": {
+		fires:  []string{`orders_oldest_receipt_age_seconds 0+60x90`},
+		silent: []string{`orders_oldest_receipt_age_seconds 60x90`},
+	},
+	"OrdersReceiptsDead": {
+		fires:  []string{`orders_receipts_dead 0x80 2x10`},
+		silent: []string{`orders_receipts_dead 0x90`},
+	},
+	"OrdersProviderRefusesUs": {
+		fires: []string{`orders_provider_request_duration_seconds_count{call="create", outcome="misuse"} 0x80 1+1x10`},
+		silent: []string{
+			`orders_provider_request_duration_seconds_count{call="confirm", outcome="declined"} 0+10x90`,
+			`orders_provider_request_duration_seconds_count{call="create", outcome="misuse"} 7x90`, // long ago
+		},
+	},
+	"OrdersProviderUnclear": {
+		fires: []string{
+			`orders_provider_request_duration_seconds_count{call="confirm", outcome="answered"} 0+50x90`,
+			`orders_provider_request_duration_seconds_count{call="confirm", outcome="unknown"} 0+6x90`,
+			`orders_provider_request_duration_seconds_count{call="create", outcome="not_run"} 0+4x90`,
+		},
+		silent: []string{
+			`orders_provider_request_duration_seconds_count{call="confirm", outcome="answered"} 0+50x90`,
+			`orders_provider_request_duration_seconds_count{call="confirm", outcome="declined"} 0+50x90`,
+			`orders_provider_request_duration_seconds_count{call="confirm", outcome="unknown"} 0+1x90`,
+		},
+	},
+	"OrdersProviderSlow": {
+		fires: []string{
+			`orders_provider_request_duration_seconds_bucket{call="confirm", le="5"} 0+50x90`,
+			`orders_provider_request_duration_seconds_bucket{call="confirm", le="10"} 0+60x90`,
+			`orders_provider_request_duration_seconds_bucket{call="confirm", le="+Inf"} 0+60x90`,
+		},
+		silent: []string{
+			`orders_provider_request_duration_seconds_bucket{call="confirm", le="1"} 0+58x90`,
+			`orders_provider_request_duration_seconds_bucket{call="confirm", le="10"} 0+60x90`,
+			`orders_provider_request_duration_seconds_bucket{call="confirm", le="+Inf"} 0+60x90`,
+			`orders_provider_request_duration_seconds_bucket{call="list", le="10"} 0x90`,
+			`orders_provider_request_duration_seconds_bucket{call="list", le="+Inf"} 0+60x90`,
+		},
+	},
+	"OrdersTurnedAway": {
+		fires:  []string{`orders_gate_turned_away_total{gate="runs"} 0+120x90`},
+		silent: []string{`orders_gate_turned_away_total{gate="runs"} 0x80 900x10`}, // a burst
+	},
+	"OrdersPoolWaits": {
+		fires:  []string{`orders_pool_wait_seconds_total{instance="a"} 0+120x90`},
+		silent: []string{`orders_pool_wait_seconds_total{instance="a"} 0+6x90`},
+	},
+	"OrdersLeasesLost": {
+		fires: []string{`orders_requests_total{outcome="lease_lost"} 0x80 1x10`},
+		silent: []string{
+			`orders_requests_total{outcome="lease_lost"} 1x90`,
+			`orders_requests_total{outcome="in_progress"} 0+60x90`,
+		},
+	},
+}
+
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, rule := range rules(t) {
+		situation, known := situations[rule.Alert]
+		require.True(t, known, "%s is not tried", rule.Alert)
+		seen[rule.Alert] = true
+		require.True(t, fires(t, rule.Expr, time.Duration(rule.For), situation.fires), rule.Alert)
+		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), situation.silent), rule.Alert)
+		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), nil), "%s without any metrics", rule.Alert)
+	}
+	require.Len(t, seen, len(situations), "some are tried that there are not")
+}
+
+// fires says whether an alert fires at the end: some series has been there all
+// the time that it has to.
+func fires(t *testing.T, expression string, wait time.Duration, series []string) bool {
+	t.Helper()
+	engine := promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: parser.NewParser(parser.Options{}),
+	})
+	defer engine.Close()
+	end := time.Unix(0, 0).Add(length)
+	query, err := engine.NewRangeQuery(t.Context(), load(t, series), nil, expression, end.Add(-wait), end, time.Minute)
+	require.NoError(t, err)
+	defer query.Close()
+	found, err := query.Exec(t.Context()).Matrix()
+	require.NoError(t, err)
+	for _, one := range found {
+		if len(one.Floats) == int(wait/time.Minute)+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// load makes a storage of series in the notation of Prometheus's own tests.
+func load(t *testing.T, descriptions []string) storage.Queryable {
+	t.Helper()
+	var all []promql.Series
+	for _, description := range descriptions {
+		metric, values, err := parser.NewParser(parser.Options{}).ParseSeriesDesc(description)
+		require.NoError(t, err, description)
+		require.GreaterOrEqual(t, len(values), int(length/time.Minute)+1, description)
+		one := promql.Series{Metric: metric}
+		for i, value := range values {
+			one.Floats = append(one.Floats, promql.FPoint{T: (time.Duration(i) * time.Minute).Milliseconds(), F: value.Value})
+		}
+		all = append(all, one)
+	}
+	return &storage.MockQueryable{MockQuerier: &storage.MockQuerier{
+		SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+			set := &seriesSet{}
+			for _, one := range all {
+				if matches(one.Metric, matchers) {
+					set.rest = append(set.rest, promql.NewStorageSeries(one))
+				}
+			}
+			return set
+		},
+	}}
+}
+
+func matches(metric labels.Labels, matchers []*labels.Matcher) bool {
+	for _, matcher := range matchers {
+		if !matcher.Matches(metric.Get(matcher.Name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// seriesSet goes through a list.
+type seriesSet struct {
+	at   storage.Series
+	rest []storage.Series
+}
+
+func (s *seriesSet) Next() bool {
+	if len(s.rest) == 0 {
+		return false
+	}
+	s.at, s.rest = s.rest[0], s.rest[1:]
+	return true
+}
+
+func (s *seriesSet) At() storage.Series              { return s.at }
+func (*seriesSet) Err() error                        { return nil }
+func (*seriesSet) Warnings() annotations.Annotations { return nil }

@@ -1,0 +1,138 @@
+// Package monitoring_test checks the rules for Prometheus and the dashboard for
+// Grafana with Prometheus's own parser and engine: that they can be read, that each
+// metric and label they name is one that the program shows, that each alert has its
+// entry in the runbook, and that it fires when it should and is silent when it
+// should be. It is here and not beside them because what it needs takes long to
+// build: make spec.
+package monitoring_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	scrapeFile    = "../../deploy/prometheus/prometheus.yml"
+	rulesFile     = "../../deploy/prometheus/rules.yml"
+	dashboardFile = "../../deploy/grafana/orders.json"
+	runbookFile   = "../../docs/runbook.md"
+	metricsFile   = "../../metrics/testdata/metrics.txt"
+)
+
+// rules reads the alerts.
+func rules(t *testing.T) []rulefmt.Rule {
+	t.Helper()
+	content, err := os.ReadFile(rulesFile)
+	require.NoError(t, err)
+	groups, errs := rulefmt.Parse(content, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	require.Empty(t, errs)
+	var all []rulefmt.Rule
+	for _, group := range groups.Groups {
+		all = append(all, group.Rules...)
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// dashboard reads the queries of the dashboard, by the panel they are in.
+func dashboard(t *testing.T) map[string][]string {
+	t.Helper()
+	content, err := os.ReadFile(dashboardFile)
+	require.NoError(t, err)
+	var board struct {
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ Expr string }
+		}
+		Annotations struct{ List []struct{ Name, Expr string } }
+	}
+	require.NoError(t, json.Unmarshal(content, &board))
+	queries := map[string][]string{}
+	for _, panel := range board.Panels {
+		for _, target := range panel.Targets {
+			queries[panel.Title] = append(queries[panel.Title], target.Expr)
+		}
+		if panel.Type != "row" {
+			require.NotEmpty(t, queries[panel.Title], "%s shows nothing", panel.Title)
+		}
+	}
+	for _, annotation := range board.Annotations.List {
+		queries[annotation.Name] = append(queries[annotation.Name], annotation.Expr)
+	}
+	return queries
+}
+
+// shown are the metrics that there are, each with its labels: what the program
+// shows, and what Prometheus and its client library add.
+func shown(t *testing.T) map[string][]string {
+	t.Helper()
+	content, err := os.ReadFile(metricsFile)
+	require.NoError(t, err)
+	found := map[string][]string{
+		"up":                            nil,
+		"ALERTS":                        {"alertname", "alertstate"},
+		"process_resident_memory_bytes": nil,
+	}
+	line := regexp.MustCompile(`^(orders_\w+)\{([\w,]*)\} (\w+): `)
+	for text := range strings.Lines(string(content)) {
+		match := line.FindStringSubmatch(text)
+		require.NotNil(t, match, text)
+		own := strings.FieldsFunc(match[2], func(r rune) bool { return r == ',' })
+		if match[3] == "histogram" {
+			found[match[1]+"_bucket"] = append(slices.Clone(own), "le")
+			found[match[1]+"_count"], found[match[1]+"_sum"] = own, own
+			continue
+		}
+		found[match[1]] = own
+	}
+	require.Contains(t, found, "orders_requests_total")
+	return found
+}
+
+// added are the labels that the scrape configuration adds to every metric.
+var added = []string{"job", "instance", "command"}
+
+// requireShown checks an expression: that it can be read, and that whatever it
+// names is there.
+func requireShown(t *testing.T, metrics map[string][]string, expression string) {
+	t.Helper()
+	expression = strings.ReplaceAll(expression, "$__rate_interval", "5m")
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expression)
+	require.NoError(t, err, expression)
+	named := 0
+	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
+		switch node := node.(type) {
+		case *parser.VectorSelector:
+			named++
+			require.Contains(t, metrics, node.Name, expression)
+			for _, matcher := range node.LabelMatchers {
+				if matcher.Name != labels.MetricName {
+					require.Contains(t, slices.Concat(metrics[node.Name], added), matcher.Name, expression)
+				}
+			}
+		case *parser.AggregateExpr:
+			require.False(t, node.Without, "name what to keep: %s", expression)
+			var inside []string
+			parser.Inspect(node.Expr, func(node parser.Node, _ []parser.Node) error {
+				if selector, ok := node.(*parser.VectorSelector); ok {
+					inside = append(inside, metrics[selector.Name]...)
+				}
+				return nil
+			})
+			require.Subset(t, slices.Concat(inside, added), node.Grouping, expression)
+		}
+		return nil
+	})
+	require.Positive(t, named, expression)
+}
