@@ -18,7 +18,9 @@ import (
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/console"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/receipts"
 )
 
 // devEnv is the environment of orders dev.
@@ -65,7 +67,15 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 			return err
 		}
 		group, ctx := errgroup.WithContext(ctx)
-		listener, err := startDev(ctx, group, b, config, logger)
+		mailer, err := config.Mailer(logger)
+		if err != nil {
+			return err
+		}
+		page, err := newConsole(ctx, b, config, local, mailer, key, cache, logger)
+		if err != nil {
+			return err
+		}
+		listener, err := startDev(ctx, group, b, config, page, logger)
 		if err != nil {
 			return err
 		}
@@ -84,9 +94,45 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 	})
 }
 
-// startDev starts what other commands run in processes of their own.
-func startDev(ctx context.Context, group *errgroup.Group, b *backend, config devEnv, logger *slog.Logger) (net.Listener, error) {
-	worker, err := newWorker(config.Mail, b.pool, logger)
+// consolePace is how long each call of the console's orders to the provider is held
+// up: enough to see a row at each of its points.
+const consolePace = 700 * time.Millisecond
+
+// newConsole returns the page at /console, for dev alone. It sees the receipts that
+// mailer accepts.
+func newConsole(
+	ctx context.Context, b *backend, config devEnv, local *boot.Local, mailer receipts.Mailer, key, cache string, logger *slog.Logger,
+) (*console.Console, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	mailbox, err := console.NewMailbox(mailer)
+	if err != nil {
+		return nil, err
+	}
+	return console.New(ctx, console.Options{
+		Executable:  executable,
+		Environ:     append(os.Environ(), "DATABASE_URL="+string(config.URL)),
+		LogFile:     filepath.Join(cache, "console.log"),
+		APIKey:      key,
+		Pool:        b.pool,
+		Payments:    b.payments,
+		ProviderKey: string(config.SecretKey),
+		ProviderURL: config.APIBase,
+		StandIn:     local.Stripe,
+		Mailbox:     mailbox,
+		Pace:        consolePace,
+		Logger:      logger,
+	})
+}
+
+// startDev starts what other commands run in processes of their own, and the
+// console.
+func startDev(
+	ctx context.Context, group *errgroup.Group, b *backend, config devEnv, page *console.Console, logger *slog.Logger,
+) (net.Listener, error) {
+	worker, err := newWorker(page.Mailbox, config.From, b.pool, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +148,15 @@ func startDev(ctx context.Context, group *errgroup.Group, b *backend, config dev
 	if err != nil {
 		return nil, err
 	}
+	if server.http.Handler, err = page.Mount(server.http.Handler); err != nil {
+		return nil, err
+	}
 	listener, err := listen(ctx, config.Addr)
 	if err != nil {
 		return nil, err
 	}
 	group.Go(func() error { return server.run(ctx, listener, 0) })
+	group.Go(func() error { return page.Run(ctx) })
 	group.Go(func() error { return worker.Run(ctx, time.Second) })
 	group.Go(func() error {
 		return schedule{time.Minute}.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, completer, logger) })
@@ -157,6 +207,7 @@ func baseURL(address net.Addr) string {
 
 func printWelcome(w io.Writer, config devEnv, local *boot.Local, base, key string) {
 	fmt.Fprintf(w, "\nOrders API   %s   contract: %s/docs\n", base, base)
+	fmt.Fprintf(w, "Console      %s%s   break an order, and watch it heal\n", base, console.Path)
 	if local.Postgres != nil {
 		fmt.Fprintf(w, "PostgreSQL   %s\n", local.Postgres.URL("postgres"))
 	}

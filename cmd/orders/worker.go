@@ -33,7 +33,11 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	defer pool.Close()
-	w, err := newWorker(config.Mail, pool, logger)
+	mailer, err := config.Mailer(logger)
+	if err != nil {
+		return err
+	}
+	w, err := newWorker(mailer, config.From, pool, logger)
 	if err != nil {
 		return err
 	}
@@ -49,10 +53,6 @@ func worker(ctx context.Context, call invocation) error {
 	return err
 }
 
-func newWorker(config boot.Mail, pool *pgxpool.Pool, logger *slog.Logger) (*receipts.Worker, error) {
-	mailer, err := config.Mailer(logger)
-	if err != nil {
-		return nil, err
-	}
-	return receipts.NewWorker(pool, mailer, receipts.Config{From: config.From}, logger)
+func newWorker(mailer receipts.Mailer, from string, pool *pgxpool.Pool, logger *slog.Logger) (*receipts.Worker, error) {
+	return receipts.NewWorker(pool, mailer, receipts.Config{From: from}, logger)
 }
