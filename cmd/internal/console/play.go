@@ -25,9 +25,10 @@ type play struct {
 	request   client.Request
 	ledgerDue chan struct{} // has one when the provider's ledger may have changed
 
-	mu    sync.Mutex
-	began time.Time
-	view  view
+	mu      sync.Mutex
+	began   time.Time
+	refused map[string]int // calls that a cut line did not let through, by purpose
+	view    view
 }
 
 func newPlay(c *Console, chosen choice) *play {
@@ -43,6 +44,7 @@ func newPlay(c *Console, chosen choice) *play {
 		request:   request,
 		ledgerDue: make(chan struct{}, 1),
 		began:     now,
+		refused:   map[string]int{},
 		view: view{
 			ID:      now.UnixMilli(),
 			Key:     string(request.Key),
@@ -187,7 +189,7 @@ func (p *play) noteAnswer(e client.Exchange) {
 		}
 		detail := ""
 		if a.RetryAfter > 0 {
-			detail = fmt.Sprintf("is told to send it again after %d s", a.RetryAfter)
+			detail = fmt.Sprintf("again after %d s", a.RetryAfter)
 		}
 		kind := ""
 		if a.Status == 0 {
@@ -238,8 +240,8 @@ func (p *play) noteCall(call wire.Call) {
 		e.Kind = kindFault
 		e.Detail = fmt.Sprintf("%d after %d ms, and the line is cut: the answer is lost", call.Status, call.Took.Milliseconds())
 	default:
-		e.Kind = kindFault
-		e.Detail = "does not get through"
+		p.noteRefused(e, call)
+		return
 	}
 	p.update(func(v *view) {
 		e.At = p.since(call.At)
@@ -251,6 +253,21 @@ func (p *play) noteCall(call wire.Call) {
 		default: // it is due already
 		}
 	}
+}
+
+// noteRefused shows a call that a cut line did not let through, together with those
+// before it for the same purpose: the API tries again and again.
+func (p *play) noteRefused(e event, call wire.Call) {
+	p.update(func(v *view) {
+		v.Events = slices.DeleteFunc(v.Events, func(old event) bool { return old.ID == e.ID })
+		p.refused[e.Text]++
+		e.ID, e.Kind, e.At = "refused-"+e.Text, kindFault, p.since(call.At)
+		e.Detail = "does not get through"
+		if n := p.refused[e.Text]; n > 1 {
+			e.Detail = fmt.Sprintf("%d times, does not get through", n)
+		}
+		v.put(e)
+	})
 }
 
 // purpose says what a call to the provider is for.

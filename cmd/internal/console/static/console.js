@@ -78,14 +78,10 @@ const makeMail = (mail) =>
 
 // copyable is a block of code with a button.
 function copyable(text, what) {
-  const pre = element('pre', '', element('code', '', text));
-  pre.tabIndex = 0;
-  pre.setAttribute('role', 'region');
-  pre.setAttribute('aria-label', what);
   const button = element('button', 'copy', 'Copy');
   button.type = 'button';
-  button.dataset.what = what;
-  return element('div', 'code', pre, button);
+  button.setAttribute('aria-label', `Copy ${what}`);
+  return element('div', 'code', element('pre', '', element('code', '', text)), button);
 }
 
 // tally is one line for answers to what was sent at once.
@@ -110,7 +106,7 @@ function pretty(body) {
 
 function makeRequest(request, old) {
   const answers = request.answers ?? [];
-  const item = old ?? element('li', '', element('h3', '', request.title), copyable(request.curl, `Command line: ${request.title}`), element('ul', 'answers'));
+  const item = old ?? element('li', '', element('h3', '', request.title), copyable(request.curl, `the command line of: ${request.title}`), element('ul', 'answers'));
   item.querySelector('.answers').replaceChildren(...(request.many ? tally(answers) : answers.map(makeAnswer)));
   if (request.body) {
     if (!item.querySelector('details')) item.append(element('details', '', element('summary', '', 'The last answer’s body'), element('pre', '')));
@@ -202,8 +198,6 @@ document.addEventListener('click', async ({ target }) => {
   target.textContent = 'Copied';
   setTimeout(() => { target.textContent = 'Copy'; }, 1500);
 });
-for (const button of document.querySelectorAll('.copy')) button.setAttribute('aria-label', `Copy ${button.dataset.what}`);
-
 const stream = new EventSource('/console/plays');
 stream.onmessage = ({ data }) => show(JSON.parse(data));
 stream.onopen = () => { $('problem').textContent = ''; };
