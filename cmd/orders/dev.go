@@ -23,6 +23,9 @@ import (
 	"example.com/orders-api/receipts"
 )
 
+// maxPace keeps an order of the console's from outliving its patience.
+const maxPace = 5 * time.Second
+
 // devEnv is the environment of orders dev.
 type devEnv struct {
 	boot.Serve
@@ -34,8 +37,14 @@ type devEnv struct {
 // mail server the environment names, and on its own for the rest.
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
-	if err := call.parse(call.flags(), &config); err != nil {
+	flags := call.flags()
+	pace := flags.Duration("pace", 700*time.Millisecond,
+		"by how much each call to the provider is held up in the console,\nfor people to see a row at each of its points")
+	if err := call.parse(flags, &config); err != nil {
 		return err
+	}
+	if *pace < 0 || *pace > maxPace {
+		return wrongUsage(call.name, "--pace %s is not between 0s and %s", *pace, maxPace)
 	}
 	if err := boot.LoadLocal(&config); err != nil {
 		return err
@@ -54,10 +63,12 @@ func dev(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDev(ctx, config, local, cache, logger, call.stdout), local.Stop())
+	return errors.Join(runDev(ctx, config, local, cache, *pace, logger, call.stdout), local.Stop())
 }
 
-func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string, logger *slog.Logger, stdout io.Writer) error {
+func runDev(
+	ctx context.Context, config devEnv, local *boot.Local, cache string, pace time.Duration, logger *slog.Logger, stdout io.Writer,
+) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
@@ -71,7 +82,7 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 		if err != nil {
 			return err
 		}
-		page, err := newConsole(ctx, b, config, local, mailer, key, cache, logger)
+		page, err := newConsole(ctx, b, config, local, mailer, key, cache, pace, logger)
 		if err != nil {
 			return err
 		}
@@ -94,14 +105,11 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 	})
 }
 
-// consolePace is how long each call of the console's orders to the provider is held
-// up: enough to see a row at each of its points.
-const consolePace = 700 * time.Millisecond
-
 // newConsole returns the page at /console, for dev alone. It sees the receipts that
 // mailer accepts.
 func newConsole(
-	ctx context.Context, b *backend, config devEnv, local *boot.Local, mailer receipts.Mailer, key, cache string, logger *slog.Logger,
+	ctx context.Context, b *backend, config devEnv, local *boot.Local, mailer receipts.Mailer,
+	key, cache string, pace time.Duration, logger *slog.Logger,
 ) (*console.Console, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -122,7 +130,7 @@ func newConsole(
 		ProviderURL: config.APIBase,
 		StandIn:     local.Stripe,
 		Mailbox:     mailbox,
-		Pace:        consolePace,
+		Pace:        pace,
 		Logger:      logger,
 	})
 }

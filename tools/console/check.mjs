@@ -34,6 +34,13 @@ const expect = (good, what) => { if (!good) faults.push(what); };
 const text = (selector) => page.locator(selector).innerText();
 const picture = async (name, fullPage = true) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage }); };
 
+// pictureForReaders is docs/console.png: the page without its command lines.
+async function pictureForReaders() {
+  if (!pictures) return;
+  const height = await page.locator('.story').evaluate((story) => story.getBoundingClientRect().bottom + scrollY);
+  await page.screenshot({ path: `${pictures}/console.png`, fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 32 } });
+}
+
 // accessible asks axe-core for faults, all of WCAG 2.2 AA.
 async function accessible(where) {
   const session = await context.newCDPSession(page);
@@ -112,6 +119,7 @@ for (const card of Object.keys(cards)) {
     await page.locator(`input[value=${failure}]`).check();
     await play(card, failure, () => button.click());
     await picture(`${failure}-${cards[card][0].slice(0, 3)}`);
+    if (card === 'pm_card_visa' && failure === 'lost') await pictureForReaders();
   }
 }
 

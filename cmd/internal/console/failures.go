@@ -17,7 +17,7 @@ const twins = 20
 
 const (
 	firstTime = "The order"
-	sameAgain = "The same line again, as often as the API asks for it"
+	sameAgain = "The same line again, as told"
 )
 
 // plain sends the order, and nothing goes wrong.

@@ -178,7 +178,7 @@ func (p *play) noteAnswer(e client.Exchange) {
 		a := answerView{
 			At:         p.since(now),
 			Status:     e.Answer.Status,
-			Text:       describe(e),
+			Text:       describe(e.Answer),
 			RetryAfter: int(e.Answer.RetryAfter() / time.Second),
 			Replayed:   e.Answer.Replayed(),
 		}
@@ -187,33 +187,30 @@ func (p *play) noteAnswer(e client.Exchange) {
 		if request.Many {
 			return // one event for all of them
 		}
-		detail := ""
-		if a.RetryAfter > 0 {
-			detail = fmt.Sprintf("again after %d s", a.RetryAfter)
-		}
-		kind := ""
-		if a.Status == 0 {
-			kind = kindFault
-		}
-		v.put(event{
+		got := event{
 			ID: fmt.Sprintf("answer-%d-%d", len(v.Requests), len(request.Answers)), At: a.At,
-			Lane: laneClient, Kind: kind, Text: "gets " + a.Text, Detail: detail,
-		})
+			Lane: laneClient, Text: fmt.Sprintf("gets %d", a.Status), Detail: a.Text,
+		}
+		if a.Status == 0 {
+			got.Kind, got.Text, got.Detail = kindFault, "gets no answer", "the connection broke"
+		}
+		if a.RetryAfter > 0 {
+			got.Detail += fmt.Sprintf(", again after %d s", a.RetryAfter)
+		}
+		v.put(got)
 	})
 }
 
-// describe puts an answer into a few words.
-func describe(e client.Exchange) string {
-	if e.Err != nil {
+// describe puts an answer into a few words. Its zero value is none.
+func describe(a client.Answer) string {
+	if a.Status == 0 {
 		return "no answer"
 	}
-	text := fmt.Sprintf("%d", e.Answer.Status)
-	if problem := problemOf(e.Answer); problem != "" {
-		text += " " + problem
-	} else if e.Answer.Status == http.StatusCreated {
-		text += " created"
+	text := problemOf(a)
+	if text == "" {
+		text = strings.ToLower(http.StatusText(a.Status))
 	}
-	if e.Answer.Replayed() {
+	if a.Replayed() {
 		text += ", replayed"
 	}
 	return text

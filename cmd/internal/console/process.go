@@ -27,14 +27,17 @@ func (c *Console) ready(ctx context.Context) error {
 // startAPI starts the API and waits until it is ready.
 func (c *Console) startAPI(ctx context.Context) error { return c.api.Serve(ctx, c.base+"/readyz") }
 
-// lease is how long a run of that API's may hold a key: short, so that nobody waits
-// long for what a killed process held.
-func (c *Console) lease() time.Duration {
+// timeout is how long that API waits for the provider in a step, and lease how long
+// a run of it may hold a key: short, so that nobody waits long for what a killed
+// process held.
+func (c *Console) timeout() time.Duration {
 	if c.StandIn == nil {
-		return 12 * time.Second
+		return 10*time.Second + 2*c.Pace
 	}
-	return 5 * time.Second
+	return 2*time.Second + 2*c.Pace
 }
+
+func (c *Console) lease() time.Duration { return c.timeout() + 2*time.Second }
 
 // prepare lays the wire and describes the API's process.
 func (c *Console) prepare(ctx context.Context) error {
@@ -62,10 +65,6 @@ func (c *Console) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	timeout := 3 * time.Second
-	if c.StandIn == nil {
-		timeout = 10 * time.Second
-	}
 	c.wire, c.base, c.shop = line, base, shop
 	c.api = &child.Process{
 		Name:       "orders serve",
@@ -77,7 +76,7 @@ func (c *Console) prepare(ctx context.Context) error {
 			"STRIPE_SECRET_KEY="+c.ProviderKey,
 			"STRIPE_API_BASE="+line.URL(),
 			"STRIPE_WEBHOOK_SECRET=",
-			"STRIPE_TIMEOUT="+timeout.String(),
+			"STRIPE_TIMEOUT="+c.timeout().String(),
 			"LOCK_TIMEOUT="+c.lease().String(),
 			"COMPLETER_GRACE=5m",
 			"KEY_RETENTION=72h",

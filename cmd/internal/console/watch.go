@@ -145,7 +145,7 @@ func (p *play) settle(ctx context.Context, final client.Answer) error {
 	if err := p.pause(ctx); err != nil {
 		return err
 	}
-	again, err := p.send(ctx, "The same request once more", p.request)
+	again, err := p.send(ctx, "The same line once more", p.request)
 	if err != nil {
 		return err
 	}
@@ -153,9 +153,9 @@ func (p *play) settle(ctx context.Context, final client.Answer) error {
 	if pays {
 		expected, charges = http.StatusCreated, 1
 	}
-	p.check("The final answer", final.Status == expected, describe(client.Exchange{Answer: final}))
+	p.check("The final answer", final.Status == expected, fmt.Sprintf("%d %s", final.Status, describe(final)))
 	p.check("The same request gets the same bytes", again.Replayed() && again.Status == final.Status && bytes.Equal(again.Body, final.Body),
-		fmt.Sprintf("%s, %d bytes", describe(client.Exchange{Answer: again}), len(again.Body)))
+		fmt.Sprintf("%d %s, %d bytes", again.Status, describe(again), len(again.Body)))
 
 	ledger, err := p.lookAtLedger(ctx)
 	if err != nil {

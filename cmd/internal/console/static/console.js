@@ -84,16 +84,18 @@ function copyable(text, what) {
   return element('div', 'code', element('pre', '', element('code', '', text)), button);
 }
 
+const said = (answer) => (answer.status ? `${answer.status} ${answer.text}` : answer.text);
+
 // tally is one line for answers to what was sent at once.
 function tally(answers) {
   const counts = new Map();
-  for (const { text } of answers) counts.set(text, (counts.get(text) ?? 0) + 1);
+  for (const answer of answers) counts.set(said(answer), (counts.get(said(answer)) ?? 0) + 1);
   return [...counts].map(([text, n]) => element('li', '', element('span', '', `${n} × ${text}`)));
 }
 
 function makeAnswer(answer) {
   const wait = answer.retry_after ? `, again after ${answer.retry_after} s` : '';
-  return element('li', '', clock(answer.at), element('span', '', answer.text + wait));
+  return element('li', '', clock(answer.at), element('span', '', said(answer) + wait));
 }
 
 function pretty(body) {
