@@ -114,10 +114,10 @@ func TestConsole(t *testing.T) {
 		says          []string
 	}{
 		{visa, "none", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}},
-		{broke, "none", 5, []string{"payment failed, the answer stored", "402"}},
-		{visa, "lost", 7, []string{"and the line is cut", "does not get through", "gets 503", "the line is mended", "run 2 takes over"}},
-		{visa, "error", 6, []string{"500 after", "read the PaymentIntent"}},
-		{visa, "killed", 6, []string{"SIGKILL", "gets no answer", "is started again", "gets 409", "run 2 takes over", "gets 201"}},
+		{broke, "none", 5, []string{"payment failed, answer stored", "402"}},
+		{visa, "lost", 7, []string{"but the line is cut", "does not get through", "gets 503", "the line is mended", "run 2 takes over"}},
+		{visa, "error", 6, []string{": 500 after", "read the intent"}},
+		{visa, "killed", 6, []string{"SIGKILL", "gets no answer", "started again", "gets 409", "run 2 takes over", "gets 201"}},
 		{visa, "twins", 6, []string{"20 times at once", "1 executed"}},
 		{visa, "other", 6, []string{"gets 422"}},
 	} {

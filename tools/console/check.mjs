@@ -32,13 +32,13 @@ context.on('weberror', (error) => faults.push(`script: ${error.error().message}`
 const page = context.pages()[0] ?? (await context.newPage());
 const expect = (good, what) => { if (!good) faults.push(what); };
 const text = (selector) => page.locator(selector).innerText();
-const picture = async (name, fullPage = true) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage }); };
+const picture = async (name) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true }); };
 
 // pictureForReaders is docs/console.png: the page without its command lines.
 async function pictureForReaders() {
   if (!pictures) return;
   const height = await page.locator('.story').evaluate((story) => story.getBoundingClientRect().bottom + scrollY);
-  await page.screenshot({ path: `${pictures}/console.png`, fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 32 } });
+  await page.screenshot({ path: `${pictures}/console.png`, fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 10 } });
 }
 
 // accessible asks axe-core for faults, all of WCAG 2.2 AA.
@@ -57,7 +57,7 @@ async function accessible(where) {
   await session.detach();
 }
 
-// narrow looks whether the page fits.
+// fits looks whether the page fits.
 async function fits(width) {
   await page.setViewportSize({ width, height: 900 });
   expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `too wide for ${width} pixels`);
@@ -82,9 +82,9 @@ async function ended(press) {
 // What each failure must show beside the five checks that all have.
 const failures = {
   none: { checks: 5 },
-  lost: { checks: 7, timeline: ['the answer is lost', 'the line is mended'], requests: ['503 payment-outcome-unknown'] },
-  error: { checks: 6, timeline: ['500 after', 'read the PaymentIntent'] },
-  killed: { checks: 6, timeline: ['SIGKILL', 'is started again', 'run 2 takes over'], requests: ['no answer', '409 idempotency-key-in-progress'] },
+  lost: { checks: 7, timeline: ['the answer lost', 'the line is mended'], requests: ['503 payment-outcome-unknown'] },
+  error: { checks: 6, timeline: [': 500 after', 'read the intent'] },
+  killed: { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'], requests: ['no answer', '409 idempotency-key-in-progress'] },
   twins: { checks: 6, timeline: ['20 times at once'], requests: ['× 409 idempotency-key-in-progress', 'for i in $(seq 20)'] },
   other: { checks: 6, requests: ['422 idempotency-key-reused'] },
 };

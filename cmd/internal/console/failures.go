@@ -38,7 +38,7 @@ func (p *play) lostAnswer(ctx context.Context) (client.Answer, error) {
 		fmt.Sprintf("%d %s", told.Status, problem))
 	select {
 	case status := <-lost:
-		p.check("The provider's answer was lost", true, fmt.Sprintf("its %d never arrived", status))
+		p.check("The provider’s answer was lost", true, fmt.Sprintf("its %d never arrived", status))
 	default:
 		return client.Answer{}, errors.New("the order never came to its charge")
 	}
@@ -80,7 +80,7 @@ func (p *play) killed(ctx context.Context) (client.Answer, error) {
 	if err := c.api.Kill(); err != nil {
 		return client.Answer{}, err
 	}
-	p.note(event{Lane: laneRow, Kind: kindFault, Text: fmt.Sprintf("SIGKILL: process %d of orders serve is gone", pid), Detail: "the row stays as it is, its lease too"})
+	p.note(event{Lane: laneRow, Kind: kindFault, Text: fmt.Sprintf("SIGKILL, process %d", pid), Detail: "orders serve is gone; its lease stays"})
 	err := <-ended
 	p.check("The killed process gave no answer", err != nil, "the connection broke")
 	c.transport.CloseIdleConnections() // to the dead process
@@ -91,14 +91,14 @@ func (p *play) killed(ctx context.Context) (client.Answer, error) {
 	if err := c.startAPI(ctx); err != nil {
 		return client.Answer{}, err
 	}
-	p.note(event{Lane: laneRow, Kind: kindRepair, Text: fmt.Sprintf("orders serve is started again, process %d", c.api.PID())})
+	p.note(event{Lane: laneRow, Kind: kindRepair, Text: fmt.Sprintf("started again, process %d", c.api.PID())})
 	return p.sendUntilFinal(ctx, sameAgain)
 }
 
 // twins sends the order many times at once.
 func (p *play) twins(ctx context.Context) (client.Answer, error) {
 	p.announce(requestView{Title: "Twenty at once", Curl: curlTwins(p.console.base, p.request, twins), Many: true},
-		fmt.Sprintf("sends the same request %d times at once", twins))
+		fmt.Sprintf("sends it %d times at once", twins))
 	answers := make([]client.Answer, twins)
 	errs := make([]error, twins)
 	start := make(chan struct{})

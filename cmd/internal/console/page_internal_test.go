@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -159,7 +160,10 @@ func TestOrder_refusals(t *testing.T) {
 func TestStream(t *testing.T) {
 	t.Parallel()
 	c, site := newSite(t)
-	server := httptest.NewServer(site)
+	server := httptest.NewUnstartedServer(site)
+	const bound = 50 * time.Millisecond // of the server for any other request
+	server.Config.ReadTimeout, server.Config.WriteTimeout = bound, bound
+	server.Start()
 	defer server.Close()
 	response, err := server.Client().Get(server.URL + "/console/plays")
 	require.NoError(t, err)
@@ -186,6 +190,7 @@ func TestStream(t *testing.T) {
 	require.Contains(t, first, `"phase":"running"`)
 	require.Contains(t, first, `"failure":"The answer is lost"`)
 	c.changedNow() // nothing new: nothing is sent
+	<-time.After(2 * bound)
 	p.note(event{Lane: laneRow, Text: "</script>\nit moves"})
 	require.Contains(t, next(), `"text":"\u003c/script\u003e\nit moves"`)
 	p.end(nil)

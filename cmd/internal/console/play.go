@@ -227,18 +227,23 @@ func problemOf(a client.Answer) string {
 
 // noteCall shows a call to the provider.
 func (p *play) noteCall(call wire.Call) {
-	e := event{ID: fmt.Sprintf("call-%d", call.Number), Lane: laneProvider, Text: purpose(call)}
+	e := event{ID: fmt.Sprintf("call-%d", call.Number), Lane: laneProvider}
+	var what string
+	e.Text, what = purpose(call)
 	switch {
 	case call.Took == 0:
-		e.Detail = "under way …"
-	case !call.Lost:
-		e.Detail = fmt.Sprintf("%d after %d ms", call.Status, call.Took.Milliseconds())
-	case call.Status != 0:
-		e.Kind = kindFault
-		e.Detail = fmt.Sprintf("%d after %d ms, and the line is cut: the answer is lost", call.Status, call.Took.Milliseconds())
-	default:
+		e.Detail = what + " …"
+	case call.Lost && call.Status == 0:
 		p.noteRefused(e, call)
 		return
+	case call.Lost:
+		e.Kind = kindFault
+		e.Detail = fmt.Sprintf("%s: %d, but the line is cut and the answer lost", what, call.Status)
+	default:
+		e.Detail = fmt.Sprintf("%s: %d after %d ms", what, call.Status, call.Took.Milliseconds())
+	}
+	if call.Status >= http.StatusInternalServerError {
+		e.Kind = kindFault
 	}
 	p.update(func(v *view) {
 		e.At = p.since(call.At)
@@ -261,25 +266,25 @@ func (p *play) noteRefused(e event, call wire.Call) {
 		e.ID, e.Kind, e.At = "refused-"+e.Text, kindFault, p.since(call.At)
 		e.Detail = "does not get through"
 		if n := p.refused[e.Text]; n > 1 {
-			e.Detail = fmt.Sprintf("%d times, does not get through", n)
+			e.Detail += fmt.Sprintf(", %d times", n)
 		}
 		v.put(e)
 	})
 }
 
-// purpose says what a call to the provider is for.
-func purpose(call wire.Call) string {
+// purpose says what a call to the provider does, and what that means.
+func purpose(call wire.Call) (text, what string) {
 	path := strings.TrimPrefix(call.Path, "/v1/payment_intents")
 	switch {
 	case call.Method == http.MethodPost && path == "":
-		return "create the PaymentIntent, no money moves"
+		return "create the intent", "no money moves"
 	case strings.HasSuffix(path, "/confirm"):
-		return "confirm it: charge the card"
+		return "confirm the intent", "charge the card"
 	case strings.HasSuffix(path, "/cancel"):
-		return "cancel it: it can never be charged"
+		return "cancel the intent", "so that it can never be charged"
 	case path == "":
-		return "list the PaymentIntents"
+		return "list the intents", "is ours among them"
 	default:
-		return "read the PaymentIntent: what became of it?"
+		return "read the intent", "what became of it"
 	}
 }

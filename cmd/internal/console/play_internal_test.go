@@ -45,12 +45,12 @@ func TestPlay_callsToTheProvider(t *testing.T) {
 	call := wire.Call{Number: 1, Method: http.MethodPost, Path: "/v1/payment_intents", At: at, Lost: true}
 	p.noteCall(call)
 	require.Equal(t, []event{{
-		ID: "call-1", At: 1000, Lane: laneProvider, Text: "create the PaymentIntent, no money moves", Detail: "under way …",
+		ID: "call-1", At: 1000, Lane: laneProvider, Text: "create the intent", Detail: "no money moves …",
 	}}, p.view.Events)
 	call.Took, call.Status, call.Lost = 20*time.Millisecond, 200, false
 	p.noteCall(call)
 	require.Len(t, p.view.Events, 1)
-	require.Equal(t, "200 after 20 ms", p.view.Events[0].Detail)
+	require.Equal(t, "no money moves: 200 after 20 ms", p.view.Events[0].Detail)
 	require.Len(t, p.ledgerDue, 1)
 
 	// What a cut line does not let through is one line, however often it is tried.
@@ -61,7 +61,7 @@ func TestPlay_callsToTheProvider(t *testing.T) {
 		p.noteCall(call)
 	}
 	require.Len(t, p.view.Events, 2)
-	require.Equal(t, "3 times, does not get through", p.view.Events[1].Detail)
+	require.Equal(t, "does not get through, 3 times", p.view.Events[1].Detail)
 	require.Equal(t, kindFault, p.view.Events[1].Kind)
 
 	// Events are in the order of time, whenever they are heard of.

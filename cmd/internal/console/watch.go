@@ -88,22 +88,22 @@ func (p *play) showHistory(v *view, row *keyRow, records []orders.Record) {
 		switch record.Action {
 		case "order.created":
 			v.Points = append(v.Points, pointView{"order_created", at})
-			move("tx-1", at, "order_created", "transaction 1: the key is claimed, the order inserted")
+			move("tx-1", at, "order_created", "transaction 1: key claimed, order inserted")
 		case "order.charge_created":
 			v.Points = append(v.Points, pointView{"charge_created", at})
-			move("tx-2", at, "charge_created", "transaction 2: the PaymentIntent's id is recorded")
+			move("tx-2", at, "charge_created", "transaction 2: the intent’s id is recorded")
 		case "order.paid":
 			v.Points = append(v.Points, pointView{"finished", at})
-			move("tx-3", at, "finished", "transaction 3: paid, the receipt staged, the answer stored")
+			move("tx-3", at, "finished", "transaction 3: paid, receipt staged, answer stored")
 		case "order.payment_failed":
 			v.Points = append(v.Points, pointView{"finished", at})
-			move("tx-3", at, "finished", "transaction 3: payment failed, the answer stored")
+			move("tx-3", at, "finished", "transaction 3: payment failed, answer stored")
 		}
 	}
 	if row.Attempt > 1 {
 		v.put(event{
 			ID: fmt.Sprintf("run-%d", row.Attempt), At: local(row.LastRunAt), Lane: laneRow,
-			Text: fmt.Sprintf("run %d takes over", row.Attempt), Detail: "a fresh lease; an older run can write nothing more",
+			Text: fmt.Sprintf("run %d takes over", row.Attempt), Detail: fmt.Sprintf("a fresh lease: run %d writes nothing more", row.Attempt-1),
 		})
 	}
 }
@@ -123,7 +123,7 @@ func (p *play) lookAtLedger(ctx context.Context) ([]payments.Intent, error) {
 				shown.Charged, shown.Charge = true, intent.ChargeID
 				v.putOnce(event{
 					ID: "charged-" + intent.ID, At: p.since(time.Now()), Lane: laneProvider, Kind: kindMoney,
-					Text: "the card is charged " + shown.Amount, Detail: "says the ledger",
+					Text: "the card is charged", Detail: shown.Amount + ", says the ledger",
 				})
 			}
 			if intent.LastError != nil {
@@ -168,7 +168,7 @@ func (p *play) settle(ctx context.Context, final client.Answer) error {
 			amount += intent.AmountReceived
 		}
 	}
-	p.check(count(charges, "charge")+" in the provider's ledger", charged == charges && amount == int64(charges*quantity*unitAmount),
+	p.check(count(charges, "charge")+" in the provider’s ledger", charged == charges && amount == int64(charges*quantity*unitAmount),
 		fmt.Sprintf("%s, %s", count(charged, "charge"), dollars(amount)))
 
 	b, err := p.awaitReceipts(ctx, charges)
