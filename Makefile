@@ -149,6 +149,10 @@ mock-check: ## Ask a mock server made from openapi.yaml for every example
 docs-check: ## Press "Test Request" at /docs in a browser (needs Chromium)
 	tools/contract/docs-check.sh
 
+.PHONY: console-check
+console-check: ## Click through /console in a browser (needs Chromium); PICTURES=folder keeps pictures
+	tools/console/check.sh $(PICTURES)
+
 .PHONY: pgbouncer-check
 pgbouncer-check: ## Run the tests through PgBouncer (the one found, or Debian's)
 	tools/pgbouncer/check.sh

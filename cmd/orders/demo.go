@@ -70,7 +70,7 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 	fmt.Fprintf(stdout, "On %s, with %s. API and worker are\n"+
 		"processes of their own. Each line is checked against the provider's list of payments.\n\n", database, provider)
 
-	return tour.Run(ctx, tour.Options{
+	err = tour.Run(ctx, tour.Options{
 		Executable:  executable,
 		Environ:     append(os.Environ(), "DATABASE_URL="+string(config.URL)),
 		APIKey:      key,
@@ -79,4 +79,8 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 		StandIn:     local.Stripe,
 		Out:         stdout,
 	})
+	if err == nil {
+		fmt.Fprintln(stdout, "\nTo break an order yourself, and watch it heal: make run, then http://localhost:8080/console")
+	}
+	return err
 }

@@ -18,8 +18,13 @@ import (
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/console"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/receipts"
 )
+
+// maxPace keeps an order of the console's from outliving its patience.
+const maxPace = 5 * time.Second
 
 // devEnv is the environment of orders dev.
 type devEnv struct {
@@ -32,8 +37,14 @@ type devEnv struct {
 // mail server the environment names, and on its own for the rest.
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
-	if err := call.parse(call.flags(), &config); err != nil {
+	flags := call.flags()
+	pace := flags.Duration("pace", 700*time.Millisecond,
+		"by how much each call to the provider is held up in the console,\nfor people to see a row at each of its points")
+	if err := call.parse(flags, &config); err != nil {
 		return err
+	}
+	if *pace < 0 || *pace > maxPace {
+		return wrongUsage(call.name, "--pace %s is not between 0s and %s", *pace, maxPace)
 	}
 	if err := boot.LoadLocal(&config); err != nil {
 		return err
@@ -52,10 +63,12 @@ func dev(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDev(ctx, config, local, cache, logger, call.stdout), local.Stop())
+	return errors.Join(runDev(ctx, config, local, cache, *pace, logger, call.stdout), local.Stop())
 }
 
-func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string, logger *slog.Logger, stdout io.Writer) error {
+func runDev(
+	ctx context.Context, config devEnv, local *boot.Local, cache string, pace time.Duration, logger *slog.Logger, stdout io.Writer,
+) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
@@ -70,7 +83,15 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 		}
 		defer stopAdmin()
 		group, ctx := errgroup.WithContext(ctx)
-		listener, err := startDev(ctx, group, b, config, logger)
+		mailer, err := config.Mailer(logger)
+		if err != nil {
+			return err
+		}
+		page, err := newConsole(ctx, b, config, local, mailer, key, cache, pace, logger)
+		if err != nil {
+			return err
+		}
+		listener, err := startDev(ctx, group, b, config, page, logger)
 		if err != nil {
 			return err
 		}
@@ -89,9 +110,42 @@ func runDev(ctx context.Context, config devEnv, local *boot.Local, cache string,
 	})
 }
 
-// startDev starts what other commands run in processes of their own.
-func startDev(ctx context.Context, group *errgroup.Group, b *backend, config devEnv, logger *slog.Logger) (net.Listener, error) {
-	worker, err := newWorker(config.Mail, b.pool, b.metrics, b.traces, logger)
+// newConsole returns the page at /console, for dev alone. It sees the receipts that
+// mailer accepts.
+func newConsole(
+	ctx context.Context, b *backend, config devEnv, local *boot.Local, mailer receipts.Mailer,
+	key, cache string, pace time.Duration, logger *slog.Logger,
+) (*console.Console, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	mailbox, err := console.NewMailbox(mailer)
+	if err != nil {
+		return nil, err
+	}
+	return console.New(ctx, console.Options{
+		Executable:  executable,
+		Environ:     append(os.Environ(), "DATABASE_URL="+string(config.URL)),
+		LogFile:     filepath.Join(cache, "console.log"),
+		APIKey:      key,
+		Pool:        b.pool,
+		Payments:    b.payments,
+		ProviderKey: string(config.SecretKey),
+		ProviderURL: config.APIBase,
+		StandIn:     local.Stripe,
+		Mailbox:     mailbox,
+		Pace:        pace,
+		Logger:      logger,
+	})
+}
+
+// startDev starts what other commands run in processes of their own, and the
+// console.
+func startDev(
+	ctx context.Context, group *errgroup.Group, b *backend, config devEnv, page *console.Console, logger *slog.Logger,
+) (net.Listener, error) {
+	worker, err := newWorker(page.Mailbox, config.From, b.pool, b.metrics, b.traces, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -107,11 +161,15 @@ func startDev(ctx context.Context, group *errgroup.Group, b *backend, config dev
 	if err != nil {
 		return nil, err
 	}
+	if server.http.Handler, err = page.Mount(server.http.Handler); err != nil {
+		return nil, err
+	}
 	listener, err := listen(ctx, "LISTEN_ADDR", config.Addr)
 	if err != nil {
 		return nil, err
 	}
 	group.Go(func() error { return server.run(ctx, listener, 0) })
+	group.Go(func() error { return page.Run(ctx) })
 	group.Go(func() error { return worker.Run(ctx, time.Second) })
 	group.Go(func() error {
 		return schedule{time.Minute}.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, completer, b.metrics, logger) })
@@ -162,6 +220,7 @@ func baseURL(address net.Addr) string {
 
 func printWelcome(w io.Writer, config devEnv, local *boot.Local, base, key string) {
 	fmt.Fprintf(w, "\nOrders API   %s   contract: %s/docs\n", base, base)
+	fmt.Fprintf(w, "Console      %s%s   break an order, and watch it heal\n", base, console.Path)
 	if local.Postgres != nil {
 		fmt.Fprintf(w, "PostgreSQL   %s\n", local.Postgres.URL("postgres"))
 	}

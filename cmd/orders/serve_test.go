@@ -52,6 +52,11 @@ func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
 	read, err := a.do(t.Context(), http.MethodGet, "/v1/orders/"+id, "", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, read.status)
+	for _, path := range []string{"/console", "/console/console.js", "/console/plays"} {
+		page, err := a.do(t.Context(), http.MethodGet, path, "", nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusNotFound, page.status, "the console is for dev alone")
+	}
 	require.Len(t, stripe.ChargesByOrder(id), 1)
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
 	a.stop()

@@ -44,7 +44,11 @@ func worker(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	w, err := newWorker(config.Mail, pool, m, traces, logger)
+	mailer, err := config.Mailer(logger)
+	if err != nil {
+		return err
+	}
+	w, err := newWorker(mailer, config.From, pool, m, traces, logger)
 	if err != nil {
 		return err
 	}
@@ -66,11 +70,7 @@ func worker(ctx context.Context, call invocation) error {
 }
 
 func newWorker(
-	config boot.Mail, pool *pgxpool.Pool, m *metrics.Metrics, traces *tracing.Tracing, logger *slog.Logger,
+	mailer receipts.Mailer, from string, pool *pgxpool.Pool, m *metrics.Metrics, traces *tracing.Tracing, logger *slog.Logger,
 ) (*receipts.Worker, error) {
-	mailer, err := config.Mailer(logger)
-	if err != nil {
-		return nil, err
-	}
-	return receipts.NewWorker(pool, traces.Mailer(mailer), receipts.Config{From: config.From, Observe: m.Receipt}, logger)
+	return receipts.NewWorker(pool, traces.Mailer(mailer), receipts.Config{From: from, Observe: m.Receipt}, logger)
 }

@@ -145,8 +145,8 @@ func (t *tour) decline(ctx context.Context) (string, error) {
 
 func (t *tour) lostAnswer(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa")
-	charged := t.wire.cutAfterCharge()
-	defer t.wire.mend()
+	lost := t.wire.CutAfterConfirm()
+	defer t.wire.Mend()
 	a, err := t.shop.Send(ctx, p)
 	if err != nil {
 		return "", err
@@ -155,11 +155,14 @@ func (t *tour) lostAnswer(ctx context.Context) (string, error) {
 		return "", err
 	}
 	select {
-	case <-charged:
+	case status := <-lost:
+		if status != http.StatusOK {
+			return "", fmt.Errorf("the provider answered %d instead of charging", status)
+		}
 	default:
 		return "", errors.New("the provider was never asked to charge")
 	}
-	t.wire.mend()
+	t.wire.Mend()
 	final, err := t.sendUntilFinal(ctx, p)
 	if err != nil {
 		return "", err
@@ -170,16 +173,19 @@ func (t *tour) lostAnswer(ctx context.Context) (string, error) {
 
 func (t *tour) crash(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa")
-	charged := t.wire.cutAfterCharge()
-	defer t.wire.mend()
-	lost := make(chan error, 1)
+	lost := t.wire.CutAfterConfirm()
+	defer t.wire.Mend()
+	ended := make(chan error, 1)
 	go func() {
 		_, err := t.shop.Send(ctx, p)
-		lost <- err
+		ended <- err
 	}()
 	select {
-	case <-charged:
-	case err := <-lost:
+	case status := <-lost:
+		if status != http.StatusOK {
+			return "", fmt.Errorf("the provider answered %d instead of charging", status)
+		}
+	case err := <-ended:
 		return "", errors.Join(errors.New("the request ended before the charge"), err)
 	case <-time.After(30 * time.Second):
 		return "", errors.New("the provider was never asked to charge")
@@ -187,11 +193,11 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 	if err := t.api.Kill(); err != nil {
 		return "", err
 	}
-	if err := <-lost; err == nil {
+	if err := <-ended; err == nil {
 		return "", errors.New("a killed process gave an answer")
 	}
 	t.transport.CloseIdleConnections() // to the dead process
-	t.wire.mend()
+	t.wire.Mend()
 	if err := t.startAPI(ctx); err != nil {
 		return "", err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/cmd/internal/child"
+	"example.com/orders-api/cmd/internal/wire"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -34,7 +35,7 @@ type tour struct {
 	Options
 	started  time.Time
 	provider *payments.Client // asks the provider directly, past the wire
-	wire     *wire
+	wire     *wire.Wire
 	mail     *mailbox
 	api      *child.Process
 	worker   *child.Process
@@ -194,8 +195,8 @@ func (t *tour) start(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if t.wire, err = newWire(ctx, t.ProviderURL); err != nil {
-		return err
+	if t.wire, err = wire.New(ctx, wire.Options{Provider: t.ProviderURL}); err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
 	if t.mail, err = newMailbox(ctx); err != nil {
 		return err
@@ -218,7 +219,7 @@ func (t *tour) start(ctx context.Context) error {
 		"LISTEN_ADDR="+address,
 		"ADMIN_ADDR=", // others may have theirs at the default
 		"STRIPE_SECRET_KEY="+t.ProviderKey,
-		"STRIPE_API_BASE="+t.wire.url,
+		"STRIPE_API_BASE="+t.wire.URL(),
 		"STRIPE_TIMEOUT="+timeout,
 		"LOCK_TIMEOUT="+lease,
 		"COMPLETER_GRACE=5m",
@@ -263,7 +264,7 @@ func (t *tour) close(ctx context.Context) error {
 	}
 	t.transport.CloseIdleConnections()
 	if t.wire != nil {
-		err = errors.Join(err, t.wire.close())
+		err = errors.Join(err, t.wire.Close())
 	}
 	if t.mail != nil {
 		err = errors.Join(err, t.mail.close())

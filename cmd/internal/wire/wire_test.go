@@ -1,4 +1,4 @@
-package tour
+package wire_test
 
 import (
 	"context"
@@ -12,32 +12,34 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/cmd/internal/wire"
 	"example.com/orders-api/payments/stripetest"
 )
 
 // line is a wire to a stand-in, and a client at its other end.
 type line struct {
-	*wire
+	*wire.Wire
 	stripe *stripetest.Server
 	client *http.Client
 }
 
-func newLine(t *testing.T) line {
+func newLine(t *testing.T, options wire.Options) line {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{})
 	provider := httptest.NewServer(stripe)
 	t.Cleanup(provider.Close)
 	t.Cleanup(stripe.Close)
-	w, err := newWire(t.Context(), provider.URL)
+	options.Provider = provider.URL
+	w, err := wire.New(t.Context(), options)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.close()) })
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	// One request each, because net/http sends a lost one again by itself.
-	return line{wire: w, stripe: stripe, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	return line{Wire: w, stripe: stripe, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
 // post returns the answer's status and body, or an error when there is none.
 func (l line) post(ctx context.Context, path string, form url.Values) (int, string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+path, strings.NewReader(form.Encode()))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.URL()+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		return 0, "", err
 	}
@@ -65,43 +67,36 @@ func (l line) intent(t *testing.T, card string) string {
 	return "/v1/payment_intents/" + strings.Split(id, `"`)[1]
 }
 
-func requireCharged(t *testing.T, charged <-chan struct{}) {
+// requireLost waits for the status of the answer that is lost.
+func requireLost(t *testing.T, status int, lost <-chan int) {
 	t.Helper()
 	select {
-	case <-charged:
+	case got := <-lost:
+		require.Equal(t, status, got)
 	case <-time.After(30 * time.Second):
-		require.Fail(t, "nothing was charged")
-	}
-}
-
-func requireNotCharged(t *testing.T, charged <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-charged:
-		require.Fail(t, "something was charged")
-	default:
+		require.Fail(t, "no answer was lost")
 	}
 }
 
 func TestWire_passesEverythingOn(t *testing.T) {
 	t.Parallel()
-	l := newLine(t)
+	l := newLine(t, wire.Options{})
 	status, body, err := l.post(t.Context(), l.intent(t, "pm_card_visa")+"/confirm", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, body)
 	require.Len(t, l.stripe.Charges(), 1)
 }
 
-func TestWire_cutAfterChargeLosesTheAnswerAndNothingElse(t *testing.T) {
+func TestWire_cutAfterConfirmLosesTheAnswerAndNothingElse(t *testing.T) {
 	t.Parallel()
-	l := newLine(t)
-	charged := l.cutAfterCharge()
+	l := newLine(t, wire.Options{})
+	lost := l.CutAfterConfirm()
 	confirm := l.intent(t, "pm_card_visa") + "/confirm" // all that is no confirm still passes
-	requireNotCharged(t, charged)
+	require.Empty(t, lost)
 
 	_, _, err := l.post(t.Context(), confirm, nil)
 	require.Error(t, err)
-	requireCharged(t, charged)
+	requireLost(t, http.StatusOK, lost)
 	require.Len(t, l.stripe.Charges(), 1)
 
 	seen := len(l.stripe.Requests())
@@ -109,7 +104,7 @@ func TestWire_cutAfterChargeLosesTheAnswerAndNothingElse(t *testing.T) {
 	require.Error(t, err, "the line stays down")
 	require.Len(t, l.stripe.Requests(), seen, "and nothing reaches the provider")
 
-	l.mend()
+	l.Mend()
 	status, body, err := l.post(t.Context(), l.intent(t, "pm_card_visa")+"/confirm", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, body)
@@ -118,30 +113,58 @@ func TestWire_cutAfterChargeLosesTheAnswerAndNothingElse(t *testing.T) {
 
 func TestWire_chargesThoughTheClientIsGone(t *testing.T) {
 	t.Parallel()
-	l := newLine(t)
+	l := newLine(t, wire.Options{})
 	confirm := l.intent(t, "pm_card_visa") + "/confirm"
-	charged := l.cutAfterCharge()
+	lost := l.CutAfterConfirm()
 	ctx, hangUp := context.WithCancel(t.Context())
 	request := httptest.NewRequestWithContext(ctx, http.MethodPost, confirm, nil)
 	request.Header.Set("Authorization", "Bearer sk_test_wire")
 	hangUp()
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { l.ServeHTTP(httptest.NewRecorder(), request) })
-	requireCharged(t, charged)
+	requireLost(t, http.StatusOK, lost)
 	require.Len(t, l.stripe.Charges(), 1)
 }
 
 func TestWire_aRefusedConfirmIsNoCharge(t *testing.T) {
 	t.Parallel()
-	l := newLine(t)
-	charged := l.cutAfterCharge()
+	l := newLine(t, wire.Options{})
+	lost := l.CutAfterConfirm()
 	_, _, err := l.post(t.Context(), l.intent(t, "pm_card_visa_chargeDeclined")+"/confirm", nil)
 	require.Error(t, err, "the answer is lost all the same")
-	requireNotCharged(t, charged)
+	requireLost(t, http.StatusPaymentRequired, lost)
 	require.Empty(t, l.stripe.Charges())
 }
 
 func TestWire_needsAURL(t *testing.T) {
 	t.Parallel()
-	_, err := newWire(t.Context(), "http://user:canary@host\x7f")
-	require.EqualError(t, err, "demo: STRIPE_API_BASE is not a URL")
+	_, err := wire.New(t.Context(), wire.Options{Provider: "http://user:canary@host\x7f"})
+	require.EqualError(t, err, "STRIPE_API_BASE is not a URL")
+}
+
+func TestWire_tellsWhatPasses(t *testing.T) {
+	t.Parallel()
+	told := make(chan wire.Call, 10)
+	const delay = 30 * time.Millisecond
+	l := newLine(t, wire.Options{Delay: delay, Observe: func(c wire.Call) { told <- c }})
+	path := l.intent(t, "pm_card_visa")
+	arrived, over := <-told, <-told
+	require.Equal(t, wire.Call{Number: 1, Method: "POST", Path: "/v1/payment_intents", At: arrived.At, Lost: true}, arrived)
+	require.GreaterOrEqual(t, over.Took, delay)
+	require.Equal(t, wire.Call{Number: 1, Method: "POST", Path: "/v1/payment_intents", At: arrived.At, Took: over.Took, Status: 200}, over)
+
+	lost := l.CutAfterConfirm()
+	_, _, err := l.post(t.Context(), path+"/confirm", nil)
+	require.Error(t, err)
+	requireLost(t, http.StatusOK, lost)
+	<-told
+	over = <-told
+	require.True(t, over.Lost)
+	require.Equal(t, http.StatusOK, over.Status)
+
+	_, _, err = l.post(t.Context(), path+"/confirm", nil)
+	require.Error(t, err)
+	<-told
+	over = <-told
+	require.True(t, over.Lost)
+	require.Zero(t, over.Status, "the provider was not reached")
 }

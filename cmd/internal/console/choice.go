@@ -1,0 +1,69 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"example.com/orders-api/client"
+)
+
+// card is a payment method that the page offers.
+type card struct {
+	ID    string // at Stripe
+	Title string
+	Pays  bool
+}
+
+func cards() []card {
+	return []card{
+		{"pm_card_visa", "Visa 4242: pays", true},
+		{"pm_card_mastercard", "Mastercard 4444: pays", true},
+		{"pm_card_visa_chargeDeclinedInsufficientFunds", "Visa 9995: declined, insufficient funds", false},
+		{"pm_card_authenticationRequired", "Visa 3184: declined, its owner would have to authenticate", false},
+	}
+}
+
+// failure is something that goes wrong with an order.
+type failure struct {
+	ID           string
+	Title        string
+	Story        string
+	NeedsStandIn bool
+
+	// play sends the order, makes it go wrong, and returns its final answer.
+	play func(*play, context.Context) (client.Answer, error)
+}
+
+func failures() []failure {
+	return []failure{
+		{"none", "Nothing", "The card pays, or it is declined. Either is final.", false, (*play).plain},
+		{"lost", "The answer is lost", "The line breaks right after the charge. The API cannot know, and says so: 503.", false, (*play).lostAnswer},
+		{"error", "The provider says 500", "After the charge, and it keeps that 500 under its own key, as Stripe does.", true, (*play).savedError},
+		{"killed", "The process is killed", "SIGKILL right after the charge. Whoever sends the request again goes on.", false, (*play).killed},
+		{"twins", "Twenty at once", "The same request, twenty times in the same moment.", false, (*play).twins},
+		{"other", "Another body", "After the order, its key is used for another one.", false, (*play).otherBody},
+	}
+}
+
+// choice is what somebody chose.
+type choice struct {
+	card    card
+	failure failure
+}
+
+// choose finds what the page names.
+func (c *Console) choose(cardID, failureID string) (choice, error) {
+	allCards, allFailures := cards(), failures()
+	i := slices.IndexFunc(allCards, func(k card) bool { return k.ID == cardID })
+	j := slices.IndexFunc(allFailures, func(f failure) bool { return f.ID == failureID })
+	switch {
+	case i < 0:
+		return choice{}, fmt.Errorf("there is no card %q here", cardID)
+	case j < 0:
+		return choice{}, fmt.Errorf("there is no failure %q here", failureID)
+	case allFailures[j].NeedsStandIn && c.StandIn == nil:
+		return choice{}, fmt.Errorf("%q needs the stand-in: Stripe does not fail on demand", failureID)
+	}
+	return choice{allCards[i], allFailures[j]}, nil
+}

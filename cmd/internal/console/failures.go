@@ -1,0 +1,165 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// twins is how many send the same at once.
+const twins = 20
+
+const (
+	firstTime = "The order"
+	sameAgain = "The same line again, as told"
+)
+
+// plain sends the order, and nothing goes wrong.
+func (p *play) plain(ctx context.Context) (client.Answer, error) {
+	return p.sendUntilFinal(ctx, firstTime)
+}
+
+// lostAnswer cuts the wire after the charge, and mends it when the API has given up.
+func (p *play) lostAnswer(ctx context.Context) (client.Answer, error) {
+	lost := p.console.wire.CutAfterConfirm()
+	defer p.console.wire.Mend()
+	told, err := p.send(ctx, firstTime, p.request)
+	if err != nil {
+		return client.Answer{}, err
+	}
+	problem := problemOf(told)
+	p.check("The API said that it does not know", told.Status == http.StatusServiceUnavailable && problem == "payment-outcome-unknown",
+		fmt.Sprintf("%d %s", told.Status, problem))
+	select {
+	case status := <-lost:
+		p.check("The provider’s answer was lost", true, fmt.Sprintf("its %d never arrived", status))
+	default:
+		return client.Answer{}, errors.New("the order never came to its charge")
+	}
+	p.console.wire.Mend()
+	p.note(event{Lane: laneProvider, Kind: kindRepair, Text: "the line is mended"})
+	if err := p.pause(ctx); err != nil {
+		return client.Answer{}, err
+	}
+	return p.sendUntilFinal(ctx, sameAgain)
+}
+
+// savedError makes the stand-in answer 500 to the confirm, after its effect.
+func (p *play) savedError(ctx context.Context) (client.Answer, error) {
+	fault := p.console.StandIn.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
+	defer fault.Release()
+	answer, err := p.sendUntilFinal(ctx, firstTime)
+	if err == nil {
+		p.check("The provider answered 500 after its work", fault.Struck() == 1, fmt.Sprintf("%d time", fault.Struck()))
+	}
+	return answer, err
+}
+
+// killed kills the API's process when the provider has charged, and starts it again.
+func (p *play) killed(ctx context.Context) (client.Answer, error) {
+	c := p.console
+	lost := c.wire.CutAfterConfirm()
+	defer c.wire.Mend()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.send(ctx, firstTime, p.request)
+		ended <- err
+	}()
+	select {
+	case <-lost:
+	case err := <-ended:
+		return client.Answer{}, errors.Join(errors.New("the order never came to its charge"), err)
+	}
+	pid := c.api.PID()
+	if err := c.api.Kill(); err != nil {
+		return client.Answer{}, err
+	}
+	p.note(event{Lane: laneRow, Kind: kindFault, Text: fmt.Sprintf("SIGKILL, process %d", pid), Detail: "orders serve is gone; its lease stays"})
+	err := <-ended
+	p.check("The killed process gave no answer", err != nil, "the connection broke")
+	c.transport.CloseIdleConnections() // to the dead process
+	c.wire.Mend()
+	if err := p.pause(ctx); err != nil {
+		return client.Answer{}, err
+	}
+	if err := c.startAPI(ctx); err != nil {
+		return client.Answer{}, err
+	}
+	p.note(event{Lane: laneRow, Kind: kindRepair, Text: fmt.Sprintf("started again, process %d", c.api.PID())})
+	return p.sendUntilFinal(ctx, sameAgain)
+}
+
+// twins sends the order many times at once.
+func (p *play) twins(ctx context.Context) (client.Answer, error) {
+	p.announce(requestView{Title: "Twenty at once", Curl: curlTwins(p.console.base, p.request, twins), Many: true},
+		fmt.Sprintf("sends it %d times at once", twins))
+	answers := make([]client.Answer, twins)
+	errs := make([]error, twins)
+	start := make(chan struct{})
+	var group sync.WaitGroup
+	for i := range twins {
+		group.Go(func() {
+			<-start
+			answers[i], errs[i] = p.console.shop.Send(ctx, p.request)
+		})
+	}
+	close(start)
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return client.Answer{}, err
+	}
+	var first client.Answer
+	var executed, replayed, told, strange int
+	for _, a := range answers {
+		switch {
+		case a.Status == http.StatusConflict:
+			told++
+		case a.Status != http.StatusCreated && a.Status != http.StatusPaymentRequired:
+			strange++
+		case a.Replayed():
+			replayed++
+		default:
+			executed++
+			first = a
+		}
+	}
+	for _, a := range answers {
+		if a.Replayed() && !bytes.Equal(a.Body, first.Body) {
+			strange++
+		}
+	}
+	seen := fmt.Sprintf("%d executed, %d replayed, %d told to wait (409)", executed, replayed, told)
+	p.note(event{Lane: laneClient, Text: "has all the answers", Detail: seen})
+	p.check("One of the twenty was executed", executed == 1 && strange == 0, seen)
+	if executed == 0 {
+		return client.Answer{}, errors.New("none of the twins was executed")
+	}
+	return first, nil
+}
+
+// otherBody uses the order's key for another order.
+func (p *play) otherBody(ctx context.Context) (client.Answer, error) {
+	answer, err := p.sendUntilFinal(ctx, firstTime)
+	if err != nil {
+		return answer, err
+	}
+	if err := p.pause(ctx); err != nil {
+		return answer, err
+	}
+	other := p.request
+	other.Body = orderBody(p.chosen.card.ID, 100) // a hundred teas
+	refused, err := p.send(ctx, "A hundred teas, under the same key", other)
+	if err != nil {
+		return answer, err
+	}
+	problem := problemOf(refused)
+	p.check("The other body was refused", refused.Status == http.StatusUnprocessableEntity && problem == "idempotency-key-reused",
+		fmt.Sprintf("%d %s", refused.Status, problem))
+	return answer, nil
+}

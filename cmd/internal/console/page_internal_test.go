@@ -1,0 +1,208 @@
+package console
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// newSite returns the page before an API that says so, and no play that runs.
+func newSite(t *testing.T) (*Console, http.Handler) {
+	t.Helper()
+	c := &Console{
+		Options: Options{APIKey: "ok_TEST", Logger: slog.New(slog.DiscardHandler)},
+		done:    make(chan struct{}),
+		starts:  make(chan choice),
+		changed: make(chan struct{}),
+	}
+	site, err := c.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the API") }))
+	require.NoError(t, err)
+	return c, site
+}
+
+// ask sends a request as a browser on this machine does, but for what change does
+// to it.
+func ask(t *testing.T, site http.Handler, method, path, body string, change func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost:8080"+path, strings.NewReader(body))
+	r.RemoteAddr = "127.0.0.1:50000"
+	if method == http.MethodPost {
+		r.Header.Set("Origin", "http://localhost:8080")
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	site.ServeHTTP(w, r)
+	return w
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	_, site := newSite(t)
+	for path, contentType := range map[string]string{
+		"/console":             "text/html; charset=utf-8",
+		"/console/console.css": "text/css; charset=utf-8",
+		"/console/console.js":  "text/javascript; charset=utf-8",
+	} {
+		w := ask(t, site, http.MethodGet, path, "", nil)
+		require.Equal(t, http.StatusOK, w.Code, path)
+		require.Equal(t, contentType, w.Header().Get("Content-Type"))
+		require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "+
+			"base-uri 'none'; form-action 'none'; frame-ancestors 'none'", w.Header().Get("Content-Security-Policy"))
+		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+		require.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"))
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		require.NotRegexp(t, `https?://`, w.Body.String(), "it calls nobody else")
+	}
+	page := ask(t, site, http.MethodGet, "/console", "", nil).Body.String()
+	require.Contains(t, page, "export API_KEY=ok_TEST")
+	require.NotRegexp(t, regexp.MustCompile(`(?i)<style|style=|<script>|<script [^>]*></script>.*<script|\son[a-z]+=`), page, "nothing that the policy would refuse")
+	for _, path := range []string{"/", "/consoles", "/v1/orders", "//console", "/v1//orders"} {
+		require.Equal(t, "the API", ask(t, site, http.MethodGet, path, "", nil).Body.String(), path)
+	}
+	for _, path := range []string{"/console/", "/console/page.html", "/console/../v1", "/console/x"} {
+		require.NotEqual(t, http.StatusOK, ask(t, site, http.MethodGet, path, "", nil).Code, path)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, ask(t, site, http.MethodPost, "/console", "", nil).Code)
+}
+
+func TestPage_isForThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	host := func(host string) func(*http.Request) { return func(r *http.Request) { r.Host = host } }
+	from := func(address string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = address } }
+	_, site := newSite(t)
+	for name, test := range map[string]struct {
+		change func(*http.Request)
+		status int // of GET /console
+	}{
+		"as it should be":                      {nil, http.StatusOK},
+		"by number":                            {host("127.0.0.1:8080"), http.StatusOK},
+		"by number, IPv6":                      {host("[::1]:8080"), http.StatusOK},
+		"without a port":                       {host("localhost"), http.StatusOK},
+		"from this machine, IPv6":              {from("[::1]:50000"), http.StatusOK},
+		"from this machine, mapped":            {from("[::ffff:127.0.0.1]:50000"), http.StatusOK},
+		"from another machine":                 {from("192.0.2.7:50000"), http.StatusForbidden},
+		"from nowhere":                         {from("@"), http.StatusForbidden},
+		"by a name that resolves to us":        {host("rebound.example:8080"), http.StatusForbidden},
+		"by a name that begins like ours":      {host("localhost.example:8080"), http.StatusForbidden},
+		"by a name that ends like ours":        {host("x.localhost:8080"), http.StatusForbidden},
+		"by no name":                           {host(""), http.StatusForbidden},
+		"passed on by a proxy":                 {header("X-Forwarded-For", "192.0.2.7"), http.StatusForbidden},
+		"passed on by a proxy, RFC 7239":       {header("Forwarded", "for=192.0.2.7"), http.StatusForbidden},
+		"asked by another page":                {header("Origin", "http://evil.example"), http.StatusForbidden},
+		"asked by another program's page here": {header("Origin", "http://localhost:3000"), http.StatusForbidden},
+		"asked by a file":                      {header("Origin", "null"), http.StatusForbidden},
+	} {
+		for _, path := range []string{"/console", "/console/console.js", "/console/nothing"} {
+			w := ask(t, site, http.MethodGet, path, "", test.change)
+			if test.status == http.StatusForbidden {
+				require.Equal(t, http.StatusForbidden, w.Code, "%s: %s", name, path)
+				require.NotContains(t, w.Body.String(), "ok_TEST")
+			} else {
+				require.NotEqual(t, http.StatusForbidden, w.Code, "%s: %s", name, path)
+			}
+			require.NotEmpty(t, w.Header().Get("Content-Security-Policy"), name)
+		}
+	}
+}
+
+func TestOrder_refusals(t *testing.T) {
+	t.Parallel()
+	const good = `{"card":"pm_card_visa","failure":"none"}`
+	without := func(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(name) } }
+	with := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	for name, test := range map[string]struct {
+		body   string
+		change func(*http.Request)
+		status int
+		says   string
+	}{
+		"nobody says who asks":       {good, without("Origin"), 403, "its own page"},
+		"another page asks":          {good, with("Origin", "https://localhost:8080"), 403, "its own page"},
+		"a form":                     {good, with("Content-Type", "text/plain"), 415, "application/json"},
+		"no type":                    {good, without("Content-Type"), 415, "application/json"},
+		"no JSON":                    {"card", nil, 400, "a card and a failure"},
+		"another member":             {`{"card":"pm_card_visa","failure":"none","amount":1}`, nil, 400, "a card and a failure"},
+		"too long":                   {`{"card":"` + strings.Repeat("x", 2000) + `"}`, nil, 400, "a card and a failure"},
+		"an unknown card":            {`{"card":"pm_card_x","failure":"none"}`, nil, 422, "no card"},
+		"an unknown failure":         {`{"card":"pm_card_visa","failure":"x"}`, nil, 422, "no failure"},
+		"the stand-in is not there":  {`{"card":"pm_card_visa","failure":"error"}`, nil, 422, "needs the stand-in"},
+		"the console is ending":      {good, nil, 503, "shutting down"},
+		"a parameter of the type is": {good, with("Content-Type", "application/json; charset=utf-8"), 503, "shutting down"},
+	} {
+		c, site := newSite(t)
+		close(c.done)
+		w := ask(t, site, http.MethodPost, "/console/plays", test.body, test.change)
+		require.Equal(t, test.status, w.Code, name)
+		require.Contains(t, w.Body.String(), test.says, name)
+	}
+
+	c, site := newSite(t)
+	c.busy = true
+	require.Equal(t, http.StatusConflict, ask(t, site, http.MethodPost, "/console/plays", good, nil).Code)
+}
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	c, site := newSite(t)
+	server := httptest.NewUnstartedServer(site)
+	const bound = 50 * time.Millisecond // of the server for any other request
+	server.Config.ReadTimeout, server.Config.WriteTimeout = bound, bound
+	server.Start()
+	defer server.Close()
+	response, err := server.Client().Get(server.URL + "/console/plays")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(response.Body)
+	next := func() string {
+		for lines.Scan() {
+			if data, found := strings.CutPrefix(lines.Text(), "data: "); found {
+				return data
+			}
+		}
+		return ""
+	}
+
+	chosen, err := c.choose("pm_card_visa", "lost")
+	require.NoError(t, err)
+	p := newPlay(c, chosen)
+	c.mu.Lock()
+	c.play = p
+	c.mu.Unlock()
+	c.changedNow()
+	first := next()
+	require.Contains(t, first, `"phase":"running"`)
+	require.Contains(t, first, `"failure":"The answer is lost"`)
+	c.changedNow() // nothing new: nothing is sent
+	<-time.After(2 * bound)
+	p.note(event{Lane: laneRow, Text: "</script>\nit moves"})
+	require.Contains(t, next(), `"text":"\u003c/script\u003e\nit moves"`)
+	p.end(nil)
+	require.Contains(t, next(), `"phase":"done"`)
+
+	// Who comes later sees the same at once, and all streams end with the console.
+	later, err := server.Client().Get(server.URL + "/console/plays")
+	require.NoError(t, err)
+	defer later.Body.Close()
+	close(c.done)
+	all, err := io.ReadAll(later.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(all), `"phase":"done"`)
+	require.Empty(t, next())
+}

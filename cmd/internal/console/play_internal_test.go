@@ -1,0 +1,132 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/wire"
+	"example.com/orders-api/receipts"
+)
+
+// A shell gives curl exactly what the console sends.
+func TestCurl(t *testing.T) {
+	t.Parallel()
+	request := client.Request{Key: "it's-a-key-$HOME-`x`", Path: "/v1/orders", Body: []byte(`{"a":"it's \n"}`)}
+	line := "curl() { printf '%s\\n' \"$@\"; }; API_KEY=ok_TEST\n" + curl("http://127.0.0.1:1", request)
+	said, err := exec.CommandContext(t.Context(), "sh", "-c", line).Output()
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"-i", "http://127.0.0.1:1/v1/orders",
+		"-H", "Authorization: Bearer ok_TEST",
+		"-H", "Content-Type: application/json",
+		"-H", "Idempotency-Key: it's-a-key-$HOME-`x`",
+		"-d", `{"a":"it's \n"}`, "",
+	}, strings.Split(string(said), "\n"))
+
+	said, err = exec.CommandContext(t.Context(), "sh", "-c", "curl() { echo sent; }\n"+curlTwins("http://x", request, 20)).Output()
+	require.NoError(t, err)
+	require.Equal(t, 20, strings.Count(string(said), "sent"))
+}
+
+func TestPlay_callsToTheProvider(t *testing.T) {
+	t.Parallel()
+	c, _ := newSite(t)
+	p := newPlay(c, choice{card: cards()[0], failure: failures()[0]})
+	at := p.began.Add(time.Second)
+	call := wire.Call{Number: 1, Method: http.MethodPost, Path: "/v1/payment_intents", At: at, Lost: true}
+	p.noteCall(call)
+	require.Equal(t, []event{{
+		ID: "call-1", At: 1000, Lane: laneProvider, Text: "create the intent", Detail: "no money moves …",
+	}}, p.view.Events)
+	call.Took, call.Status, call.Lost = 20*time.Millisecond, 200, false
+	p.noteCall(call)
+	require.Len(t, p.view.Events, 1)
+	require.Equal(t, "no money moves: 200 after 20 ms", p.view.Events[0].Detail)
+	require.Len(t, p.ledgerDue, 1)
+
+	// What a cut line does not let through is one line, however often it is tried.
+	for number := 2; number < 5; number++ {
+		call := wire.Call{Number: number, Method: http.MethodGet, Path: "/v1/payment_intents/pi_1", At: at.Add(time.Second), Lost: true}
+		p.noteCall(call)
+		call.Took = time.Microsecond
+		p.noteCall(call)
+	}
+	require.Len(t, p.view.Events, 2)
+	require.Equal(t, "does not get through, 3 times", p.view.Events[1].Detail)
+	require.Equal(t, kindFault, p.view.Events[1].Kind)
+
+	// Events are in the order of time, whenever they are heard of.
+	p.view.put(event{ID: "late", At: 500})
+	require.Equal(t, "late", p.view.Events[0].ID)
+}
+
+func TestPlay_answers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		exchange     client.Exchange
+		text, detail string
+	}{
+		"none":    {client.Exchange{Err: errors.New("reset")}, "gets no answer", "the connection broke"},
+		"created": {client.Exchange{Answer: client.Answer{Status: 201, Body: []byte(`{"id":"x"}`)}}, "gets 201", "created"},
+		"replayed": {client.Exchange{Answer: client.Answer{
+			Status: 201, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: []byte(`{}`),
+		}}, "gets 201", "created, replayed"},
+		"in progress": {client.Exchange{Answer: client.Answer{
+			Status: 409, Header: http.Header{"Retry-After": {"2"}}, Body: []byte(`{"type":"/problems/idempotency-key-in-progress"}`),
+		}}, "gets 409", "idempotency-key-in-progress, again after 2 s"},
+	} {
+		c, _ := newSite(t)
+		p := newPlay(c, choice{card: cards()[0], failure: failures()[0]})
+		p.view.Requests = []requestView{{Title: "The order"}}
+		p.noteAnswer(test.exchange)
+		require.Len(t, p.view.Events, 1, name)
+		require.Equal(t, test.text, p.view.Events[0].Text, name)
+		require.Equal(t, test.detail, p.view.Events[0].Detail, name)
+		require.Len(t, p.view.Requests[0].Answers, 1, name)
+	}
+}
+
+// mailer accepts what it is told to.
+type mailer struct{ err error }
+
+func (m mailer) Send(context.Context, receipts.Message) error { return m.err }
+
+func TestMailbox(t *testing.T) {
+	t.Parallel()
+	order, other := uuid.New(), uuid.New()
+	refusing, err := NewMailbox(mailer{errors.New("full")})
+	require.NoError(t, err)
+	require.EqualError(t, refusing.Send(t.Context(), receipts.Message{OrderID: order}), "full")
+	require.Empty(t, refusing.For(order))
+
+	box, err := NewMailbox(mailer{})
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, box.Send(t.Context(), receipts.Message{OrderID: order, ID: "receipt"}))
+	}
+	require.Len(t, box.For(order), 2, "a second copy counts")
+	require.Empty(t, box.For(other))
+	for range remembered {
+		require.NoError(t, box.Send(t.Context(), receipts.Message{OrderID: other}))
+	}
+	require.Len(t, box.For(other), remembered)
+	require.Empty(t, box.For(order), "it does not grow without end")
+
+	_, err = NewMailbox(nil)
+	require.Error(t, err)
+}
+
+func TestNew_needsItsOptions(t *testing.T) {
+	t.Parallel()
+	_, err := New(t.Context(), Options{})
+	require.EqualError(t, err, "console: an option is missing")
+}

@@ -1,0 +1,192 @@
+package main_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// consoleView is what the console's page is shown, as far as it is looked at here.
+type consoleView struct {
+	Key      string
+	Phase    string
+	Error    string
+	Row      *struct{ Point string }
+	Points   []struct{ Name string }
+	Events   []struct{ Lane, Text, Detail string }
+	Requests []struct {
+		Title, Curl string
+		Answers     []struct{ Status int }
+		Body        string
+	}
+	Ledger []struct{ Charged bool }
+	Mails  []struct{ To string }
+	Checks []struct {
+		Text string
+		OK   bool
+		Seen string
+	}
+}
+
+// said is everything that the timeline says.
+func (v consoleView) said() string {
+	var b strings.Builder
+	for _, e := range v.Events {
+		b.WriteString(e.Lane + ": " + e.Text + " (" + e.Detail + ")\n")
+	}
+	return b.String()
+}
+
+// console sends a request to the page's server.
+func (a *api) console(method, path, body string, header http.Header) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(a.t.Context(), method, a.base+path, strings.NewReader(body))
+	require.NoError(a.t, err)
+	request.Header = header
+	return (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+}
+
+// orderInConsole places an order as the page does, and returns the status.
+func (a *api) orderInConsole(card, failure string) int {
+	a.t.Helper()
+	response, err := a.console(http.MethodPost, "/console/plays", `{"card":"`+card+`","failure":"`+failure+`"}`,
+		http.Header{"Origin": {a.base}, "Content-Type": {"application/json"}})
+	require.NoError(a.t, err)
+	require.NoError(a.t, response.Body.Close())
+	return response.StatusCode
+}
+
+// watchConsole reads the page's stream and returns the views that play to their end.
+func (a *api) watchConsole() func() consoleView {
+	a.t.Helper()
+	response, err := a.console(http.MethodGet, "/console/plays", "", nil)
+	require.NoError(a.t, err)
+	a.t.Cleanup(func() { _ = response.Body.Close() })
+	require.Equal(a.t, "text/event-stream", response.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	last := ""
+	return func() consoleView {
+		a.t.Helper()
+		for lines.Scan() {
+			data, found := strings.CutPrefix(lines.Text(), "data: ")
+			if !found {
+				continue
+			}
+			var view consoleView
+			require.NoError(a.t, json.Unmarshal([]byte(data), &view))
+			if view.Phase != "running" && view.Key != last {
+				last = view.Key
+				return view
+			}
+		}
+		require.NoError(a.t, lines.Err())
+		require.Fail(a.t, "the stream ended")
+		return consoleView{}
+	}
+}
+
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--pace", "0s")
+	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
+	a.key = p.waitFor(&p.stdout, `API key +(ok_\S+)`)[1]
+	p.waitFor(&p.stderr, "listening")
+
+	response, err := a.console(http.MethodGet, "/console", "", nil)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	require.Contains(t, response.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'; ")
+
+	const visa, broke = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds"
+	next := a.watchConsole()
+	for _, test := range []struct {
+		card, failure string
+		checks        int
+		says          []string
+	}{
+		{visa, "none", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}},
+		{broke, "none", 5, []string{"payment failed, answer stored", "402"}},
+		{visa, "lost", 7, []string{"but the line is cut", "does not get through", "gets 503", "the line is mended", "run 2 takes over"}},
+		{visa, "error", 6, []string{": 500 after", "read the intent"}},
+		{visa, "killed", 6, []string{"SIGKILL", "gets no answer", "started again", "gets 409", "run 2 takes over", "gets 201"}},
+		{visa, "twins", 6, []string{"20 times at once", "1 executed"}},
+		{visa, "other", 6, []string{"gets 422"}},
+	} {
+		require.Equal(t, http.StatusAccepted, a.orderInConsole(test.card, test.failure))
+		view := next()
+		where := test.card + ", " + test.failure
+		require.Equal(t, "done", view.Phase, "%s: %s", where, view.Error)
+		require.Len(t, view.Checks, test.checks, where)
+		for _, check := range view.Checks {
+			require.True(t, check.OK, "%s: %s: %s", where, check.Text, check.Seen)
+		}
+		for _, part := range test.says {
+			require.Contains(t, view.said(), part, where)
+		}
+		require.Equal(t, "finished", view.Row.Point, where)
+		require.Len(t, view.Points, 4, where)
+		require.Len(t, view.Ledger, 1, where)
+		require.Equal(t, test.card == visa, view.Ledger[0].Charged, where)
+		require.Equal(t, test.card == visa, len(view.Mails) == 1, where)
+		requireCurlReplays(t, a.key, view)
+	}
+	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_nobody", "none"))
+	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole(visa, "earthquake"))
+
+	// A stream that is open, and a process of the console's, hold no stop up.
+	a.stop()
+	a.requireNothingLeft()
+}
+
+// requireCurlReplays sends the last command line that a view shows, and expects what
+// the view shows for an answer.
+func requireCurlReplays(t *testing.T, apiKey string, view consoleView) {
+	t.Helper()
+	last := view.Requests[len(view.Requests)-1]
+	again := sendCurl(t, "API_KEY="+apiKey+"\n"+last.Curl)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, last.Answers[len(last.Answers)-1].Status, again.status)
+	require.Equal(t, last.Body, again.body)
+}
+
+// With a provider of one's own, what needs the stand-in says so.
+func TestConsole_onStripe(t *testing.T) {
+	t.Parallel()
+	stripe, provider := standIn(t)
+	env := environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_console", "STRIPE_API_BASE="+provider,
+		"LISTEN_ADDR=127.0.0.1:0")
+	p := start(t, env, "dev", "--pace", "0s")
+	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
+	p.waitFor(&p.stderr, "listening")
+	response, err := a.console(http.MethodGet, "/console", "", nil)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	var page strings.Builder
+	_, err = bufio.NewReader(response.Body).WriteTo(&page)
+	require.NoError(t, err)
+	require.Contains(t, page.String(), `value="error" disabled`)
+	require.Contains(t, page.String(), "Stripe does not fail on demand")
+	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_visa", "error"))
+
+	next := a.watchConsole()
+	hold := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival})
+	require.Equal(t, http.StatusAccepted, a.orderInConsole("pm_card_visa", "none"))
+	require.Equal(t, http.StatusConflict, a.orderInConsole("pm_card_visa", "none"), "one at a time")
+	hold.Release()
+	view := next()
+	require.Equal(t, "done", view.Phase, view.Error)
+	for _, check := range view.Checks {
+		require.True(t, check.OK, "%s: %s", check.Text, check.Seen)
+	}
+	require.Len(t, stripe.Charges(), 1)
+	a.stop()
+}

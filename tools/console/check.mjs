@@ -1,0 +1,157 @@
+// Uses /console as a person would, see check.sh.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { chromium } from 'playwright-core';
+
+const [, , executablePath, url, folder, pictures] = process.argv;
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const context = await chromium.launchPersistentContext(`${folder}/profile`, {
+  executablePath,
+  viewport: { width: 1400, height: 1000 },
+  reducedMotion: 'reduce',
+  // Nothing of the page's policy is switched off: axe-core is brought in through
+  // the debugger, and runs in a world of its own.
+  args: [
+    '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync',
+  ],
+});
+context.setDefaultTimeout(60_000);
+await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: url });
+
+const faults = [];
+context.on('request', (request) => {
+  const to = new URL(request.url());
+  if (to.origin !== url && to.protocol !== 'data:') faults.push(`calls ${to.origin}`);
+});
+context.on('console', (message) => {
+  if (message.type() === 'error') faults.push(`console: ${message.text()}`);
+});
+context.on('weberror', (error) => faults.push(`script: ${error.error().message}`));
+
+const page = context.pages()[0] ?? (await context.newPage());
+const expect = (good, what) => { if (!good) faults.push(what); };
+const text = (selector) => page.locator(selector).innerText();
+const picture = async (name) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true }); };
+
+// pictureForReaders is docs/console.png: the page without its command lines.
+async function pictureForReaders() {
+  if (!pictures) return;
+  const height = await page.locator('.story').evaluate((story) => story.getBoundingClientRect().bottom + scrollY);
+  await page.screenshot({ path: `${pictures}/console.png`, fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 10 } });
+}
+
+// accessible asks axe-core for faults, all of WCAG 2.2 AA.
+async function accessible(where) {
+  const session = await context.newCDPSession(page);
+  const { frameTree } = await session.send('Page.getFrameTree');
+  const world = await session.send('Page.createIsolatedWorld', { frameId: frameTree.frame.id });
+  const run = (expression) => session.send('Runtime.evaluate', {
+    expression, contextId: world.executionContextId, awaitPromise: true, returnByValue: true,
+  });
+  await run(axe);
+  const { result } = await run(`axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })
+    .then(({ violations, passes }) => ({ passes: passes.length, violations: violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target + ' ' + n.failureSummary).join(' | ')) }))`);
+  expect(result.value?.passes > 10, `${where}: axe-core did not run`);
+  for (const violation of result.value?.violations ?? []) faults.push(`${where}: ${violation.slice(0, 400)}`);
+  await session.detach();
+}
+
+// fits looks whether the page fits.
+async function fits(width) {
+  await page.setViewportSize({ width, height: 900 });
+  expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `too wide for ${width} pixels`);
+}
+
+// ended waits for the play that press starts, and returns its end state.
+async function ended(press) {
+  const before = await page.evaluate(() => document.body.dataset.play ?? '');
+  await press();
+  await page.waitForFunction((old) => {
+    const { play, phase } = document.body.dataset;
+    return play && play !== old && phase !== 'running';
+  }, before);
+  const lines = await page.locator('#checks li').evaluateAll((items) => items.map((item) => ({
+    holds: item.querySelector('[role=img]').getAttribute('aria-label') === 'holds',
+    text: item.querySelector('span:not(.mark)').textContent,
+    seen: item.querySelector('small').textContent,
+  })));
+  return { phase: await page.evaluate(() => document.body.dataset.phase), lines, timeline: await text('#timeline'), requests: await text('#requests') };
+}
+
+// What each failure must show beside the five checks that all have.
+const failures = {
+  none: { checks: 5 },
+  lost: { checks: 7, timeline: ['the answer lost', 'the line is mended'], requests: ['503 payment-outcome-unknown'] },
+  error: { checks: 6, timeline: [': 500 after', 'read the intent'] },
+  killed: { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'], requests: ['no answer', '409 idempotency-key-in-progress'] },
+  twins: { checks: 6, timeline: ['20 times at once'], requests: ['× 409 idempotency-key-in-progress', 'for i in $(seq 20)'] },
+  other: { checks: 6, requests: ['422 idempotency-key-reused'] },
+};
+const cards = {
+  pm_card_visa: ['201 created', 'One charge, $25.00', 'One order, paid', 'One receipt, 0 staged'],
+  pm_card_visa_chargeDeclinedInsufficientFunds: ['402 payment-declined', 'No charge, $0.00', 'One order, payment_failed', 'No receipt, 0 staged'],
+};
+
+async function play(card, failure, press) {
+  const where = `${card}, ${failure}`;
+  const { phase, lines, timeline, requests } = await ended(press);
+  const wanted = failures[failure];
+  expect(phase === 'done', `${where}: ${await text('#status')}`);
+  expect(lines.length === wanted.checks, `${where}: ${lines.length} checks`);
+  for (const line of lines) expect(line.holds, `${where}: does not hold: ${line.text}: ${line.seen}`);
+  for (const seen of cards[card]) expect(lines.some((line) => line.seen === seen), `${where}: nothing says ${seen}`);
+  for (const part of wanted.timeline ?? []) expect(timeline.includes(part), `${where}: the timeline does not say ${part}`);
+  for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not say ${part}`);
+  expect(await page.locator('#ledger li').count() === 1, `${where}: the ledger`);
+  expect(await page.locator('#mails li').count() === (card === 'pm_card_visa' ? 1 : 0), `${where}: the mailbox`);
+  expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not at its end`);
+}
+
+const button = page.getByRole('button', { name: 'Order two teas' });
+await page.goto(`${url}/console`);
+await page.getByText('Nothing ordered yet.').waitFor();
+await accessible('at first');
+
+for (const card of Object.keys(cards)) {
+  for (const failure of Object.keys(failures)) {
+    await page.locator(`input[value=${card}]`).check();
+    await page.locator(`input[value=${failure}]`).check();
+    await play(card, failure, () => button.click());
+    await picture(`${failure}-${cards[card][0].slice(0, 3)}`);
+    if (card === 'pm_card_visa' && failure === 'lost') await pictureForReaders();
+  }
+}
+
+// A page that is loaded now shows the last play, and the key can be copied.
+await page.reload();
+await page.locator('#checks li').first().waitFor();
+await page.getByRole('button', { name: 'Copy the API key' }).click();
+await page.getByText('Copied').waitFor();
+const copied = await page.evaluate(() => navigator.clipboard.readText());
+expect(/^export API_KEY=ok_[A-Z2-7]+$/.test(copied), 'the API key is not on the clipboard');
+
+// With the keyboard alone: to the cards, along the failures, and Enter.
+await page.locator('input[value=pm_card_visa]').focus();
+await page.keyboard.press('Tab');
+for (const next of ['lost', 'error', 'killed']) {
+  await page.keyboard.press('ArrowDown');
+  expect(await page.evaluate(() => document.activeElement.value) === next, `the arrow key does not reach ${next}`);
+}
+expect(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle) !== 'none', 'the focus cannot be seen');
+await play('pm_card_visa', 'killed', () => page.keyboard.press('Enter'));
+await page.keyboard.press('Tab');
+expect(await page.evaluate(() => document.activeElement.type) === 'submit', 'the button is not behind the choices');
+
+for (const colorScheme of ['light', 'dark']) {
+  await page.emulateMedia({ colorScheme });
+  for (const width of [360, 768, 1400]) {
+    await fits(width);
+    await picture(`${colorScheme}-${width}`);
+    await accessible(`${colorScheme}, ${width} pixels`);
+  }
+}
+await context.close();
+for (const fault of faults) console.error(fault);
+if (faults.length > 0) process.exit(1);
+console.log('/console: 6 failures with a card that pays and one that does not, all end states hold; by keyboard too; axe-core finds nothing, light and dark, at 360, 768 and 1400 pixels');
