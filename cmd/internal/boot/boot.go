@@ -43,11 +43,11 @@ const connectTimeout = 5 * time.Second
 // of R21 and its schema every migration, and that a pooler in between does not
 // forget its statements.
 func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, d, logger, idempotency.ConfigurePool)
+	pool, err := Connect(ctx, d, logger)
 	if err != nil {
 		return nil, err
 	}
-	_, err = sharesSessions(ctx, pool) // before the rest, which would fail without saying why
+	_, err = SharesSessions(ctx, pool) // before the rest, which would fail without saying why
 	if err == nil {
 		err = errors.Join(idempotency.CheckSession(ctx, pool), CheckSchema(ctx, pool))
 	}
@@ -56,6 +56,11 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, 
 		return nil, err
 	}
 	return pool, nil
+}
+
+// Connect connects to the database, and looks at nothing yet of what [Pool] does.
+func Connect(ctx context.Context, d Database, logger *slog.Logger) (*pgxpool.Pool, error) {
+	return connect(ctx, d, logger, idempotency.ConfigurePool)
 }
 
 func connect(ctx context.Context, d Database, logger *slog.Logger, configure func(*pgxpool.Config)) (*pgxpool.Pool, error) {
@@ -107,7 +112,7 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work fun
 		return err
 	}
 	defer pool.Close()
-	shared, err := sharesSessions(ctx, pool)
+	shared, err := SharesSessions(ctx, pool)
 	if shared {
 		return errShared
 	}
