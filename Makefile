@@ -101,11 +101,11 @@ fmt: ## Format
 
 .PHONY: generate
 generate: ## Write what is generated: parts of README.md, .env.example, openapi.yaml, the benchmark's SQL
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./api -run '^TestGenerated$$' -update
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./api ./docs -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail when a generated part is out of date
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./api -run '^TestGenerated$$' -count=1
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./api ./docs -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
 memory: ## Fail when an idle API takes 40 MiB or more
