@@ -2,14 +2,18 @@
 // the program's dependencies. Run one with "go -C tools tool NAME".
 module example.com/orders-api/tools
 
-go 1.26
+go 1.26.0
 
 tool (
 	github.com/oasdiff/oasdiff
 	github.com/stripe/stripe-mock
+	golang.org/x/tools/cmd/gonew
 )
 
-require github.com/stretchr/testify v1.12.1
+require (
+	github.com/stretchr/testify v1.12.1
+	golang.org/x/mod v0.42.0
+)
 
 require (
 	cloud.google.com/go v0.123.0 // indirect
@@ -55,6 +59,7 @@ require (
 	github.com/yuin/goldmark v1.8.5 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.2 // indirect
-	golang.org/x/sys v0.43.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.36.0 // indirect
+	golang.org/x/tools v0.52.0 // indirect
 )
