@@ -109,11 +109,11 @@ fmt: ## Format
 
 .PHONY: generate
 generate: ## Write what is generated: parts of README.md, .env.example, openapi.yaml, the benchmark's SQL, the list of metrics
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api -run '^TestGenerated$$' -update
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail when a generated part is out of date
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api -run '^TestGenerated$$' -count=1
+	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
 memory: ## Fail when an idle API takes 40 MiB or more
@@ -164,7 +164,16 @@ release-spec: ## Release the contract, for later ones to be compared with: make 
 .PHONY: rename
 rename: ## Make it yours: make rename MODULE=github.com/you/shop
 	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
-	@old=$$($(GO) list -m) && $(GO) mod edit -module "$(MODULE)" && \
-	grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml "$$old" . | while read -r file; do \
+	@old=$$(sed -n 's/^ *module-path: *//p' .golangci.yml) && [ -n "$$old" ] && $(GO) mod edit -module "$(MODULE)" && \
+	{ grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml "$$old" . || :; } | while read -r file; do \
 		sed -i.bak "s|$$old|$(MODULE)|g" "$$file" && rm "$$file.bak" || exit 1; \
 	done && $(GO) vet ./... && echo "The module is now $(MODULE)."
+
+# ARGS=-all runs all of their tests.
+.PHONY: rename-check
+rename-check: ## Rename a copy with make rename, and one with gonew; build, vet and test both (some minutes)
+	$(GO) -C tools test -tags copies -run 'Rename|Gonew' -count=1 -timeout 60m ./copies -args $(ARGS)
+
+.PHONY: engine-check
+engine-check: ## Copy only the engine into a new module; build, vet and test that
+	$(GO) -C tools test -tags copies -run Engine -count=1 -timeout 20m ./copies

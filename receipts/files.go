@@ -26,6 +26,21 @@ func NewFiles(folder string) (*Files, error) {
 	return &Files{folder: folder}, nil
 }
 
+// String names the folder, for people.
+func (f *Files) String() string { return f.folder }
+
+// Check writes a file and removes it: it tells whether the folder takes receipts.
+func (f *Files) Check(context.Context) error {
+	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
+	if err != nil {
+		return fmt.Errorf("receipts: %w", err)
+	}
+	if err := errors.Join(temporary.Close(), os.Remove(temporary.Name())); err != nil {
+		return fmt.Errorf("receipts: %w", err)
+	}
+	return nil
+}
+
 // Send writes receipt-<order id>.eml. Sending it again replaces the file, and a
 // reader never finds half of one: it gets its name when it is complete.
 func (f *Files) Send(_ context.Context, message Message) error {

@@ -64,3 +64,18 @@ func TestNewFilesNeedsAFolder(t *testing.T) {
 	_, err = receipts.NewFiles(file)
 	require.Error(t, err)
 }
+
+func TestFilesCheck(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "receipts")
+	files, err := receipts.NewFiles(folder)
+	require.NoError(t, err)
+	require.NoError(t, files.Check(t.Context()))
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Empty(t, entries, "it leaves nothing behind")
+	require.Equal(t, folder, files.String())
+
+	require.NoError(t, os.Remove(folder))
+	require.ErrorIs(t, files.Check(t.Context()), os.ErrNotExist)
+}

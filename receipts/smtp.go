@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wneessen/go-mail"
+	"github.com/wneessen/go-mail/smtp"
 )
 
 // stepTimeout bounds connecting and logging in, and then the mail itself. The
@@ -102,26 +103,14 @@ func (s *SMTP) Send(ctx context.Context, message Message) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // closes the connection, which the client leaves open when the login fails
 
-	dial := func(dialCtx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := s.dial(dialCtx, network)
-		if err == nil {
-			// Once connected, the client looks at its own timeout only.
-			context.AfterFunc(ctx, func() { _ = conn.Close() })
-		}
-		return conn, err
-	}
-	options := append(slices.Clone(s.options), mail.WithDialContextFunc(dial))
+	var options []mail.Option
 	if isASCII(message.To.Address) {
 		// Asking for SMTPUTF8 without need makes a mail undeliverable behind older servers.
 		options = append(options, mail.WithoutSMTPUTF8())
 	}
-	client, err := mail.NewClient(s.host, options...)
+	client, session, err := s.connect(ctx, options...)
 	if err != nil {
-		return fmt.Errorf("receipts: mail client: %w", err)
-	}
-	session, err := client.DialToSMTPClientWithContext(ctx)
-	if err != nil {
-		return fmt.Errorf("receipts: connect to %s: %w", s, err)
+		return err
 	}
 	if utf8, _ := session.Extension("SMTPUTF8"); !utf8 && !isASCII(message.To.Address) {
 		return fmt.Errorf("%w: %s takes no addresses beyond ASCII (no SMTPUTF8)", ErrPermanent, s)
@@ -134,6 +123,43 @@ func (s *SMTP) Send(ctx context.Context, message Message) error {
 	}
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted, whatever becomes of the QUIT
 	return nil
+}
+
+// Check connects and logs in as [SMTP.Send] does, and sends no mail: it tells
+// whether the server is there and takes the credentials.
+func (s *SMTP) Check(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client, session, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := session.Noop(); err != nil {
+		return fmt.Errorf("receipts: NOOP to %s: %w", s, err)
+	}
+	_ = client.CloseWithSMTPClient(session) // it has answered, whatever becomes of the QUIT
+	return nil
+}
+
+// connect opens a connection, which ends with ctx, and logs in.
+func (s *SMTP) connect(ctx context.Context, options ...mail.Option) (*mail.Client, *smtp.Client, error) {
+	dial := func(dialCtx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := s.dial(dialCtx, network)
+		if err == nil {
+			// Once connected, the client looks at its own timeout only.
+			context.AfterFunc(ctx, func() { _ = conn.Close() })
+		}
+		return conn, err
+	}
+	client, err := mail.NewClient(s.host, append(slices.Concat(s.options, options), mail.WithDialContextFunc(dial))...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("receipts: mail client: %w", err)
+	}
+	session, err := client.DialToSMTPClientWithContext(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("receipts: connect to %s: %w", s, err)
+	}
+	return client, session, nil
 }
 
 func (s *SMTP) dial(ctx context.Context, network string) (net.Conn, error) {

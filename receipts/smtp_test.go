@@ -300,3 +300,17 @@ func TestSMTPURL(t *testing.T) {
 		})
 	}
 }
+
+func TestSMTPCheckSendsNothing(t *testing.T) {
+	t.Parallel()
+	certificate, _ := newCertificate(t)
+	server := newMailServer(t, script{password: "canary", certs: []tls.Certificate{certificate}})
+	url := "smtp://shop:canary@127.0.0.1:" + server.port
+	require.NoError(t, newSMTP(t, url).Check(t.Context()))
+	require.Empty(t, server.mails())
+	require.Equal(t, 1, server.logins)
+
+	err := newSMTP(t, strings.Replace(url, "canary", "canary-wrong", 1)).Check(t.Context())
+	require.ErrorContains(t, err, "receipts: connect to smtp://127.0.0.1:"+server.port)
+	require.NotContains(t, err.Error(), "canary")
+}

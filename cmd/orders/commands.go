@@ -37,6 +37,7 @@ func commands() []command {
 		{"migrate up", "Bring the database's schema up to date", migrateUp},
 		{"migrate down", "Take the newest migration back, with the data it holds", migrateDown},
 		{"migrate status", "List the migrations", migrateStatus},
+		{"doctor", "Look at what the program needs, and say what is wrong and what helps", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
 		{"healthcheck", "Ask a running API whether it is ready (containers)", healthcheck},
 		{"help", "Say more about a command, or with env about the environment", help},

@@ -65,7 +65,8 @@ func goBuild(file string, flags ...string) error {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, "example.com/orders-api/cmd/orders")...)
+	cmd := exec.Command("go", append(args, "./cmd/orders")...)
+	cmd.Dir = filepath.Join("..", "..") // by its folder: whoever clones this gives the module another name
 	cmd.Stderr = os.Stderr
 	return cmd.Run()
 }

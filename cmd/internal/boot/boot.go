@@ -44,11 +44,11 @@ const connectTimeout = 5 * time.Second
 // forget its statements. The functions may change the pool's configuration
 // further before it opens.
 func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, d, logger, append([]func(*pgxpool.Config){idempotency.ConfigurePool}, configure...)...)
+	pool, err := Connect(ctx, d, logger, configure...)
 	if err != nil {
 		return nil, err
 	}
-	_, err = sharesSessions(ctx, pool) // before the rest, which would fail without saying why
+	_, err = SharesSessions(ctx, pool) // before the rest, which would fail without saying why
 	if err == nil {
 		err = errors.Join(idempotency.CheckSession(ctx, pool), CheckSchema(ctx, pool))
 	}
@@ -57,6 +57,11 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...fun
 		return nil, err
 	}
 	return pool, nil
+}
+
+// Connect connects to the database, and looks at nothing yet of what [Pool] does.
+func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	return connect(ctx, d, logger, append([]func(*pgxpool.Config){idempotency.ConfigurePool}, configure...)...)
 }
 
 func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
@@ -110,7 +115,7 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work fun
 		return err
 	}
 	defer pool.Close()
-	shared, err := sharesSessions(ctx, pool)
+	shared, err := SharesSessions(ctx, pool)
 	if shared {
 		return errShared
 	}

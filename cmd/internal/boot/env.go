@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,9 +17,10 @@ import (
 type Section interface{ check(*faults) }
 
 // Load fills config, a pointer to a struct of sections, from the environment
-// and checks it. The error names every variable that is wrong, what it expects
-// and where to get it. A variable that is set to nothing counts as not set, unless
-// its tag empty says what nothing means.
+// and checks it. The error is a [*ConfigError], which names every variable that is
+// wrong, what it expects and where to get it; the others are filled in all the
+// same. A variable that is set to nothing counts as not set, unless its tag empty
+// says what nothing means.
 func Load(config any) error { return load(config, &faults{}) }
 
 // LoadLocal is [Load] for the commands that bring what the environment does not
@@ -55,16 +55,35 @@ func checkSections(config reflect.Value, found *faults) {
 	}
 }
 
+// Fault is something that is wrong with the environment.
+type Fault struct {
+	Name string // of the variable, or what several of them have in common
+	Text string // what is wrong and what is expected; no secret
+}
+
+// ConfigError says what is wrong with the environment.
+type ConfigError struct{ Faults []Fault }
+
+func (e *ConfigError) Error() string {
+	var text strings.Builder
+	text.WriteString("wrong configuration:")
+	for _, fault := range e.Faults {
+		text.WriteString("\n  " + fault.Name + ": " + fault.Text)
+	}
+	text.WriteString("\norders help env lists every variable")
+	return text.String()
+}
+
 // faults collects what is wrong with the environment.
 type faults struct {
 	local bool // what is missing is brought along
-	list  []string
+	list  []Fault
 }
 
 // add notes a fault, once: Go promotes the check of a section that is embedded
 // alone, which then runs twice.
 func (f *faults) add(name, format string, arguments ...any) {
-	if fault := name + ": " + fmt.Sprintf(format, arguments...); !slices.Contains(f.list, fault) {
+	if fault := (Fault{name, fmt.Sprintf(format, arguments...)}); !slices.Contains(f.list, fault) {
 		f.list = append(f.list, fault)
 	}
 }
@@ -80,8 +99,7 @@ func (f *faults) err() error {
 	if len(f.list) == 0 {
 		return nil
 	}
-	return errors.New("wrong configuration:\n  " + strings.Join(f.list, "\n  ") +
-		"\norders help env lists every variable")
+	return &ConfigError{f.list}
 }
 
 // Duration is a duration such as 90s that notes a wrong value instead of

@@ -24,10 +24,10 @@ var (
 // one that is busy almost certainly at one of them.
 const looks = 5
 
-// sharesSessions says whether a pooler in between lends one session to several
-// connections, as PgBouncer does in transaction mode. The error is errStatements
-// when this connection's way of sending statements cannot live with that.
-func sharesSessions(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+// SharesSessions says whether a pooler in between lends one session to several
+// connections, as PgBouncer does in transaction mode. It fails when this
+// connection's way of sending statements cannot live with that.
+func SharesSessions(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	held, err := pool.Acquire(ctx)
 	if err != nil {
 		return false, err

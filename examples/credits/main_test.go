@@ -1,0 +1,128 @@
+package credits_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/orders-api/examples/credits"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/migrations/dbtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
+
+const (
+	key     idempotency.Key = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	request string          = `{ "wallet": "ann", "amount": 1200 }`
+)
+
+// shop is the service on a database of the test's own, and a wallet service.
+type shop struct {
+	*testing.T
+	*credits.Service
+	pool    *pgxpool.Pool
+	account uuid.UUID
+	wallets *walletService
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	pool := idempotencytest.NewPool(t)
+	schema, err := os.ReadFile("schema.sql")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), string(schema))
+	require.NoError(t, err)
+
+	engine, err := idempotency.New(pool, idempotency.Config{
+		LockTimeout: 90 * time.Second,
+		Clock:       time.Now,
+		Waiters:     100,
+		Logger:      slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	wallets := &walletService{credits: map[string]string{}}
+	server := httptest.NewServer(wallets)
+	t.Cleanup(server.Close)
+	return &shop{
+		T:       t,
+		Service: &credits.Service{Engine: engine, Wallets: &credits.Wallets{URL: server.URL, HTTP: server.Client()}},
+		pool:    pool,
+		account: idempotencytest.Account(t, pool),
+		wallets: wallets,
+	}
+}
+
+// grant sends the request once.
+func (s *shop) grant() (idempotency.Result, error) {
+	return s.Grant(context.WithoutCancel(s.Context()), s.account, key, []byte(request))
+}
+
+// status is what the books say of the credit.
+func (s *shop) status() string {
+	s.Helper()
+	var status string
+	require.NoError(s, s.pool.QueryRow(s.Context(), "SELECT status FROM credits WHERE account_id = $1", s.account).Scan(&status))
+	return status
+}
+
+// walletService knows a credit by its id, and its answers get lost for a while.
+type walletService struct {
+	mu      sync.Mutex
+	credits map[string]string // by path
+	calls   int
+	lose    int // how many answers more get lost
+}
+
+func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	body, err := io.ReadAll(in.Body)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	switch {
+	case err != nil || in.Method != http.MethodPut:
+		out.WriteHeader(http.StatusBadRequest)
+	case strings.Contains(string(body), "nobody"):
+		out.WriteHeader(http.StatusNotFound)
+	default:
+		w.credits[in.URL.Path] = string(body)
+		if w.lose > 0 {
+			w.lose--
+			panic(http.ErrAbortHandler)
+		}
+		out.WriteHeader(http.StatusCreated)
+	}
+}
+
+func (w *walletService) requireOne(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Len(t, w.credits, 1, "credits at the wallet service")
+	for path, credit := range w.credits {
+		require.JSONEq(t, request, credit)
+		id, err := uuid.Parse(strings.TrimPrefix(path, "/credits/"))
+		require.NoError(t, err)
+		require.EqualValues(t, 8, id.Version(), "it is derived (R5)")
+	}
+}
+
+func requireGranted(t *testing.T, result idempotency.Result, err error) {
+	t.Helper()
+	require.NoError(t, err)
+	require.Equal(t, 201, result.Response.Status)
+	require.Contains(t, string(result.Response.Body), `"status":"granted"`)
+}

@@ -1,0 +1,44 @@
+package credits
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/google/uuid"
+)
+
+// Wallets is the client of the wallet service. HTTP needs a Timeout well below the
+// engine's LockTimeout (R9).
+type Wallets struct {
+	URL  string
+	HTTP *http.Client
+}
+
+// Put makes the credit with that id exist, and says whether the service took it.
+// An error means that this is not known: it may exist or not (R11).
+func (w *Wallets) Put(ctx context.Context, id uuid.UUID, asked Credit) (granted bool, err error) {
+	body, err := json.Marshal(asked)
+	if err != nil {
+		return false, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, w.URL+"/credits/"+id.String(), bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	response, err := w.HTTP.Do(request)
+	if err != nil {
+		return false, fmt.Errorf("wallet service: %w", err)
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusOK, http.StatusCreated:
+		return true, nil
+	case http.StatusNotFound, http.StatusUnprocessableEntity: // no such wallet, and there never will be
+		return false, nil
+	default:
+		return false, fmt.Errorf("wallet service: status %d", response.StatusCode)
+	}
+}

@@ -1,0 +1,179 @@
+//go:build copies
+
+// Package copies_test makes the template somebody's own, in the ways that the
+// guides describe, and looks whether what comes out builds and passes tests. "make
+// rename-check" and "make engine-check" run it.
+package copies_test
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	modzip "golang.org/x/mod/zip"
+)
+
+// everything makes it run make test, which takes minutes, instead of the tests
+// that have to do with the module's path.
+var everything = flag.Bool("all", false, "run all tests of the renamed module")
+
+const (
+	root    = "../.."
+	mine    = "github.com/you/shop"
+	version = "v0.0.1"
+)
+
+// theirs is the path that the module has now.
+func theirs(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	return modfile.ModulePath(text)
+}
+
+// files lists the module's files, as they would be committed, with slashes.
+func files(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		require.NoError(t, err)
+		switch {
+		case entry.IsDir() && (name == ".git" || name == "bin"), entry.Name() == "node_modules":
+			return filepath.SkipDir
+		case entry.Type().IsRegular() && name != ".env":
+			list = append(list, filepath.ToSlash(name))
+		}
+		return nil
+	}))
+	return list
+}
+
+func TestMakeRename(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "shop")
+	for _, name := range files(t) {
+		copyFile(t, folder, name)
+	}
+	run(t, folder, nil, "make", "rename", "MODULE="+mine)
+	requireRenamed(t, folder)
+	requireWorks(t, folder)
+}
+
+// copyFile copies one of our files to the same place in another folder.
+func copyFile(t *testing.T, folder, name string) {
+	t.Helper()
+	copied, original := filepath.Join(folder, filepath.FromSlash(name)), filepath.Join(root, filepath.FromSlash(name))
+	require.NoError(t, os.MkdirAll(filepath.Dir(copied), 0o755))
+	info, err := os.Stat(original)
+	require.NoError(t, err)
+	text, err := os.ReadFile(original)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(copied, text, info.Mode().Perm()))
+}
+
+// requireRenamed looks for the old path where a program reads it. What people read
+// has it in the output of commands.
+func requireRenamed(t *testing.T, folder string) {
+	t.Helper()
+	for _, name := range files(t) {
+		if filepath.Ext(name) != ".md" {
+			text, err := os.ReadFile(filepath.Join(folder, filepath.FromSlash(name)))
+			require.NoError(t, err)
+			require.NotContains(t, string(text), theirs(t), name)
+		}
+	}
+}
+
+// TestGonew takes the module from a proxy, as gonew does it. The tools are a
+// module of their own, so they are taken with a second call.
+func TestGonew(t *testing.T) {
+	proxy := t.TempDir()
+	publish(t, proxy, theirs(t), "")
+	publish(t, proxy, theirs(t)+"/tools", "tools/")
+	gonew := strings.TrimSpace(run(t, ".", nil, "go", "tool", "-n", "gonew"))
+	// A module cache of its own: the usual one would keep what is not released.
+	env := []string{"GOPROXY=file://" + filepath.ToSlash(proxy), "GOMODCACHE=" + t.TempDir(), "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOWORK=off"}
+	parent := t.TempDir()
+	folder := filepath.Join(parent, "shop")
+	run(t, parent, env, gonew, theirs(t)+"@"+version, mine, folder)
+	run(t, parent, env, gonew, theirs(t)+"/tools@"+version, mine+"/tools", filepath.Join(folder, "tools"))
+	requireWorks(t, folder)
+	run(t, folder, nil, "make", "rename", "MODULE="+mine) // the rest, which is the linter's
+	requireRenamed(t, folder)
+}
+
+// publish puts the module below a folder of ours into a proxy made of files.
+func publish(t *testing.T, proxy, path, below string) {
+	t.Helper()
+	var content []modzip.File
+	for _, name := range files(t) {
+		inside, ours := strings.CutPrefix(name, below)
+		if nested := below == "" && strings.HasPrefix(name, "tools/"); ours && !nested {
+			content = append(content, file{inside, filepath.Join(root, filepath.FromSlash(name))})
+		}
+	}
+	var archive bytes.Buffer
+	require.NoError(t, modzip.Create(&archive, module.Version{Path: path, Version: version}, content))
+	mod, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(below), "go.mod"))
+	require.NoError(t, err)
+
+	folder := filepath.Join(proxy, filepath.FromSlash(path), "@v")
+	require.NoError(t, os.MkdirAll(folder, 0o755))
+	for name, text := range map[string][]byte{
+		"list":            []byte(version + "\n"),
+		version + ".info": []byte(`{"Version":"` + version + `","Time":"` + time.Now().UTC().Format(time.RFC3339) + `"}`),
+		version + ".mod":  mod,
+		version + ".zip":  archive.Bytes(),
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o644))
+	}
+}
+
+// file is a file of a module.
+type file struct{ path, source string }
+
+func (f file) Path() string                 { return f.path }
+func (f file) Lstat() (os.FileInfo, error)  { return os.Lstat(f.source) }
+func (f file) Open() (io.ReadCloser, error) { return os.Open(f.source) }
+
+// requireWorks builds, vets and tests.
+func requireWorks(t *testing.T, folder string) {
+	t.Helper()
+	require.Equal(t, mine, strings.TrimSpace(run(t, folder, nil, "go", "list", "-m")))
+	run(t, folder, nil, "go", "build", "./...")
+	run(t, folder, nil, "go", "mod", "verify")
+	run(t, folder, nil, "go", "vet", "./...")
+	run(t, filepath.Join(folder, "tools"), nil, "go", "vet", "-tags", "copies", "./...")
+	if *everything {
+		run(t, folder, nil, "make", "test")
+		return
+	}
+	run(t, folder, nil, "go", "test", "-run", "Mutants|Generated|StripeMock|Examples?|Usage|Spec|Routes",
+		"./api", "./cmd/...", "./docs", "./examples/...", "./idempotency", "./internal/crash", "./payments/...")
+}
+
+// run runs a program to its good end and returns what it printed.
+func run(t *testing.T, folder string, env []string, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %s in %s:\n%s%s", program, strings.Join(args, " "), folder, out, &stderr)
+	return string(out)
+}
