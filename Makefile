@@ -20,7 +20,7 @@ NPX := npm_config_ignore_scripts=true npx --yes
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Take the guided tour: nothing to install or start before (first build: about a minute)
@@ -156,6 +156,14 @@ console-check: ## Click through /console in a browser (needs Chromium); PICTURES
 .PHONY: pgbouncer-check
 pgbouncer-check: ## Run the tests through PgBouncer (the one found, or Debian's)
 	tools/pgbouncer/check.sh
+
+.PHONY: replication-check
+replication-check: ## Kill the primary under load and promote its standby (PostgreSQL's programs must be installed)
+	$(GO) test -vet=off -count=1 -tags replication -run '^TestReplication_' ./cmd/orders
+
+.PHONY: links-check
+links-check: ## Ask for every outside link of the pages (needs a network)
+	$(GO) test -vet=off -count=1 -run '^TestLinks_outside$$' ./internal/docscheck -args -fetch
 
 .PHONY: release-spec
 release-spec: ## Release the contract, for later ones to be compared with: make release-spec VERSION=1.2.3

@@ -126,9 +126,10 @@ func (s *Server) waitReady(ctx context.Context, since time.Time) error {
 
 // ready reads the lines of the status file: process id, data folder, start time,
 // port, two addresses, a memory key and the state. A file of an earlier server,
-// which a crash leaves behind, shows by its port or time.
+// which a crash leaves behind, shows by its port or time. A standby is never more
+// than that: it answers, and takes no writes.
 func (s *Server) ready(status []string, since time.Time) bool {
-	if len(status) < 8 || strings.TrimSpace(status[7]) != "ready" {
+	if len(status) < 8 || !slices.Contains([]string{"ready", "standby"}, strings.TrimSpace(status[7])) {
 		return false
 	}
 	pid, err1 := strconv.Atoi(status[0])

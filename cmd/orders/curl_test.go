@@ -1,0 +1,87 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// beCurl does what curl does, as far as our pages use it, for machines that have
+// none. What it does not know it refuses.
+func beCurl(args []string) error {
+	var c curlCall
+	if err := c.parse(args); err != nil {
+		return err
+	}
+	return c.send()
+}
+
+// curlCall is a call of curl.
+type curlCall struct {
+	showHeader      bool
+	method, address string
+	header          http.Header
+	body, kind      string // the body and what it is taken for, if no -H says
+}
+
+func (c *curlCall) parse(args []string) error {
+	c.header = http.Header{}
+	value := func() (v string) {
+		if len(args) > 0 {
+			v, args = args[0], args[1:]
+		}
+		return v
+	}
+	for len(args) > 0 {
+		switch arg := value(); {
+		case arg == "-i":
+			c.showHeader = true
+		case arg == "-s" || arg == "-sS":
+		case arg == "-X":
+			c.method = value()
+		case arg == "-H":
+			name, content, _ := strings.Cut(value(), ":")
+			c.header.Add(name, strings.TrimSpace(content))
+		case arg == "-d":
+			c.body, c.kind = value(), "application/x-www-form-urlencoded"
+		case arg == "--json":
+			c.body, c.kind = value(), "application/json"
+		case strings.HasPrefix(arg, "-") || c.address != "":
+			return fmt.Errorf("%q is not understood", arg)
+		default:
+			c.address = arg
+		}
+	}
+	return nil
+}
+
+func (c *curlCall) send() error {
+	if c.kind != "" && c.method == "" {
+		c.method = http.MethodPost
+	}
+	request, err := http.NewRequest(c.method, c.address, strings.NewReader(c.body))
+	if err != nil {
+		return err
+	}
+	request.Header = c.header
+	if c.kind != "" && c.header.Get("Content-Type") == "" {
+		c.header.Set("Content-Type", c.kind)
+	}
+	client := http.Client{Timeout: patience}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if c.showHeader {
+		fmt.Printf("%s %s\r\n", response.Proto, response.Status)
+		if err := response.Header.Write(os.Stdout); err != nil {
+			return err
+		}
+		fmt.Print("\r\n")
+	}
+	_, err = io.Copy(os.Stdout, response.Body)
+	return err
+}

@@ -1,0 +1,273 @@
+package main_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	orders "example.com/orders-api/cmd/orders"
+	"example.com/orders-api/internal/docscheck"
+)
+
+// documents are the pages of the repository; internal/docscheck says which.
+func documents(t *testing.T) []docscheck.Page {
+	t.Helper()
+	pages, err := docscheck.Pages(os.DirFS("../.."))
+	require.NoError(t, err)
+	return pages
+}
+
+func commandsOf(t *testing.T, page docscheck.Page) []docscheck.Command {
+	t.Helper()
+	var all []docscheck.Command
+	for _, block := range page.Blocks {
+		commands, err := block.Commands()
+		require.NoError(t, err)
+		all = append(all, commands...)
+	}
+	return all
+}
+
+// Every command of ours that a page tells its reader to type is typed here, and
+// every curl line, page by page and in order: each must succeed and print what the
+// page shows. Other programs are the matter of internal/docscheck.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	for _, page := range documents(t) {
+		commands := slices.DeleteFunc(commandsOf(t, page), func(c docscheck.Command) bool { return !isOurs(c) })
+		if len(commands) == 0 {
+			continue
+		}
+		t.Run(page.Path, func(t *testing.T) {
+			t.Parallel()
+			newReader(t, "own curl").follow(commands)
+		})
+		lines := slices.DeleteFunc(slices.Clone(commands), func(c docscheck.Command) bool { return !calls(c, "curl") })
+		if _, err := exec.LookPath("curl"); err == nil && len(lines) > 0 {
+			t.Run(page.Path+" with the real curl", func(t *testing.T) {
+				t.Parallel()
+				newReader(t, "").follow(lines)
+			})
+		}
+	}
+}
+
+// isOurs reports whether all that a command starts is ours to run.
+func isOurs(command docscheck.Command) bool {
+	return !slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool {
+		return !slices.Contains([]string{"", "export", "orders", "bin/orders", "curl", "grep"}, part.Program()) && !isStatement(part)
+	})
+}
+
+// isStatement reports whether psql is given a statement for the database.
+func isStatement(part docscheck.Simple) bool {
+	return len(part.Words) == 4 && part.Words[0] == "psql" && part.Words[1] == "$DATABASE_URL" && part.Words[2] == "-c"
+}
+
+func calls(command docscheck.Command, program string) bool {
+	return slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool { return filepath.Base(part.Program()) == program })
+}
+
+// reader is somebody who follows a page, with a shop of his own.
+type reader struct {
+	*shop
+	folder string // where he is
+	api    *api   // what he asks, once he has asked
+}
+
+// newReader returns a reader who has our program on his PATH, and our stand-in for
+// curl if it is asked for.
+func newReader(t *testing.T, curl string) *reader {
+	t.Helper()
+	r := &reader{shop: newShop(t), folder: t.TempDir()}
+	program, err := os.Executable()
+	require.NoError(t, err)
+	bin := filepath.Join(r.folder, "bin")
+	require.NoError(t, os.Mkdir(bin, 0o755))
+	require.NoError(t, os.Symlink(program, filepath.Join(bin, "orders")))
+	if curl != "" {
+		require.NoError(t, os.Symlink(program, filepath.Join(bin, "curl")))
+	}
+	r.environ = r.with("PATH="+bin+":"+os.Getenv("PATH"), beProgram+"=1", "API_KEY="+r.apiKey, "ADMIN_ADDR=127.0.0.1:0")
+	return r
+}
+
+func (r *reader) follow(commands []docscheck.Command) {
+	for _, command := range commands {
+		parts := command.Parts
+		switch {
+		case len(parts) == 1 && (parts[0].Program() == "" || parts[0].Program() == "export"):
+			r.set(command)
+		case len(parts) == 1 && staysUp(parts[0].Words):
+			r.startAndStop(parts[0])
+		case len(parts) == 1 && isStatement(parts[0]):
+			r.exec(strings.ReplaceAll(parts[0].Words[3], "…", uuid.NewString()))
+		default:
+			r.enter(command)
+		}
+	}
+}
+
+// set takes over the variables that a page sets. Where it leaves a value open with
+// "…" the reader has one, or the test does not know what to put there.
+func (r *reader) set(command docscheck.Command) {
+	r.t.Helper()
+	for _, part := range command.Parts {
+		for _, setting := range append(part.Assignments, part.Words[min(1, len(part.Words)):]...) {
+			name, text, _ := strings.Cut(setting, "=")
+			if !strings.Contains(text, "…") {
+				r.environ = r.with(setting)
+				continue
+			}
+			require.NotEmpty(r.t, value(r.environ, name), "%s: what is %s?", command.At, setting)
+		}
+	}
+}
+
+// staysUp reports whether a command runs until it is stopped.
+func staysUp(words []string) bool {
+	return len(words) > 1 && filepath.Base(words[0]) == "orders" && (slices.Contains([]string{"serve", "dev"}, words[1]) ||
+		words[1] == "worker" && !slices.Contains(words, "--once") || slices.Contains(words, "--every"))
+}
+
+// startAndStop waits until a command works.
+func (r *reader) startAndStop(part docscheck.Simple) {
+	r.t.Helper()
+	arguments := part.Words[1:]
+	p := start(r.t, r.with(part.Assignments...), arguments...)
+	sign, known := map[string]string{"serve": "listening", "dev": "listening", "worker": "receipts"}[arguments[0]]
+	if !known {
+		sign = "pass"
+	}
+	p.waitFor(&p.stderr, sign)
+	p.stop()
+}
+
+var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
+
+// enter types a command into a shell. Its addresses are those of the reader's own
+// API, and KEY is a key that somebody has to look at.
+func (r *reader) enter(command docscheck.Command) {
+	r.t.Helper()
+	for _, part := range command.Parts {
+		require.False(r.t, staysUp(part.Words), "%s: what does not end needs a line of its own", command.At)
+	}
+	text := openVariable.ReplaceAllString(command.Text, "")
+	if calls(command, "curl") {
+		if r.api == nil {
+			r.api, _ = startDev(r.t, r.environ)
+		}
+		text = strings.ReplaceAll(text, "http://localhost:8080", r.api.base)
+		if own := "http://127.0.0.1:8081"; strings.Contains(text, own) {
+			admin := r.api.waitFor(&r.api.stderr, `admin: .*\bat"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+			text = strings.ReplaceAll(text, own, "http://"+admin)
+		}
+	}
+	if key := regexp.MustCompile(`\bKEY\b`); key.MatchString(text) {
+		stuck := "stuck-" + strings.ReplaceAll(command.At, ":", "-") + "-0001"
+		r.abandon(filepath.Base(stuck))
+		text = key.ReplaceAllString(text, filepath.Base(stuck))
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-c", text)
+	shell.Dir, shell.Env, shell.WaitDelay = r.folder, r.environ, time.Second
+	var stderr output
+	shell.Stderr = &stderr
+	printed, err := shell.Output()
+	require.NoError(r.t, err, "%s: %s\n%s%s", command.At, text, printed, &stderr)
+	if len(command.Shown) > 0 {
+		require.NoError(r.t, docscheck.Compare(command.Shown, string(printed)), command.At)
+	}
+}
+
+// What a page says in passing must be there too: commands and their flags, in the
+// prose, in crontabs and in manifests; and what it shows of make demo.
+func TestDocuments_mentions(t *testing.T) {
+	t.Parallel()
+	crontab := regexp.MustCompile(`/orders ([^;\n]+)$`)
+	manifest := regexp.MustCompile(`^\s*args: \[([\w, ".-]+)\]`)
+	for _, page := range documents(t) {
+		for _, name := range page.Spans() {
+			parts, err := docscheck.Split(name)
+			if err != nil {
+				continue // no command
+			}
+			for _, part := range parts {
+				if filepath.Base(part.Program()) == "orders" && len(part.Words) > 1 && !strings.Contains(name, "/orders/") {
+					requireCommand(t, page.Path, part.Words[1:])
+				}
+			}
+		}
+		for _, block := range page.Blocks {
+			for _, line := range block.Lines {
+				if match := crontab.FindStringSubmatch(line); match != nil && block.Language == "crontab" {
+					requireCommand(t, block.At(), strings.Fields(match[1]))
+				}
+				if match := manifest.FindStringSubmatch(line); match != nil && block.Language == "yaml" {
+					requireCommand(t, block.At(), strings.Split(strings.ReplaceAll(match[1], `"`, ""), ", "))
+				}
+			}
+		}
+		for _, command := range commandsOf(t, page) {
+			if strings.HasSuffix(command.Text, "make demo") && len(command.Shown) > 0 {
+				requireClaims(t, strings.Join(command.Shown, "\n")+"\n", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
+			}
+		}
+	}
+}
+
+// requireCommand wants a command with its flags, by asking for its help.
+func requireCommand(t *testing.T, at string, words []string) {
+	t.Helper()
+	err := orders.Run(t.Context(), append(slices.Clone(words), "-h"), io.Discard, io.Discard)
+	if !errors.Is(err, flag.ErrHelp) {
+		require.NoError(t, err, "%s: orders %s", at, strings.Join(words, " "))
+	}
+}
+
+// requireShown checks that an output is what a page shows below a command.
+func requireShown(t *testing.T, page, command, output string) {
+	t.Helper()
+	for _, p := range documents(t) {
+		for _, c := range commandsOf(t, p) {
+			if p.Path == page && c.Text == command {
+				require.NoError(t, docscheck.Compare(c.Shown, output))
+				return
+			}
+		}
+	}
+	require.Fail(t, "the page shows no such command", "%s in %s", command, page)
+}
+
+// Addresses of our own, too, must answer.
+func TestDocuments_addresses(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	a, _ := startDev(t, s.environ)
+	for _, page := range documents(t) {
+		for _, link := range page.Links() {
+			path, ours := strings.CutPrefix(link, "http://localhost:8080")
+			if !ours {
+				continue
+			}
+			got, err := a.do(context.Background(), http.MethodGet, path, "", nil)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, got.status, "%s: %s", page.Path, link)
+		}
+	}
+	a.stop()
+}

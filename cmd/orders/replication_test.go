@@ -1,0 +1,265 @@
+//go:build replication
+
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/internal/embeddedpg"
+)
+
+// pair is a primary and its standby, both durable, and a shop whose program knows
+// the addresses of both. It is run by make replication-check.
+type pair struct {
+	*shop
+	primary, standby *embeddedpg.Server
+	onPrimary        *pgxpool.Pool
+	onStandby        *pgxpool.Pool
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	// Below /var/tmp, where the server's user gets in when the test is root's.
+	folder, err := os.MkdirTemp("/var/tmp", "orders-replication-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
+	require.NoError(t, os.Chmod(folder, 0o755))
+
+	p := &pair{shop: &shop{t: t}}
+	p.primary, p.onPrimary = p.startServer(filepath.Join(folder, "primary"))
+	p.copyPrimary(filepath.Join(folder, "standby"))
+	p.standby, p.onStandby = p.startServer(filepath.Join(folder, "standby"))
+	p.until(p.onPrimary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'")
+
+	var provider string
+	p.stripe, provider = standIn(t)
+	p.environ = environ(t, "DATABASE_URL="+p.url(), "STRIPE_SECRET_KEY=sk_test_shop", "STRIPE_API_BASE="+provider,
+		"LISTEN_ADDR=127.0.0.1:0", "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s")
+	code, _, stderr := run(t, p.environ, "migrate", "up")
+	require.Zero(t, code, stderr)
+	p.apiKey = createAccount(t, p.environ)
+	return p
+}
+
+func (p *pair) startServer(folder string) (*embeddedpg.Server, *pgxpool.Pool) {
+	p.t.Helper()
+	server, err := embeddedpg.Start(p.t.Context(), embeddedpg.Options{BinDir: serverPrograms(p.t), DataDir: folder, Logger: discard()})
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { _ = server.Stop() }) // the primary has ended long before
+	pool, err := pgxpool.New(p.t.Context(), server.URL("postgres"))
+	require.NoError(p.t, err)
+	p.t.Cleanup(pool.Close)
+	return server, pool
+}
+
+// copyPrimary makes a standby's folder as embeddedpg expects it, and of its user.
+func (p *pair) copyPrimary(folder string) {
+	p.t.Helper()
+	data := filepath.Join(folder, "data")
+	require.NoError(p.t, os.MkdirAll(data, 0o700))
+	basebackup := exec.CommandContext(p.t.Context(), "pg_basebackup", "-d", p.primary.URL("postgres"), "-D", data, "-R", "-X", "stream", "-c", "fast")
+	basebackup.Env = []string{"PATH=" + p.primary.BinDir() + ":" + os.Getenv("PATH"), "LC_ALL=C"}
+	basebackup.Path = filepath.Join(p.primary.BinDir(), "pg_basebackup")
+	printed, err := basebackup.CombinedOutput()
+	require.NoError(p.t, err, "%s", printed)
+	info, err := os.Stat(filepath.Join(p.primary.Dir(), "data"))
+	require.NoError(p.t, err)
+	owner := info.Sys().(*syscall.Stat_t)
+	require.NoError(p.t, filepath.WalkDir(data, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, int(owner.Uid), int(owner.Gid))
+	}))
+}
+
+// url names both servers, and wants the one that takes writes.
+func (p *pair) url() string {
+	p.t.Helper()
+	first, err := url.Parse(p.primary.URL("postgres"))
+	require.NoError(p.t, err)
+	second, err := url.Parse(p.standby.URL("postgres"))
+	require.NoError(p.t, err)
+	first.Host += "," + second.Host
+	return first.String() + "&target_session_attrs=read-write"
+}
+
+// until asks a server until the answer is yes.
+func (p *pair) until(pool *pgxpool.Pool, question string) {
+	p.t.Helper()
+	eventually(p.t, func() (yes bool) {
+		require.NoError(p.t, pool.QueryRow(p.t.Context(), question).Scan(&yes))
+		return yes
+	})
+}
+
+// configure changes settings of a running server.
+func configure(t *testing.T, pool *pgxpool.Pool, statements ...string) {
+	t.Helper()
+	for _, statement := range append(statements, "SELECT pg_reload_conf()") {
+		_, err := pool.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+}
+
+// failOver kills the primary at once and promotes the standby.
+func (p *pair) failOver() {
+	p.t.Helper()
+	require.NoError(p.t, syscall.Kill(p.primary.PID(), syscall.SIGQUIT)) // immediate shutdown
+	<-p.primary.Exited()
+	_, err := p.onStandby.Exec(p.t.Context(), "SELECT pg_promote()")
+	require.NoError(p.t, err)
+	p.until(p.onStandby, "SELECT NOT pg_is_in_recovery()")
+}
+
+// requireAgreement checks that ledger, orders and answers say the same of n orders.
+func (p *pair) requireAgreement(answers map[string]answer) {
+	p.t.Helper()
+	paid := map[string]bool{}
+	for _, told := range answers {
+		id := requirePaid(p.t, told)
+		require.Len(p.t, p.stripe.ChargesByOrder(id), 1)
+		paid[id] = true
+	}
+	require.Len(p.t, paid, len(answers))
+	require.Len(p.t, p.stripe.Charges(), len(answers))
+	require.Equal(p.t, map[string]int64{"usd": int64(len(answers)) * 2500}, p.stripe.MoneyMoved())
+	rows, err := p.onStandby.Query(p.t.Context(), "SELECT id::text FROM orders WHERE status = 'paid'")
+	require.NoError(p.t, err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(p.t, err)
+	require.Len(p.t, ids, len(answers))
+	for _, id := range ids {
+		require.True(p.t, paid[id])
+	}
+	code, report := p.reconcile(fmt.Sprintf("Compared %d intents, %[1]d orders", len(answers)))
+	require.Zero(p.t, code, report)
+}
+
+// reconcile compares the books until the report says so: what is younger than
+// COMPLETER_GRACE it leaves alone.
+func (p *pair) reconcile(says string) (code int, report string) {
+	p.t.Helper()
+	eventually(p.t, func() bool {
+		code, report, _ = run(p.t, p.environ, "reconcile", "--since", "1h")
+		return strings.Contains(report, says)
+	})
+	return code, report
+}
+
+// Clients order without a pause while the primary dies. With a synchronous standby
+// whatever anybody was told is still there.
+func TestReplication_synchronous(t *testing.T) {
+	p := newPair(t)
+	configure(t, p.onPrimary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+	p.until(p.onPrimary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
+	a := p.serve(p.environ, "--drain-notice", "0")
+
+	const clients, each, before = 8, 40, 100
+	var told atomic.Int64
+	enough := make(chan struct{})
+	var mu sync.Mutex
+	answers := map[string]answer{}
+	var group errgroup.Group
+	for client := range clients {
+		group.Go(func() error {
+			for n := range each {
+				key := fmt.Sprintf("replicated-order-%d-%03d", client, n)
+				got, err := a.untilPaid(context.Background(), key)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				answers[key] = got
+				mu.Unlock()
+				if told.Add(1) == before {
+					close(enough)
+				}
+			}
+			return nil
+		})
+	}
+	<-enough
+	p.failOver()
+	require.NoError(t, group.Wait())
+	require.Len(t, answers, clients*each)
+	p.requireAgreement(answers)
+
+	for key, first := range answers {
+		again, err := a.order(key, tea)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, again.status)
+		require.Equal(t, first.body, again.body, "what was told before the failover is told after it")
+		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	}
+	require.Len(t, p.stripe.Charges(), len(answers))
+	a.stop()
+}
+
+// With an asynchronous standby the newest rows can be lost. Here they are: it no
+// longer hears of what happens. Nobody is charged twice all the same (R5), and what
+// nobody asks for again is found at the provider.
+func TestReplication_asynchronousLosesRows(t *testing.T) {
+	p := newPair(t)
+	a := p.serve(p.environ, "--drain-notice", "0")
+	answers := map[string]answer{}
+	buy := func(key string) {
+		got, err := a.untilPaid(t.Context(), key)
+		require.NoError(t, err)
+		answers[key] = got
+	}
+	buy("an-order-that-is-kept")
+	p.until(p.onPrimary, "SELECT pg_current_wal_lsn() <= replay_lsn FROM pg_stat_replication")
+	configure(t, p.onStandby, "ALTER SYSTEM SET primary_conninfo = ''")
+	p.until(p.onPrimary, "SELECT count(*) = 0 FROM pg_stat_replication")
+	lost := []string{"a-lost-order-of-ours-1", "a-lost-order-of-ours-2", "a-lost-order-of-ours-3"}
+	for _, key := range lost {
+		buy(key)
+	}
+	p.failOver()
+	require.Equal(t, 1, p.rows("SELECT count(*) FROM orders"), "three acknowledged orders are gone")
+
+	code, report := p.reconcile("Differences: 3")
+	require.Equal(t, 1, code)
+	for _, key := range lost {
+		require.Contains(t, report, requirePaid(t, answers[key]), "a charge without its order")
+	}
+
+	for _, key := range lost {
+		again, err := a.untilPaid(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, requirePaid(t, answers[key]), requirePaid(t, again), "the same order")
+		require.Equal(t, intentOf(again), intentOf(answers[key]), "the same payment")
+	}
+	require.Equal(t, 4, p.rows("SELECT count(*) FROM orders WHERE status = 'paid'"))
+	p.requireAgreement(answers)
+	a.stop()
+}
+
+func (p *pair) rows(query string) (n int) {
+	p.t.Helper()
+	require.NoError(p.t, p.onStandby.QueryRow(p.t.Context(), query).Scan(&n))
+	return n
+}
+
+func intentOf(a answer) string {
+	_, rest, _ := strings.Cut(a.body, `"payment_intent_id":"`)
+	intent, _, _ := strings.Cut(rest, `"`)
+	return intent
+}

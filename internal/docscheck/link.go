@@ -1,0 +1,57 @@
+package docscheck
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+var (
+	inlineLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	bareLink   = regexp.MustCompile(`<(https?://[^>\s]+)>`)
+	pictures   = regexp.MustCompile(`(?:src|href)="([^"]+)"`)
+	heading    = regexp.MustCompile(`(?m)^#{1,6} +(.+?)\s*$`)
+	linkText   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+)
+
+// Links returns where the page points: paths, anchors and addresses.
+func (p Page) Links() []string {
+	prose := span.ReplaceAllString(p.Prose, "")
+	var links []string
+	for _, kind := range []*regexp.Regexp{inlineLink, bareLink, pictures} {
+		for _, match := range kind.FindAllStringSubmatch(prose, -1) {
+			links = append(links, match[1])
+		}
+	}
+	return links
+}
+
+// Anchors returns the names of the page's headings, as GitHub makes them.
+func (p Page) Anchors() map[string]bool {
+	anchors := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(p.Prose, -1) {
+		name := anchor(match[1])
+		for n, first := 1, name; anchors[name]; n++ {
+			name = fmt.Sprintf("%s-%d", first, n)
+		}
+		anchors[name] = true
+	}
+	return anchors
+}
+
+// anchor is a heading in small letters, without markup and punctuation, and with
+// a hyphen for each space.
+func anchor(heading string) string {
+	text := strings.NewReplacer("`", "", "*", "").Replace(linkText.ReplaceAllString(heading, "$1"))
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', r == '_', unicode.IsLetter(r), unicode.IsNumber(r):
+			return unicode.ToLower(r)
+		default:
+			return -1
+		}
+	}, text)
+}
