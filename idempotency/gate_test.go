@@ -189,3 +189,19 @@ func TestNewGate(t *testing.T) {
 		require.Error(t, err)
 	}
 }
+
+func TestGate_saysHowFullItIs(t *testing.T) {
+	t.Parallel()
+	gate := newDoor(t, 2, 5)
+	require.Equal(t, idempotency.GateStats{Places: 2, Runs: 5}, gate.Stats())
+	first, second := gate.enter(uuid.New()), gate.enter(uuid.New())
+	first.StepAside()
+	require.Equal(t, idempotency.GateStats{Places: 2, Runs: 5, AtWork: 1, UnderWay: 2}, gate.Stats())
+	first.ComeBack()
+	_, err := gate.Enter(uuid.New())
+	require.Error(t, err)
+	require.Equal(t, idempotency.GateStats{Places: 2, Runs: 5, AtWork: 2, UnderWay: 2, TurnedAway: 1}, gate.Stats())
+	first.Leave()
+	second.Leave()
+	require.Equal(t, idempotency.GateStats{Places: 2, Runs: 5, TurnedAway: 1}, gate.Stats())
+}

@@ -45,6 +45,8 @@ func TestPlans(t *testing.T) {
 	n.stuck(100)
 	n.bench.find(n.account, "nobody-uses-this-key")
 	n.overdue()
+	_, err := idempotency.ReadStats(t.Context(), n.pool)
+	require.NoError(t, err)
 	n.count()
 	n.reap()
 	for _, plan := range idempotencytest.Plans(t, n.pool) {

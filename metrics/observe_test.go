@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -86,12 +87,12 @@ func TestPhasesAndCalls(t *testing.T) {
 		`orders_gate_places{gate="runs"}`:            10,
 		`orders_gate_at_work{gate="runs"}`:           0,
 		`orders_gate_turned_away_total{gate="runs"}`: 0,
-		`orders_pool_connections{state="in_use"}`:    0,
 	} {
 		require.Contains(t, found, name)
 		require.InDelta(t, want, found[name], 0, name)
 	}
 	require.NotContains(t, found, `orders_phase_call_duration_seconds_count{from="started",operation="create_order",result="ok"}`)
+	require.Contains(t, found, `orders_pool_connections{state="in_use"}`)
 	require.Positive(t, found["orders_pool_acquires_total"])
 }
 
@@ -132,4 +133,22 @@ func TestPasses(t *testing.T) {
 	require.InDelta(t, 50, found["orders_reaper_keys_deleted_total"], 0)
 	require.Positive(t, found[`orders_last_pass_timestamp_seconds{command="reaper"}`])
 	require.InDelta(t, 1, found[`orders_receipt_duration_seconds_count{outcome="sent"}`], 0)
+}
+
+// An order is observed a dozen times. It must not cost what it measures.
+func TestObservingIsCheap(t *testing.T) {
+	// Not parallel: allocations are counted for the whole process.
+	s := newShop(t)
+	observer := s.metrics.API()
+	for name, observe := range map[string]func(){
+		"an answer": func() {
+			observer.Answered(api.Answered{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Took: time.Second, Outcome: "created"})
+		},
+		"a phase": func() {
+			s.metrics.Phase(idempotency.Phase{Operation: "create_order", From: "order_created", Call: time.Second, Record: time.Second})
+		},
+		"a call": func() { s.metrics.Exchange(payments.Exchange{Call: "create", Took: time.Second}) },
+	} {
+		require.LessOrEqual(t, testing.AllocsPerRun(100, observe), 1.0, name)
+	}
 }

@@ -198,3 +198,29 @@ func TestEachSendIsLogged(t *testing.T) {
 		},
 	}, got)
 }
+
+// Whoever measures hears of each send, the ones that are sent again included.
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	provider := startProvider(t,
+		answer{status: 502}, answer{status: 200, body: intent("succeeded")},
+		answer{status: 402, body: stripeError("card_error", "card_declined", "")})
+	var heard []payments.Exchange
+	client := newClient(t, provider.url, func(c *payments.Config) {
+		c.Observe = func(e payments.Exchange) { heard = append(heard, e) }
+	})
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	require.NoError(t, err)
+	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
+	require.Error(t, err)
+	require.Len(t, heard, 3)
+	for i, want := range []string{"unknown", "", "declined"} {
+		require.Equal(t, "confirm", heard[i].Call)
+		require.Positive(t, heard[i].Took)
+		if want == "" {
+			require.Nil(t, heard[i].Err)
+			continue
+		}
+		require.Equal(t, want, heard[i].Err.Outcome.String())
+	}
+}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/receipts"
@@ -100,6 +103,53 @@ func TestStats(t *testing.T) {
 	require.Equal(t, 2, stats.Waiting)
 	require.Equal(t, 1, stats.Dead)
 	require.InDelta(t, 50, stats.Oldest.Hours(), 0.1)
+}
+
+// A handful is found by an index among many: the dead among the waiting, and the
+// waiting among the dead.
+func TestStats_plans(t *testing.T) {
+	t.Parallel()
+	for index, fewDead := range map[string]bool{"staged_jobs_dead": true, "staged_jobs_due": false} {
+		t.Run(index, func(t *testing.T) {
+			t.Parallel()
+			shop := newShop(t)
+			shop.exec(t, `
+				INSERT INTO staged_jobs (id, account_id, kind, args, failed_at)
+				SELECT gen_random_uuid(), $1, 'receipt', '{}', CASE WHEN (n % 1000 = 0) = $2 THEN now() END
+				FROM generate_series(1, 5000) n`, shop.account, fewDead)
+			shop.exec(t, "ANALYZE staged_jobs")
+			rows, err := shop.pool.Query(t.Context(), "EXPLAIN "+receipts.StatsSQL, "receipt")
+			require.NoError(t, err)
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+			require.Contains(t, strings.Join(plan, "\n"), index)
+		})
+	}
+}
+
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	shop := newShop(t)
+	shop.sell(t, "jane@example.com")
+	var mu sync.Mutex
+	var heard []string
+	answers := []error{errors.New("busy"), nil}
+	worker := shop.worker(t, mailerFunc(func(context.Context, receipts.Message) error {
+		answer := answers[0]
+		answers = answers[1:]
+		return answer
+	}), func(c *receipts.Config) {
+		c.Observe = func(outcome string, took time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, outcome)
+			require.Positive(t, took)
+		}
+	})
+	pass(t, worker, receipts.Result{Retried: 1})
+	shop.exec(t, makeDue)
+	pass(t, worker, receipts.Result{Sent: 1})
+	require.Equal(t, []string{"retried", "sent"}, heard)
 }
 
 func TestDatabaseAwayIsAnError(t *testing.T) {

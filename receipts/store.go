@@ -160,18 +160,19 @@ func lastError(cause error) string {
 	return text
 }
 
+const statsSQL = `
+	SELECT
+		count(*),
+		COALESCE(now() - min(created_at), interval '0'),
+		(SELECT count(*) FROM staged_jobs WHERE kind = $1 AND failed_at IS NOT NULL)
+	FROM staged_jobs
+	WHERE kind = $1 AND failed_at IS NULL`
+
 // stats counts the jobs of all accounts: the living by one index, the dead by
 // another.
 func (s store) stats(ctx context.Context) (Stats, error) {
 	var stats Stats
-	err := s.pool.QueryRow(ctx, `
-		SELECT
-			count(*),
-			COALESCE(now() - min(created_at), interval '0'),
-			(SELECT count(*) FROM staged_jobs WHERE kind = $1 AND failed_at IS NOT NULL)
-		FROM staged_jobs
-		WHERE kind = $1 AND failed_at IS NULL`,
-		kind).Scan(&stats.Waiting, &stats.Oldest, &stats.Dead)
+	err := s.pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Waiting, &stats.Oldest, &stats.Dead)
 	if err != nil {
 		return Stats{}, fmt.Errorf("receipts: count jobs: %w", err)
 	}

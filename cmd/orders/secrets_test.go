@@ -80,7 +80,7 @@ func newLeakTest(t *testing.T, format string) *leakTest {
 	create.stdout.text.Reset() // which has to show it
 	l.ran = append(l.ran, create)
 
-	l.api = l.serve(l.environ, "--drain-notice", "0")
+	l.api = l.serve(l.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
 	l.ran = append(l.ran, l.api.process)
 	return l
 }
@@ -139,6 +139,12 @@ func (l *leakTest) takeOrders() {
 	for _, path := range []string{"/v1/orders/canary", "/v1/orders?after=canary", "/canary", "/v1/orders?card=4242424242424242"} {
 		_, err := l.api.do(l.t.Context(), http.MethodGet, path, "", nil)
 		require.NoError(l.t, err)
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2"} {
+		_, shown := get(l.t, l.api.admin()+path)
+		for _, secret := range append(l.clientSecrets(), l.apiKey, "_secret_", "sk_test", "whsec", "canary", "4242424242424242") {
+			require.NotContains(l.t, shown, secret, path)
+		}
 	}
 }
 

@@ -227,6 +227,22 @@ func TestLoad_readsWhatTheCommandNeeds(t *testing.T) {
 	require.NotContains(t, boot.Load(&worker).Error(), "LISTEN_ADDR")
 }
 
+// Two processes on one machine cannot have one address, so only what takes
+// requests has one without being told.
+func TestLoad_adminOfTheAPIAlone(t *testing.T) {
+	setenv(t, database, testKey)
+	var serve boot.Serve
+	require.NoError(t, boot.Load(&serve))
+	require.Equal(t, "127.0.0.1:8081", serve.AdminAddr)
+	var worker boot.Worker
+	require.NoError(t, boot.Load(&worker))
+	require.Empty(t, worker.AdminAddr)
+
+	setenv(t, database, testKey, "ADMIN_ADDR=127.0.0.1:9000")
+	require.NoError(t, boot.Load(&worker))
+	require.Equal(t, "127.0.0.1:9000", worker.AdminAddr)
+}
+
 func TestPrintEnv(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
