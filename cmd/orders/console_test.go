@@ -118,7 +118,7 @@ func TestConsole(t *testing.T) {
 		{visa, "lost", 7, []string{"but the line is cut", "does not get through", "gets 503", "the line is mended", "run 2 takes over"}},
 		{visa, "error", 6, []string{": 500 after", "read the intent"}},
 		{visa, "killed", 6, []string{"SIGKILL", "gets no answer", "started again", "gets 409", "run 2 takes over", "gets 201"}},
-		{visa, "twins", 6, []string{"20 times at once", "1 executed"}},
+		{visa, "twins", 6, []string{"20 times at once", "has all the answers"}},
 		{visa, "other", 6, []string{"gets 422"}},
 	} {
 		require.Equal(t, http.StatusAccepted, a.orderInConsole(test.card, test.failure))

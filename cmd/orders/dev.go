@@ -20,11 +20,7 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/console"
 	"example.com/orders-api/internal/embeddedpg"
-	"example.com/orders-api/receipts"
 )
-
-// maxPace keeps an order of the console's from outliving its patience.
-const maxPace = 5 * time.Second
 
 // devEnv is the environment of orders dev.
 type devEnv struct {
@@ -83,11 +79,12 @@ func runDev(
 		}
 		defer stopAdmin()
 		group, ctx := errgroup.WithContext(ctx)
-		mailer, err := config.Mailer(logger)
-		if err != nil {
-			return err
-		}
-		page, err := newConsole(ctx, b, config, local, mailer, key, cache, pace, logger)
+		page, err := newConsole(ctx, b, config, local, console.Options{
+			LogFile: filepath.Join(cache, "console.log"),
+			APIKey:  key,
+			Pace:    pace,
+			Logger:  logger,
+		})
 		if err != nil {
 			return err
 		}
@@ -107,36 +104,6 @@ func runDev(
 			})
 		}
 		return group.Wait()
-	})
-}
-
-// newConsole returns the page at /console, for dev alone. It sees the receipts that
-// mailer accepts.
-func newConsole(
-	ctx context.Context, b *backend, config devEnv, local *boot.Local, mailer receipts.Mailer,
-	key, cache string, pace time.Duration, logger *slog.Logger,
-) (*console.Console, error) {
-	executable, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	mailbox, err := console.NewMailbox(mailer)
-	if err != nil {
-		return nil, err
-	}
-	return console.New(ctx, console.Options{
-		Executable:  executable,
-		Environ:     append(os.Environ(), "DATABASE_URL="+string(config.URL)),
-		LogFile:     filepath.Join(cache, "console.log"),
-		APIKey:      key,
-		Pool:        b.pool,
-		Payments:    b.payments,
-		ProviderKey: string(config.SecretKey),
-		ProviderURL: config.APIBase,
-		StandIn:     local.Stripe,
-		Mailbox:     mailbox,
-		Pace:        pace,
-		Logger:      logger,
 	})
 }
 

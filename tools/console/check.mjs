@@ -1,7 +1,8 @@
 // Uses /console as a person would, see check.sh.
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { chromium } from 'playwright-core';
+import png from 'upng-js';
 
 const [, , executablePath, url, folder, pictures] = process.argv;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -34,11 +35,14 @@ const expect = (good, what) => { if (!good) faults.push(what); };
 const text = (selector) => page.locator(selector).innerText();
 const picture = async (name) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true }); };
 
-// pictureForReaders is docs/console.png: the page without its command lines.
+// pictureForReaders is docs/console.png: the page without its command lines, in 64
+// colours.
 async function pictureForReaders() {
   if (!pictures) return;
   const height = await page.locator('.story').evaluate((story) => story.getBoundingClientRect().bottom + scrollY);
-  await page.screenshot({ path: `${pictures}/console.png`, fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 10 } });
+  const picture = await page.screenshot({ fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 10 } });
+  const pixels = png.decode(picture);
+  writeFileSync(`${pictures}/console.png`, Buffer.from(png.encode(png.toRGBA8(pixels), pixels.width, pixels.height, 64)));
 }
 
 // accessible asks axe-core for faults, all of WCAG 2.2 AA.

@@ -17,7 +17,7 @@ chmod 755 "$folder" # root's PostgreSQL runs as nobody
 mkdir -m 755 "$folder/cache"
 cp "$here/check.mjs" "$folder"
 npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --no-update-notifier \
-	playwright-core@1.65.1 axe-core@4.14.1
+	playwright-core@1.65.1 axe-core@4.14.1 upng-js@2.1.0
 
 go -C "$here/../.." build -o "$folder/orders" ./cmd/orders
 XDG_CACHE_HOME=$folder/cache LISTEN_ADDR=127.0.0.1:0 "$folder/orders" dev >"$folder/log" 2>&1 &

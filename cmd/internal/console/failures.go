@@ -114,11 +114,11 @@ func (p *play) twins(ctx context.Context) (client.Answer, error) {
 	if err := errors.Join(errs...); err != nil {
 		return client.Answer{}, err
 	}
-	var first client.Answer
+	var final client.Answer
 	var executed, replayed, told, strange int
 	for _, a := range answers {
 		switch {
-		case a.Status == http.StatusConflict:
+		case a.Status == http.StatusConflict, a.Status == http.StatusServiceUnavailable:
 			told++
 		case a.Status != http.StatusCreated && a.Status != http.StatusPaymentRequired:
 			strange++
@@ -126,21 +126,25 @@ func (p *play) twins(ctx context.Context) (client.Answer, error) {
 			replayed++
 		default:
 			executed++
-			first = a
+			final = a
 		}
 	}
+	p.note(event{Lane: laneClient, Text: "has all the answers"})
+	if executed == 0 && strange == 0 { // the one that ran was told to come back
+		var err error
+		if final, err = p.sendUntilFinal(ctx, sameAgain); err != nil {
+			return client.Answer{}, err
+		}
+		executed, told = 1, told-1
+	}
 	for _, a := range answers {
-		if a.Replayed() && !bytes.Equal(a.Body, first.Body) {
+		if a.Replayed() && !bytes.Equal(a.Body, final.Body) {
 			strange++
 		}
 	}
-	seen := fmt.Sprintf("%d executed, %d replayed, %d told to wait (409)", executed, replayed, told)
-	p.note(event{Lane: laneClient, Text: "has all the answers", Detail: seen})
-	p.check("One of the twenty was executed", executed == 1 && strange == 0, seen)
-	if executed == 0 {
-		return client.Answer{}, errors.New("none of the twins was executed")
-	}
-	return first, nil
+	p.check("One of the twenty was executed", executed == 1 && strange == 0,
+		fmt.Sprintf("%d executed, %d replayed, %d told to wait", executed, replayed, told))
+	return final, nil
 }
 
 // otherBody uses the order's key for another order.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/wire"
 )
 
 // play is one order, with what goes wrong with it. What it finds out it writes
@@ -169,122 +167,3 @@ func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Answer,
 }
 
 func lower(title string) string { return strings.ToLower(title[:1]) + title[1:] }
-
-// noteAnswer adds an answer to the request that is on.
-func (p *play) noteAnswer(e client.Exchange) {
-	now := time.Now()
-	p.update(func(v *view) {
-		request := &v.Requests[len(v.Requests)-1]
-		a := answerView{
-			At:         p.since(now),
-			Status:     e.Answer.Status,
-			Text:       describe(e.Answer),
-			RetryAfter: int(e.Answer.RetryAfter() / time.Second),
-			Replayed:   e.Answer.Replayed(),
-		}
-		request.Answers = append(request.Answers, a)
-		request.Body = string(e.Answer.Body)
-		if request.Many {
-			return // one event for all of them
-		}
-		got := event{
-			ID: fmt.Sprintf("answer-%d-%d", len(v.Requests), len(request.Answers)), At: a.At,
-			Lane: laneClient, Text: fmt.Sprintf("gets %d", a.Status), Detail: a.Text,
-		}
-		if a.Status == 0 {
-			got.Kind, got.Text, got.Detail = kindFault, "gets no answer", "the connection broke"
-		}
-		if a.RetryAfter > 0 {
-			got.Detail += fmt.Sprintf(", again after %d s", a.RetryAfter)
-		}
-		v.put(got)
-	})
-}
-
-// describe puts an answer into a few words. Its zero value is none.
-func describe(a client.Answer) string {
-	if a.Status == 0 {
-		return "no answer"
-	}
-	text := problemOf(a)
-	if text == "" {
-		text = strings.ToLower(http.StatusText(a.Status))
-	}
-	if a.Replayed() {
-		text += ", replayed"
-	}
-	return text
-}
-
-// problemOf returns the slug of a problem, "" when an answer is none.
-func problemOf(a client.Answer) string {
-	var problem client.Problem
-	if json.Unmarshal(a.Body, &problem) != nil {
-		return ""
-	}
-	return strings.TrimPrefix(problem.Type, "/problems/")
-}
-
-// noteCall shows a call to the provider.
-func (p *play) noteCall(call wire.Call) {
-	e := event{ID: fmt.Sprintf("call-%d", call.Number), Lane: laneProvider}
-	var what string
-	e.Text, what = purpose(call)
-	switch {
-	case call.Took == 0:
-		e.Detail = what + " …"
-	case call.Lost && call.Status == 0:
-		p.noteRefused(e, call)
-		return
-	case call.Lost:
-		e.Kind = kindFault
-		e.Detail = fmt.Sprintf("%s: %d, but the line is cut and the answer lost", what, call.Status)
-	default:
-		e.Detail = fmt.Sprintf("%s: %d after %d ms", what, call.Status, call.Took.Milliseconds())
-	}
-	if call.Status >= http.StatusInternalServerError {
-		e.Kind = kindFault
-	}
-	p.update(func(v *view) {
-		e.At = p.since(call.At)
-		v.put(e)
-	})
-	if call.Took > 0 {
-		select {
-		case p.ledgerDue <- struct{}{}:
-		default: // it is due already
-		}
-	}
-}
-
-// noteRefused shows a call that a cut line did not let through, together with those
-// before it for the same purpose: the API tries again and again.
-func (p *play) noteRefused(e event, call wire.Call) {
-	p.update(func(v *view) {
-		v.Events = slices.DeleteFunc(v.Events, func(old event) bool { return old.ID == e.ID })
-		p.refused[e.Text]++
-		e.ID, e.Kind, e.At = "refused-"+e.Text, kindFault, p.since(call.At)
-		e.Detail = "does not get through"
-		if n := p.refused[e.Text]; n > 1 {
-			e.Detail += fmt.Sprintf(", %d times", n)
-		}
-		v.put(e)
-	})
-}
-
-// purpose says what a call to the provider does, and what that means.
-func purpose(call wire.Call) (text, what string) {
-	path := strings.TrimPrefix(call.Path, "/v1/payment_intents")
-	switch {
-	case call.Method == http.MethodPost && path == "":
-		return "create the intent", "no money moves"
-	case strings.HasSuffix(path, "/confirm"):
-		return "confirm the intent", "charge the card"
-	case strings.HasSuffix(path, "/cancel"):
-		return "cancel the intent", "so that it can never be charged"
-	case path == "":
-		return "list the intents", "is ours among them"
-	default:
-		return "read the intent", "what became of it"
-	}
-}
