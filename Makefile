@@ -8,7 +8,7 @@ RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env 
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT    := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
-GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
 SPECTRAL      := @stoplight/spectral-cli@6.16.3

@@ -24,11 +24,11 @@ trap end EXIT
 
 # The profile for Stripe's test mode starts nothing without a test key.
 for key in '' sk_live_canary; do
-	if STRIPE_SECRET_KEY=$key docker compose --profile stripe-test run --rm stripe-test-key; then
+	if STRIPE_SECRET_KEY=$key docker compose --profile stripe-test run --rm --no-TTY stripe-test-key; then
 		fail "the key '$key' was taken"
 	fi
 done
-STRIPE_SECRET_KEY=sk_test_1 docker compose --profile stripe-test run --rm stripe-test-key
+STRIPE_SECRET_KEY=sk_test_1 docker compose --profile stripe-test run --rm --no-TTY stripe-test-key
 
 compose up --detach --build --wait --wait-timeout 300
 key=$(compose run --rm --no-deps --no-TTY api accounts create --name "compose-check" | tail -n 1)

@@ -35,24 +35,20 @@ func stages() ([]instructions.Stage, error) {
 	return list, err
 }
 
-// build does in a folder of its own what the Dockerfile's stage "build" does, for
+// build does in folder what the Dockerfile's stage "build" does, for
 // this system: with the files that .dockerignore lets through, in the environment
 // and with the command that are written there.
-func build() (string, error) {
+func build() error {
 	all, err := stages()
 	if err != nil {
-		return "", err
+		return err
 	}
 	i, found := instructions.HasStage(all, "build")
 	if !found {
-		return "", errors.New("the Dockerfile has no stage build")
-	}
-	folder, err := os.MkdirTemp("", "orders-image-")
-	if err != nil {
-		return "", err
+		return errors.New("the Dockerfile has no stage build")
 	}
 	if err := copyContext(filepath.Join(folder, "src")); err != nil {
-		return folder, err
+		return err
 	}
 	values := map[string]string{"TARGETOS": runtime.GOOS, "TARGETARCH": runtime.GOARCH}
 	environment := os.Environ()
@@ -70,11 +66,11 @@ func build() (string, error) {
 			shell := exec.Command("sh", "-c", strings.Replace(line, " /out/ ", " ../out/ ", 1))
 			shell.Dir, shell.Env = filepath.Join(folder, "src"), environment
 			if out, err := shell.CombinedOutput(); err != nil {
-				return folder, fmt.Errorf("%s: %w\n%s", line, err, out)
+				return fmt.Errorf("%s: %w\n%s", line, err, out)
 			}
 		}
 	}
-	return folder, nil
+	return nil
 }
 
 // copyContext copies what the builder would get to see.
@@ -171,8 +167,7 @@ func TestDockerfile(t *testing.T) {
 // A secret that lies about must not get into a layer.
 func TestDockerignore(t *testing.T) {
 	t.Parallel()
-	folder, err := programs()
-	require.NoError(t, err)
+	require.NoError(t, built())
 	for _, name := range []string{".env", ".git", "docs", "tools", "Dockerfile", "docker-compose.yml"} {
 		require.NoFileExists(t, filepath.Join(folder, "src", name))
 		require.NoDirExists(t, filepath.Join(folder, "src", name))

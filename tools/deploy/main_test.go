@@ -22,21 +22,26 @@ import (
 // root is the repository's.
 const root = "../.."
 
+// folder is where the programs are built. It is a variable of the package because
+// the tests have nothing else in common.
+var folder string
+
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if folder, err := programs(); err == nil {
-		_ = os.RemoveAll(folder)
+	var err error
+	if folder, err = os.MkdirTemp("", "orders-image-"); err != nil {
+		panic(err)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
 	os.Exit(code)
 }
 
-// programs returns the folder of orders and stripetest, built once.
-var programs = sync.OnceValues(build)
+// built builds orders and stripetest, once.
+var built = sync.OnceValue(build)
 
 func program(t *testing.T, name string) string {
 	t.Helper()
-	folder, err := programs()
-	require.NoError(t, err)
+	require.NoError(t, built())
 	return filepath.Join(folder, "out", name)
 }
 
