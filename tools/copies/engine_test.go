@@ -1,0 +1,60 @@
+//go:build copies
+
+package copies_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEngine takes what docs/guides/engine-only.md says, and nothing else, into a
+// new module.
+func TestEngine(t *testing.T) {
+	const module = "github.com/you/payouts"
+	folder := t.TempDir()
+	ours := theirs(t)
+	packages := 0
+	for _, name := range files(t) {
+		switch {
+		case strings.HasPrefix(name, "idempotency/"),
+			strings.HasPrefix(name, "migrations/dbtest/") && !strings.HasSuffix(name, "_test.go"),
+			strings.HasPrefix(name, "internal/embeddedpg/") && !strings.HasSuffix(name, "_test.go"),
+			strings.HasPrefix(name, "deploy/pgbouncer/"),
+			name == "migrations/doc.go", name == "migrations/migrations.go",
+			name == "go.mod", name == "go.sum":
+			packages++
+			copyFile(t, folder, name)
+		}
+	}
+	require.NotZero(t, packages)
+	schema, err := os.ReadFile(filepath.Join(root, "docs", "guides", "engine.sql"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "migrations", "00001_idempotency.sql"), schema, 0o644))
+	rewrite(t, folder, ours, module)
+	run(t, folder, nil, "go", "mod", "tidy")
+	run(t, folder, nil, "go", "build", "./...")
+	run(t, folder, nil, "go", "vet", "./...")
+	t.Log(run(t, folder, nil, "go", "test", "-timeout", "5m", "./idempotency/..."))
+
+	direct := run(t, folder, nil, "go", "list", "-m", "-f", "{{if and (not .Main) (not .Indirect)}}{{.Path}}{{end}}", "all")
+	t.Logf("it needs %d modules:\n%s", len(strings.Fields(direct)), direct)
+}
+
+// rewrite gives a copy another module path.
+func rewrite(t *testing.T, folder, from, to string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" && entry.Name() != "go.mod" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), from, to)), 0o644)
+	}))
+}
