@@ -100,15 +100,16 @@ func version() string {
 	return info.Main.Version
 }
 
-// Stop sends what is left, and gives that up after a few seconds.
-func (t *Tracing) Stop() {
+// Stop sends what is left, and gives that up after a few seconds. It does so when
+// ctx has ended, too, which is why a process stops.
+func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
-		t.logger.Warn("the last traces were not delivered", "error", err)
+		t.logger.WarnContext(ctx, "the last traces were not delivered", "error", err)
 	}
 }
 
