@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -78,6 +79,12 @@ func wanted() (bool, error) {
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true"),
 		os.Getenv("OTEL_TRACES_EXPORTER") == "none":
 		return false, nil
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+		// The SDK would not say so, and send to this machine instead.
+		if u, err := url.Parse(os.Getenv(name)); err != nil || u.String() != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			return false, errors.New(name + " is not an http or https URL")
+		}
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		switch os.Getenv(name) {
