@@ -18,14 +18,13 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// Config is what the API works with. All of it is needed.
+// Config is what the API works with. All of it is needed but for Trace.
 type Config struct {
 	Orders *orders.Service
 	Pool   *pgxpool.Pool     // for the credentials
 	Reads  *idempotency.Gate // bounds what only reads, the looks at credentials included
 	Spec   []byte            // openapi.yaml
 	Logger *slog.Logger
-	Trace  func(http.Handler) http.Handler // goes around everything else; may be nil
 
 	// Background holds the runs whose clients do not wait for them. Who stops the
 	// server waits for it.
@@ -33,6 +32,9 @@ type Config struct {
 
 	// Retention is how long a finished key is kept, as the reaper has it.
 	Retention time.Duration
+
+	// Trace, when not nil, goes around everything else.
+	Trace func(http.Handler) http.Handler
 
 	// Ready says whether this process should get traffic; its error is logged.
 	Ready func(context.Context) error

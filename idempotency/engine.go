@@ -39,10 +39,10 @@ type Engine struct {
 	pool          *pgxpool.Pool
 	lockTimeout   time.Duration
 	clock         func() time.Time
-	tracer        Tracer // or nil
 	runs          *Gate
 	reads         *Gate
 	inTransaction chan struct{} // has as many elements as runs hold connections
+	tracer        Tracer        // or nil
 	logger        *slog.Logger
 	room          *room
 }
@@ -58,9 +58,6 @@ type Config struct {
 	// say.
 	Clock func() time.Time
 
-	// Tracer, when not nil, follows what is done.
-	Tracer Tracer
-
 	// Waiters is how many requests may wait at once for keys that others work on,
 	// see [Request.Wait] and [Engine.Watch]. With 0 nobody waits.
 	Waiters int
@@ -70,6 +67,9 @@ type Config struct {
 	// ever, for which Reads bounds the looks. With nil there is no bound, for those
 	// who know how many runs they start.
 	Runs, Reads *Gate
+
+	// Tracer, when not nil, follows what is done.
+	Tracer Tracer
 
 	Logger *slog.Logger
 }
@@ -96,10 +96,10 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 		pool:          pool,
 		lockTimeout:   config.LockTimeout,
 		clock:         config.Clock,
-		tracer:        config.Tracer,
 		runs:          config.Runs,
 		reads:         config.Reads,
 		inTransaction: make(chan struct{}, connections-connections/leftToReads),
+		tracer:        config.Tracer,
 		logger:        config.Logger,
 	}
 	e.room = newRoom(config.Waiters, e.lookForNews, config.Logger)
@@ -150,10 +150,7 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, place)
 	x.origin = e.origin(ctx)
 	x.leased(0, now, now) // so that the first step has the database's time; the claim says more
-	err = x.traced(ctx, Span{StepSpan, string(Started)}, func(ctx context.Context) error {
-		stored, err = e.start(ctx, x, req, op, hash)
-		return err
-	})
+	stored, err = e.start(ctx, x, req, op, hash)
 	switch {
 	case err != nil:
 		return x.result(), err
@@ -235,10 +232,12 @@ func (e *Engine) start(ctx context.Context, x *execution, req Request, op Operat
 		return nil, fmt.Errorf("idempotency: operation %s: the step from %q must exist and make no call", op.Name(), Started)
 	}
 	var inTheWay *storedKey
-	err := retry(func() error {
-		var err error
-		inTheWay, err = e.tryStart(ctx, x, req, op, hash)
-		return err
+	err := x.traced(ctx, Span{StepSpan, string(Started)}, func(ctx context.Context) error {
+		return retry(func() error {
+			var err error
+			inTheWay, err = e.tryStart(ctx, x, req, op, hash)
+			return err
+		})
 	})
 	if err != nil && x.inDoubt {
 		e.release(ctx, x, err)

@@ -101,8 +101,7 @@ func (e *Engine) proceed(ctx context.Context, x *execution, claimed func()) (Res
 		claimed()
 	}
 	for x.point != Finished {
-		span := Span{StepSpan, string(x.point)}
-		if err := x.traced(ctx, span, func(ctx context.Context) error { return e.step(ctx, x) }); err != nil {
+		if err := e.step(ctx, x); err != nil {
 			cause = err
 			return x.result(), err
 		}
@@ -114,6 +113,10 @@ func (e *Engine) proceed(ctx context.Context, x *execution, claimed func()) (Res
 // step makes the foreign call of the current recovery point, if it has one, and
 // commits what came of it.
 func (e *Engine) step(ctx context.Context, x *execution) error {
+	return x.traced(ctx, Span{StepSpan, string(x.point)}, func(ctx context.Context) error { return e.takeStep(ctx, x) })
+}
+
+func (e *Engine) takeStep(ctx context.Context, x *execution) error {
 	if err := x.call(ctx); err != nil {
 		return err
 	}
