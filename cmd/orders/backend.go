@@ -128,7 +128,7 @@ func withBackend(
 	if err != nil {
 		return err
 	}
-	defer traces.Stop() // behind all that makes spans
+	defer traces.Stop(ctx) // behind all that makes spans
 	pool, err := boot.Pool(ctx, database, logger, traces.ConfigurePool)
 	if err != nil {
 		return err

@@ -111,9 +111,10 @@ func TestTraces_wrongConfiguration(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for setting, want := range map[string]string{
-		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":  "OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL",
-		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc":            "OTEL_EXPORTER_OTLP_PROTOCOL: traces leave as http/protobuf only",
-		"OTEL_RESOURCE_ATTRIBUTES=no-value-for-a-key": "OTEL_RESOURCE_ATTRIBUTES:",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":        "OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=localhost:4318": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is not an http or https URL",
+		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc":                  "OTEL_EXPORTER_OTLP_PROTOCOL: traces leave as http/protobuf only",
+		"OTEL_RESOURCE_ATTRIBUTES=no-value-for-a-key":       "OTEL_RESOURCE_ATTRIBUTES:",
 	} {
 		code, _, stderr := run(t, append(s.with("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318"), setting), "completer")
 		require.Equal(t, 1, code)

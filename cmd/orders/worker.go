@@ -34,7 +34,7 @@ func worker(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	defer traces.Stop()
+	defer traces.Stop(ctx)
 	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err

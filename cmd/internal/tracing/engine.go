@@ -82,6 +82,6 @@ func (engine) Origin(ctx context.Context) string {
 }
 
 func (engine) Link(ctx context.Context, origin string) {
-	first := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{traceparent: origin})
-	trace.SpanFromContext(ctx).AddLink(trace.LinkFromContext(first))
+	first := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: origin})
+	trace.SpanFromContext(ctx).AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(first)})
 }

@@ -12,13 +12,14 @@ import (
 // allowed are the attributes that leave the process. The libraries record more,
 // and with each release something else: addresses, in which clients put their
 // keys, the clients' own addresses, the texts of errors. What is not known to be
-// harmless stays here.
+// harmless stays here. The address of a server is not: of a request it is what the
+// client wrote.
 func allowed(name attribute.Key) bool {
 	switch name {
 	case keyID, fromPoint, toPoint, attempt, replayed, response, orderID, requestID,
 		"http.request.method", "http.response.status_code", "http.route",
 		"http.request.body.size", "http.response.body.size",
-		"network.protocol.version", "server.address", "server.port", "url.scheme",
+		"network.protocol.version", "url.scheme",
 		"db.system.name", "db.query.text", "db.operation.name",
 		"db.operation.batch.size", "db.response.status_code", "db.response.returned_rows",
 		"pgx.rows_affected", "pgx.sql_state",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -79,6 +80,12 @@ func wanted() (bool, error) {
 		os.Getenv("OTEL_TRACES_EXPORTER") == "none":
 		return false, nil
 	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+		// The SDK would not say so, and send to this machine instead.
+		if u, err := url.Parse(os.Getenv(name)); err != nil || u.String() != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			return false, errors.New(name + " is not an http or https URL")
+		}
+	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		switch os.Getenv(name) {
 		case "http/protobuf":
@@ -100,15 +107,16 @@ func version() string {
 	return info.Main.Version
 }
 
-// Stop sends what is left, and gives that up after a few seconds.
-func (t *Tracing) Stop() {
+// Stop sends what is left, and gives that up after a few seconds. It does so when
+// ctx has ended, too, which is why a process stops.
+func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
-		t.logger.Warn("the last traces were not delivered", "error", err)
+		t.logger.WarnContext(ctx, "the last traces were not delivered", "error", err)
 	}
 }
 

@@ -199,5 +199,5 @@ func TestOff(t *testing.T) {
 	require.Nil(t, off.Requests())
 	require.Nil(t, off.Mailer(nil))
 	off.ConfigurePool(nil)
-	off.Stop()
+	off.Stop(t.Context())
 }
