@@ -112,7 +112,7 @@ memory: ## Fail when an idle API takes 40 MiB or more
 	$(GO) test -run TestServe_isSmallWhenIdle ./cmd/orders
 
 .PHONY: spec
-spec: ## Lint openapi.yaml, compare it with the released one, try the alerts
+spec: ## Lint openapi.yaml, and compare it with the released one
 	$(GO) -C tools test ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
