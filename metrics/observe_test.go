@@ -3,9 +3,11 @@ package metrics_test
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
@@ -151,4 +153,20 @@ func TestObservingIsCheap(t *testing.T) {
 	} {
 		require.LessOrEqual(t, testing.AllocsPerRun(100, observe), 1.0, name)
 	}
+}
+
+// Names and units are as Prometheus wants them.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-01", tea))
+	s.metrics.Completed(idempotency.Pass{Completed: 1}, nil)
+	s.metrics.Reaped(1, nil)
+	s.metrics.Receipt("sent", time.Second)
+	s.metrics.API().Finished("created")
+	w := httptest.NewRecorder()
+	s.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	problems, err := promlint.New(w.Body).Lint()
+	require.NoError(t, err)
+	require.Empty(t, problems)
 }

@@ -34,11 +34,11 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, logger 
 	server := &http.Server{
 		Handler:           adminRoutes(m),
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // a Prometheus keeps its connection from one scrape to the next
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		// No WriteTimeout: a profile takes as long as it was asked for.
+		// No more: a profile takes as long as it was asked for, and a ReadTimeout would
+		// end its context.
 	}
 	go func() {
 		if err := server.Serve(netutil.LimitListener(listener, maxAdminConnections)); !errors.Is(err, http.ErrServerClosed) {

@@ -21,7 +21,7 @@ type backend struct {
 	pool     *pgxpool.Pool // its owner closes it
 	traces   *tracing.Tracing
 	reads    *idempotency.Gate
-	metrics  *metrics.Metrics
+	metrics  *metrics.Metrics // counts in any case, whether somebody may look or not
 	engine   *idempotency.Engine
 	payments *payments.Client
 	orders   *orders.Service
