@@ -163,7 +163,7 @@ func TestKubernetes_theAPI(t *testing.T) {
 	api := []string{"orders-api"}
 	container := c.pods["orders-api"].Spec.Containers[0]
 	port := container.Ports[0]
-	require.True(t, strings.HasSuffix(c.config["LISTEN_ADDR"], ":8080"))
+	require.Equal(t, ":8080", c.config["LISTEN_ADDR"])
 	require.EqualValues(t, 8080, port.ContainerPort)
 	for path, probe := range map[string]*corev1.Probe{
 		"/healthz": container.LivenessProbe,
@@ -184,15 +184,23 @@ func TestKubernetes_theAPI(t *testing.T) {
 	require.Len(t, c.budgets, 1)
 	require.Equal(t, api, c.selected(t, c.budgets[0].Spec.Selector))
 
-	require.Len(t, c.policies, 2)
+	// Nobody gets in anywhere, everybody to the API, and Prometheus to the metrics.
+	open := map[string][]string{}
 	for _, policy := range c.policies {
 		if len(policy.Spec.Ingress) == 0 {
-			require.Len(t, c.selected(t, &policy.Spec.PodSelector), len(c.pods), "nobody gets in anywhere")
+			require.Len(t, c.selected(t, &policy.Spec.PodSelector), len(c.pods))
 			continue
 		}
-		require.Equal(t, api, c.selected(t, &policy.Spec.PodSelector))
-		require.Equal(t, port.Name, policy.Spec.Ingress[0].Ports[0].Port.StrVal)
+		rule := policy.Spec.Ingress[0]
+		open[rule.Ports[0].Port.StrVal] = c.selected(t, &policy.Spec.PodSelector)
+		require.Equal(t, rule.Ports[0].Port.StrVal == "http", len(rule.From) == 0, policy.Name)
 	}
+	require.Equal(t, map[string][]string{"http": api, "admin": {"orders-api", "orders-worker"}}, open)
+	require.Equal(t, ":8081", c.config["ADMIN_ADDR"])
+	for _, name := range open["admin"] {
+		require.Contains(t, c.pods[name].Spec.Containers[0].Ports, corev1.ContainerPort{Name: "admin", ContainerPort: 8081})
+	}
+	require.Equal(t, "admin", c.pods["orders-worker"].Spec.Containers[0].LivenessProbe.HTTPGet.Port.StrVal)
 }
 
 func TestKubernetes_crons(t *testing.T) {

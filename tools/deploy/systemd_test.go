@@ -68,6 +68,9 @@ func TestSystemd_services(t *testing.T) {
 		service := parseUnit(t, name)["Service"]
 		words := strings.Fields(service["ExecStart"])
 		require.Equal(t, installed, words[0], name)
+		if own, value, found := strings.Cut(service["Environment"], "="); found {
+			environment[own] = value
+		}
 		requireCommand(t, words[1:], environment)
 		ran[words[1]] = true
 
