@@ -44,6 +44,7 @@ CREATE TABLE idempotency_keys (
     response_headers  jsonb,
     response_body     bytea,
     completer_attempt counter        NOT NULL DEFAULT 0,
+    traceparent       varchar(55), -- of the first run's span, for later ones to link to
     UNIQUE (account_id, idempotency_key),
     -- A key is finished exactly when it holds a whole response, and then nobody holds it.
     CONSTRAINT finished_has_response CHECK (
