@@ -28,7 +28,7 @@ func requireTargets(t *testing.T, text, pattern string) {
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	text := read(t, ".github/workflows/ci.yml")
-	requireTargets(t, text, `run: make ([a-z-]+)`)
+	requireTargets(t, text, `(?:run: make| {10}-) ([a-z-]+)`)
 	for line := range strings.Lines(read(t, ".ci/run")) {
 		if target, found := strings.CutPrefix(line, "make "); found {
 			require.Contains(t, text, "run: make "+strings.TrimSpace(target), "what must pass before a change lands")
@@ -40,6 +40,9 @@ func TestWorkflows(t *testing.T) {
 			Permissions map[string]string
 			Timeout     int `json:"timeout-minutes"`
 		}
+	}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z]+-check):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		require.Regexp(t, `(run: make| {10}-) `+match[1]+`\n`, text, "nobody runs it")
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &workflow))
 	require.Equal(t, map[string]string{"contents": "read"}, workflow.Permissions)
