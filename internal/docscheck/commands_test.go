@@ -24,6 +24,8 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"psql":       nil, // the same, when it is given a statement for "$DATABASE_URL"; else it names the reader's own server
 	"make":       requireTarget,
 	"docker":     requireCompose,
+	"chmod":      nobody("make rename-check does it to the copies"),
+	"gonew":      nobody("make rename-check runs it, on a proxy made of files"),
 	"cd":         nobody("a place of the reader's choice"),
 	"cp":         nobody("changes the reader's folder"),
 	"git":        nobody("needs a remote repository"),
