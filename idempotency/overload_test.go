@@ -219,7 +219,10 @@ func TestReads_haveConnectionsOfTheirOwn(t *testing.T) {
 
 	reached, opened := make(chan struct{}, 4), make(chan struct{})
 	op := operation{name: "slow_record", steps: func(run *idempotency.Run) idempotency.Steps {
-		return idempotency.Steps{idempotency.Started: {Record: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+		return idempotency.Steps{idempotency.Started: {Record: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+			if _, err := tx.Exec(ctx, "SELECT 1"); err != nil { // before that it has no connection
+				return idempotency.Outcome{}, err
+			}
 			reached <- struct{}{}
 			<-opened
 			return idempotency.Finish(answer(run)), nil

@@ -32,13 +32,9 @@ func documents(t *testing.T) []docscheck.Page {
 
 func commandsOf(t *testing.T, page docscheck.Page) []docscheck.Command {
 	t.Helper()
-	var all []docscheck.Command
-	for _, block := range page.Blocks {
-		commands, err := block.Commands()
-		require.NoError(t, err)
-		all = append(all, commands...)
-	}
-	return all
+	commands, err := page.Commands()
+	require.NoError(t, err)
+	return commands
 }
 
 // Every command of ours that a page tells its reader to type is typed here, and

@@ -28,6 +28,19 @@ func (s Simple) Program() string {
 	return s.Words[0]
 }
 
+// Commands returns the commands of all blocks of a page.
+func (p Page) Commands() ([]Command, error) {
+	var all []Command
+	for _, block := range p.Blocks {
+		commands, err := block.Commands()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, commands...)
+	}
+	return all, nil
+}
+
 // Commands returns the commands of a block: in a console those behind a prompt,
 // in a script every line. Other blocks have none.
 func (b Block) Commands() ([]Command, error) {

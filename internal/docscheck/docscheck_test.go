@@ -193,11 +193,7 @@ func commandLines(t *testing.T, page docscheck.Page) []string {
 
 func commandsOf(t *testing.T, page docscheck.Page) []docscheck.Command {
 	t.Helper()
-	var all []docscheck.Command
-	for _, block := range page.Blocks {
-		commands, err := block.Commands()
-		require.NoError(t, err)
-		all = append(all, commands...)
-	}
-	return all
+	commands, err := page.Commands()
+	require.NoError(t, err)
+	return commands
 }
