@@ -161,7 +161,7 @@ func TestCredentialsAreFoundByAnIndex(t *testing.T) {
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
 SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
   FROM accounts,
-       generate_series(1, 5000)`)
+       generate_series(1, 1000)`)
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), "ANALYZE api_keys")
 	require.NoError(t, err)
