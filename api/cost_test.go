@@ -10,8 +10,9 @@ import (
 )
 
 // What a request costs the database, on a connection that has seen its
-// statements: one round trip for the credentials, one for the look at the key, one
-// for its claim with the order, one for each of the other two transactions.
+// statements: one round trip for the look at the key, in which the API key is
+// checked, one for the claim with the order, one for each of the other two
+// transactions.
 func TestCostOfARequest(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()

@@ -151,7 +151,7 @@ func TestAKeyIsStoredAsItsHashOnly(t *testing.T) {
 	}
 }
 
-// Each request looks its credentials up, by an index and without planning.
+// Each request has its credentials looked up, by an index and without planning.
 func TestCredentialsAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })

@@ -19,7 +19,7 @@ import (
 )
 
 // The most that one order may cost on warm connections. The lookup of the
-// credentials is the API's, and one round trip more.
+// credentials is the API's, in the round trip of the look.
 const (
 	maxCommits    = 3
 	maxRoundTrips = 4

@@ -9,5 +9,7 @@
 // machine and from hour to hour.
 //
 // After each scenario the money is checked: as many paid orders, receipts and
-// charges as clients were told, and `orders reconcile` finds no difference.
+// charges as clients were told, and `orders reconcile` finds no difference. Only
+// "least" has none to check: half of its orders go to a program that does their
+// calls and round trips and keeps no promise, see bare.go.
 package main
