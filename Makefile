@@ -47,7 +47,7 @@ crash: ## Break the program at every database round trip and provider call, and 
 	$(GO) -C internal/crash test -vet=off -count=1 -timeout 15m -args -matrix=all
 
 .PHONY: bench
-bench: ## Measure the API against the floor of its database (some minutes; needs pgbench)
+bench: ## Measure the API against the floor of its database (a quarter of an hour; needs pgbench)
 	@$(GO) build -o bin/ ./cmd/...
 	bin/bench $(BENCH)
 
@@ -60,7 +60,7 @@ bench-reaper: ## Measure orders while a million old keys are reaped (some minute
 	$(GO) test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
 
 .PHONY: bench-store
-bench-store: ## Compare ten million keys with ten thousand (25 GB of disk, a quarter of an hour)
+bench-store: ## Compare ten million keys with ten thousand (25 GB of disk, 6 to 18 minutes)
 	$(GO) test -run '^$$' -bench Store -benchtime 1x -timeout 2h ./orders
 
 .PHONY: bench-waiters

@@ -28,7 +28,7 @@ const dearest = 1.2
 // cost in a database of ten thousand finished keys and their orders with what they
 // cost in one of ten million: in turns, so that whatever else the machine does
 // falls on both. It takes 25 GB of disk below the user's cache directory, 20 GB of
-// memory, and a quarter of an hour, nearly all of it for the ten million: make
+// memory, and 6 to 18 minutes, nearly all of it for the ten million: make
 // bench-store.
 func BenchmarkStore(b *testing.B) {
 	for b.Loop() {
