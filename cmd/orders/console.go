@@ -10,11 +10,14 @@ import (
 	"example.com/orders-api/cmd/internal/console"
 )
 
-// maxPace keeps an order of the console's from outliving its patience.
-const maxPace = 5 * time.Second
+// By how much the console holds each call to the provider up.
+const (
+	defaultPace = 700 * time.Millisecond // for people to see a row at each of its points
+	maxPace     = 5 * time.Second        // keeps an order from outliving the console's patience
+)
 
 // newConsole completes the options and returns the page at /console. It is for dev
-// alone, and sees the receipts that pass through its mailbox.
+// and demo, and sees the receipts that pass through its mailbox.
 func newConsole(
 	ctx context.Context, b *backend, config devEnv, local *boot.Local, options console.Options,
 ) (*console.Console, error) {

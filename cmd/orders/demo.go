@@ -24,11 +24,20 @@ type demoEnv struct {
 // the environment names others.
 func demo(ctx context.Context, call invocation) error {
 	var config demoEnv
-	if err := call.parse(call.flags(), &config); err != nil {
+	flags := call.flags()
+	stay := flags.Bool("console", false, "when the tour is over, go on with the console, like orders dev and\n"+
+		"with its environment, on the tour's database; Ctrl-C ends it")
+	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if err := boot.LoadLocal(&config); err != nil {
 		return err
+	}
+	var after devEnv
+	if *stay {
+		if err := boot.LoadLocal(&after); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(call.stdout, "orders demo: a tour of charging exactly once")
 	begin := time.Now()
@@ -39,7 +48,26 @@ func demo(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDemo(ctx, config, local, time.Since(begin), call.stdout), local.Stop())
+	err = runDemo(ctx, config, local, time.Since(begin), call.stdout)
+	switch {
+	case err != nil:
+	case *stay:
+		after.Database, after.Stripe = config.Database, config.Stripe
+		err = goOn(ctx, after, local, call)
+	default:
+		fmt.Fprintln(call.stdout, "\nTo break an order yourself, and watch it heal: make run, then http://localhost:8080/console")
+	}
+	return errors.Join(err, local.Stop())
+}
+
+// goOn is orders dev on what the tour leaves behind, and leaves nothing itself.
+func goOn(ctx context.Context, config devEnv, local *boot.Local, call invocation) error {
+	folder, err := os.MkdirTemp("", "orders-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	return errors.Join(runDev(ctx, config, local, folder, defaultPace, config.Logger(call.stderr), call.stdout),
+		os.RemoveAll(folder))
 }
 
 func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started time.Duration, stdout io.Writer) error {
@@ -70,7 +98,7 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 	fmt.Fprintf(stdout, "On %s, with %s. API and worker are\n"+
 		"processes of their own. Each line is checked against the provider's list of payments.\n\n", database, provider)
 
-	err = tour.Run(ctx, tour.Options{
+	return tour.Run(ctx, tour.Options{
 		Executable:  executable,
 		Environ:     append(os.Environ(), "DATABASE_URL="+string(config.URL)),
 		APIKey:      key,
@@ -79,8 +107,4 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 		StandIn:     local.Stripe,
 		Out:         stdout,
 	})
-	if err == nil {
-		fmt.Fprintln(stdout, "\nTo break an order yourself, and watch it heal: make run, then http://localhost:8080/console")
-	}
-	return err
 }

@@ -34,10 +34,10 @@ var claims = []string{
 	"each receipt arrives once",
 }
 
-// totals reads the last line of a demo's table, and wants to be shown the way on.
+// totals reads the last line of a demo's table, and wants to be shown the console.
 func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
 	t.Helper()
-	match := regexp.MustCompile(`\n   together +(\d+) +(\d+) +(\d+) +(\d+)\n\nTo break an order yourself, .*/console\n$`).FindStringSubmatch(stdout)
+	match := regexp.MustCompile(`\n   together +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*/console`).FindStringSubmatch(stdout)
 	require.NotNil(t, match, stdout)
 	var numbers [4]int
 	for i := range numbers {
@@ -84,19 +84,27 @@ func requireNoLitter(t *testing.T, environ []string) {
 // As a newcomer takes it, and even without a home.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	env := append(environ(t), "HOME=")
-	p := start(t, env, "demo")
+	env := append(environ(t), "HOME=", "LISTEN_ADDR=127.0.0.1:0")
+	p := start(t, env, "demo", "--console")
 	p.waitFor(&p.stdout, "^orders demo: ") // at once, before anything is started
-	require.Zero(t, p.wait())
+	p.waitFor(&p.stderr, "listening")
 	stdout := p.stdout.String()
-	require.Empty(t, p.stderr.String())
 	require.Contains(t, stdout, "On a private PostgreSQL, up in ")
 	require.Contains(t, stdout, "a stand-in for Stripe")
 	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
-	requireOnePage(t, stdout)
+	tour, _, _ := strings.Cut(stdout, "\nOrders API ")
+	requireOnePage(t, tour)
 	requests, orders, charges, receipts := totals(t, stdout)
 	require.Greater(t, requests, 20)
 	require.Equal(t, []int{6, 5, 5}, []int{orders, charges, receipts})
+
+	// The console is up, on the tour's database.
+	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
+	next := a.watchConsole()
+	require.Equal(t, http.StatusAccepted, a.orderInConsole("pm_card_visa", "none"))
+	view := next()
+	require.Equal(t, "done", view.Phase, view.Error)
+	a.stop()
 	requireNoLitter(t, env)
 	p.requireNothingLeft()
 }

@@ -34,7 +34,7 @@ type devEnv struct {
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
 	flags := call.flags()
-	pace := flags.Duration("pace", 700*time.Millisecond,
+	pace := flags.Duration("pace", defaultPace,
 		"by how much each call to the provider is held up in the console,\nfor people to see a row at each of its points")
 	if err := call.parse(flags, &config); err != nil {
 		return err
@@ -62,14 +62,15 @@ func dev(ctx context.Context, call invocation) error {
 	return errors.Join(runDev(ctx, config, local, cache, *pace, logger, call.stdout), local.Stop())
 }
 
+// runDev runs all of it until ctx ends. The folder keeps the API key and the console's log.
 func runDev(
-	ctx context.Context, config devEnv, local *boot.Local, cache string, pace time.Duration, logger *slog.Logger, stdout io.Writer,
+	ctx context.Context, config devEnv, local *boot.Local, folder string, pace time.Duration, logger *slog.Logger, stdout io.Writer,
 ) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
 	return withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
-		key, err := devKey(ctx, b.pool, filepath.Join(cache, "dev-api-keys"))
+		key, err := devKey(ctx, b.pool, filepath.Join(folder, "dev-api-keys"))
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func runDev(
 		defer stopAdmin()
 		group, ctx := errgroup.WithContext(ctx)
 		page, err := newConsole(ctx, b, config, local, console.Options{
-			LogFile: filepath.Join(cache, "console.log"),
+			LogFile: filepath.Join(folder, "console.log"),
 			APIKey:  key,
 			Pace:    pace,
 			Logger:  logger,

@@ -1,8 +1,8 @@
-// Package console is the page /console of `orders dev`: a person orders, picks a
-// card and something that goes wrong, and watches the key's row walk through its
-// recovery points, beside the provider's ledger and the mailbox. What it says at
-// the end was asked of the database, the provider and the mailbox; nothing is
-// assumed.
+// Package console is the page /console of `orders dev` and `orders demo`: a person
+// orders, picks a card and something that goes wrong, and watches the key's row
+// walk through its recovery points, beside the provider's ledger and the mailbox.
+// What it says at the end was asked of the database, the provider and the mailbox;
+// nothing is assumed.
 //
 // Its orders go to an `orders serve` process of its own, with short leases, which
 // is really killed when somebody asks for that, and which reaches the provider
