@@ -35,11 +35,12 @@ run: ## Run everything in one process, on a private PostgreSQL and a stand-in fo
 
 # make lint vets. Tests wait for the database most of the time, so more of them
 # run at once than there are processors; collecting less garbage takes a tenth off
-# the compiler, and tables for debuggers are not made.
+# the compiler, tables for debuggers are not made, and the race detector does not
+# sleep for a second at the end of each process.
 .PHONY: test
 test: ## Run all tests; they start the PostgreSQL they need
 	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
-	GOGC=400 $(GO) test -vet=off -ldflags='-s -w' -parallel 4 $(RACE) ./...
+	GORACE=atexit_sleep_ms=0 GOGC=400 $(GO) test -vet=off -ldflags='-s -w' -parallel 4 $(RACE) ./...
 
 # From inside the folder, because only then go test shows the count of cases.
 .PHONY: crash

@@ -198,8 +198,9 @@ func environ(t *testing.T, settings ...string) []string {
 		require.NoError(t, os.MkdirAll(folder, 0o755))
 		require.NoError(t, os.Chmod(folder, 0o755))
 	}
-	// Without an admin listener: many run side by side.
-	return append([]string{"ADMIN_ADDR=", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
+	// Without an admin listener, because many run side by side, and without the second
+	// that the race detector sleeps at the end of each process.
+	return append([]string{"ADMIN_ADDR=", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
 }
 
 // value returns a variable of an environment.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/stripe/stripe-go/v79"
-	"github.com/stripe/stripe-go/v79/client"
 
 	"example.com/orders-api/payments/stripetest"
 	"example.com/orders-api/payments/stripetest/stripemock"
@@ -18,7 +17,7 @@ import (
 func TestTheRequestsWeMakeAreStripes(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
-	for name, api := range map[string]*client.API{
+	for name, api := range map[string]*stripeAPI{
 		"stripe-mock":  newAPI(t, stripemock.Start(t)),
 		"the stand-in": newAPI(t, s.url),
 	} {
