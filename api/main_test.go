@@ -24,6 +24,12 @@ func (s suite) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// Every exchange is checked against the contract, and against one that cannot be
+	// read none would be answered.
+	if _, err := loadContract(); err != nil {
+		fmt.Fprintln(os.Stderr, "openapi.yaml:", err)
+		return 1
+	}
 	code := s.Main.Run()
 	if code != 0 || !allTests() {
 		return code
