@@ -112,7 +112,7 @@ func TestKubernetes_commands(t *testing.T) {
 		require.Len(t, pod.Spec.Containers, 1, name)
 		container := pod.Spec.Containers[0]
 		require.Empty(t, container.Command, "%s: the image's own", name)
-		require.Regexp(t, `^registry\.example\.com/orders-api:\d`, container.Image, "%s: pinned", name)
+		require.Regexp(t, `^registry\.example\.com/shop/orders:\d`, container.Image, "%s: pinned", name)
 		require.Len(t, container.EnvFrom, 2, name)
 		require.Equal(t, "orders", container.EnvFrom[0].ConfigMapRef.Name, name)
 		require.Equal(t, "orders", container.EnvFrom[1].SecretRef.Name, name)
