@@ -88,6 +88,7 @@ func TestDemo(t *testing.T) {
 	p := start(t, env, "demo", "--console")
 	p.waitFor(&p.stdout, "^orders demo: ") // at once, before anything is started
 	p.waitFor(&p.stderr, "listening")
+	p.waitFor(&p.stdout, "Send the same line again")
 	stdout := p.stdout.String()
 	require.Contains(t, stdout, "On a private PostgreSQL, up in ")
 	require.Contains(t, stdout, "a stand-in for Stripe")
