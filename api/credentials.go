@@ -71,10 +71,13 @@ func (c *credentials) checked(next http.Handler) http.Handler {
 	})
 }
 
+// errNotAsked says that a request was done without anybody asking for its API key.
+var errNotAsked = errors.New("api: not checked: what credentials.ask returns did not reach the engine")
+
 // inPassing is like checked, for requests that look something up in any case: an
 // API key that was seen before is believed until then, and next must send what
-// ask returns along. So a round trip is saved, and a revoked key still opens
-// nothing.
+// ask returns along, as keysAPI.post does. So a round trip is saved, and a revoked
+// key still opens nothing.
 func (c *credentials) inPassing(next handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		hash, err := presented(r.Header)

@@ -33,7 +33,7 @@ type actFunc = func(context.Context, uuid.UUID, uuid.UUID, orders.Act) (idempote
 func (s *shop) act(do actFunc, act orders.Act) (idempotency.Result, error) {
 	s.t.Helper()
 	result, err := do(s.t.Context(), s.account, idempotency.KeyID(s.account, s.key), act)
-	s.note(orders.CreateRequest{AccountID: s.account, Key: s.key}, result, err)
+	s.note(orders.CreateRequest{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, result, err)
 	return result, err
 }
 

@@ -47,12 +47,14 @@ func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, 
 	params, err := idempotency.Canonicalize([]byte(body))
 	require.NoError(t, err)
 	return orders.CreateRequest{
-		AccountID: account,
-		Key:       key,
-		Method:    http.MethodPost,
-		Path:      "/v1/orders/" + order.String() + "/refunds",
-		Params:    params,
-		ClientIP:  clientIP,
+		Request: idempotency.Request{
+			AccountID: account,
+			Key:       key,
+			Method:    http.MethodPost,
+			Path:      "/v1/orders/" + order.String() + "/refunds",
+			Params:    params,
+		},
+		ClientIP: clientIP,
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
@@ -64,18 +63,9 @@ func New(config Config) (*Service, error) {
 // CreateRequest asks for an order, or for a refund of one, under an idempotency
 // key.
 type CreateRequest struct {
-	AccountID uuid.UUID
-	Key       idempotency.Key
-	Method    string
-	Path      string
-	Params    []byte     // canonical JSON, see idempotency.Canonicalize
-	ClientIP  netip.Addr // for the audit record; the zero value when unknown
+	idempotency.Request // as it was sent; its Validate is set here
 
-	Wait    time.Duration // for a run that holds the key, see idempotency.Request
-	Claimed func()        // called when it is sure to be finished, likewise; may be nil
-
-	// Ask adds questions to the first look at the key, likewise; may be nil.
-	Ask func(*pgx.Batch)
+	ClientIP netip.Addr // for the audit record; the zero value when unknown
 }
 
 // Create makes the order and charges it, or gives the answer that the key has
@@ -112,17 +102,8 @@ func (s *Service) Refund(ctx context.Context, order uuid.UUID, req CreateRequest
 }
 
 func (s *Service) do(ctx context.Context, req CreateRequest, op idempotency.Operation, validate func() error) (idempotency.Result, error) {
-	return s.engine.Do(ctx, idempotency.Request{
-		AccountID: req.AccountID,
-		Key:       req.Key,
-		Method:    req.Method,
-		Path:      req.Path,
-		Params:    req.Params,
-		Validate:  validate,
-		Ask:       req.Ask,
-		Wait:      req.Wait,
-		Claimed:   req.Claimed,
-	}, op)
+	req.Validate = validate
+	return s.engine.Do(ctx, req.Request, op)
 }
 
 // Resume goes on with an abandoned order or refund from its stored parameters,

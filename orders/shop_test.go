@@ -151,12 +151,14 @@ func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod
 		paymentMethod, basket))
 	require.NoError(t, err)
 	return orders.CreateRequest{
-		AccountID: account,
-		Key:       key,
-		Method:    http.MethodPost,
-		Path:      "/v1/orders",
-		Params:    params,
-		ClientIP:  clientIP,
+		Request: idempotency.Request{
+			AccountID: account,
+			Key:       key,
+			Method:    http.MethodPost,
+			Path:      "/v1/orders",
+			Params:    params,
+		},
+		ClientIP: clientIP,
 	}
 }
 
@@ -177,7 +179,7 @@ func (s *shop) create(req orders.CreateRequest) (idempotency.Result, error) {
 func (s *shop) resume() (idempotency.Result, error) {
 	s.t.Helper()
 	result, err := s.service.Resume(s.t.Context(), s.account, idempotency.KeyID(s.account, s.key))
-	s.note(orders.CreateRequest{AccountID: s.account, Key: s.key}, result, err)
+	s.note(orders.CreateRequest{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, result, err)
 	return result, err
 }
 

@@ -22,20 +22,11 @@ type Service struct {
 	Wallets *Wallets
 }
 
-// Grant answers one request. Sent again, it gets the same answer.
-func (s *Service) Grant(ctx context.Context, accountID uuid.UUID, key idempotency.Key, body []byte) (idempotency.Result, error) {
-	params, err := idempotency.Canonicalize(body)
-	if err != nil {
-		return idempotency.Result{}, err
-	}
-	return s.Engine.Do(ctx, idempotency.Request{
-		AccountID: accountID,
-		Key:       key,
-		Method:    "POST",
-		Path:      "/v1/credits",
-		Params:    params,
-		Validate:  func() error { _, err := decode(params); return err },
-	}, grant{s.Wallets})
+// Grant answers one request. Sent again, it gets the same answer. The request's
+// parameters are canonical; its Validate is set here.
+func (s *Service) Grant(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
+	req.Validate = func() error { _, err := decode(req.Params); return err }
+	return s.Engine.Do(ctx, req, grant{s.Wallets})
 }
 
 // Operation finds what a stored key was for. The completer asks.

@@ -113,7 +113,7 @@ func TestGrant_finalRefusalIsStored(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for range 2 {
-		result, err := s.Grant(t.Context(), s.account, key, []byte(`{"wallet":"nobody","amount":1}`))
+		result, err := s.send(key, `{"wallet":"nobody","amount":1}`)
 		require.NoError(t, err)
 		require.Equal(t, 422, result.Response.Status)
 	}
@@ -125,14 +125,14 @@ func TestGrant_wrongRequests(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for _, body := range []string{`{}`, `{"wallet":"ann","amount":-1}`, `{"wallet":1,"amount":1}`} {
-		_, err := s.Grant(t.Context(), s.account, key, []byte(body))
+		_, err := s.send(key, body)
 		require.ErrorIs(t, err, credits.ErrInvalid, body)
 	}
-	_, err := s.Grant(t.Context(), s.account, key, []byte(`{`))
+	_, err := s.send(key, `{`)
 	require.Error(t, err)
 	result, err := s.grant()
 	requireGranted(t, result, err) // the key was not used up
-	_, err = s.Grant(t.Context(), s.account, key, []byte(`{"wallet":"ann","amount":9900}`))
+	_, err = s.send(key, `{"wallet":"ann","amount":9900}`)
 	require.ErrorIs(t, err, idempotency.ErrKeyReused)
 }
 

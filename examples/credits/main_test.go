@@ -68,7 +68,22 @@ func newShop(t *testing.T) *shop {
 
 // grant sends the request once.
 func (s *shop) grant() (idempotency.Result, error) {
-	return s.Grant(context.WithoutCancel(s.Context()), s.account, key, []byte(request))
+	return s.send(key, request)
+}
+
+// send is what an HTTP handler does with a body.
+func (s *shop) send(key idempotency.Key, body string) (idempotency.Result, error) {
+	params, err := idempotency.Canonicalize([]byte(body))
+	if err != nil {
+		return idempotency.Result{}, err
+	}
+	return s.Grant(context.WithoutCancel(s.Context()), idempotency.Request{
+		AccountID: s.account,
+		Key:       key,
+		Method:    http.MethodPost,
+		Path:      "/v1/credits",
+		Params:    params,
+	})
 }
 
 // status is what the books say of the credit.
