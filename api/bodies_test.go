@@ -309,3 +309,66 @@ func TestMediaTypes(t *testing.T) {
 		require.Equal(t, before, a.rows(t), name)
 	}
 }
+
+// Each text of an order is taken up to the length that the contract names, kept, and
+// refused beyond it. A new one is found here by itself.
+func TestTextsAreKeptUpToTheirLimit(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	type object = map[string]any
+	type text struct {
+		at   string // a JSON pointer
+		name string
+		max  *uint64
+		send func(value string) func(object) // puts it into a request
+		kept func(order object) any          // finds it in the answer; nil where that has none
+	}
+	var texts []text
+	request, answered := c.doc.Components.Schemas["OrderRequest"].Value, c.doc.Components.Schemas["Order"].Value
+	for name, schema := range request.Properties {
+		member := text{"/" + name, name, schema.Value.MaxLength, func(value string) func(object) { return with(name, value) }, nil}
+		if answered.Properties[name] != nil {
+			member.kept = func(order object) any { return order[name] }
+		}
+		texts = append(texts, member)
+	}
+	for name, schema := range request.Properties["items"].Value.Items.Value.Properties {
+		texts = append(texts, text{"/items/0/" + name, name, schema.Value.MaxLength, func(value string) func(object) {
+			return with("items", []any{object{"sku": "tea", "quantity": 1, "unit_amount": 100, name: value}})
+		}, func(order object) any { return order["items"].([]any)[0].(object)[name] }})
+	}
+
+	// Where not every letter will do. Nobody has that payment method.
+	long := map[string]func(n int) string{
+		"email":          func(n int) string { return "a@" + strings.Repeat(strings.Repeat("x", 60)+".", 5)[:n-3] + "x" },
+		"payment_method": func(n int) string { return "pppppppppp_" + strings.Repeat("x", n-11) },
+	}
+	a := start(t)
+	tried := 0
+	for _, member := range texts {
+		if member.max == nil {
+			continue
+		}
+		tried++
+		value, limit := long[member.name], int(*member.max) //nolint:gosec // some hundreds
+		if value == nil {
+			value = func(n int) string { return strings.Repeat("x", n) }
+		}
+		got := a.create(t, newKey(), body(member.send(value(limit))))
+		if member.kept == nil {
+			require.NotEqual(t, "validation-failed", got.problem(t).slug(), member.at)
+		} else {
+			require.Equal(t, http.StatusCreated, got.status, "%s: %s", member.at, got.body)
+			for _, answer := range []answer{got, a.get(t, got.header.Get("Location"))} {
+				var order object
+				require.NoError(t, json.Unmarshal(answer.body, &order))
+				require.Equal(t, value(limit), member.kept(order), "%s: %s", member.at, answer.body)
+			}
+		}
+		got = a.create(t, newKey(), body(member.send(value(limit+1))))
+		require.Equal(t, http.StatusUnprocessableEntity, got.status, "%s: %s", member.at, got.body)
+		require.Equal(t, []string{member.at}, got.problem(t).pointers())
+	}
+	require.GreaterOrEqual(t, tried, 4)
+}
