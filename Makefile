@@ -175,9 +175,9 @@ release-spec: ## Release the contract, for later ones to be compared with: make 
 rename: ## Make it yours: make rename MODULE=github.com/you/shop
 	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
 	@old=$$(sed -n 's/^ *module-path: *//p' .golangci.yml) && [ -n "$$old" ] && $(GO) mod edit -module "$(MODULE)" && \
-	{ grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml --include=rules.yml "$$old" . || :; } | while read -r file; do \
+	{ grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml --include=rules.yml --include=README.md "$$old" . || :; } | while read -r file; do \
 		sed -i.bak "s|$$old|$(MODULE)|g" "$$file" && rm "$$file.bak" || exit 1; \
-	done && $(GO) vet ./... && echo "The module is now $(MODULE)."
+	done && $(GO) vet ./... && echo "The module is now $(MODULE). See git diff --stat; docs/guides/rename.md has what keeps its name."
 
 # ARGS=-all runs all of their tests.
 .PHONY: rename-check

@@ -351,7 +351,7 @@ func TestTextsAreKeptUpToTheirLimit(t *testing.T) {
 			continue
 		}
 		tried++
-		value, limit := long[member.name], int(*member.max) //nolint:gosec // some hundreds
+		value, limit := long[member.name], int(*member.max)
 		if value == nil {
 			value = func(n int) string { return strings.Repeat("x", n) }
 		}

@@ -189,7 +189,7 @@ func problemOf(err error) problem {
 	)
 	switch {
 	case errors.Is(err, errUnauthorized):
-		return problemUnauthorized.detail("Send the API key as a bearer token in one Authorization header.")
+		return problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
 	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
 		return problemNotFound.detail("Nothing is at this address for this account.")
 	case errors.Is(err, errMethodNotAllowed):

@@ -115,8 +115,11 @@ func act(ctx context.Context, call invocation, do func(*orders.Service, context.
 	if err != nil {
 		return err
 	}
-	if *by == "" || *reason == "" {
-		return wrongUsage(call.name, "orders %s needs --reason and --by", call.name)
+	switch {
+	case *reason == "":
+		return wrongUsage(call.name, "orders %s needs --reason", call.name)
+	case *by == "":
+		return wrongUsage(call.name, "orders %s needs --by", call.name)
 	}
 	if err := boot.Load(&config); err != nil {
 		return err

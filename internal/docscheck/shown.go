@@ -37,7 +37,12 @@ func Compare(shown []string, output string) error {
 		return err
 	}
 	if !expression.MatchString(output) {
-		return fmt.Errorf("the page shows\n%s\nand the program printed\n%s", strings.Join(shown, "\n"), output)
+		for _, line := range shown {
+			if found, err := regexp.MatchString("(?m)^"+like(line)+"[ \t]*$", output); strings.TrimSpace(line) != "…" && (err != nil || !found) {
+				return fmt.Errorf("the page is out of date, and nobody writes it but you: the program prints no line like\n%s\nIt printed\n%s", line, output)
+			}
+		}
+		return fmt.Errorf("the page shows other lines, or in another order, than the program:\n%s\nIt printed\n%s", strings.Join(shown, "\n"), output)
 	}
 	return nil
 }

@@ -41,11 +41,14 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	})
 	guarded := guard(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == Path || strings.HasPrefix(r.URL.Path, Path+"/") {
+		switch {
+		case r.URL.Path == "/" && r.Method == http.MethodGet: // where the API has nothing
+			http.Redirect(w, r, Path, http.StatusFound)
+		case r.URL.Path == Path, strings.HasPrefix(r.URL.Path, Path+"/"):
 			guarded.ServeHTTP(w, r)
-			return
+		default:
+			api.ServeHTTP(w, r)
 		}
-		api.ServeHTTP(w, r)
 	}), nil
 }
 

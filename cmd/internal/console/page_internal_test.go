@@ -67,7 +67,9 @@ func TestPage(t *testing.T) {
 	page := ask(t, site, http.MethodGet, "/console", "", nil).Body.String()
 	require.Contains(t, page, "export API_KEY=ok_TEST")
 	require.NotRegexp(t, regexp.MustCompile(`(?i)<style|style=|<script>|<script [^>]*></script>.*<script|\son[a-z]+=`), page, "nothing that the policy would refuse")
-	for _, path := range []string{"/", "/consoles", "/v1/orders", "//console", "/v1//orders"} {
+	front := ask(t, site, http.MethodGet, "/", "", nil)
+	require.Equal(t, []string{"/console"}, front.Header()["Location"])
+	for _, path := range []string{"/consoles", "/v1/orders", "//console", "/v1//orders"} {
 		require.Equal(t, "the API", ask(t, site, http.MethodGet, path, "", nil).Body.String(), path)
 	}
 	for _, path := range []string{"/console/", "/console/page.html", "/console/../v1", "/console/x"} {
