@@ -63,7 +63,8 @@ func (a keysAPI) post(w http.ResponseWriter, r *http.Request, run func(context.C
 		req.Wait, req.Claimed = wait, claimed
 		result, err := run(ctx, req)
 		if err == nil && !caller.checked.Load() {
-			// Too late for this request, but every second one of each test ends here.
+			// Too late for this request. But each test that sends two ends here, so that no
+			// handler of this kind is released.
 			err = errNotAsked
 		}
 		return result, err

@@ -37,7 +37,7 @@ func guard(next http.Handler) http.Handler {
 		origin := r.Header.Get("Origin")
 		switch {
 		case !fromHere(r) || !localName(r.Host):
-			refuse(w, "The console answers to this machine only, and by its own name. Open it at http://localhost, with dev's port.")
+			refuse(w, "The console answers to this machine only, and by its own name. Open it at http://localhost, with the port that was printed.")
 		case origin != "" && origin != "http://"+r.Host,
 			origin == "" && r.Method != http.MethodGet && r.Method != http.MethodHead:
 			refuse(w, "The console takes orders from its own page only.")
