@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 )
 
 // apiKeyPrefix begins every API key, so that scanners and people know one when
@@ -82,5 +82,5 @@ func interpretLookUp(err error) error {
 	if err == nil || errors.Is(err, errUnauthorized) {
 		return err
 	}
-	return fmt.Errorf("look up API key: %w", idempotency.Interpret(err))
+	return fmt.Errorf("look up API key: %w", postgres.Translate(err))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
 
@@ -234,7 +235,7 @@ func problemOf(err error) problem {
 		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
 	case errors.Is(err, idempotency.ErrOverloaded):
 		return problemUnavailable.detail("There is too much to do, so nothing was begun. Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
-	case errors.Is(err, idempotency.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
+	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
 		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	default:
 		return problemInternal.detail("Send the same request with the same key.")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
 
@@ -163,7 +164,7 @@ func explanations() map[string]explanation {
 			effect: "The request is not finished. Unless `detail` says that no money was moved, it may have, and if so, once.",
 			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one: it goes on where it stopped, and no money moves twice. Never send it under another key.",
 			see:    []string{problemOutcomeUnknown.slug, problemInternal.slug},
-			err:    idempotency.ErrUnavailable,
+			err:    postgres.ErrUnavailable,
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 )
 
 // faults are the ways in which a COMMIT gets lost.
@@ -153,7 +154,7 @@ func TestCommit_notReplicated(t *testing.T) {
 			req, op := b.request(), &threeSteps{}
 			proxy.Strike(commit+1, idempotencytest.NotReplicated)
 			result, err := b.do(req, op)
-			require.ErrorIs(t, err, idempotency.ErrUnavailable)
+			require.ErrorIs(t, err, postgres.ErrUnavailable)
 			require.ErrorContains(t, err, "not replicated")
 			require.Zero(t, result.Response)
 			require.True(t, proxy.Struck())
@@ -202,7 +203,7 @@ func TestCommit_underWay(t *testing.T) {
 				require.ErrorIs(t, err, idempotency.ErrInProgress) // the claim waits for itself
 				require.Empty(t, b.row(req))
 			} else {
-				require.ErrorIs(t, err, idempotency.ErrUnavailable)
+				require.ErrorIs(t, err, postgres.ErrUnavailable)
 				require.NotErrorIs(t, err, idempotency.ErrInProgress)
 				require.Equal(t, keyState{Point: at, Leased: true, Attempt: 1}, b.state(req))
 			}

@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 )
 
 func failingToPay() *threeSteps {
@@ -296,7 +297,7 @@ func TestCompleter_cannotLook(t *testing.T) {
 
 	n.pool.Close()
 	pass, err = n.completer().RunOnce(t.Context())
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	require.Zero(t, pass)
 }
 

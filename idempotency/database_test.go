@@ -15,6 +15,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -113,7 +114,8 @@ INSERT INTO idempotency_keys (
 				return steps
 			}})
 			rollback()
-			require.ErrorIs(t, err, idempotency.ErrInProgress, name)
+			require.ErrorIs(t, err, postgres.ErrLockTimeout, name)
+			require.NotErrorIs(t, err, idempotency.ErrInProgress, "no other run holds the key")
 		}
 		b.requireIdle()
 	})
@@ -136,7 +138,7 @@ func TestDatabase_statementTimeout(t *testing.T) {
 		_, err := b.do(req, step(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
 			return idempotency.Finish(answer(run)), record(ctx, tx)
 		}))
-		require.ErrorIs(t, err, idempotency.ErrUnavailable, name)
+		require.ErrorIs(t, err, postgres.ErrUnavailable, name)
 		require.Equal(t, string(reserved), b.state(req).Point)
 		require.False(t, b.state(req).Leased)
 	}
@@ -158,7 +160,7 @@ func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for _, state := range []string{"40001", "40P01"} {
-		for times, want := range map[int]error{1: nil, 2: nil, 3: idempotency.ErrUnavailable} {
+		for times, want := range map[int]error{1: nil, 2: nil, 3: postgres.ErrUnavailable} {
 			for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved} {
 				t.Run(fmt.Sprintf("%s %d times at %s", state, times, point), func(t *testing.T) {
 					statement := b.failing(times, state)
@@ -303,7 +305,7 @@ func TestDatabase_poolExhausted(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 	_, err = b.do(b.request(), oneStep())
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
 func TestDatabase_poolClosed(t *testing.T) {
@@ -311,9 +313,9 @@ func TestDatabase_poolClosed(t *testing.T) {
 	b := newBench(t)
 	b.pool.Close()
 	_, err := b.do(b.request(), oneStep())
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	_, err = b.resume(b.request(), oneStep())
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
 // A takeover whose answer gets lost does not keep the key until the lease ends.
@@ -331,7 +333,7 @@ func TestDatabase_takeoverUnheard(t *testing.T) {
 	req, op := b.request(), &threeSteps{}
 	b.put(req, op, idempotencytest.State{Point: paid})
 	_, err := b.do(req, op)
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	require.True(t, cut.Load())
 	state := b.state(req)
 	require.Equal(t, 2, state.Attempt, "the server did it")

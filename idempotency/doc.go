@@ -65,7 +65,7 @@
 // # How to use it
 //
 // Apply the idempotency_keys table of package migrations, pass the pool's
-// configuration through [ConfigurePool], make one [Engine], and describe the
+// configuration through [postgres.Configure], make one [Engine], and describe the
 // work as an [Operation]. The package example shows all of it. The package
 // knows nothing of HTTP, of orders or of any provider; it can be lifted out as
 // it is.

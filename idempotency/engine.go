@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 const (
@@ -80,13 +82,13 @@ type Config struct {
 }
 
 // New returns an engine over pool, whose configuration must have gone through
-// [ConfigurePool].
+// [postgres.Configure].
 func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	switch {
 	case pool == nil:
 		return nil, errors.New("idempotency: no pool")
-	case pool.Config().ConnConfig.OnNotice == nil || pool.Config().BeforeConnect == nil:
-		return nil, errors.New("idempotency: the pool was not made with ConfigurePool")
+	case !postgres.IsConfigured(pool.Config()):
+		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
 	case config.LockTimeout <= 0:
 		return nil, errors.New("idempotency: LockTimeout must be positive")
 	case config.Clock == nil:
@@ -115,7 +117,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 // Do answers a request: it runs the operation for a new key, replays the stored
 // response of a finished one, and goes on with one that an earlier run left
 // behind (R2). Beside [ErrKeyReused], [ErrInProgress], [ErrNewerVersion] and
-// [ErrUnavailable] it returns [ErrOverloaded] or [ErrShareTaken] when no run may
+// [postgres.ErrUnavailable] it returns [ErrOverloaded] or [ErrShareTaken] when no run may
 // begin, the error of req.Ask or req.Validate, and whatever error a step returned.
 // The work does not end with ctx (R10); a wait does.
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
@@ -325,7 +327,7 @@ func (e *Engine) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	defer cancel()
 	conn, err := e.pool.Acquire(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no connection: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: no connection: %w", postgres.ErrUnavailable, err)
 	}
 	return conn, nil
 }
@@ -338,7 +340,7 @@ func (e *Engine) acquireToRun(ctx context.Context) (*pgxpool.Conn, error) {
 	select {
 	case e.inTransaction <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: no connection for a run: %w", ErrUnavailable, ctx.Err())
+		return nil, fmt.Errorf("%w: no connection for a run: %w", postgres.ErrUnavailable, ctx.Err())
 	}
 	conn, err := e.acquire(ctx)
 	if err != nil {
@@ -361,5 +363,5 @@ func (e *Engine) withConn(ctx context.Context, statement func(ctx context.Contex
 	defer conn.Release()
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	return interpretOn(conn.Conn(), statement(ctx, conn.Conn()))
+	return translateOn(conn.Conn(), statement(ctx, conn.Conn()))
 }

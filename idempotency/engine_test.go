@@ -26,7 +26,7 @@ func TestNew_missingDependency(t *testing.T) {
 	_, err = idempotency.New(nil, complete)
 	require.ErrorContains(t, err, "no pool")
 	_, err = idempotency.New(dbtest.New(t), complete)
-	require.ErrorContains(t, err, "ConfigurePool")
+	require.ErrorContains(t, err, "postgres.Configure")
 	for want, remove := range map[string]func(*idempotency.Config){
 		"LockTimeout must be positive": func(c *idempotency.Config) { c.LockTimeout = 0 },
 		"no clock":                     func(c *idempotency.Config) { c.Clock = nil },

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 var (
@@ -34,11 +36,6 @@ var (
 	// row is untouched (R18).
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version")
 
-	// ErrUnavailable says that the database could not do its part, or that the
-	// outcome of a COMMIT is unknown. Nothing is lost: the same request may be
-	// sent again (R22).
-	ErrUnavailable = errors.New("the database is unavailable or did not say what became of the transaction")
-
 	// ErrOverloaded says that there is too much to do, see [Gate]. No run began:
 	// a new key was not claimed, and one that an earlier run left behind is as it
 	// was. The same request may be sent again in a while.
@@ -56,81 +53,49 @@ var (
 // What the engine itself tells apart.
 var (
 	// errConnectionLost: the connection broke, or the server ended the session.
-	errConnectionLost = fmt.Errorf("%w: connection lost", ErrUnavailable)
+	errConnectionLost = fmt.Errorf("%w: connection lost", postgres.ErrUnavailable)
 
 	// errCommitUnknown: neither success nor failure of a COMMIT was heard (R22).
-	errCommitUnknown = fmt.Errorf("%w: outcome of COMMIT unknown", ErrUnavailable)
+	errCommitUnknown = fmt.Errorf("%w: outcome of COMMIT unknown", postgres.ErrUnavailable)
 
 	// errNotCommitted: nothing became of the transaction.
-	errNotCommitted = fmt.Errorf("%w: not committed", ErrUnavailable)
+	errNotCommitted = fmt.Errorf("%w: not committed", postgres.ErrUnavailable)
 
 	// errNotReplicated: committed here, but no standby confirmed it (R22).
-	errNotReplicated = fmt.Errorf("%w: committed, but not replicated", ErrUnavailable)
+	errNotReplicated = fmt.Errorf("%w: committed, but not replicated", postgres.ErrUnavailable)
 
 	// errPanicked is what the key remembers of a step that panicked.
 	errPanicked = errors.New("the run panicked")
 )
 
-// SQLSTATEs that the engine tells apart.
-const (
-	stateDivisionByZero       = "22012" // raised by the fence, see fenceSQL
-	stateReadOnly             = "25006"
-	stateSerializationFailure = "40001"
-	stateDeadlockDetected     = "40P01"
-	stateLockNotAvailable     = "55P03"
-)
-
-// Interpret turns what the driver said into one of the package's own errors
-// where the cause is the database's state rather than the statement. Others,
-// such as a violated constraint, come back as they are, for the operation to
-// read. A driver's error without an SQLSTATE means that no answer came.
-func Interpret(err error) error {
-	var connect *pgconn.ConnectError
-	switch state := sqlState(err); {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrInProgress):
-		return err
-	case state == "",
-		errors.As(err, &connect), // whatever the server has against us
-		state == stateReadOnly,   // a demoted primary
-		state == stateLockNotAvailable,
-		state == stateSerializationFailure,
-		state == stateDeadlockDetected,
-		state == "57014",                // statement_timeout, or cancelled
-		state == "25P03",                // idle_in_transaction_session_timeout
-		strings.HasPrefix(state, "08"),  // connection exception
-		strings.HasPrefix(state, "53"),  // out of connections, memory or disk
-		strings.HasPrefix(state, "57P"), // shutdown, crash, still starting
-		strings.HasPrefix(state, "58"),  // I/O error
-		strings.HasPrefix(state, "XX"):  // internal error
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	default:
-		return err
-	}
-}
-
-// interpretOn is [Interpret] for an error of a statement on conn, about which
-// more is known: without an SQLSTATE, and with the connection still there, it is
-// a mistake of the caller.
-func interpretOn(conn *pgx.Conn, err error) error {
+// translateOn is [postgres.Translate] for an error of a statement on conn, about
+// which more is known: without an SQLSTATE, and with the connection still there, it
+// is a mistake of the caller.
+func translateOn(conn *pgx.Conn, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case unsent(err):
 		return err
 	case pgconn.Timeout(err):
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", postgres.ErrUnavailable, err)
 	case conn.IsClosed():
 		return fmt.Errorf("%w: %w", errConnectionLost, err)
-	case sqlState(err) == "":
+	case postgres.SQLState(err) == "", errors.Is(err, ErrInProgress):
 		return err
-	case sqlState(err) == stateLockNotAvailable:
-		// Somebody holds the key's row for longer than lock_timeout (R21).
+	case keyRowLocked(err):
 		return fmt.Errorf("%w: %w", ErrInProgress, err)
 	default:
-		return Interpret(err)
+		return postgres.Translate(err)
 	}
+}
+
+// keyRowLocked reports whether a statement met lock_timeout because another run
+// holds the row of its key (R21). PostgreSQL names the table of the row in the
+// error's context; a lock on the whole table has no such context.
+func keyRowLocked(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
 }
 
 // unsent says that a batch never left, because an argument does not fit its
@@ -138,16 +103,8 @@ func interpretOn(conn *pgx.Conn, err error) error {
 func unsent(err error) bool {
 	var before pgx.ErrPreprocessingBatch
 	var network net.Error
-	return errors.As(err, &before) && sqlState(err) == "" &&
+	return errors.As(err, &before) && postgres.SQLState(err) == "" &&
 		!errors.As(err, &network) && !errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
-	}
-	return ""
 }
 
 // unanswered says whether a batch that ended in COMMIT may have been committed in
@@ -160,7 +117,7 @@ func unanswered(conn *pgx.Conn, err error) bool {
 	case conn.IsClosed():
 		return true
 	default:
-		return sqlState(err) == "" && conn.PgConn().TxStatus() == 'I'
+		return postgres.SQLState(err) == "" && conn.PgConn().TxStatus() == 'I'
 	}
 }
 
@@ -168,7 +125,7 @@ func unanswered(conn *pgx.Conn, err error) bool {
 // tried again: it only met others, or it got lost on the way. The fence makes
 // that safe even where the first try went through unheard.
 func worthRetrying(err error) bool {
-	state := sqlState(err)
-	return state == stateSerializationFailure || state == stateDeadlockDetected ||
+	state := postgres.SQLState(err)
+	return state == postgres.SerializationFailure || state == postgres.DeadlockDetected ||
 		errors.Is(err, errConnectionLost) || errors.Is(err, errCommitUnknown) || errors.Is(err, errNotCommitted)
 }

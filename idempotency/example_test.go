@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -91,7 +92,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	idempotency.ConfigurePool(config)
+	postgres.Configure(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		panic(err)

@@ -9,6 +9,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 )
 
 const (
@@ -237,11 +238,11 @@ func TestReaper_cannotDelete(t *testing.T) {
 	b.pool.Close()
 	_, err := b.reaper().RunOnce(t.Context())
 	require.ErrorContains(t, err, "reap keys: ")
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	_, err = b.reaper().Count(t.Context())
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	_, err = b.reaper().Overdue(t.Context())
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
 // Asking for what is overdue does not read what is finished.

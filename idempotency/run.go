@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // transactionTries bounds how often one transaction is tried, see
@@ -238,7 +240,7 @@ func (e *Engine) settle(ctx context.Context, x *execution) error {
 // unsettled is the error of a run that cannot find out. The cause is not
 // wrapped: whatever it is, the answer is "unknown".
 func unsettled(cause error) error {
-	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", ErrUnavailable, cause.Error())
+	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
 }
 
 // retry tries what talks to the database again while that may help: after a

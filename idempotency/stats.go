@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // Stats is how the keys are doing, over all accounts.
@@ -84,7 +86,7 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 		return err
 	})
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
-		return Stats{}, Interpret(err)
+		return Stats{}, postgres.Translate(err)
 	}
 	return stats, nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // Status is a key as somebody sees it who does not run it.
@@ -137,11 +139,11 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 func (e *Engine) statuses(ctx context.Context, query string, arguments ...any) ([]Status, error) {
 	rows, err := e.pool.Query(ctx, query, arguments...)
 	if err != nil {
-		return nil, fmt.Errorf("list keys: %w", Interpret(err))
+		return nil, fmt.Errorf("list keys: %w", postgres.Translate(err))
 	}
 	list, err := pgx.CollectRows(rows, scanStatus)
 	if err != nil {
-		return nil, fmt.Errorf("list keys: %w", Interpret(err))
+		return nil, fmt.Errorf("list keys: %w", postgres.Translate(err))
 	}
 	return list, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 )
 
 // stuck lists what Engine.Stuck does, by the clients' keys.
@@ -167,7 +168,7 @@ func TestStatus_noDatabase(t *testing.T) {
 	b := newBench(t)
 	b.pool.Close()
 	_, err := b.engine.Stuck(t.Context(), grace, 1)
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	_, err = b.engine.Find(t.Context(), uuid.Nil, "nobody-uses-this-key")
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }

@@ -15,6 +15,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 )
 
 // A call without an outcome keeps the recovery point and gives the lease back
@@ -476,7 +477,7 @@ func TestTx_statementFails(t *testing.T) {
 				return idempotency.Finish(answer(run)), test.record(ctx, tx, run)
 			}))
 			require.Error(t, err)
-			require.NotErrorIs(t, err, idempotency.ErrUnavailable)
+			require.NotErrorIs(t, err, postgres.ErrUnavailable)
 			require.NotErrorIs(t, err, idempotency.ErrInProgress)
 			test.want(t, err)
 			require.Equal(t, map[string]int{"created": 1}, b.effects(req))

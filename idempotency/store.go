@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // Every statement that a request runs on idempotency_keys is in this file. Those
@@ -163,7 +165,7 @@ UPDATE idempotency_keys
 func scanFence(row pgx.Row, since *time.Time) error {
 	var one int
 	err := row.Scan(&one, since)
-	if sqlState(err) == stateDivisionByZero {
+	if postgres.SQLState(err) == postgres.DivisionByZero {
 		return ErrLeaseLost
 	}
 	return err

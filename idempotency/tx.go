@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // Tx is the transaction in which a step records its outcome. The engine begins,
@@ -72,7 +74,7 @@ func (r row) Scan(dest ...any) error {
 
 // note interprets the error of a statement, and keeps the first one.
 func (tx *Tx) note(err error) error {
-	err = interpretOn(tx.conn.Conn(), err)
+	err = translateOn(tx.conn.Conn(), err)
 	if tx.failed == nil {
 		tx.failed = err
 	}
@@ -160,13 +162,12 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 		return nil
 	})
 
-	warnings := tx.conn.Conn().PgConn().CustomData()
-	delete(warnings, unreplicated) // of an earlier statement
+	postgres.ClearUnreplicated(tx.conn.Conn())
 	tx.x.inDoubt = true
 	sent := tx.engine.clock()
 	err = tx.send(ctx, batch)
 	switch {
-	case warnings[unreplicated] != nil:
+	case postgres.Unreplicated(tx.conn.Conn()):
 		return errNotReplicated
 	case committed: // whatever happened to the connection afterwards
 		tx.x.inDoubt = false

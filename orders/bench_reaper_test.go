@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -104,7 +105,7 @@ func (m *metered) anotherEngine() *idempotency.Engine {
 	m.tb.Helper()
 	config, err := pgxpool.ParseConfig(dbtest.URL(m.pool))
 	require.NoError(m.tb, err)
-	idempotency.ConfigurePool(config)
+	postgres.Configure(config)
 	pool, err := pgxpool.NewWithConfig(m.tb.Context(), config)
 	require.NoError(m.tb, err)
 	m.tb.Cleanup(pool.Close)

@@ -18,6 +18,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations"
 )
 
@@ -131,7 +132,7 @@ func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *
 	config, err := pgxpool.ParseConfig(server.URL(name))
 	require.NoError(b, err)
 	config.MaxConns = 8
-	idempotency.ConfigurePool(config)
+	postgres.Configure(config)
 	meter.Configure(config)
 	pool, err := pgxpool.NewWithConfig(b.Context(), config)
 	require.NoError(b, err)

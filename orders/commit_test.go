@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 )
 
 // Each of the three COMMITs meets each end that leaves its outcome in doubt, so
@@ -30,7 +30,7 @@ func TestCommitInDoubt(t *testing.T) {
 				result, err := s.buy(visa)
 				require.True(t, proxy.Struck())
 				if fault == idempotencytest.NotReplicated {
-					require.ErrorIs(t, err, idempotency.ErrUnavailable)
+					require.ErrorIs(t, err, postgres.ErrUnavailable)
 					result, err = s.buy(visa)
 				}
 				require.Equal(t, "201", say(result, err))

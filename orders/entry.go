@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
@@ -84,7 +85,7 @@ SELECT r.account_id,
    AND k.id = r.key_id
  ORDER BY r.position`, accountIDs, orderIDs, keyIDs)
 	if err != nil {
-		return nil, fmt.Errorf("look up orders: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("look up orders: %w", postgres.Translate(err))
 	}
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (entry, error) {
 		var e entry
@@ -93,7 +94,7 @@ SELECT r.account_id,
 		return e, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up orders: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("look up orders: %w", postgres.Translate(err))
 	}
 	return entries, nil
 }
@@ -102,7 +103,7 @@ SELECT r.account_id,
 func (s *Service) databaseTime(ctx context.Context) (time.Time, error) {
 	var now time.Time
 	if err := s.pool.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
-		return time.Time{}, fmt.Errorf("ask the database for the time: %w", idempotency.Interpret(err))
+		return time.Time{}, fmt.Errorf("ask the database for the time: %w", postgres.Translate(err))
 	}
 	return now.UTC(), nil
 }
@@ -121,11 +122,11 @@ SELECT a.id
        )
  ORDER BY a.id`, since, until)
 	if err != nil {
-		return nil, fmt.Errorf("list accounts: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list accounts: %w", postgres.Translate(err))
 	}
 	accounts, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
-		return nil, fmt.Errorf("list accounts: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list accounts: %w", postgres.Translate(err))
 	}
 	return accounts, nil
 }
@@ -153,7 +154,7 @@ SELECT id,
  ORDER BY created_at DESC, id DESC
  LIMIT $5`, accountID, since, before.createdAt, before.id, bookPage)
 	if err != nil {
-		return nil, place{}, fmt.Errorf("list orders: %w", idempotency.Interpret(err))
+		return nil, place{}, fmt.Errorf("list orders: %w", postgres.Translate(err))
 	}
 	references, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (reference, error) {
 		var key idempotency.Key
@@ -161,7 +162,7 @@ SELECT id,
 		return reference{accountID, before.id, idempotency.KeyID(accountID, key)}, err
 	})
 	if err != nil {
-		return nil, place{}, fmt.Errorf("list orders: %w", idempotency.Interpret(err))
+		return nil, place{}, fmt.Errorf("list orders: %w", postgres.Translate(err))
 	}
 	return references, before, nil
 }

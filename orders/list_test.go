@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
 
@@ -120,7 +121,7 @@ func TestGet_databaseGone(t *testing.T) {
 
 	s.pool.Close()
 	_, err = s.service.Get(t.Context(), s.account, uuid.New())
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	_, _, err = s.service.List(t.Context(), s.account, 1, uuid.Nil)
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }

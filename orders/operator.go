@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 )
 
 // Act is something that a person does to a stuck key. It leaves an audit record
@@ -73,7 +74,7 @@ SELECT attempt,
 		return closing{}, ErrNotUnfinished
 	}
 	if err != nil {
-		return closing{}, fmt.Errorf("read key: %w", idempotency.Interpret(err))
+		return closing{}, fmt.Errorf("read key: %w", postgres.Translate(err))
 	}
 	return last, nil
 }
@@ -108,7 +109,7 @@ SELECT $1,
    AND recovery_point <> 'finished'`,
 		id, accountID, keyID, action, map[string]string{"by": act.By, "reason": act.Reason})
 	if err != nil {
-		return fmt.Errorf("audit record: %w", idempotency.Interpret(err))
+		return fmt.Errorf("audit record: %w", postgres.Translate(err))
 	}
 	if tag.RowsAffected() == 0 {
 		return ErrNotUnfinished
@@ -159,11 +160,11 @@ SELECT action,
    AND (resource_type, resource_id) IN (('order', $2), ('refund', $2), ('idempotency_key', $3))
  ORDER BY created_at, id`, accountID, made.String(), idempotency.KeyID(accountID, key).String())
 	if err != nil {
-		return Story{}, fmt.Errorf("read audit records: %w", idempotency.Interpret(err))
+		return Story{}, fmt.Errorf("read audit records: %w", postgres.Translate(err))
 	}
 	story.Records, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Record])
 	if err != nil {
-		return Story{}, fmt.Errorf("read audit records: %w", idempotency.Interpret(err))
+		return Story{}, fmt.Errorf("read audit records: %w", postgres.Translate(err))
 	}
 	return story, nil
 }

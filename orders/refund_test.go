@@ -13,6 +13,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -141,7 +142,7 @@ func TestRefund_commitInDoubt(t *testing.T) {
 				result, err := sale.giveBack(oneRefund, oneBody)
 				require.True(t, proxy.Struck())
 				if fault == idempotencytest.NotReplicated {
-					require.ErrorIs(t, err, idempotency.ErrUnavailable)
+					require.ErrorIs(t, err, postgres.ErrUnavailable)
 					result, err = sale.giveBack(oneRefund, oneBody)
 				}
 				require.Equal(t, "201", say(result, err))

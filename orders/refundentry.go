@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
@@ -86,7 +87,7 @@ SELECT x.account_id,
    AND k.id = r.idempotency_key_id
  ORDER BY x.position`, accountIDs, refundIDs, intentIDs)
 	if err != nil {
-		return nil, fmt.Errorf("look up refunds: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("look up refunds: %w", postgres.Translate(err))
 	}
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (refundEntry, error) {
 		var e refundEntry
@@ -102,7 +103,7 @@ SELECT x.account_id,
 		return e, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up refunds: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("look up refunds: %w", postgres.Translate(err))
 	}
 	return entries, nil
 }
@@ -120,14 +121,14 @@ SELECT id,
  ORDER BY created_at DESC, id DESC
  LIMIT $5`, accountID, since, before.createdAt, before.id, bookPage)
 	if err != nil {
-		return nil, place{}, fmt.Errorf("list refunds: %w", idempotency.Interpret(err))
+		return nil, place{}, fmt.Errorf("list refunds: %w", postgres.Translate(err))
 	}
 	references, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (refundReference, error) {
 		err := row.Scan(&before.id, &before.createdAt)
 		return refundReference{accountID: accountID, refundID: before.id}, err
 	})
 	if err != nil {
-		return nil, place{}, fmt.Errorf("list refunds: %w", idempotency.Interpret(err))
+		return nil, place{}, fmt.Errorf("list refunds: %w", postgres.Translate(err))
 	}
 	return references, before, nil
 }
@@ -146,11 +147,11 @@ SELECT a.id
        )
  ORDER BY a.id`, since, until)
 	if err != nil {
-		return nil, fmt.Errorf("list accounts: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list accounts: %w", postgres.Translate(err))
 	}
 	accounts, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
-		return nil, fmt.Errorf("list accounts: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list accounts: %w", postgres.Translate(err))
 	}
 	return accounts, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
@@ -219,7 +220,7 @@ SELECT`+refundColumns+`,
 		return refundRow{}, ErrNotFound
 	}
 	if err != nil {
-		return refundRow{}, fmt.Errorf("read refund: %w", idempotency.Interpret(err))
+		return refundRow{}, fmt.Errorf("read refund: %w", postgres.Translate(err))
 	}
 	r.CreatedAt = r.CreatedAt.UTC()
 	return r, nil
@@ -247,7 +248,7 @@ SELECT`+refundColumns+`
 	}
 	rows, err := pool.Query(ctx, query, arguments...)
 	if err != nil {
-		return nil, fmt.Errorf("list refunds: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list refunds: %w", postgres.Translate(err))
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Refund, error) {
 		var r Refund
@@ -256,7 +257,7 @@ SELECT`+refundColumns+`
 		return r, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list refunds: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list refunds: %w", postgres.Translate(err))
 	}
 	return found, nil
 }

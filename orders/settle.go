@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
@@ -52,7 +52,7 @@ func (s *Service) settle(ctx context.Context, accountID uuid.UUID, r refundRow, 
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
-		return fmt.Errorf("settle refund: %w", idempotency.Interpret(err))
+		return fmt.Errorf("settle refund: %w", postgres.Translate(err))
 	}
 	return nil
 }

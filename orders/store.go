@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 )
 
 // Every statement that an order runs on orders and audit_records is in this file;
@@ -66,14 +67,14 @@ SELECT`+columns+`
  WHERE account_id = $1
    AND id = $2`, accountID, id)
 	if err != nil {
-		return row{}, fmt.Errorf("read order: %w", idempotency.Interpret(err))
+		return row{}, fmt.Errorf("read order: %w", postgres.Translate(err))
 	}
 	o, err := pgx.CollectExactlyOneRow(rows, scanRow)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row{}, ErrNotFound
 	}
 	if err != nil {
-		return row{}, fmt.Errorf("read order: %w", idempotency.Interpret(err))
+		return row{}, fmt.Errorf("read order: %w", postgres.Translate(err))
 	}
 	return o, nil
 }
@@ -98,11 +99,11 @@ SELECT`+columns+`
 	}
 	rows, err := pool.Query(ctx, query, arguments...)
 	if err != nil {
-		return nil, fmt.Errorf("list orders: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list orders: %w", postgres.Translate(err))
 	}
 	found, err := pgx.CollectRows(rows, scanRow)
 	if err != nil {
-		return nil, fmt.Errorf("list orders: %w", idempotency.Interpret(err))
+		return nil, fmt.Errorf("list orders: %w", postgres.Translate(err))
 	}
 	return found, nil
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -274,7 +275,7 @@ func TestHandleEvent_unfinished(t *testing.T) {
 	s.checkFinal()
 	s.pool.Close()
 	_, err = s.deliver(payload, signature)
-	require.ErrorIs(t, err, idempotency.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
 // An order is waiting. None of these is about it, and they leave it waiting.

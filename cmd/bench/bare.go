@@ -20,8 +20,8 @@ import (
 	"github.com/stripe/stripe-go/v79/paymentintent"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/load"
+	"example.com/orders-api/internal/postgres"
 )
 
 // bare is what the libraries alone cost: a program that answers an order with the
@@ -47,7 +47,7 @@ func serveBare(ctx context.Context, getenv func(string) string) error {
 		return err
 	}
 	config.MaxConns = 10
-	idempotency.ConfigurePool(config)
+	postgres.Configure(config)
 	b := &bare{first: time.Now().UnixNano()}
 	if b.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -19,7 +20,7 @@ import (
 // The functions may change its configuration further before it opens.
 func NewPool(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	return dbtest.New(t, append([]func(*pgxpool.Config){idempotency.ConfigurePool}, configure...)...)
+	return dbtest.New(t, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
 }
 
 // Account inserts an account and returns its id.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations"
 	"example.com/orders-api/receipts"
 )
@@ -50,7 +50,7 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...fun
 	}
 	_, err = SharesSessions(ctx, pool) // before the rest, which would fail without saying why
 	if err == nil {
-		err = errors.Join(idempotency.CheckSession(ctx, pool), CheckSchema(ctx, pool))
+		err = errors.Join(postgres.CheckSession(ctx, pool), CheckSchema(ctx, pool))
 	}
 	if err != nil {
 		pool.Close()
@@ -61,7 +61,7 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...fun
 
 // Connect connects to the database, and looks at nothing yet of what [Pool] does.
 func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	return connect(ctx, d, logger, append([]func(*pgxpool.Config){idempotency.ConfigurePool}, configure...)...)
+	return connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
 }
 
 func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {

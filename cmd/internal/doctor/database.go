@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations"
 )
 
@@ -137,7 +137,7 @@ func checkPooler(ctx context.Context, pool *pgxpool.Pool) Finding {
 
 func checkSessions(ctx context.Context, pool *pgxpool.Pool) Finding {
 	const about = "sessions"
-	if err := idempotency.CheckSession(ctx, pool); err != nil {
+	if err := postgres.CheckSession(ctx, pool); err != nil {
 		return Finding{Fault, about, err.Error(), "docs/growing.md says how a pooler passes them"}
 	}
 	return good(about, "have lock_timeout, statement_timeout and idle_in_transaction_session_timeout")

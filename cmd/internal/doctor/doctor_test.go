@@ -15,6 +15,7 @@ import (
 	"example.com/orders-api/cmd/internal/doctor"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -176,7 +177,7 @@ func TestExamine_theDatabase(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := dbtest.New(t, idempotency.ConfigurePool)
+			pool := dbtest.New(t, postgres.Configure)
 			if test.prepare != nil {
 				test.prepare(t, pool)
 			}

@@ -1,4 +1,4 @@
-package idempotency
+package postgres
 
 import (
 	"context"
@@ -14,21 +14,21 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// sessionTimeouts bound how long a stalled run can hold others up (R21), in
-// milliseconds. A run that hangs inside a transaction holds the key's row, and
+// sessionTimeouts bound how long a stalled session can block others (R21), in
+// milliseconds. A run that stalls inside a transaction holds the key's row, and
 // no lease helps against that.
 var sessionTimeouts = map[string]string{
-	"lock_timeout":                        "2000",  // then answered as in progress
+	"lock_timeout":                        "2000",
 	"statement_timeout":                   "10000", // no statement here takes a tenth of it
 	"idle_in_transaction_session_timeout": "5000",
 }
 
-// ConfigurePool makes config's sessions fit for the engine. They get the three
-// timeouts of R21, unless the connection string sets its own; they notice a
-// COMMIT that was not replicated, and never cause one (R22); and one that turns
-// out to be read-only, on a primary that was demoted, is closed, so that the
-// next one finds the new primary.
-func ConfigurePool(config *pgxpool.Config) {
+// Configure prepares a pool's configuration for this program. Sessions get the
+// three timeouts of R21, unless the connection string sets them. They record a
+// COMMIT that was not replicated, and never cause one (R22). A session that turns
+// out to be read-only, on a demoted primary, is closed, so that the next one
+// finds the new primary.
+func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionTimeouts {
 		if _, set := params[name]; !set {
@@ -38,15 +38,21 @@ func ConfigurePool(config *pgxpool.Config) {
 	if _, set := params["application_name"]; !set {
 		params["application_name"] = "orders-api"
 	}
-	noteUnreplicated(config)
-	neverCancel(config)
+	recordUnreplicated(config)
+	disableCancel(config)
 	closeReadOnly(config)
-	learnUUIDs(config)
+	registerUUID(config)
 }
 
-// learnUUIDs makes connections send and read uuid.UUID as sixteen bytes. Without
-// it pgx goes through database/sql's text, a sixth of a request's allocations.
-func learnUUIDs(config *pgxpool.Config) {
+// IsConfigured reports whether a pool's configuration went through [Configure].
+func IsConfigured(config *pgxpool.Config) bool {
+	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
+}
+
+// registerUUID makes connections send and read uuid.UUID as sixteen bytes.
+// Without it pgx uses the text form of database/sql, a sixth of a request's
+// allocations.
+func registerUUID(config *pgxpool.Config) {
 	next := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap())
@@ -57,14 +63,15 @@ func learnUUIDs(config *pgxpool.Config) {
 	}
 }
 
-// unreplicated is where a connection remembers that PostgreSQL gave up waiting
-// for its synchronous standby: what it committed is visible, but the next
-// failover may lose it.
-const unreplicated = "idempotency.unreplicated"
+// unreplicated is the connection's custom data that records a COMMIT for which
+// PostgreSQL stopped waiting for its synchronous standby: the transaction is
+// visible, but the next failover may lose it.
+const unreplicated = "postgres.unreplicated"
 
-// noteUnreplicated listens for the warning that comes before the answer to such
-// a COMMIT. Its text depends on the server's language, its origin does not.
-func noteUnreplicated(config *pgxpool.Config) {
+// recordUnreplicated listens for the warning that PostgreSQL sends before the
+// response to such a COMMIT. The warning's text depends on the server's language,
+// its routine does not.
+func recordUnreplicated(config *pgxpool.Config) {
 	next := config.ConnConfig.OnNotice
 	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		if notice.Routine == "SyncRepWaitForLSN" || strings.Contains(notice.Message, "synchronous replication") {
@@ -76,15 +83,23 @@ func noteUnreplicated(config *pgxpool.Config) {
 	}
 }
 
-var errNeverCancel = errors.New("idempotency: statements are not cancelled")
+// ClearUnreplicated forgets the warnings of earlier statements on conn. Call it
+// before COMMIT.
+func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }
 
-// neverCancel keeps pgx from asking the server to cancel what runs on a
-// connection that it gives up. The request would end the wait of a COMMIT for
-// its synchronous standby and make the transaction visible, and replayed, though
-// the next failover may lose it. Whatever runs on alone ends by
-// statement_timeout. pgx sends the request through the connection's own
-// DialFunc, so that one stops dialling once the connection stands.
-func neverCancel(config *pgxpool.Config) {
+// Unreplicated reports whether a COMMIT on conn since [ClearUnreplicated] was not
+// confirmed by the synchronous standby (R22).
+func Unreplicated(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[unreplicated] != nil }
+
+var errCancelDisabled = errors.New("postgres: statements are not cancelled")
+
+// disableCancel prevents pgx from sending a cancel request to the server when it
+// abandons a connection. The request would end a COMMIT's wait for its
+// synchronous standby and make the transaction visible, and replayed, although
+// the next failover may lose it. A statement that continues alone ends by
+// statement_timeout. pgx sends the request through the connection's own DialFunc,
+// so DialFunc fails once the connection is established.
+func disableCancel(config *pgxpool.Config) {
 	next := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
 		if next != nil {
@@ -96,7 +111,7 @@ func neverCancel(config *pgxpool.Config) {
 		dial := conn.DialFunc
 		conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if connected.Load() {
-				return nil, errNeverCancel
+				return nil, errCancelDisabled
 			}
 			return dial(ctx, network, address)
 		}
@@ -116,15 +131,15 @@ func neverCancel(config *pgxpool.Config) {
 func closeReadOnly(config *pgxpool.Config) {
 	next := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		if err.Code == stateReadOnly {
+		if err.Code == ReadOnlyTransaction {
 			return false
 		}
 		return next == nil || next(conn, err)
 	}
 }
 
-// CheckSession returns an error that names every timeout of R21 that the
-// pool's sessions lack, for instance because a pooler in between dropped it.
+// CheckSession returns an error that names every timeout of R21 that the pool's
+// sessions lack, for instance because a pooler in between dropped it.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
 	rows, err := pool.Query(ctx, `
 SELECT name

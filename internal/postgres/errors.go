@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// ErrUnavailable means that the database could not do its part because of its
+	// state: no connection, a shutdown, a full disk, a timeout. The same request may
+	// be sent again.
+	ErrUnavailable = errors.New("the database is unavailable")
+
+	// ErrLockTimeout is the ErrUnavailable of a statement that waited for a lock
+	// longer than lock_timeout (R21).
+	ErrLockTimeout = fmt.Errorf("%w: lock timeout", ErrUnavailable)
+)
+
+// SQLSTATEs that the program distinguishes.
+const (
+	DivisionByZero       = "22012"
+	UniqueViolation      = "23505"
+	ReadOnlyTransaction  = "25006"
+	SerializationFailure = "40001"
+	DeadlockDetected     = "40P01"
+	LockNotAvailable     = "55P03"
+)
+
+// SQLState returns the SQLSTATE of a server error in err, or "".
+func SQLState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the
+// state of the database. It returns other errors, such as a violated constraint,
+// unchanged. A driver error without an SQLSTATE means that no response arrived.
+func Translate(err error) error {
+	var connect *pgconn.ConnectError
+	switch state := SQLState(err); {
+	case err == nil, errors.Is(err, ErrUnavailable):
+		return err
+	case state == LockNotAvailable:
+		return fmt.Errorf("%w: %w", ErrLockTimeout, err)
+	case state == "",
+		errors.As(err, &connect),     // the server refuses the session, whatever the reason
+		state == ReadOnlyTransaction, // a demoted primary
+		state == SerializationFailure,
+		state == DeadlockDetected,
+		state == "57014",                // statement_timeout, or cancelled
+		state == "25P03",                // idle_in_transaction_session_timeout
+		strings.HasPrefix(state, "08"),  // connection exception
+		strings.HasPrefix(state, "53"),  // out of connections, memory or disk
+		strings.HasPrefix(state, "57P"), // shutdown, crash, still starting
+		strings.HasPrefix(state, "58"),  // I/O error
+		strings.HasPrefix(state, "XX"):  // internal error
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	default:
+		return err
+	}
+}
