@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"example.com/orders-api/metrics"
+	"example.com/orders-api/internal/metrics"
 )
 
 // maxAdminConnections bounds those who look after a process: a Prometheus or two,

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the list of metrics, "+metricsLis
 
 // metricsList names the metrics that the program shows. The rules for Prometheus
 // and the dashboard are checked against it, see tools/monitoring.
-const metricsList = "../../metrics/testdata/metrics.txt"
+const metricsList = "../../internal/metrics/testdata/metrics.txt"
 
 // admin returns the base URL of a process's admin listener.
 func (p *process) admin() string {

@@ -10,7 +10,7 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/metrics"
+	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )

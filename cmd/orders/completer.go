@@ -8,7 +8,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/metrics"
+	"example.com/orders-api/internal/metrics"
 )
 
 // What one pass takes, and at how many keys it works at the same time. A provider

@@ -27,7 +27,7 @@ const (
 	rulesFile     = "../../deploy/prometheus/rules.yml"
 	dashboardFile = "../../deploy/grafana/orders.json"
 	runbookFile   = "../../docs/runbook.md"
-	metricsFile   = "../../metrics/testdata/metrics.txt"
+	metricsFile   = "../../internal/metrics/testdata/metrics.txt"
 )
 
 // rules reads the alerts.

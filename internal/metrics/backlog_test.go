@@ -9,7 +9,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/metrics"
+	"example.com/orders-api/internal/metrics"
 )
 
 // What is left to do is the database's to say, whoever left it.

@@ -19,7 +19,7 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/metrics"
+	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
