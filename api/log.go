@@ -57,7 +57,7 @@ func (l *requestLog) failed(cause error) {
 // result notes what became of an idempotency key. The key itself is the
 // client's and stays out of the log.
 func (l *requestLog) result(result idempotency.Result, err error) {
-	l.became(outcome(result, err))
+	l.setOutcome(outcome(result, err))
 	if result.Attempt > 0 { // the key exists
 		l.add(
 			slog.String("from", string(result.From)),
@@ -67,8 +67,8 @@ func (l *requestLog) result(result idempotency.Result, err error) {
 	}
 }
 
-// became notes the outcome.
-func (l *requestLog) became(outcome string) {
+// setOutcome sets the outcome.
+func (l *requestLog) setOutcome(outcome string) {
 	l.outcome = outcome
 	l.add(slog.String("outcome", outcome))
 }

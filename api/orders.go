@@ -16,13 +16,13 @@ import (
 
 // ordersAPI holds the handlers of /v1/orders.
 type ordersAPI struct {
-	service *orders.Service
-	keys    keysAPI
+	service    *orders.Service
+	idempotent idempotentAPI
 }
 
 // create is POST /v1/orders.
 func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
-	return a.keys.post(w, r, a.service.Create)
+	return a.idempotent.serve(w, r, a.service.Create)
 }
 
 // get is GET /v1/orders/{id}.

@@ -48,10 +48,10 @@ func (l *requestLog) event(event orders.Event, err error) {
 	switch {
 	case err == nil && event.RefundID != uuid.Nil:
 		l.add(slog.String("refund_id", event.RefundID.String()))
-		l.became("followed")
+		l.setOutcome("followed")
 		return
 	case err == nil && event.Result.Response.Status == 0:
-		l.became("ignored")
+		l.setOutcome("ignored")
 		return
 	}
 	l.result(event.Result, err)

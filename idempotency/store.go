@@ -60,7 +60,7 @@ func (s *store) withConn(ctx context.Context, statement func(ctx context.Context
 	return translateOn(conn.Conn(), statement(ctx, conn.Conn()))
 }
 
-// Status is the public part of a key's row.
+// Status is the public part of a key's row. Times are by the database's clock.
 type Status struct {
 	AccountID      uuid.UUID
 	ID             uuid.UUID
@@ -71,11 +71,12 @@ type Status struct {
 	Attempt        int // runs so far
 	CreatedAt      time.Time
 	LastRunAt      time.Time
-	FinishedAt     *time.Time // nil while unfinished
-	NeedsReviewAt  *time.Time // nil unless the completer has marked the key
-	Leased         bool       // a run holds the key
-	LastError      string     // of the last run, "" if it had none
-	ResponseStatus int        // of the stored response, 0 while unfinished
+	Idle           time.Duration // since LastRunAt
+	FinishedAt     *time.Time    // nil while unfinished
+	NeedsReviewAt  *time.Time    // nil unless the completer has marked the key
+	Leased         bool          // a run holds the key
+	LastError      string        // of the last run, "" if it had none
+	ResponseStatus int           // of the stored response, 0 while unfinished
 }
 
 // statusColumns are what Status.fields scans; $1 is the length of a lease.
@@ -89,6 +90,7 @@ const statusColumns = `
        k.attempt,
        k.created_at,
        k.last_run_at,
+       now() - k.last_run_at,
        k.finished_at,
        k.needs_review_at,
        coalesce(k.locked_at > now() - $1::interval, false),
@@ -97,7 +99,7 @@ const statusColumns = `
 
 func (s *Status) fields() []any {
 	return []any{
-		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt,
+		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
 		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.ResponseStatus,
 	}
 }

@@ -24,6 +24,8 @@ type Params struct {
 	PaymentMethod string            `json:"payment_method"`
 	Items         []Item            `json:"items"`
 	Metadata      map[string]string `json:"metadata"`
+
+	amount int64 // the total
 }
 
 // Item is one line of an order. UnitAmount is in the currency's smallest unit.
@@ -97,7 +99,8 @@ func DecodeParams(canonical []byte) (Params, error) {
 	in.check("/currency", params.Currency, currencyPattern.MatchString, "must be a three-letter currency code in lower case, such as usd")
 	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, "must be the id of a payment method, such as pm_card_visa")
 	if len(in.faults) == 0 {
-		if _, err := params.Amount(); err != nil {
+		var err error
+		if params.amount, err = params.Amount(); err != nil {
 			in.fault("/items", err.Error())
 		}
 	}

@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// clockSkew is how far the provider's clock may be from the database's. Where
-	// it is further, a comparison takes longer and is as right.
-	clockSkew = 5 * time.Minute
 
 	// intentBatch is how many intents are looked up at once, a page of the
 	// provider's list.
@@ -265,7 +262,7 @@ func (r *reconciliation) compareOrder(ctx context.Context, e entry) error {
 // readIntent asks the provider for one intent, which it may not know.
 func (s *Service) readIntent(ctx context.Context, id string) (payments.Intent, bool, error) {
 	i, err := s.payments.Get(ctx, id)
-	failed := providerError(err)
+	failed := asPaymentError(err)
 	switch {
 	case failed == nil:
 		return i, true, nil

@@ -50,7 +50,7 @@ func (r *reconciliation) compareRefundBatch(ctx context.Context, batch []payment
 			continue
 		}
 		r.report.Refunds++
-		if e.row.RefundID != nil && *e.row.RefundID == batch[n].ID {
+		if e.row.ProviderRefundID != nil && *e.row.ProviderRefundID == batch[n].ID {
 			r.listedRefunds[e.refundID] = struct{}{}
 		}
 		if err := r.compareRefund(ctx, e, batch[n]); err != nil {
@@ -118,20 +118,20 @@ func (r *reconciliation) compareBookedRefund(ctx context.Context, e refundEntry)
 	switch {
 	case listed, e.unfinished, e.touchedAt.After(r.report.Until):
 		return nil
-	case e.row.RefundID == nil && e.row.Status == RefundPending:
+	case e.row.ProviderRefundID == nil && e.row.Status == RefundPending:
 		r.add(e.difference(KindRefundNotMade, "booked pending, no unfinished key"))
 		return nil
-	case e.row.RefundID == nil:
+	case e.row.ProviderRefundID == nil:
 		return nil // the provider never had it
 	}
 	// Not listed is not missing: it may be younger than the list.
-	at, found, err := r.service.readRefund(ctx, *e.row.RefundID)
+	at, found, err := r.service.readRefund(ctx, *e.row.ProviderRefundID)
 	switch {
 	case err != nil:
 		return err
 	case found:
 		return r.compareRefund(ctx, e, at)
-	case !e.row.Status.over():
+	case !e.row.Status.isVoid():
 		r.add(e.difference(KindRefundNotMade, "booked "+string(e.row.Status)+", the provider does not know it"))
 	}
 	return nil
@@ -140,7 +140,7 @@ func (r *reconciliation) compareBookedRefund(ctx context.Context, e refundEntry)
 // readRefund asks the provider for one refund, which it may not know.
 func (s *Service) readRefund(ctx context.Context, id string) (payments.Refund, bool, error) {
 	at, err := s.payments.GetRefund(ctx, id)
-	failed := providerError(err)
+	failed := asPaymentError(err)
 	switch {
 	case failed == nil:
 		return at, true, nil
@@ -154,10 +154,10 @@ func (s *Service) readRefund(ctx context.Context, id string) (payments.Refund, b
 // followMoved lets the books follow a refund whose status moved. It moves no
 // money.
 func (r *reconciliation) followMoved(ctx context.Context, d Difference) (string, error) {
-	if err := r.service.followRefund(ctx, d.AccountID, d.Refund, d.RefundID); err != nil {
+	if err := r.service.syncRefund(ctx, d.AccountID, d.Refund, d.RefundID); err != nil {
 		return "", fmt.Errorf("not followed: %w", err)
 	}
-	now, err := findRefundRow(ctx, r.service.pool, d.AccountID, d.Refund)
+	now, err := findRefund(ctx, r.service.pool, d.AccountID, d.Refund)
 	if err != nil {
 		return "", err
 	}

@@ -94,7 +94,7 @@ SELECT x.account_id,
 		var key idempotency.Key
 		var owner uuid.UUID
 		err := row.Scan(&e.accountID, &e.refundID, &e.intentID, &owner, &e.orderID, &e.row.intentID, &e.booked, &key,
-			&e.row.Amount, &e.row.Currency, &e.row.Status, &e.row.RefundID, &e.unfinished, &e.touchedAt)
+			&e.row.Amount, &e.row.Currency, &e.row.Status, &e.row.ProviderRefundID, &e.unfinished, &e.touchedAt)
 		e.accountID = owner
 		e.row.ID, e.row.OrderID = e.refundID, e.orderID
 		if e.booked {
@@ -157,13 +157,13 @@ SELECT a.id
 }
 
 // holds says that a refund at the provider takes money from us, or will.
-func holds(at payments.Refund) bool { return !RefundStatus(at.Status).over() }
+func holds(at payments.Refund) bool { return !RefundStatus(at.Status).isVoid() }
 
 // judge compares a refund at the provider with what the books say about it. ""
 // means that they agree, or that the next run of its key will see to it.
 func (e refundEntry) judge(at payments.Refund) Kind {
-	own := e.row.RefundID != nil && *e.row.RefundID == at.ID
-	awaited := e.unfinished && e.row.RefundID == nil // the key's next run takes this one
+	own := e.row.ProviderRefundID != nil && *e.row.ProviderRefundID == at.ID
+	awaited := e.unfinished && e.row.ProviderRefundID == nil // the key's next run takes this one
 	switch {
 	case !e.booked, !own && !awaited:
 		if holds(at) {
@@ -187,8 +187,8 @@ func (e refundEntry) difference(kind Kind, detail string) Difference {
 	if e.booked {
 		d.Booked = &Money{e.row.Amount, e.row.Currency}
 	}
-	if e.row.RefundID != nil {
-		d.RefundID = *e.row.RefundID
+	if e.row.ProviderRefundID != nil {
+		d.RefundID = *e.row.ProviderRefundID
 	}
 	return d
 }
@@ -212,8 +212,8 @@ func (e refundEntry) compared(at payments.Refund) string {
 	default:
 		facts = append(facts, "not in the books")
 	}
-	if e.row.RefundID != nil && *e.row.RefundID != at.ID {
-		facts = append(facts, "which name "+*e.row.RefundID)
+	if e.row.ProviderRefundID != nil && *e.row.ProviderRefundID != at.ID {
+		facts = append(facts, "which name "+*e.row.ProviderRefundID)
 	}
 	if e.unfinished {
 		facts = append(facts, "key unfinished")

@@ -83,7 +83,7 @@ func (r *reconciliation) cancel(ctx context.Context, d Difference) (string, erro
 func (s *Service) cancelLeftBehind(ctx context.Context, d Difference) (string, error) {
 	for attempt := 1; ; attempt++ {
 		i, err := s.payments.Cancel(ctx, providerKey(d.KeyID, "-cancel-"+d.IntentID, attempt), d.IntentID)
-		failed := providerError(err)
+		failed := asPaymentError(err)
 		if failed != nil && failed.Saved500 {
 			// The effect may have been made all the same.
 			if now, found, unread := s.readIntent(ctx, d.IntentID); unread == nil && found {

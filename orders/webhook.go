@@ -52,7 +52,7 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 		return Event{}, err
 	}
 	event := Event{ID: delivered.ID, Type: delivered.Type}
-	accountID, keyID, ours := namedBy(delivered)
+	accountID, keyID, ours := keyFromMetadata(delivered)
 	if !ours {
 		return event, nil
 	}
@@ -66,7 +66,7 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 	case delivered.RefundID != "" && (!known || busy || result.Replayed):
 		// A run that is under way may have asked before this happened, and no other
 		// event may follow.
-		event.RefundID, err = s.hearOfRefund(ctx, accountID, delivered)
+		event.RefundID, err = s.syncRefundFromEvent(ctx, accountID, delivered)
 		return event, err
 	case !known:
 		return event, nil
@@ -81,14 +81,14 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 	}
 }
 
-// hearOfRefund lets the books follow the refund that an event is about, and
+// syncRefundFromEvent lets the books follow the refund that an event is about, and
 // returns its id if it is one of ours.
-func (s *Service) hearOfRefund(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
+func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
 	id, err := uuid.Parse(event.Metadata["refund_id"])
 	if err != nil {
 		return uuid.Nil, nil
 	}
-	err = s.followRefund(ctx, accountID, id, event.RefundID)
+	err = s.syncRefund(ctx, accountID, id, event.RefundID)
 	if errors.Is(err, ErrNotFound) {
 		return uuid.Nil, nil
 	}
@@ -102,9 +102,9 @@ func stillProcessing(err error) bool {
 	return errors.As(err, &answer) && answer.Code == string(payments.StatusProcessing)
 }
 
-// namedBy reads back what createIntent, or a refund, put into the metadata.
+// keyFromMetadata reads back what createIntent, or a refund, put into the metadata.
 // Whoever else makes payments at the provider may have written anything there.
-func namedBy(event payments.Event) (accountID, keyID uuid.UUID, ours bool) {
+func keyFromMetadata(event payments.Event) (accountID, keyID uuid.UUID, ours bool) {
 	if event.IntentID == "" {
 		return uuid.Nil, uuid.Nil, false
 	}

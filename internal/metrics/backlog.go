@@ -94,7 +94,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	for _, u := range r.keys.Unfinished {
 		gauge(unfinishedKeys, float64(u.Keys), u.Operation, string(u.Point))
 		gauge(oldestUnfinished, u.Oldest.Seconds(), u.Operation, string(u.Point))
-		lag = max(lag, u.Untried)
+		lag = max(lag, u.OldestUnattempted)
 	}
 	gauge(completerLag, lag.Seconds())
 	gauge(needsReview, float64(r.keys.NeedsReview))

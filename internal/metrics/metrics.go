@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency"
 )
 
 // maxScrapes bounds the scrapes at once. One Prometheus needs one, two for high
@@ -25,8 +24,6 @@ type Config struct {
 	Logger *slog.Logger  // needed
 
 	Clock func() time.Time // time.Now; needed
-
-	Runs, Reads *idempotency.Gate // nil for a command without
 
 	// The durations that alerts compare ages with, 0 for a command that does not
 	// know them.
@@ -41,7 +38,7 @@ type Metrics struct {
 	requests   *prometheus.CounterVec
 	background *prometheus.CounterVec
 	calls      *prometheus.HistogramVec
-	records    *prometheus.HistogramVec
+	commits    *prometheus.HistogramVec
 	provider   *prometheus.HistogramVec
 	receipts   *prometheus.HistogramVec
 	completed  *prometheus.CounterVec
@@ -70,10 +67,10 @@ func New(config Config) (*Metrics, error) {
 			"Requests under an Idempotency-Key, and events of the provider, by what they came to.", "outcome"),
 		background: counter("background_runs_total",
 			"Runs that went on behind a 202 or could have, by what they came to.", "outcome"),
-		calls: histogram("phase_call_duration_seconds", slow,
-			"The provider's part of a phase, with all its calls, by the recovery point it began from.", "operation", "from", "result"),
-		records: histogram("phase_record_duration_seconds", quick,
-			"The database's part of a phase, by the recovery point it began from.", "operation", "from", "result"),
+		calls: histogram("step_call_duration_seconds", slow,
+			"The external call of a step, by the recovery point it starts from.", "operation", "from", "result"),
+		commits: histogram("step_commit_duration_seconds", quick,
+			"The transaction of a step with its retries, by the recovery point it starts from.", "operation", "from", "result"),
 		provider: histogram("provider_request_duration_seconds", slow,
 			"Requests to the payment provider, each send for itself, by what is known of their effect.", "call", "outcome"),
 		receipts: histogram("receipt_duration_seconds", slow,
@@ -93,10 +90,9 @@ func New(config Config) (*Metrics, error) {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
-		m.http, m.requests, m.background, m.calls, m.records, m.provider, m.receipts,
+		m.http, m.requests, m.background, m.calls, m.commits, m.provider, m.receipts,
 		m.completed, m.reaped, m.passes, m.lastPass,
 		poolCollector{config.Pool},
-		gateCollector{map[string]*idempotency.Gate{"runs": config.Runs, "reads": config.Reads}},
 		&backlog{pool: config.Pool, logger: config.Logger, clock: config.Clock},
 	)
 	m.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)

@@ -34,14 +34,13 @@ func route(pattern string) string {
 // class is 2xx for 201.
 func class(status int) string { return strconv.Itoa(status/100) + "xx" }
 
-// Phase observes an engine.
-func (m *Metrics) Phase(p idempotency.Phase) {
-	recorded := p.Record > 0 // or tried to
-	if p.Call > 0 {
-		m.calls.WithLabelValues(p.Operation, string(p.From), result(recorded)).Observe(p.Call.Seconds())
+// Step records a step of an engine. A part that did not run has no duration.
+func (m *Metrics) Step(step idempotency.StepStart, end idempotency.StepEnd) {
+	if end.Call > 0 {
+		m.calls.WithLabelValues(step.Operation, string(step.From), result(end.Commit > 0)).Observe(end.Call.Seconds())
 	}
-	if recorded {
-		m.records.WithLabelValues(p.Operation, string(p.From), result(p.Err == nil)).Observe(p.Record.Seconds())
+	if end.Commit > 0 {
+		m.commits.WithLabelValues(step.Operation, string(step.From), result(end.Err == nil)).Observe(end.Commit.Seconds())
 	}
 }
 
@@ -74,12 +73,12 @@ func (m *Metrics) Receipt(outcome string, took time.Duration) {
 }
 
 // Completed counts what a pass of the completer came to.
-func (m *Metrics) Completed(pass idempotency.Pass, err error) {
+func (m *Metrics) Completed(r idempotency.CompleterResult, err error) {
 	for kind, n := range map[string]int{
-		"completed":    pass.Completed,
-		"busy":         pass.Busy,
-		"failed":       pass.Failed,
-		"needs_review": pass.NeedsReview,
+		"completed":    r.Completed,
+		"skipped":      r.Skipped,
+		"failed":       r.Failed,
+		"needs_review": r.NeedsReview,
 	} {
 		m.completed.WithLabelValues(kind).Add(float64(n))
 	}

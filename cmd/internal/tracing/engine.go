@@ -2,86 +2,43 @@ package tracing
 
 import (
 	"context"
-	"strings"
 
-	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/orders-api/idempotency"
 )
 
-// What our own spans say.
+// The attributes of our own spans.
 const (
 	keyID     = attribute.Key("orders.key_id")
 	fromPoint = attribute.Key("orders.recovery_point.from")
 	toPoint   = attribute.Key("orders.recovery_point.to")
 	attempt   = attribute.Key("orders.attempt")
-	replayed  = attribute.Key("orders.replayed")
-	response  = attribute.Key("orders.response.status")
 	orderID   = attribute.Key("orders.order_id")
 	requestID = attribute.Key("orders.request_id")
 )
 
-// Engine is for idempotency.Config.
-func (t *Tracing) Engine() idempotency.Tracer {
+// OnStep is for idempotency.Config: a span for each step. The status of a failed
+// step has the error that its key stores as last_error; a step that claims the key
+// fails with the client's own input, which the span does not show.
+func (t *Tracing) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
 	if t == nil {
-		return nil
+		return ctx, func(idempotency.StepEnd) {}
 	}
-	return engine{t.tracer}
-}
-
-// engine is the engine's tracer.
-type engine struct{ tracer trace.Tracer }
-
-func (e engine) Start(ctx context.Context, span idempotency.Span) context.Context {
-	name := strings.TrimSuffix(string(span.Kind)+" "+span.Name, " ")
-	ctx, _ = e.tracer.Start(ctx, name)
-	return ctx
-}
-
-// End says why a run went no further in the words that its key keeps as its
-// last_error. A request that was refused before it had a run gets none: what is
-// wrong with it is said in the client's own words.
-func (engine) End(ctx context.Context, result idempotency.Result, err error) {
-	span := trace.SpanFromContext(ctx)
-	if result.KeyID != uuid.Nil {
-		span.SetAttributes(keyID.String(result.KeyID.String()))
+	ctx, span := t.tracer.Start(ctx, "step "+string(step.From), trace.WithAttributes(
+		keyID.String(step.KeyID.String()),
+		attempt.Int(max(step.Attempt, 1)),
+		fromPoint.String(string(step.From))))
+	return ctx, func(end idempotency.StepEnd) {
+		span.SetAttributes(toPoint.String(string(end.To)))
+		switch {
+		case end.Err != nil && step.Attempt > 0:
+			span.SetStatus(codes.Error, end.Err.Error())
+		case end.Err != nil:
+			span.SetStatus(codes.Error, "")
+		}
+		span.End()
 	}
-	if result.Attempt > 0 {
-		span.SetAttributes(
-			attempt.Int(result.Attempt),
-			fromPoint.String(string(result.From)),
-			toPoint.String(string(result.To)))
-	}
-	if result.Response.Status != 0 {
-		span.SetAttributes(response.Int(result.Response.Status), replayed.Bool(result.Replayed))
-	}
-	switch {
-	case err != nil && result.Attempt > 0:
-		span.SetStatus(codes.Error, err.Error())
-	case err != nil:
-		span.SetStatus(codes.Error, "")
-	}
-	span.End()
-}
-
-const traceparent = "traceparent"
-
-// Origin is empty for a span that is not recorded: a link to it would lead
-// nowhere.
-func (engine) Origin(ctx context.Context) string {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return ""
-	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return carrier[traceparent]
-}
-
-func (engine) Link(ctx context.Context, origin string) {
-	first := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: origin})
-	trace.SpanFromContext(ctx).AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(first)})
 }

@@ -16,7 +16,7 @@ import (
 // client wrote.
 func allowed(name attribute.Key) bool {
 	switch name {
-	case keyID, fromPoint, toPoint, attempt, replayed, response, orderID, requestID,
+	case keyID, fromPoint, toPoint, attempt, orderID, requestID,
 		"http.request.method", "http.response.status_code", "http.route",
 		"http.request.body.size", "http.response.body.size",
 		"network.protocol.version", "url.scheme",

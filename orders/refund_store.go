@@ -14,16 +14,11 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
 )
 
-// Every statement that a refund runs is in this file. Those that change a refund
-// and its order lock the order first.
-
-// queuer is a transaction that takes statements to send with its COMMIT: the
-// engine's, or a pgx.Batch.
-type queuer interface {
-	Queue(query string, arguments ...any) *pgx.QueuedQuery
-}
+// Every statement on refunds is in this file. Those that change a refund and its
+// order lock the order first.
 
 const lockOrderSQL = `
 SELECT status,
@@ -34,8 +29,8 @@ SELECT status,
    AND id = $2
    FOR NO KEY UPDATE`
 
-// lockOrderTx keeps other refunds of the order away until the transaction ends.
-// One that waits for it too long is told to come back (409, R21).
+// lockOrderTx locks the order's row, so that other refunds of the order wait until
+// the transaction ends (R21).
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (lockedOrder, error) {
 	var o lockedOrder
 	err := tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.status, &o.amount, &o.currency)
@@ -45,12 +40,12 @@ func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUI
 	return o, err
 }
 
-// promisedTx is how much the refunds of a locked order hold. It is a statement of
-// its own, because only one that begins behind the lock sees what the last holder
-// committed. It fails when the key made something before and was reaped since
-// (R17).
-func promisedTx(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run, order uuid.UUID) (int64, error) {
-	var promised int64
+// reservedTx returns how much the refunds of a locked order hold. It must be a
+// separate statement: under READ COMMITTED only a statement that starts after the
+// lock was granted sees the previous holder's commit. It fails when the key created
+// something before and was reaped since (R17).
+func reservedTx(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run, order uuid.UUID) (int64, error) {
+	var reserved int64
 	var ordered, refunded *uuid.UUID // made by the key
 	err := tx.QueryRow(ctx, `
 SELECT (SELECT coalesce(sum(amount), 0)::bigint
@@ -65,7 +60,7 @@ SELECT (SELECT coalesce(sum(amount), 0)::bigint
        (SELECT order_id
           FROM refunds
          WHERE account_id = $1
-           AND idempotency_key = $3)`, run.AccountID, order, string(run.Key)).Scan(&promised, &ordered, &refunded)
+           AND idempotency_key = $3)`, run.AccountID, order, string(run.Key)).Scan(&reserved, &ordered, &refunded)
 	switch {
 	case err != nil:
 		return 0, err
@@ -74,7 +69,7 @@ SELECT (SELECT coalesce(sum(amount), 0)::bigint
 	case refunded != nil:
 		return 0, &KeyExpiredError{OrderID: *refunded, RefundID: refundID(run.AccountID, run.Key)}
 	default:
-		return promised, nil
+		return reserved, nil
 	}
 }
 
@@ -91,8 +86,8 @@ INSERT INTO refunds (
     reason,
     status,
     created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		r.ID, run.AccountID, r.OrderID, run.KeyID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status, r.CreatedAt)
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now())`,
+		r.ID, run.AccountID, r.OrderID, run.KeyID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status)
 }
 
 func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {
@@ -103,8 +98,8 @@ UPDATE refunds
    AND id = $2`, accountID, id, at)
 }
 
-// failRefundTx fails a refund that the provider does not have. It looks whether
-// that is so: an event may have told otherwise a moment ago.
+// failRefundTx fails a refund that the provider does not have. It checks that
+// again, because a webhook event may have recorded it meanwhile.
 func failRefundTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
 	tag, err := tx.Exec(ctx, `
 UPDATE refunds
@@ -119,17 +114,13 @@ UPDATE refunds
 	return err
 }
 
-// settleTx writes down what the provider says of a refund, and what follows from
-// it for the order. It may be repeated, come late or out of order: a refund that
-// succeeded is never pending again, one that failed stays so. Only what changes
-// something leaves an audit record.
-func settleTx(tx queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr, at time.Time) error {
-	recordID, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("audit record: %w", err)
-	}
+// applyRefundStatusTx records the provider's status of a refund, and what follows
+// from it for the order. It may be repeated, arrive late or out of order: a refund
+// that succeeded is never pending again, one that failed stays failed. Only a change
+// leaves an audit record.
+func applyRefundStatusTx(tx receipts.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	var why *string
-	if RefundStatus(made.Status).over() && made.FailureReason != "" {
+	if RefundStatus(made.Status).isVoid() && made.FailureReason != "" {
 		why = &made.FailureReason
 	}
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
@@ -154,8 +145,7 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data,
-    request_ip,
-    created_at
+    request_ip
 )
 SELECT $6,
        account_id,
@@ -163,10 +153,9 @@ SELECT $6,
        'refund',
        id::text,
        jsonb_build_object('refund_id', refund_id, 'amount', amount, 'currency', currency),
-       $7,
-       $8
-  FROM settled`, accountID, r.ID, string(made.Status), made.ID, why, recordID, known(clientIP), at)
-	// What the provider does not have yet is not paid back.
+       $7
+  FROM settled`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
+	// A refund that the provider does not have yet returns no money.
 	tx.Queue(`
 UPDATE orders AS o
    SET amount_refunded = back.total,
@@ -186,7 +175,6 @@ UPDATE orders AS o
  WHERE o.account_id = $1
    AND o.id = $2
    AND o.amount_refunded <> back.total`, accountID, r.OrderID)
-	return nil
 }
 
 const refundColumns = `
@@ -200,11 +188,11 @@ const refundColumns = `
        r.created_at`
 
 func (r *Refund) fields() []any {
-	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.RefundID, &r.CreatedAt}
+	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID, &r.CreatedAt}
 }
 
-// findRefundRow reads one refund of the account, with its order's intent.
-func findRefundRow(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
+// findRefund reads one refund of the account, with its order's intent.
+func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
 	var r refundRow
 	err := pool.QueryRow(ctx, `
 SELECT`+refundColumns+`,

@@ -1,0 +1,161 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5/middleware"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/orders"
+)
+
+// idempotentAPI serves every POST under an Idempotency-Key.
+type idempotentAPI struct {
+	service    *orders.Service
+	background *Background
+	limiter    *limiter.Limiter
+	retention  time.Duration
+	observer   Observer
+}
+
+// executeFunc executes a request, such as [orders.Service.Create].
+type executeFunc func(context.Context, orders.Request) (idempotency.Result, error)
+
+// runResult is the result of a run.
+type runResult struct {
+	idempotency.Result
+	err    error
+	waited bool // as long as the client preferred, or until the result
+}
+
+// serve reads the key, the body and the preferences, executes the request and
+// writes the response.
+func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute executeFunc) error {
+	key, err := readKey(r.Header)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
+	account := accountID(r.Context())
+	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+
+	params, err := readParams(w, r)
+	if err != nil {
+		return err
+	}
+	prefer := readPreferences(r.Header)
+	req := orders.Request{
+		Request: idempotency.Request{
+			AccountID: account,
+			Key:       key,
+			Method:    r.Method,
+			Path:      r.URL.Path,
+			Params:    params,
+		},
+		ClientIP: middleware.GetClientIPAddr(r.Context()),
+	}
+	if prefer.respondAsync {
+		return a.serveAsync(w, r, req, prefer, execute)
+	}
+	return a.writeRunResult(w, r, a.run(r.Context(), req, prefer.wait, execute), prefer)
+}
+
+// run executes the request. While another run holds the key, it waits for up to
+// wait, without a permit, and then tries again.
+func (a idempotentAPI) run(ctx context.Context, req orders.Request, wait time.Duration, execute executeFunc) (run runResult) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		run.err = a.limiter.Do(ctx, req.AccountID, func(ctx context.Context) (err error) {
+			run.Result, err = execute(ctx, req)
+			return err
+		})
+		if wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
+			return run
+		}
+		run.waited = a.service.AwaitTurn(waiting, req.AccountID, run.KeyID)
+		if !run.waited || waiting.Err() != nil {
+			return run
+		}
+	}
+}
+
+// serveAsync executes the request in the background. It responds with the result
+// if that is known before the client's wait is over, otherwise with 202 as soon as
+// the key is durably claimed, by this run or another one.
+func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req orders.Request, prefer preferences, execute executeFunc) error {
+	claimed := make(chan struct{})
+	claiming := req
+	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
+	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
+		run := a.run(ctx, claiming, prefer.wait, execute)
+		a.observer.finished(outcome(run.Result, run.err))
+		return run
+	})
+	if done == nil { // too many background runs
+		return a.writeRunResult(w, r, a.run(r.Context(), req, prefer.wait, execute), prefer)
+	}
+	run, ended := awaitRun(claimed, done, prefer.wait)
+	switch {
+	case !ended:
+		return a.writeAccepted(w, r, req.Key, prefer)
+	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
+		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.appliedWait(prefer)})
+	default:
+		return a.writeRunResult(w, r, run, prefer)
+	}
+}
+
+// awaitRun waits for the end of a background run. Once the key is claimed, it
+// waits for up to wait and then reports that the run has not ended.
+func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
+	select {
+	case <-claimed:
+	case run = <-done:
+		ended = true
+	}
+	select {
+	case <-claimed: // takes precedence over a run that has ended meanwhile
+	default:
+		return run, true // the run claimed nothing
+	}
+	switch {
+	case wait == 0:
+		return runResult{}, false
+	case !ended:
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case run = <-done:
+		case <-timer.C:
+			return runResult{}, false
+		}
+	}
+	run.waited = true
+	return run, true
+}
+
+// appliedWait is how much of the client's wait was honoured: all of it or nothing.
+func (run runResult) appliedWait(prefer preferences) time.Duration {
+	if run.waited {
+		return prefer.wait
+	}
+	return 0
+}
+
+// writeRunResult writes the response or the error of a run.
+func (a idempotentAPI) writeRunResult(w http.ResponseWriter, r *http.Request, run runResult, prefer preferences) error {
+	logAttrs(r.Context()).result(run.Result, run.err)
+	preferences{wait: run.appliedWait(prefer)}.write(w.Header())
+	if run.err != nil {
+		return run.err
+	}
+	writeResult(w, run.Result)
+	return nil
+}

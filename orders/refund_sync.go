@@ -1,0 +1,47 @@
+package orders
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/payments"
+)
+
+// syncRefund reads a refund from the provider and applies its status: a pending
+// one succeeds or fails days later, and one that succeeded may fail. The stored
+// response of its key stays as it was. A refund that contradicts our record changes
+// nothing and is logged for an operator.
+func (s *Service) syncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.stepTimeout)
+	defer cancel()
+	r, err := findRefund(ctx, s.pool, accountID, id)
+	if err != nil {
+		return err
+	}
+	made, err := s.payments.GetRefund(ctx, providerID)
+	about := []any{"order_id", r.OrderID, "refund_id", r.ID}
+	if failed := asPaymentError(err); failed != nil {
+		return s.retryLater(ErrProviderUnavailable, failed, about...)
+	}
+	if !r.matches(made) {
+		return s.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"}, about...)
+	}
+	if r.ProviderRefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).isVoid() {
+		s.logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
+	}
+	batch := &pgx.Batch{}
+	applyRefundStatusTx(batch, accountID, r, made, netip.Addr{})
+	// READ COMMITTED: each statement must see what the lock before it waited for.
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("apply refund status: %w", postgres.Translate(err))
+	}
+	return nil
+}
