@@ -299,14 +299,14 @@ type nothing struct{}
 func (nothing) Name() string { return "nothing" }
 
 func (nothing) Steps(*idempotency.Run) idempotency.Steps {
-	return idempotency.Steps{idempotency.Started: {Record: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+	return idempotency.Steps{Start: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
 		return idempotency.Finish(idempotency.Response{Status: 200, Body: []byte("{}")}), nil
-	}}}
+	}}
 }
 
 // complete makes a pass of the completer over n abandoned keys.
 func (s *store) complete(n int) {
 	pass, err := s.completer.RunOnce(s.tb.Context())
 	require.NoError(s.tb, err)
-	require.Equal(s.tb, idempotency.Pass{Completed: n}, pass)
+	require.Equal(s.tb, idempotency.CompleterResult{Completed: n}, pass)
 }

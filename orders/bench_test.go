@@ -56,7 +56,7 @@ func BenchmarkComplete(b *testing.B) {
 		start := time.Now()
 		pass, err := completer.RunOnce(b.Context())
 		require.NoError(b, err)
-		require.Equal(b, idempotency.Pass{Completed: keys}, pass)
+		require.Equal(b, idempotency.CompleterResult{Completed: keys}, pass)
 		require.Less(b, time.Since(start), time.Minute)
 	}
 	b.ReportMetric(float64(keys*passes)/b.Elapsed().Seconds(), "keys/s")

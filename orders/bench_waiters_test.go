@@ -2,9 +2,11 @@ package orders_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,20 +100,27 @@ func (c *waitingCrowd) gather(key string) (disperse func()) {
 	})
 	bodies := make([]string, crowd+1)
 	var group errgroup.Group
-	send := func(i int) {
+	var waiting sync.WaitGroup
+	send := func(i int, wait func()) {
 		group.Go(func() error {
-			result, err := c.service.Create(context.WithoutCancel(c.tb.Context()), req)
-			bodies[i] = string(result.Response.Body)
-			return err
+			for {
+				result, err := c.service.Create(context.WithoutCancel(c.tb.Context()), req)
+				wait()
+				if !errors.Is(err, idempotency.ErrInProgress) {
+					bodies[i] = string(result.Response.Body)
+					return err
+				}
+				c.service.AwaitTurn(c.tb.Context(), c.account, result.KeyID)
+			}
 		})
 	}
-	send(crowd)
+	send(crowd, func() {})
 	<-held.Reached()
-	req.Wait = 10 * time.Minute
+	waiting.Add(crowd)
 	for i := range crowd {
-		send(i)
+		send(i, sync.OnceFunc(waiting.Done))
 	}
-	require.Eventually(c.tb, func() bool { return c.engine.Waiting() == crowd }, time.Minute, time.Millisecond)
+	waiting.Wait()
 	return func() {
 		held.Release()
 		require.NoError(c.tb, group.Wait())

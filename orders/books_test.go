@@ -32,7 +32,7 @@ type seen struct {
 
 // note writes an answer down. A failure that is heard for the first time is
 // invariant I17's: the provider must have said something definite before.
-func (s *shop) note(req orders.CreateRequest, result idempotency.Result, err error) {
+func (s *shop) note(req orders.Request, result idempotency.Result, err error) {
 	s.t.Helper()
 	if err != nil {
 		require.Zero(s.t, result.Response.Status, "an error comes without an answer")

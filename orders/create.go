@@ -81,7 +81,7 @@ func newOrder(run *idempotency.Run, params Params) orderRow {
 		Order: Order{
 			ID:       orderID(run.AccountID, run.Key),
 			Status:   StatusPending,
-			Amount:   params.amount,
+			Amount:   params.Amount,
 			Currency: params.Currency,
 			Email:    params.Email,
 			Items:    params.Items,
@@ -176,7 +176,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 func (r *orderRun) load(ctx context.Context) (err error) {
 	if r.order.ID == uuid.Nil {
 		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
-		return missing(err, "order of the key")
+		return mustExist(err, "the order of key", r.KeyID)
 	}
 	r.order.CreatedAt = r.CreatedAt
 	return nil

@@ -120,7 +120,7 @@ func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
 		r.refund, err = findRefund(ctx, r.pool, r.AccountID, refundID(r.AccountID, r.Key))
 	}
-	return missing(err, "refund of the key")
+	return mustExist(err, "the refund of key", r.KeyID)
 }
 
 // recordRefund is transaction 2 of a refund that the provider has made.

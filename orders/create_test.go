@@ -144,12 +144,12 @@ func TestCreate_keyOfAnotherRequest(t *testing.T) {
 	elsewhere.Path = "/v1/elsewhere"
 
 	s.stopAt(createEndpoint, visa)
-	for _, req := range []orders.CreateRequest{other, elsewhere} {
+	for _, req := range []orders.Request{other, elsewhere} {
 		_, err := s.create(req)
 		require.ErrorIs(t, err, idempotency.ErrKeyReused)
 	}
 	require.Equal(t, "201", say(s.buy(visa)))
-	for _, req := range []orders.CreateRequest{other, elsewhere} {
+	for _, req := range []orders.Request{other, elsewhere} {
 		_, err := s.create(req)
 		require.ErrorIs(t, err, idempotency.ErrKeyReused)
 	}

@@ -97,11 +97,11 @@ func (s *Service) keyExpired(ctx context.Context, req idempotency.Request, err e
 	}
 }
 
-// missing replaces [ErrNotFound], which a client would receive as 404, for a row
+// mustExist replaces [ErrNotFound], which a client would receive as 404, for a row
 // that must exist.
-func missing(err error, what string) error {
+func mustExist(err error, what string, id uuid.UUID) error {
 	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("there is no %s", what)
+		return fmt.Errorf("%s %s is missing", what, id)
 	}
 	return err
 }

@@ -43,7 +43,7 @@ func TestCreate_rulesChangedSince(t *testing.T) {
 
 // fingerprintOf takes from the engine what it stores for a request with other
 // parameters.
-func fingerprintOf(t *testing.T, s *shop, req orders.CreateRequest, params []byte) []byte {
+func fingerprintOf(t *testing.T, s *shop, req orders.Request, params []byte) []byte {
 	t.Helper()
 	id := idempotencytest.PutKey(t, s.pool, idempotency.Request{
 		AccountID: req.AccountID,

@@ -19,7 +19,7 @@ import (
 )
 
 // why is what every act here is done by and for.
-var why = orders.Act{By: "grace", Reason: "the customer called"}
+var why = orders.OperatorAction{Actor: "grace", Reason: "the customer called"}
 
 const whyJSON = `{"by":"grace","reason":"the customer called"}`
 
@@ -27,13 +27,13 @@ func (s *shop) retry() (idempotency.Result, error) { return s.act(s.service.Retr
 
 func (s *shop) resolve() (idempotency.Result, error) { return s.act(s.service.Resolve, why) }
 
-type actFunc = func(context.Context, uuid.UUID, uuid.UUID, orders.Act) (idempotency.Result, error)
+type actFunc = func(context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error)
 
 // act does something to the key.
-func (s *shop) act(do actFunc, act orders.Act) (idempotency.Result, error) {
+func (s *shop) act(do actFunc, act orders.OperatorAction) (idempotency.Result, error) {
 	s.t.Helper()
 	result, err := do(s.t.Context(), s.account, idempotency.KeyID(s.account, s.key), act)
-	s.note(orders.CreateRequest{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, result, err)
+	s.note(orders.Request{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, result, err)
 	return result, err
 }
 
@@ -119,7 +119,7 @@ SELECT count(*)
    AND completer_attempt = 0
    AND locked_at IS NULL`))
 	s.idle(2 * grace)
-	require.Equal(t, idempotency.Pass{Completed: 1}, s.complete())
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, s.complete())
 	s.checkFinal()
 }
 
@@ -389,7 +389,7 @@ func TestOperator_refusals(t *testing.T) {
 				_, err := s.buy(visa)
 				require.NoError(t, err)
 				s.wire.forget()
-				nothing(s, orders.ErrNotUnfinished, 0)(s.act(do(s), why))
+				nothing(s, orders.ErrNothingToDo, 0)(s.act(do(s), why))
 			})
 			t.Run("a key that a run holds", func(t *testing.T) {
 				s := s.with(t, "a-key-that-a-run-holds")
@@ -401,9 +401,9 @@ func TestOperator_refusals(t *testing.T) {
 				s := s.with(t, "a-key-with-an-anonymous-act")
 				s.stopAt(confirmEndpoint, visa)
 				before := s.keyRow()
-				for _, act := range []orders.Act{{}, {By: "grace"}, {Reason: "the customer called"}} {
+				for _, act := range []orders.OperatorAction{{}, {Actor: "grace"}, {Reason: "the customer called"}} {
 					_, err := s.act(do(s), act)
-					require.ErrorContains(t, err, "needs who and why")
+					require.ErrorContains(t, err, "needs an actor and a reason")
 				}
 				require.Equal(t, before, s.keyRow())
 				require.Empty(t, s.wire.said())
@@ -413,9 +413,9 @@ func TestOperator_refusals(t *testing.T) {
 				s.stopAt(confirmEndpoint, visa)
 				before := s.keyRow()
 				_, err := do(s)(t.Context(), idempotencytest.Account(t, s.pool), idempotency.KeyID(s.account, s.key), why)
-				require.ErrorIs(t, err, orders.ErrNotUnfinished)
+				require.ErrorIs(t, err, orders.ErrNothingToDo)
 				_, err = do(s)(t.Context(), s.account, uuid.New(), why)
-				require.ErrorIs(t, err, orders.ErrNotUnfinished)
+				require.ErrorIs(t, err, orders.ErrNothingToDo)
 				require.Equal(t, before, s.keyRow())
 				require.Empty(t, s.wire.said())
 			})

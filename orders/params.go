@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Params is what a client asks for: the members of POST /v1/orders.
+// Params are the members of POST /v1/orders.
 type Params struct {
 	Email         string            `json:"email"`
 	Currency      string            `json:"currency"`
@@ -25,7 +25,7 @@ type Params struct {
 	Items         []Item            `json:"items"`
 	Metadata      map[string]string `json:"metadata"`
 
-	amount int64 // the total
+	Amount int64 `json:"-"` // the total in the currency's smallest unit
 }
 
 // Item is one line of an order. UnitAmount is in the currency's smallest unit.
@@ -61,20 +61,20 @@ var (
 	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 )
 
-// Amount is the order's total in the currency's smallest unit, or an error when
-// it is more than the provider takes. It does not overflow.
-func (p Params) Amount() (int64, error) {
-	var total int64
-	for _, item := range p.Items {
+// total returns the sum of the items in the currency's smallest unit, or an error
+// if it is more than the provider accepts. It does not overflow.
+func total(items []Item) (int64, error) {
+	var sum int64
+	for _, item := range items {
 		if item.Quantity < 1 || item.UnitAmount < 1 {
 			return 0, errors.New("quantities and amounts must be positive")
 		}
-		if item.Quantity > (maxAmount-total)/item.UnitAmount {
+		if item.Quantity > (maxAmount-sum)/item.UnitAmount {
 			return 0, fmt.Errorf("the total must be at most %d", maxAmount)
 		}
-		total += item.Quantity * item.UnitAmount
+		sum += item.Quantity * item.UnitAmount
 	}
-	return total, nil
+	return sum, nil
 }
 
 // DecodeParams reads a request from its canonical JSON, strictly: unknown
@@ -100,7 +100,7 @@ func DecodeParams(canonical []byte) (Params, error) {
 	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, "must be the id of a payment method, such as pm_card_visa")
 	if len(in.faults) == 0 {
 		var err error
-		if params.amount, err = params.Amount(); err != nil {
+		if params.Amount, err = total(params.Items); err != nil {
 			in.fault("/items", err.Error())
 		}
 	}

@@ -2,7 +2,6 @@ package orders_test
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 
@@ -77,10 +76,8 @@ func TestDecodeParams(t *testing.T) {
 			{SKU: "MUG-BLUE", Quantity: 1, UnitAmount: 1800},
 		},
 		Metadata: map[string]string{"basket": "b-77"},
+		Amount:   basketAmount,
 	}, params)
-	amount, err := params.Amount()
-	require.NoError(t, err)
-	require.EqualValues(t, basketAmount, amount)
 
 	params, faults = decode(t, body(members()))
 	require.Empty(t, faults)
@@ -299,24 +296,5 @@ func TestDecodeParams_notAnObject(t *testing.T) {
 		var invalid *orders.ValidationError
 		require.Error(t, err)
 		require.NotErrorAs(t, err, &invalid, "no client's fault: a body is canonical before it comes here")
-	}
-}
-
-func TestParams_Amount(t *testing.T) {
-	t.Parallel()
-	for name, items := range map[string][]orders.Item{
-		"too much":          {{Quantity: 2, UnitAmount: 50_000_000}},
-		"the largest":       {{Quantity: math.MaxInt64, UnitAmount: math.MaxInt64}},
-		"sums too much":     {{Quantity: 1, UnitAmount: 99_999_999}, {Quantity: 1, UnitAmount: 1}},
-		"nothing":           {{Quantity: 0, UnitAmount: 1}},
-		"for nothing":       {{Quantity: 1, UnitAmount: 0}},
-		"less than nothing": {{Quantity: 4, UnitAmount: math.MinInt64}},
-		"minus by minus":    {{Quantity: math.MinInt64, UnitAmount: -1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := orders.Params{Items: items}.Amount()
-			require.Error(t, err)
-		})
 	}
 }

@@ -41,7 +41,7 @@ func TestPlans(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = s.service.List(t.Context(), s.account, 10, sale.order)
 		require.NoError(t, err)
-		_, _, err = s.service.WatchKey(t.Context(), s.account, part.key, 0)
+		_, err = s.service.KeyStatus(t.Context(), s.account, part.key)
 		require.NoError(t, err)
 		part.history()
 	}
@@ -56,7 +56,7 @@ func TestPlans(t *testing.T) {
 	s.with(t, "an-order-that-is-abandoned").stopAt(createEndpoint, visa)
 	_, err := anotherConnection(t, s.pool).Exec(t.Context(), "UPDATE idempotency_keys SET last_run_at = now() - $1::interval WHERE finished_at IS NULL", 2*grace)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.Pass{Completed: 1}, s.complete())
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, s.complete())
 	s.reconcile(false)
 
 	for _, plan := range idempotencytest.Plans(t, s.pool) {

@@ -28,10 +28,10 @@ func TestProviderKey(t *testing.T) {
 
 func TestProviderError(t *testing.T) {
 	t.Parallel()
-	require.Nil(t, providerError(nil))
+	require.Nil(t, asPaymentError(nil))
 	known := &payments.Error{Code: "x"}
-	require.Same(t, known, providerError(fmt.Errorf("wrapped: %w", known)))
-	other := providerError(errors.New("of another kind"))
+	require.Same(t, known, asPaymentError(fmt.Errorf("wrapped: %w", known)))
+	other := asPaymentError(errors.New("of another kind"))
 	require.True(t, other.Misuse)
 	require.Equal(t, payments.Unknown, other.Outcome)
 }
@@ -39,6 +39,6 @@ func TestProviderError(t *testing.T) {
 // A status that Stripe adds may mean that money is moving.
 func TestWeight_unknownStatus(t *testing.T) {
 	t.Parallel()
-	require.Greater(t, weight("resting"), weight(payments.StatusCanceled))
-	require.Less(t, weight("resting"), weight(payments.StatusSucceeded))
+	require.Greater(t, precedence("resting"), precedence(payments.StatusCanceled))
+	require.Less(t, precedence("resting"), precedence(payments.StatusSucceeded))
 }

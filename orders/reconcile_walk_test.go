@@ -20,10 +20,10 @@ import (
 
 // buyMany makes n orders, every fourth of them declined, of two accounts, and
 // returns what was asked for.
-func (s *shop) buyMany(n int) []orders.CreateRequest {
+func (s *shop) buyMany(n int) []orders.Request {
 	s.t.Helper()
 	accounts := []uuid.UUID{s.account, idempotencytest.Account(s.t, s.pool)}
-	requests := make([]orders.CreateRequest, n)
+	requests := make([]orders.Request, n)
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i := range n {
@@ -74,7 +74,7 @@ func TestReconcile_lostRows(t *testing.T) {
 	t.Parallel()
 	s := openAnHourAgo(t, terms{conns: 8, crowd: true})
 	requests := s.buyMany(240)
-	lost := map[uuid.UUID]orders.CreateRequest{}
+	lost := map[uuid.UUID]orders.Request{}
 	for i := 0; i < len(requests); i += 3 {
 		part := s.with(t, requests[i].Key)
 		part.account = requests[i].AccountID

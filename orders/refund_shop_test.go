@@ -42,11 +42,11 @@ func (s *shop) sell(paymentMethod string) *sale {
 	return &sale{s, o.ID, *o.PaymentIntentID}
 }
 
-func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) orders.CreateRequest {
+func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) orders.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize([]byte(body))
 	require.NoError(t, err)
-	return orders.CreateRequest{
+	return orders.Request{
 		Request: idempotency.Request{
 			AccountID: account,
 			Key:       key,

@@ -178,7 +178,7 @@ func TestRefund_completer(t *testing.T) {
 			s.with(t, oneRefund).lease(2 * lockTimeout)
 			s.exec(`UPDATE idempotency_keys SET request_params = '{"amount":"all"}' WHERE operation = 'create_refund'`)
 			s.idle(2 * grace)
-			require.Equal(t, idempotency.Pass{Completed: 1}, s.complete())
+			require.Equal(t, idempotency.CompleterResult{Completed: 1}, s.complete())
 			require.Equal(t, "refunded 4300, succeeded 4300; 4300", sale.standing())
 			checkRefunds(t, s)
 		})

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -22,16 +21,6 @@ func TestResume_everyRecoveryPoint(t *testing.T) {
 		leave func(s *shop)
 		calls string
 	}{
-		{
-			point: idempotency.Started,
-			leave: func(s *shop) {
-				req := request(s.t, s.account, s.key, visa)
-				idempotencytest.PutKey(s.t, s.pool, idempotency.Request{
-					AccountID: req.AccountID, Key: req.Key, Method: req.Method, Path: req.Path, Params: req.Params,
-				}, "create_order", idempotencytest.State{Leased: true})
-			},
-			calls: "create 200, get 200, confirm 200",
-		},
 		{
 			point: "order_created",
 			leave: func(s *shop) { s.stopAt(createEndpoint, visa) },
@@ -103,7 +92,7 @@ func TestResume_orderMissing(t *testing.T) {
 	s.stopAt(createEndpoint, visa)
 	s.exec("DELETE FROM orders")
 	_, err := s.buy(visa)
-	require.EqualError(t, err, fmt.Sprintf("key %s has no order", idempotency.KeyID(s.account, s.key)))
+	require.EqualError(t, err, fmt.Sprintf("the order of key %s is missing", idempotency.KeyID(s.account, s.key)))
 }
 
 // Sends that are still on their way when everything else has moved on (S11).

@@ -144,13 +144,13 @@ const basket = `[
 
 const basketAmount = 4300
 
-func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string) orders.CreateRequest {
+func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string) orders.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":%s,"metadata":{"basket":"b-77"}}`,
 		paymentMethod, basket))
 	require.NoError(t, err)
-	return orders.CreateRequest{
+	return orders.Request{
 		Request: idempotency.Request{
 			AccountID: account,
 			Key:       key,
@@ -168,7 +168,7 @@ func (s *shop) buy(paymentMethod string) (idempotency.Result, error) {
 	return s.create(request(s.t, s.account, s.key, paymentMethod))
 }
 
-func (s *shop) create(req orders.CreateRequest) (idempotency.Result, error) {
+func (s *shop) create(req orders.Request) (idempotency.Result, error) {
 	s.t.Helper()
 	result, err := s.service.Create(s.t.Context(), req)
 	s.note(req, result, err)
@@ -179,7 +179,7 @@ func (s *shop) create(req orders.CreateRequest) (idempotency.Result, error) {
 func (s *shop) resume() (idempotency.Result, error) {
 	s.t.Helper()
 	result, err := s.service.Resume(s.t.Context(), s.account, idempotency.KeyID(s.account, s.key))
-	s.note(orders.CreateRequest{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, result, err)
+	s.note(orders.Request{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, result, err)
 	return result, err
 }
 

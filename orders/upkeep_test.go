@@ -30,7 +30,7 @@ func (s *shop) completer(concurrency int) *idempotency.Completer {
 }
 
 // complete makes one pass of the completer.
-func (s *shop) complete() idempotency.Pass {
+func (s *shop) complete() idempotency.CompleterResult {
 	s.t.Helper()
 	pass, err := s.completer(1).RunOnce(s.t.Context())
 	require.NoError(s.t, err)
@@ -62,7 +62,7 @@ INSERT INTO api_keys (id, account_id, key_hash, prefix, revoked_at)
 VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', now())`, s.account)
 			s.exec(`UPDATE idempotency_keys SET request_params = '{"cents":"all of them"}'`)
 			s.idle(2 * grace)
-			require.Equal(t, idempotency.Pass{Completed: 1}, s.complete())
+			require.Equal(t, idempotency.CompleterResult{Completed: 1}, s.complete())
 			require.Equal(t, orders.StatusPaid, s.order().Status)
 			require.EqualValues(t, basketAmount, s.order().Amount)
 			s.checkFinal()
@@ -100,7 +100,7 @@ func TestCompleter_manyAtOnce(t *testing.T) {
 	s.idle(2 * grace)
 
 	var all sync.WaitGroup
-	passes := make([]idempotency.Pass, completers)
+	passes := make([]idempotency.CompleterResult, completers)
 	for i := range completers {
 		all.Go(func() {
 			var err error
@@ -134,7 +134,7 @@ func TestCompleter_processing(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, terms{})
 	require.Equal(t, "unknown 30s", say(s.buy(stripetest.ProcessingCard)))
-	for _, want := range []idempotency.Pass{{Failed: 1}, {Failed: 1}, {NeedsReview: 1}, {}} {
+	for _, want := range []idempotency.CompleterResult{{Failed: 1}, {Failed: 1}, {NeedsReview: 1}, {}} {
 		s.idle(24 * time.Hour)
 		require.Equal(t, want, s.complete())
 	}

@@ -43,7 +43,7 @@ func (s *shop) deliver(payload []byte, signature string) (orders.Event, error) {
 	s.t.Helper()
 	event, err := s.service.HandleEvent(s.t.Context(), payload, signature)
 	if event.Result.Response.Status != 0 {
-		s.note(orders.CreateRequest{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, event.Result, err)
+		s.note(orders.Request{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, event.Result, err)
 	}
 	return event, err
 }
