@@ -156,7 +156,6 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	defer place.Leave()
 
 	x := e.newExecution(&Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, place)
-	x.origin = e.origin(ctx)
 	x.leased(0, now, now) // so that the first step has the database's time; the claim says more
 	stored, err = e.start(ctx, x, req, op, hash)
 	switch {
@@ -216,7 +215,6 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find fu
 
 // answer goes through the arms of R2, in their order.
 func (e *Engine) answer(ctx context.Context, stored *storedKey, hash []byte, op Operation, claimed func()) (Result, error) {
-	e.link(ctx, stored)
 	switch {
 	case stored.fingerprint[0] != fingerprintVersion:
 		return stored.result(), fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.fingerprint[0])

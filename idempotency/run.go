@@ -28,8 +28,7 @@ type execution struct {
 	from     RecoveryPoint
 	point    RecoveryPoint
 	response Response
-	origin   string // of a run that claims the key, see [Tracer]
-	inDoubt  bool   // a COMMIT was sent and not clearly answered, so the row may carry the token
+	inDoubt  bool // a COMMIT was sent and not clearly answered, so the row may carry the token
 }
 
 // lease is what a run holds a key by: its token and the moment of its last

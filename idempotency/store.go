@@ -36,9 +36,8 @@ WITH claimed AS (
         attempt,
         locked_at,
         last_run_at,
-        created_at,
-        traceparent
-    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), $11, nullif($12, ''))
+        created_at
+    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), $11)
     ON CONFLICT DO NOTHING
     RETURNING locked_at
 )
@@ -73,7 +72,6 @@ const storedColumns = `
        k.finished_at,
        k.needs_review_at,
        coalesce(k.last_error, ''),
-       coalesce(k.traceparent, ''),
        coalesce(k.response_code, 0),
        coalesce(k.response_headers, '{}'),
        k.response_body`
@@ -190,7 +188,6 @@ type storedKey struct {
 	finishedAt  *time.Time
 	reviewAt    *time.Time // nil when no person is needed
 	lastError   string
-	origin      string    // see [Tracer], "" when nobody recorded the first run
 	readAt      time.Time // by the database's clock, as are the others
 	response    Response
 }
@@ -226,7 +223,7 @@ func scanKey(row pgx.Row) (*storedKey, error) {
 	var headers []byte
 	err := row.Scan(&k.readAt, &k.accountID, &k.id, &k.key, &k.operation, &k.path, &k.params, &k.fingerprint, &k.point, &k.token,
 		&k.lockedAt, &k.leased, &k.attempt, &k.createdAt, &k.lastRunAt, &k.finishedAt, &k.reviewAt, &k.lastError,
-		&k.origin, &k.response.Status, &headers, &k.response.Body)
+		&k.response.Status, &headers, &k.response.Body)
 	if err != nil {
 		return nil, err
 	}

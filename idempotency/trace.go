@@ -14,15 +14,6 @@ type Tracer interface {
 	// End ends the span of ctx. The result says of which key it was, and from
 	// where to where it went; err is why it went no further.
 	End(ctx context.Context, result Result, err error)
-
-	// Origin names the span of ctx to whoever wants to link to it later, as a W3C
-	// traceparent; "" when nobody records it. It is stored with a new key, so it
-	// holds no secret.
-	Origin(ctx context.Context) string
-
-	// Link says that the span of ctx is about a key whose first run was the span
-	// of that origin: it goes on with it, or answers from what it stored.
-	Link(ctx context.Context, origin string)
 }
 
 // Span says what a piece of work is.
@@ -44,9 +35,6 @@ const (
 	// TransactionSpan is one try at the transaction of a step.
 	TransactionSpan SpanKind = "transaction"
 )
-
-// maxOrigin is the length of a traceparent, and of its column.
-const maxOrigin = 55
 
 // traced does a piece of work as a span. Its results are named because a panic
 // ends the span too.
@@ -74,23 +62,4 @@ func (x *execution) traced(ctx context.Context, span Span, work func(context.Con
 		return result, err
 	})
 	return err
-}
-
-// origin is what is stored with a key that the span of ctx claims.
-func (e *Engine) origin(ctx context.Context) string {
-	if e.tracer == nil {
-		return ""
-	}
-	origin := e.tracer.Origin(ctx)
-	if len(origin) > maxOrigin {
-		return "" // rather than a claim that fails
-	}
-	return origin
-}
-
-// link links the span of ctx to the first run of a key.
-func (e *Engine) link(ctx context.Context, stored *storedKey) {
-	if e.tracer != nil && stored.origin != "" {
-		e.tracer.Link(ctx, stored.origin)
-	}
 }

@@ -20,18 +20,13 @@ import (
 // the order of their ends, behind those that they are inside of.
 type recorder struct {
 	mu    sync.Mutex
-	spans int
 	lines []string
 }
 
 type spanKey struct{}
 
 // span is what the recorder keeps in a context.
-type span struct {
-	path  string
-	n     int // the how manieth of all
-	links []string
-}
+type span struct{ path string }
 
 func current(ctx context.Context) *span {
 	s, _ := ctx.Value(spanKey{}).(*span)
@@ -41,12 +36,11 @@ func current(ctx context.Context) *span {
 func (r *recorder) Start(ctx context.Context, s idempotency.Span) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.spans++
 	path := strings.TrimSuffix(string(s.Kind)+" "+s.Name, " ")
 	if outer := current(ctx); outer != nil {
 		path = outer.path + " > " + path
 	}
-	return context.WithValue(ctx, spanKey{}, &span{path: path, n: r.spans})
+	return context.WithValue(ctx, spanKey{}, &span{path: path})
 }
 
 func (r *recorder) End(ctx context.Context, result idempotency.Result, err error) {
@@ -60,16 +54,7 @@ func (r *recorder) End(ctx context.Context, result idempotency.Result, err error
 	if err != nil {
 		line += ", " + err.Error()
 	}
-	r.lines = append(r.lines, strings.Join(append([]string{line}, s.links...), ", "))
-}
-
-func (*recorder) Origin(ctx context.Context) string {
-	return fmt.Sprintf("span %d", current(ctx).n)
-}
-
-func (*recorder) Link(ctx context.Context, origin string) {
-	s := current(ctx)
-	s.links = append(s.links, "links to "+origin)
+	r.lines = append(r.lines, line)
 }
 
 // seen is what was recorded since it was last asked.
@@ -120,34 +105,22 @@ func TestTracer(t *testing.T) {
 	require.Equal(t, []string{
 		"run three_steps > step paid > transaction: 2, paid to finished",
 		"run three_steps > step paid: 2, paid to finished",
-		"run three_steps: 2, paid to finished, links to span 1",
+		"run three_steps: 2, paid to finished",
 	}, r.seen())
 
 	_, err = b.do(req, op)
 	require.NoError(t, err)
 	_, err = b.resume(req, op)
 	require.NoError(t, err)
-	const replay = "run three_steps: 2, finished to finished, replayed, links to span 1"
+	const replay = "run three_steps: 2, finished to finished, replayed"
 	require.Equal(t, []string{replay, replay}, r.seen())
 
 	req.Params = []byte(`{"amount":1}`)
 	_, err = b.do(req, op)
 	require.ErrorIs(t, err, idempotency.ErrKeyReused)
 	require.Equal(t, []string{
-		"run three_steps: 2, finished to finished, " + idempotency.ErrKeyReused.Error() + ", links to span 1",
+		"run three_steps: 2, finished to finished, " + idempotency.ErrKeyReused.Error(),
 	}, r.seen())
-}
-
-// A key from before there were traces has nothing to link to.
-func TestTracer_keyWithoutOrigin(t *testing.T) {
-	t.Parallel()
-	b, r := newBench(t), &recorder{}
-	req, op := b.request(), &threeSteps{}
-	b.put(req, op, idempotencytest.State{Point: paid})
-	b.traced(r)
-	_, err := b.resume(req, op)
-	require.NoError(t, err)
-	require.Equal(t, "run three_steps: 2, paid to finished", r.seen()[2])
 }
 
 func TestTracer_panic(t *testing.T) {
@@ -160,23 +133,6 @@ func TestTracer_panic(t *testing.T) {
 		"run three_steps > step reserved: 0,  to , the run panicked",
 		"run three_steps: 0,  to , the run panicked",
 	}, r.seen()[2:])
-}
-
-// garrulous is a tracer whose origins are too long to be stored.
-type garrulous struct{ recorder }
-
-func (*garrulous) Origin(context.Context) string { return strings.Repeat("x", 56) }
-
-func TestTracer_stopsNoRequest(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.traced(&garrulous{})
-	req := b.request()
-	_, err := b.do(req, oneStep())
-	require.NoError(t, err)
-	var stored *string
-	require.NoError(t, b.pool.QueryRow(t.Context(), "SELECT traceparent FROM idempotency_keys").Scan(&stored))
-	require.Nil(t, stored)
 }
 
 // A tracer costs no round trip.

@@ -94,7 +94,7 @@ func (tx *Tx) queueClaim(batch *pgx.Batch, since *time.Time, point RecoveryPoint
 	c, x := tx.claim, tx.x
 	queueFence(batch, since, claimSQL, []any{
 		x.run.KeyID, x.run.AccountID, string(x.run.Key), c.operation, c.req.Method, c.req.Path, c.req.Params, c.hash,
-		string(point), x.lease.token, x.run.CreatedAt, x.origin,
+		string(point), x.lease.token, x.run.CreatedAt,
 	})
 }
 

@@ -52,7 +52,6 @@ CREATE TABLE idempotency_keys (
     attempt           attempt_number NOT NULL, -- runs so far, for operators; never a fence (R7)
     completer_attempt counter        NOT NULL DEFAULT 0, -- runs by the completer; retries of the client do not count
     last_run_at       timestamptz    NOT NULL,
-    traceparent       varchar(55),             -- span of the first run (W3C Trace Context)
     last_error        error_text,
     needs_review_at   timestamptz,             -- after the completer's last attempt
     created_at        timestamptz    NOT NULL,

@@ -3,8 +3,7 @@
 // other packages have for it, so that none of them knows OpenTelemetry:
 //
 //   - api.Config.Trace: a span for each request,
-//   - idempotency.Config.Tracer: spans for runs, their steps and transactions, and
-//     the link from a later run of a key to the first one,
+//   - idempotency.Config.Tracer: spans for runs, their steps and transactions,
 //   - the Tracer of pgx: spans for what goes to the database,
 //   - payments.Config.Transport: spans for what goes to the provider,
 //   - receipts.Mailer: a span for each mail.

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/orders-api/idempotency"
@@ -66,22 +65,4 @@ func (engine) End(ctx context.Context, result idempotency.Result, err error) {
 		span.SetStatus(codes.Error, "")
 	}
 	span.End()
-}
-
-const traceparent = "traceparent"
-
-// Origin is empty for a span that is not recorded: a link to it would lead
-// nowhere.
-func (engine) Origin(ctx context.Context) string {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return ""
-	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return carrier[traceparent]
-}
-
-func (engine) Link(ctx context.Context, origin string) {
-	first := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: origin})
-	trace.SpanFromContext(ctx).AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(first)})
 }
