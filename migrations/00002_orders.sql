@@ -12,7 +12,6 @@ CREATE DOMAIN order_status AS text
 CREATE TABLE orders (
     account_id         uuid           NOT NULL REFERENCES accounts (id),
     id                 uuid           NOT NULL, -- UUIDv8 derived from account and key (R5)
-    idempotency_key_id uuid,
     idempotency_key    text           NOT NULL,
     email              email_address  NOT NULL,
     currency           currency       NOT NULL,
@@ -30,10 +29,6 @@ CREATE TABLE orders (
 
     -- Permanent: a key never executes twice, even after its row was reaped (R17).
     CONSTRAINT orders_key_once UNIQUE (account_id, idempotency_key),
-
-    -- The key that created the order, until the reaper deletes it.
-    FOREIGN KEY (account_id, idempotency_key_id)
-        REFERENCES idempotency_keys (account_id, id) ON DELETE SET NULL (idempotency_key_id),
 
     -- Paid means: at a time, with an intent whose id is stored. A refund does not undo it.
     CONSTRAINT paid_has_intent CHECK (
@@ -55,11 +50,6 @@ CREATE INDEX orders_newest ON orders (account_id, created_at, id);
 CREATE UNIQUE INDEX orders_payment_intent_id_key ON orders (payment_intent_id)
     WHERE payment_intent_id IS NOT NULL;
 
--- For the foreign key: the reaper's DELETE looks for the order. Partial, because
--- most orders have outlived their keys.
-CREATE INDEX orders_idempotency_key_id ON orders (account_id, idempotency_key_id)
-    WHERE idempotency_key_id IS NOT NULL;
-
 ALTER TABLE orders ADD PRIMARY KEY (account_id, id);
 
 -- Money that goes back to the customer. All refunds of an order but the failed and
@@ -68,7 +58,6 @@ CREATE TABLE refunds (
     account_id         uuid        NOT NULL REFERENCES accounts (id),
     id                 uuid        NOT NULL, -- UUIDv8 derived from account and key (R5)
     order_id           uuid        NOT NULL,
-    idempotency_key_id uuid,
     idempotency_key    text        NOT NULL,
     amount             bigint      NOT NULL CHECK (amount > 0), -- what was left of the order, if the client named no amount (R4)
     currency           text        NOT NULL CHECK (currency ~ '^[a-z]{3}$'),
@@ -81,10 +70,6 @@ CREATE TABLE refunds (
     created_at         timestamptz NOT NULL,
     FOREIGN KEY (account_id, order_id) REFERENCES orders (account_id, id),
 
-    -- The key that created the refund, until the reaper deletes it.
-    FOREIGN KEY (account_id, idempotency_key_id)
-        REFERENCES idempotency_keys (account_id, id) ON DELETE SET NULL (idempotency_key_id),
-
     -- Every other status comes from the provider, with its id.
     CONSTRAINT status_has_refund CHECK (refund_id IS NOT NULL OR status IN ('pending', 'failed')),
     CONSTRAINT failure_has_status CHECK (failure_reason IS NULL OR status IN ('failed', 'canceled'))
@@ -95,9 +80,6 @@ CREATE INDEX refunds_newest ON refunds (account_id, order_id, created_at DESC, i
 
 -- For reconciliation, which reads an account's refunds by time.
 CREATE INDEX refunds_made ON refunds (account_id, created_at DESC, id DESC);
-
--- For the foreign key, as in orders.
-CREATE INDEX refunds_idempotency_key_id ON refunds (account_id, idempotency_key_id);
 
 -- One row per refund at the provider.
 ALTER TABLE refunds ADD UNIQUE (refund_id);

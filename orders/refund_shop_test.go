@@ -147,7 +147,7 @@ SELECT count(*)
 	require.Zero(t, s.count(`
 SELECT count(*)
   FROM refunds r
-  JOIN idempotency_keys k ON k.account_id = r.account_id AND k.id = r.idempotency_key_id
+  JOIN idempotency_keys k ON k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key
  WHERE (k.response_code = 201) <> (r.refund_id IS NOT NULL)
    AND r.status NOT IN ('failed', 'canceled')`), "a refund that stands answers 201")
 	require.Zero(t, s.count("SELECT count(*) FROM refunds r WHERE 1 <> (SELECT count(*) FROM audit_records a WHERE a.resource_id = r.id::text AND a.action = 'refund.created')"))

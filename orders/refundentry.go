@@ -84,7 +84,7 @@ SELECT x.account_id,
    AND r.id IS NULL
   LEFT JOIN idempotency_keys AS k
     ON k.account_id = r.account_id
-   AND k.id = r.idempotency_key_id
+   AND k.idempotency_key = r.idempotency_key
  ORDER BY x.position`, accountIDs, refundIDs, intentIDs)
 	if err != nil {
 		return nil, fmt.Errorf("look up refunds: %w", postgres.Translate(err))

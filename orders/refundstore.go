@@ -84,15 +84,14 @@ INSERT INTO refunds (
     id,
     account_id,
     order_id,
-    idempotency_key_id,
     idempotency_key,
     amount,
     currency,
     reason,
     status,
     created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		r.ID, run.AccountID, r.OrderID, run.KeyID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status, r.CreatedAt)
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		r.ID, run.AccountID, r.OrderID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status, r.CreatedAt)
 }
 
 func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {

@@ -54,7 +54,6 @@ SELECT 1 / count(*), max(locked_at) FROM claimed;
 INSERT INTO orders (
     id,
     account_id,
-    idempotency_key_id,
     idempotency_key,
     email,
     currency,
@@ -66,7 +65,7 @@ INSERT INTO orders (
     created_at
 ) VALUES (
     CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = '11111111-1111-4111-8111-111111111111' AND idempotency_key = 'bench-floor-' || :n) THEN md5('order' || :n)::uuid::uuid END,
-    '11111111-1111-4111-8111-111111111111', md5('key' || :n)::uuid, 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'pending', now()
+    '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'pending', now()
 );
 INSERT INTO audit_records (
     id,
@@ -77,7 +76,7 @@ INSERT INTO audit_records (
     data,
     request_ip,
     created_at
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('34' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL, now());
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('33' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL, now());
 COMMIT;
 \endpipeline
 \startpipeline
@@ -108,7 +107,7 @@ INSERT INTO audit_records (
     data,
     request_ip,
     created_at
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('51' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL, now());
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('50' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL, now());
 COMMIT;
 \endpipeline
 \startpipeline
@@ -141,7 +140,7 @@ INSERT INTO staged_jobs (
 			id,
 			kind,
 			args
-		) VALUES ('11111111-1111-4111-8111-111111111111', md5('65' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
+		) VALUES ('11111111-1111-4111-8111-111111111111', md5('64' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
 INSERT INTO audit_records (
     id,
     account_id,
@@ -151,6 +150,6 @@ INSERT INTO audit_records (
     data,
     request_ip,
     created_at
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('74' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL, now());
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('73' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL, now());
 COMMIT;
 \endpipeline
