@@ -28,10 +28,14 @@ CREATE TABLE accounts (
 CREATE TABLE api_keys (
     account_id uuid        NOT NULL REFERENCES accounts (id),
     id         uuid        NOT NULL,
-    key_hash   bytea       NOT NULL UNIQUE CHECK (octet_length(key_hash) = 32), -- SHA-256; the key itself is not stored
+    key_hash   bytea       NOT NULL CHECK (octet_length(key_hash) = 32), -- SHA-256; the key itself is not stored
     prefix     text        NOT NULL CHECK (char_length(prefix) BETWEEN 4 AND 16), -- of the key, so that operators can tell keys apart
     created_at timestamptz NOT NULL DEFAULT now(),
     revoked_at timestamptz, -- NULL while the key is valid
+
+    -- Every unique constraint includes account_id, so that the tables can be distributed
+    -- by it (R20). Here the hash comes first, because authentication knows nothing else.
+    CONSTRAINT api_keys_key_hash_unique UNIQUE (key_hash, account_id),
     PRIMARY KEY (account_id, id)
 );
 

@@ -47,7 +47,7 @@ CREATE TABLE orders (
 CREATE INDEX orders_newest ON orders (account_id, created_at, id);
 
 -- One order per payment. Partial, so that an order without an intent has no entry.
-CREATE UNIQUE INDEX orders_payment_intent_id_key ON orders (payment_intent_id)
+CREATE UNIQUE INDEX orders_payment_intent_id_unique ON orders (account_id, payment_intent_id)
     WHERE payment_intent_id IS NOT NULL;
 
 ALTER TABLE orders ADD PRIMARY KEY (account_id, id);
@@ -81,8 +81,9 @@ CREATE INDEX refunds_newest ON refunds (account_id, order_id, created_at DESC, i
 -- For reconciliation, which reads an account's refunds by time.
 CREATE INDEX refunds_made ON refunds (account_id, created_at DESC, id DESC);
 
--- One row per refund at the provider.
-ALTER TABLE refunds ADD UNIQUE (refund_id);
+-- One row per refund at the provider. Partial, as for orders.
+CREATE UNIQUE INDEX refunds_refund_id_unique ON refunds (account_id, refund_id)
+    WHERE refund_id IS NOT NULL;
 
 ALTER TABLE refunds ADD PRIMARY KEY (account_id, id);
 
