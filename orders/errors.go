@@ -90,7 +90,7 @@ func keyMade(err error) resource {
 	switch {
 	case !errors.As(err, &pg):
 		return nothing
-	case pg.Code == "23505" && (pg.ConstraintName == "orders_key_once" || pg.ConstraintName == "orders_pkey"):
+	case pg.Code == "23505" && (pg.ConstraintName == "orders_idempotency_key_unique" || pg.ConstraintName == "orders_pkey"):
 		return anOrder
 	case pg.Code == "23502" && pg.TableName == "orders" && pg.ColumnName == "id":
 		return aRefund

@@ -69,7 +69,7 @@ SELECT x.account_id,
        coalesce(r.amount, 0),
        coalesce(r.currency, ''),
        coalesce(r.status, ''),
-       r.refund_id,
+       r.provider_refund_id,
        coalesce(k.recovery_point <> 'finished', false),
        coalesce(greatest(r.created_at, k.created_at, k.last_run_at, k.locked_at, k.finished_at), 'epoch')
   FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY AS x (account_id, refund_id, intent_id, position)

@@ -111,7 +111,7 @@ UPDATE refunds
        failure_reason = $3
  WHERE account_id = $1
    AND id = $2
-   AND refund_id IS NULL`, accountID, id, why)
+   AND provider_refund_id IS NULL`, accountID, id, why)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = fmt.Errorf("refund %s is at the provider", id)
 	}
@@ -135,16 +135,16 @@ func settleTx(tx queuer, accountID uuid.UUID, r refundRow, made payments.Refund,
 	tx.Queue(`
 WITH settled AS (
     UPDATE refunds
-       SET status         = $3,
-           refund_id      = $4,
-           failure_reason = $5
+       SET status             = $3,
+           provider_refund_id = $4,
+           failure_reason     = $5
      WHERE account_id = $1
        AND id = $2
-       AND (refund_id IS NULL OR refund_id = $4 AND (
+       AND (provider_refund_id IS NULL OR provider_refund_id = $4 AND (
                status IN ('pending', 'requires_action') AND status <> $3
             OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
        ))
-    RETURNING account_id, id, status, refund_id, amount, currency
+    RETURNING account_id, id, status, provider_refund_id, amount, currency
 )
 INSERT INTO audit_records (
     id,
@@ -161,7 +161,7 @@ SELECT $6,
        'refund.' || status,
        'refund',
        id::text,
-       jsonb_build_object('refund_id', refund_id, 'amount', amount, 'currency', currency),
+       jsonb_build_object('refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7,
        $8
   FROM settled`, accountID, r.ID, string(made.Status), made.ID, why, recordID, known(clientIP), at)
@@ -179,7 +179,7 @@ UPDATE orders AS o
              FROM refunds
             WHERE account_id = $1
               AND order_id = $2
-              AND refund_id IS NOT NULL
+              AND provider_refund_id IS NOT NULL
               AND status NOT IN ('failed', 'canceled')
        ) AS back
  WHERE o.account_id = $1
@@ -195,7 +195,7 @@ const refundColumns = `
        r.currency,
        r.reason,
        r.status,
-       r.refund_id,
+       r.provider_refund_id,
        r.created_at`
 
 func (r *Refund) fields() []any {

@@ -54,7 +54,7 @@ SELECT h.op::text
   JOIN orders o ON o.account_id = r.account_id AND o.id = r.order_id
   LEFT JOIN truth.refund t ON t.name = r.id::text
  WHERE h.status = 201
-   AND (r.refund_id = t.id
+   AND (r.provider_refund_id = t.id
         AND r.amount = t.amount
         AND r.currency = t.currency
         AND r.status = t.status
@@ -65,7 +65,7 @@ SELECT h.op::text
 		{"money that went back without a refund and an answer 201", `
 SELECT t.id
   FROM truth.refund t
-  LEFT JOIN refunds r ON r.refund_id = t.id
+  LEFT JOIN refunds r ON r.provider_refund_id = t.id
   LEFT JOIN idempotency_keys k ON k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key
  WHERE k.response_code IS DISTINCT FROM 201`},
 
