@@ -237,7 +237,7 @@ func TestCompleter_nothingToDo(t *testing.T) {
 	require.Equal(t, 1, meter.RoundTrips())
 	require.Zero(t, meter.Commits())
 	plan := statements.plan(n.bench)
-	require.Contains(t, plan, "Index Scan using idempotency_keys_unfinished")
+	require.Contains(t, plan, "Index Scan using idempotency_keys_unfinished_idx")
 	require.NotContains(t, plan, "Seq Scan")
 }
 

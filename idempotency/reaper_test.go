@@ -155,7 +155,7 @@ func TestReaper_batches(t *testing.T) {
 	require.Equal(t, 5*batch+7, b.reap())
 	require.Len(t, statements.list, 6+1, "with the one that asks for the number of transactions")
 	require.GreaterOrEqual(t, b.transactions()-before, 6)
-	require.Contains(t, statements.plan(b), "Index Scan using idempotency_keys_finished")
+	require.Contains(t, statements.plan(b), "Index Scan using idempotency_keys_finished_idx")
 
 	b.fill(2*batch, retention+time.Hour)
 	statements.forget()

@@ -331,8 +331,8 @@ func TestSchema_refundHasAStatus(t *testing.T) {
 		"status":          "pending",
 		"created_at":      time.Now(),
 	}
-	made := pending.with(row{"refund_id": "re_1"})
-	const noRefund, noFailure = "status_has_refund", "failure_has_status"
+	made := pending.with(row{"provider_refund_id": "re_1"})
+	const noRefund, noFailure = "status_requires_provider_refund_id", "failure_reason_requires_failure"
 	tests := []struct {
 		name string
 		row  row
@@ -348,8 +348,8 @@ func TestSchema_refundHasAStatus(t *testing.T) {
 		{"canceled without a refund", pending.with(row{"status": "canceled"}), noRefund},
 		{"waiting for the customer without a refund", pending.with(row{"status": "requires_action"}), noRefund},
 		{"succeeded, and a reason why it failed", made.with(row{"status": "succeeded", "failure_reason": "x"}), noFailure},
-		{"of nothing", pending.with(row{"amount": 0}), "refunds_amount_check"},
-		{"for a reason of its own", pending.with(row{"reason": "regret"}), "refunds_reason_check"},
+		{"of nothing", pending.with(row{"amount": 0}), "amount_check"},
+		{"for a reason of its own", pending.with(row{"reason": "regret"}), "refund_reason_check"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -85,10 +85,10 @@ SELECT gen_random_uuid(), $1, 'of-a-million-keys-' || i, 'create_order', 'POST',
 		},
 		{`
 INSERT INTO orders (
-    id, account_id, idempotency_key_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
+    id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
     status, payment_intent_id, created_at, paid_at
 )
-SELECT gen_random_uuid(), account_id, id, idempotency_key, 'ada@example.com', 'usd', 4300, $2, '{"basket":"b-77"}', 'pm_card_visa',
+SELECT gen_random_uuid(), account_id, idempotency_key, 'ada@example.com', 'usd', 4300, $2, '{"basket":"b-77"}', 'pm_card_visa',
        'paid', 'pi_' || id, created_at, finished_at
   FROM idempotency_keys
  WHERE account_id = $1`, []any{m.account, basket}},

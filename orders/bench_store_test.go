@@ -251,9 +251,9 @@ SELECT ` + derived + `, account_id, filled, operation, request_method, request_p
        LATERAL (SELECT sha256('idempotency_key\000' || uuid_send(account_id) || filled::bytea) OFFSET 0) AS h (hash)`
 
 	fillOrdersSQL = `
-INSERT INTO orders (id, account_id, idempotency_key_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
+INSERT INTO orders (id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
     status, payment_intent_id, created_at, paid_at)
-SELECT ` + derived + `, account_id, gen_random_uuid(), filled, email, currency, amount, items, metadata, payment_method,
+SELECT ` + derived + `, account_id, filled, email, currency, amount, items, metadata, payment_method,
        status, 'pi_' || substr(md5(filled), 1, 24), at, at
   FROM model_order,` + filledRows + `
        LATERAL (SELECT sha256('order\000' || uuid_send(account_id) || filled::bytea) OFFSET 0) AS h (hash)`

@@ -83,7 +83,7 @@ SELECT o.id,
        (SELECT count(*) FROM audit_records a WHERE a.account_id = o.account_id AND a.resource_id = o.id::text AND a.action = 'order.paid') AS paid,
        (SELECT count(*) FROM audit_records a WHERE a.account_id = o.account_id AND a.resource_id = o.id::text AND a.action = 'order.payment_failed') AS failed
   FROM orders o
-  LEFT JOIN idempotency_keys k ON k.account_id = o.account_id AND k.id = o.idempotency_key_id`)
+  LEFT JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key`)
 	require.NoError(s.t, err)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[bookRow])
 	require.NoError(s.t, err)

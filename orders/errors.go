@@ -84,7 +84,7 @@ func (s *Service) keyExpired(ctx context.Context, req idempotency.Request, err e
 	switch {
 	case !errors.As(err, &pg):
 		return err
-	case pg.Code == "23505" && (pg.ConstraintName == "orders_key_once" || pg.ConstraintName == "orders_pkey"):
+	case pg.Code == "23505" && (pg.ConstraintName == "orders_idempotency_key_unique" || pg.ConstraintName == "orders_pkey"):
 		return &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
 	case pg.Code == "23502" && pg.TableName == "orders" && pg.ColumnName == "id":
 		r, err := findRefund(ctx, s.pool, req.AccountID, refundID(req.AccountID, req.Key))

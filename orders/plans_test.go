@@ -81,8 +81,8 @@ INSERT INTO staged_jobs (id, account_id, kind, args)
 SELECT gen_random_uuid(), account_id, 'receipt', '{}'
   FROM orders`)
 	s.exec(`
-INSERT INTO refunds (id, account_id, order_id, idempotency_key_id, idempotency_key, amount, currency, status, refund_id, created_at)
-SELECT gen_random_uuid(), account_id, id, NULL, 'refund-' || idempotency_key, 100, 'usd', 'succeeded', 're_' || id, created_at
+INSERT INTO refunds (id, account_id, order_id, idempotency_key, amount, currency, status, provider_refund_id, created_at)
+SELECT gen_random_uuid(), account_id, id, 'refund-' || idempotency_key, 100, 'usd', 'succeeded', 're_' || id, created_at
   FROM orders`)
 	s.exec("ANALYZE")
 }

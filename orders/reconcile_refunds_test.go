@@ -70,13 +70,13 @@ func TestReconcile_refunds(t *testing.T) {
 			stands: "paid 0; 1800",
 		},
 		"its client was told that it failed": {
-			plant: sql("UPDATE refunds SET status = 'failed', refund_id = NULL",
+			plant: sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
 				"UPDATE orders SET amount_refunded = 0, status = 'paid'"),
 			want:   []string{"refund_not_booked: refund ID succeeded, booked failed"},
 			stands: "paid 0, failed 1800; 1800",
 		},
 		"the provider does not know it": {
-			plant: sql("UPDATE refunds SET refund_id = 're_NOWHERE'"),
+			plant: sql("UPDATE refunds SET provider_refund_id = 're_NOWHERE'"),
 			want: []string{
 				"refund_not_booked: refund ID succeeded, booked succeeded, which name ID",
 				"refund_not_made: booked succeeded, the provider does not know it",
@@ -84,7 +84,7 @@ func TestReconcile_refunds(t *testing.T) {
 			stands: "partially_refunded 1800, succeeded 1800; 1800",
 		},
 		"nobody will make it": {
-			plant: sql("UPDATE refunds SET refund_id = NULL, status = 'pending', id = gen_random_uuid()"),
+			plant: sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = gen_random_uuid()"),
 			want: []string{
 				"refund_not_booked: refund ID succeeded, not in the books",
 				"refund_not_made: booked pending, no unfinished key",

@@ -136,19 +136,19 @@ SELECT count(*)
   FROM refunds r
   JOIN orders o ON o.account_id = r.account_id AND o.id = r.order_id
  WHERE r.id = $1::uuid
-   AND r.refund_id = $2
+   AND r.provider_refund_id = $2
    AND r.amount = $3
    AND r.currency = $4
    AND r.status = $5
    AND o.payment_intent_id = $6`, made.Name, made.ID, made.Amount, made.Currency, made.Status, made.IntentID), "refund %s", made.ID)
 	}
-	require.Equal(t, len(s.stripe.Refunds()), s.count("SELECT count(*) FROM refunds WHERE refund_id IS NOT NULL"))
-	require.Zero(t, s.count("SELECT count(*) FROM refunds WHERE refund_id IS NULL AND status <> 'failed'"))
+	require.Equal(t, len(s.stripe.Refunds()), s.count("SELECT count(*) FROM refunds WHERE provider_refund_id IS NOT NULL"))
+	require.Zero(t, s.count("SELECT count(*) FROM refunds WHERE provider_refund_id IS NULL AND status <> 'failed'"))
 	require.Zero(t, s.count(`
 SELECT count(*)
   FROM refunds r
-  JOIN idempotency_keys k ON k.account_id = r.account_id AND k.id = r.idempotency_key_id
- WHERE (k.response_code = 201) <> (r.refund_id IS NOT NULL)
+  JOIN idempotency_keys k ON k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key
+ WHERE (k.response_code = 201) <> (r.provider_refund_id IS NOT NULL)
    AND r.status NOT IN ('failed', 'canceled')`), "a refund that stands answers 201")
 	require.Zero(t, s.count("SELECT count(*) FROM refunds r WHERE 1 <> (SELECT count(*) FROM audit_records a WHERE a.resource_id = r.id::text AND a.action = 'refund.created')"))
 }

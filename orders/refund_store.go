@@ -79,15 +79,14 @@ INSERT INTO refunds (
     id,
     account_id,
     order_id,
-    idempotency_key_id,
     idempotency_key,
     amount,
     currency,
     reason,
     status,
     created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now())`,
-		r.ID, run.AccountID, r.OrderID, run.KeyID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status)
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now())`,
+		r.ID, run.AccountID, r.OrderID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status)
 }
 
 func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {
@@ -107,7 +106,7 @@ UPDATE refunds
        failure_reason = $3
  WHERE account_id = $1
    AND id = $2
-   AND refund_id IS NULL`, accountID, id, why)
+   AND provider_refund_id IS NULL`, accountID, id, why)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = fmt.Errorf("refund %s is at the provider", id)
 	}
@@ -127,16 +126,16 @@ func applyRefundStatusTx(tx receipts.Queuer, accountID uuid.UUID, r refundRow, m
 	tx.Queue(`
 WITH settled AS (
     UPDATE refunds
-       SET status         = $3,
-           refund_id      = $4,
-           failure_reason = $5
+       SET status             = $3,
+           provider_refund_id = $4,
+           failure_reason     = $5
      WHERE account_id = $1
        AND id = $2
-       AND (refund_id IS NULL OR refund_id = $4 AND (
+       AND (provider_refund_id IS NULL OR provider_refund_id = $4 AND (
                status IN ('pending', 'requires_action') AND status <> $3
             OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
        ))
-    RETURNING account_id, id, status, refund_id, amount, currency
+    RETURNING account_id, id, status, provider_refund_id, amount, currency
 )
 INSERT INTO audit_records (
     id,
@@ -152,7 +151,7 @@ SELECT $6,
        'refund.' || status,
        'refund',
        id::text,
-       jsonb_build_object('refund_id', refund_id, 'amount', amount, 'currency', currency),
+       jsonb_build_object('refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
   FROM settled`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
 	// A refund that the provider does not have yet returns no money.
@@ -169,7 +168,7 @@ UPDATE orders AS o
              FROM refunds
             WHERE account_id = $1
               AND order_id = $2
-              AND refund_id IS NOT NULL
+              AND provider_refund_id IS NOT NULL
               AND status NOT IN ('failed', 'canceled')
        ) AS back
  WHERE o.account_id = $1
@@ -184,7 +183,7 @@ const refundColumns = `
        r.currency,
        r.reason,
        r.status,
-       r.refund_id,
+       r.provider_refund_id,
        r.created_at`
 
 func (r *Refund) fields() []any {

@@ -48,9 +48,9 @@ type refundEntry struct {
 // ours says that the refund was made by us, or of a payment of ours.
 func (e refundEntry) ours() bool { return e.refundID != uuid.Nil || e.orderID != uuid.Nil }
 
-// lookUpRefunds reads an entry for each of the references, in their order. Whose
-// a payment is that somebody else refunded only its intent says, so this looks at
-// every account (R20).
+// lookUpRefunds reads an entry for each of the references, in their order. A
+// refund that somebody else made names only its intent, so for such a refund the
+// query looks the intent up in every account (R20).
 func (s *Service) lookUpRefunds(ctx context.Context, references []refundReference) ([]refundEntry, error) {
 	var accountIDs, refundIDs []uuid.UUID
 	var intentIDs []string
@@ -69,7 +69,7 @@ SELECT x.account_id,
        coalesce(r.amount, 0),
        coalesce(r.currency, ''),
        coalesce(r.status, ''),
-       r.refund_id,
+       r.provider_refund_id,
        coalesce(k.recovery_point <> 'finished', false),
        coalesce(greatest(r.created_at, k.created_at, k.last_run_at, k.locked_at, k.finished_at), 'epoch')
   FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY AS x (account_id, refund_id, intent_id, position)
@@ -79,12 +79,19 @@ SELECT x.account_id,
   LEFT JOIN orders AS o
     ON o.account_id = r.account_id
    AND o.id = r.order_id
-  LEFT JOIN orders AS p
-    ON p.payment_intent_id = x.intent_id
-   AND r.id IS NULL
+  LEFT JOIN LATERAL (
+           SELECT b.*
+             FROM accounts AS a
+             JOIN orders AS b
+               ON b.account_id = a.id
+              AND b.payment_intent_id = x.intent_id
+            WHERE r.id IS NULL
+            LIMIT 1
+       ) AS p
+    ON true
   LEFT JOIN idempotency_keys AS k
     ON k.account_id = r.account_id
-   AND k.id = r.idempotency_key_id
+   AND k.idempotency_key = r.idempotency_key
  ORDER BY x.position`, accountIDs, refundIDs, intentIDs)
 	if err != nil {
 		return nil, fmt.Errorf("look up refunds: %w", postgres.Translate(err))

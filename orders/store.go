@@ -116,7 +116,6 @@ func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
 INSERT INTO orders (
     id,
     account_id,
-    idempotency_key_id,
     idempotency_key,
     email,
     currency,
@@ -127,10 +126,10 @@ INSERT INTO orders (
     status,
     created_at
 ) VALUES (
-    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = $2 AND idempotency_key = $4) THEN $1::uuid END,
-    $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now()
+    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = $2 AND idempotency_key = $3) THEN $1::uuid END,
+    $2, $3, $4, $5, $6, $7, $8, $9, $10, now()
 )`,
-		o.ID, run.AccountID, run.KeyID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
+		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
 		o.paymentMethod, o.Status)
 }
 

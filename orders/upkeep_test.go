@@ -157,8 +157,7 @@ func TestReaper_leavesTheOrder(t *testing.T) {
 	require.Equal(t, 1, s.reap())
 	require.Equal(t, order, s.order())
 	require.Equal(t, history, s.history())
-	require.Equal(t, 1, s.count("SELECT count(*) FROM orders WHERE idempotency_key_id IS NULL"))
-	require.Equal(t, 1, s.count("SELECT count(*) FROM orders WHERE idempotency_key_id = $1", idempotency.KeyID(s.account, abandoned.key)))
+	require.Equal(t, 1, s.count("SELECT count(*) FROM idempotency_keys WHERE id = $1", idempotency.KeyID(s.account, abandoned.key)))
 	require.Equal(t, 1, s.count("SELECT count(*) FROM staged_jobs"), "the receipt is still to be sent")
 	require.Equal(t, "201", say(abandoned.buy(visa)), "however late")
 

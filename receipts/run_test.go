@@ -109,7 +109,7 @@ func TestStats(t *testing.T) {
 // waiting among the dead.
 func TestStats_plans(t *testing.T) {
 	t.Parallel()
-	for index, fewDead := range map[string]bool{"staged_jobs_dead": true, "staged_jobs_due": false} {
+	for index, fewDead := range map[string]bool{"staged_jobs_failed_idx": true, "staged_jobs_pending_idx": false} {
 		t.Run(index, func(t *testing.T) {
 			t.Parallel()
 			shop := newShop(t)

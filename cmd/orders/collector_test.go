@@ -87,7 +87,7 @@ func (c *collector) traces() []string {
 
 // draw draws a span and those inside of it.
 func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
-	text := indent + describe(spans, span) + "\n"
+	text := indent + describe(span) + "\n"
 	for _, inner := range spans {
 		if string(inner.GetTraceId()) == string(span.GetTraceId()) && string(inner.GetParentSpanId()) == string(span.GetSpanId()) {
 			text += draw(spans, inner, indent+"  ")
@@ -98,7 +98,7 @@ func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
 
 // describe is a span in one line: what does not differ from one run of a test to
 // the next.
-func describe(spans []*tracepb.Span, span *tracepb.Span) string {
+func describe(span *tracepb.Span) string {
 	line := span.GetName()
 	run := strings.HasPrefix(line, "run ")
 	from, to := attribute(span, "orders.recovery_point.from"), attribute(span, "orders.recovery_point.to")
@@ -124,19 +124,9 @@ func describe(spans []*tracepb.Span, span *tracepb.Span) string {
 		}
 	}
 	for _, link := range span.GetLinks() {
-		line += "; linked to " + target(spans, link)
+		line += "; linked to trace " + hex.EncodeToString(link.GetTraceId())
 	}
 	return line
-}
-
-// target says where a link leads.
-func target(spans []*tracepb.Span, link *tracepb.Span_Link) string {
-	for _, span := range spans {
-		if string(span.GetSpanId()) == string(link.GetSpanId()) && string(span.GetTraceId()) == string(link.GetTraceId()) {
-			return "attempt " + attribute(span, "orders.attempt")
-		}
-	}
-	return "trace " + hex.EncodeToString(link.GetTraceId())
 }
 
 // attribute returns what a span says under a name, "" when it says nothing.

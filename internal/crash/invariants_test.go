@@ -31,7 +31,7 @@ SELECT h.op::text
 SELECT i.id
   FROM truth.intent i
   LEFT JOIN orders o ON o.payment_intent_id = i.id
-  LEFT JOIN idempotency_keys k ON k.id = o.idempotency_key_id
+  LEFT JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key
  WHERE i.successes > 0
    AND (o.paid_at IS NULL OR k.response_code IS DISTINCT FROM 201)`},
 
@@ -54,7 +54,7 @@ SELECT h.op::text
   JOIN orders o ON o.account_id = r.account_id AND o.id = r.order_id
   LEFT JOIN truth.refund t ON t.name = r.id::text
  WHERE h.status = 201
-   AND (r.refund_id = t.id
+   AND (r.provider_refund_id = t.id
         AND r.amount = t.amount
         AND r.currency = t.currency
         AND r.status = t.status
@@ -65,8 +65,8 @@ SELECT h.op::text
 		{"money that went back without a refund and an answer 201", `
 SELECT t.id
   FROM truth.refund t
-  LEFT JOIN refunds r ON r.refund_id = t.id
-  LEFT JOIN idempotency_keys k ON k.id = r.idempotency_key_id
+  LEFT JOIN refunds r ON r.provider_refund_id = t.id
+  LEFT JOIN idempotency_keys k ON k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key
  WHERE k.response_code IS DISTINCT FROM 201`},
 
 		{"an order that does not count what went back", `
@@ -87,7 +87,7 @@ HAVING count(j.id) <> (o.paid_at IS NOT NULL)::int`},
 		{"a failed answer whose payment can still succeed (R23)", `
 SELECT k.id || ' ' || i.status
   FROM idempotency_keys k
-  JOIN orders o ON o.idempotency_key_id = k.id
+  JOIN orders o ON o.account_id = k.account_id AND o.idempotency_key = k.idempotency_key
   JOIN truth.intent i ON i.id = o.payment_intent_id
  WHERE k.response_code <> 201
    AND i.status NOT IN ('canceled', 'requires_payment_method')`},
@@ -95,7 +95,8 @@ SELECT k.id || ' ' || i.status
 		{"a failed answer before the provider gave a definite one (R11)", `
 SELECT l.id::text
   FROM truth.key_log l
-  JOIN orders o ON o.idempotency_key_id = l.id
+  JOIN idempotency_keys k ON k.id = l.id
+  JOIN orders o ON o.account_id = k.account_id AND o.idempotency_key = k.idempotency_key
  WHERE l.old_point <> 'finished'
    AND l.new_point = 'finished'
    AND l.new_code <> 201

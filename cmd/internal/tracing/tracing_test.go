@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
@@ -129,31 +128,6 @@ func TestProvider_alone(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	_, err := client(t, tracing.Into(exporter), server.URL).Get(t.Context(), "pi_1")
 	require.Error(t, err)
-	require.Empty(t, exporter.GetSpans())
-}
-
-// A later run finds the first one by what is stored, in another process too.
-func TestEngine_linksToTheOrigin(t *testing.T) {
-	t.Parallel()
-	var origin string
-	first := run(t, func(ctx context.Context, traces *tracing.Tracing) { origin = traces.Engine().Origin(ctx) })
-	require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-01$", origin)
-	later := run(t, func(ctx context.Context, traces *tracing.Tracing) { traces.Engine().Link(ctx, origin) })
-	require.NotEqual(t, first[0].SpanContext.TraceID(), later[0].SpanContext.TraceID())
-	require.Len(t, later[0].Links, 1)
-	link := later[0].Links[0].SpanContext
-	require.Equal(t, first[0].SpanContext.TraceID(), link.TraceID())
-	require.Equal(t, first[0].SpanContext.SpanID(), link.SpanID())
-}
-
-// Nobody can follow a link to what is not recorded, so none is stored.
-func TestEngine_notSampled(t *testing.T) {
-	t.Parallel()
-	exporter := tracetest.NewInMemoryExporter()
-	traces := tracing.Into(exporter, sdktrace.WithSampler(sdktrace.NeverSample()))
-	ctx := traces.Engine().Start(t.Context(), idempotency.Span{Kind: idempotency.RunSpan, Name: "create_order"})
-	require.Empty(t, traces.Engine().Origin(ctx))
-	traces.Engine().End(ctx, idempotency.Result{}, nil)
 	require.Empty(t, exporter.GetSpans())
 }
 
