@@ -21,7 +21,6 @@ import (
 // handler of /v1/idempotency-keys.
 type keysAPI struct {
 	service    *orders.Service
-	callers    *credentials
 	background *Background
 	reads      *idempotency.Gate
 	retention  time.Duration
@@ -33,16 +32,15 @@ type keysAPI struct {
 const acceptedRetryAfter = time.Second
 
 // post is what every POST under an Idempotency-Key has in common; run is what
-// it is for. It must hand the request it gets to the engine as a whole: the look
-// at the key checks the API key along the way.
+// it is for.
 func (a keysAPI) post(w http.ResponseWriter, r *http.Request, run func(context.Context, orders.CreateRequest) (idempotency.Result, error)) error {
 	key, err := readKey(r.Header)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
-	caller := callerOf(r.Context())
-	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(caller.account, key).String()))
+	account := accountID(r.Context())
+	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
 	params, err := readParams(w, r)
 	if err != nil {
@@ -50,24 +48,17 @@ func (a keysAPI) post(w http.ResponseWriter, r *http.Request, run func(context.C
 	}
 	req := orders.CreateRequest{
 		Request: idempotency.Request{
-			AccountID: caller.account,
+			AccountID: account,
 			Key:       key,
 			Method:    r.Method,
 			Path:      r.URL.Path,
 			Params:    params,
-			Ask:       a.callers.ask(caller),
 		},
 		ClientIP: middleware.GetClientIPAddr(r.Context()),
 	}
 	return a.run(w, r, key, func(ctx context.Context, wait time.Duration, claimed func()) (idempotency.Result, error) {
 		req.Wait, req.Claimed = wait, claimed
-		result, err := run(ctx, req)
-		if err == nil && !caller.checked.Load() {
-			// Too late for this request. But each test that sends two ends here, so that no
-			// handler of this kind is released.
-			err = errNotAsked
-		}
-		return result, err
+		return run(ctx, req)
 	})
 }
 

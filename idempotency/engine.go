@@ -118,7 +118,7 @@ func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 // response of a finished one, and goes on with one that an earlier run left
 // behind (R2). Beside [ErrKeyReused], [ErrInProgress], [ErrNewerVersion] and
 // [postgres.ErrUnavailable] it returns [ErrOverloaded] or [ErrShareTaken] when no run may
-// begin, the error of req.Ask or req.Validate, and whatever error a step returned.
+// begin, the error of req.Validate, and whatever error a step returned.
 // The work does not end with ctx (R10); a wait does.
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	if req.Claimed != nil {
@@ -137,7 +137,7 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 	id := KeyID(req.AccountID, req.Key)
 	hash := fingerprint(req.Method, req.Path, req.Params)
 
-	stored, now, err := e.look(ctx, req.AccountID, id, req.Ask)
+	stored, now, err := e.look(ctx, req.AccountID, id)
 	switch {
 	case err != nil:
 		return Result{KeyID: id}, err
@@ -173,7 +173,7 @@ func (e *Engine) do(ctx context.Context, req Request, op Operation) (Result, err
 // look reads the key's row, nil when there is none, and the database's time, for
 // a request that has no run yet: it has a place among those who only look. Most
 // keys are new; what is found here is answered in this one round trip.
-func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID, ask func(*pgx.Batch)) (stored *storedKey, now time.Time, err error) {
+func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID) (stored *storedKey, now time.Time, err error) {
 	place, err := e.reads.Enter(accountID)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -181,9 +181,6 @@ func (e *Engine) look(ctx context.Context, accountID, id uuid.UUID, ask func(*pg
 	defer place.Leave()
 	look := func(ctx context.Context, conn *pgx.Conn) error {
 		batch := &pgx.Batch{}
-		if ask != nil {
-			ask(batch) // first: what it refuses is not looked at
-		}
 		batch.Queue(lookSQL, accountID, id, e.lockTimeout).Query(func(rows pgx.Rows) error {
 			var err error
 			stored, now, err = scanLook(rows)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // RecoveryPoint names how far a request has come. Operations add names of
@@ -113,12 +112,6 @@ type Request struct {
 	// refuses the request. A known key is answered as ever: a stored answer outlives
 	// a change of the rules (R19).
 	Validate func() error
-
-	// Ask, when not nil, adds questions to the batch that looks at the key first,
-	// such as whether the caller may do this at all. An error that one of them
-	// returns to the batch (see pgx.QueuedQuery) is that of the request, which goes
-	// no further. It may be asked again.
-	Ask func(*pgx.Batch)
 
 	// Wait is how long the request may wait for the answer while another run holds
 	// the key, before it is told [ErrInProgress]. If that run gives the key back

@@ -13,10 +13,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/client"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/child"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/load"
 )
 
@@ -55,7 +55,7 @@ func (s *shop) open(ctx context.Context, name string, delay time.Duration, apis 
 	if s.pool, err = pgxpool.New(ctx, s.database); err != nil {
 		return err
 	}
-	if _, s.apiKey, err = api.CreateAccount(ctx, s.pool, "bench"); err != nil {
+	if _, s.apiKey, err = accounts.Create(ctx, s.pool, "bench"); err != nil {
 		return err
 	}
 	if s.body, err = json.Marshal(basket()); err != nil {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/internal/accounts"
 )
 
 // accountsCreate prints the new API key as its last line.
@@ -27,7 +27,7 @@ func accountsCreate(ctx context.Context, call invocation) error {
 		return err
 	}
 	defer pool.Close()
-	id, key, err := api.CreateAccount(ctx, pool, *name)
+	id, key, err := accounts.Create(ctx, pool, *name)
 	if err != nil {
 		return err
 	}
