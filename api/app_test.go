@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -49,6 +51,8 @@ type app struct {
 	secrets *secrets
 
 	runs, reads *idempotency.Gate
+
+	authClock atomic.Int64 // time of the Authenticator's clock, in nanoseconds
 
 	engine     *idempotency.Engine
 	service    *orders.Service
@@ -82,8 +86,9 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		s.ready = a.pool.Ping
 	}
 	var err error
-	a.account, a.apiKey, err = api.CreateAccount(t.Context(), a.pool, "test")
+	a.account, a.apiKey, err = accounts.Create(t.Context(), a.pool, "test")
 	require.NoError(t, err)
+	authenticator := a.newAuthenticator(t)
 	stripeKey := "sk_test_canary" + rand.Text()
 	a.secrets.add(a.apiKey, stripeKey, email, "CANARY", "_secret_")
 	if !s.noWebhook {
@@ -120,7 +125,7 @@ func start(t *testing.T, change ...func(*settings)) *app {
 	a.background, err = api.NewBackground(s.background, logger)
 	require.NoError(t, err)
 	a.router, err = api.NewRouter(api.Config{
-		Orders: service, Pool: a.pool, Reads: a.reads, Spec: ordersapi.Spec, Logger: logger, Ready: s.ready,
+		Orders: service, Authenticator: authenticator, Reads: a.reads, Spec: ordersapi.Spec, Logger: logger, Ready: s.ready,
 		Background: a.background, Retention: retention,
 	})
 	require.NoError(t, err)
@@ -145,6 +150,25 @@ func start(t *testing.T, change ...func(*settings)) *app {
 	})
 	return a
 }
+
+// newAuthenticator returns an Authenticator with a pool of its own, which is
+// configured as the app's pool. Its clock only moves in [app.expireAPIKeys].
+func (a *app) newAuthenticator(t *testing.T) *accounts.Authenticator {
+	t.Helper()
+	config := a.pool.Config()
+	config.MaxConns = accounts.Connections
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: func() time.Time {
+		return time.Unix(0, a.authClock.Load())
+	}})
+	require.NoError(t, err)
+	return authenticator
+}
+
+// expireAPIKeys makes every cached API key so old that it is looked up again.
+func (a *app) expireAPIKeys() { a.authClock.Add(int64(5 * time.Second)) }
 
 // An answer is a response, read to its end.
 type answer struct {

@@ -21,6 +21,7 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
@@ -72,13 +73,15 @@ func TestAllocations(t *testing.T) {
 // requires that it is answered 201.
 func newDesk(tb testing.TB) func(n int) {
 	tb.Helper()
-	pool := idempotencytest.NewPool(tb, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	_, apiKey, err := api.CreateAccount(tb.Context(), pool, "bench")
+	pool := idempotencytest.NewPool(tb, func(c *pgxpool.Config) { c.MaxConns = accounts.Connections })
+	_, apiKey, err := accounts.Create(tb.Context(), pool, "bench")
 	require.NoError(tb, err)
 	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
 	client, err := payments.New(payments.Config{
 		SecretKey: "sk_test_bench", Timeout: stepTimeout, Logger: logger, Transport: &obliging{},
 	})
+	require.NoError(tb, err)
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now})
 	require.NoError(tb, err)
 	gate, err := idempotency.NewGate(10, 10)
 	require.NoError(tb, err)
@@ -89,7 +92,7 @@ func newDesk(tb testing.TB) func(n int) {
 	background, err := api.NewBackground(1, logger)
 	require.NoError(tb, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Pool: pool, Reads: gate, Spec: ordersapi.Spec, Logger: logger, Ready: pool.Ping,
+		Orders: service, Authenticator: authenticator, Reads: gate, Spec: ordersapi.Spec, Logger: logger, Ready: pool.Ping,
 		Background: background, Retention: retention,
 	})
 	require.NoError(tb, err)

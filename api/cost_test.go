@@ -9,10 +9,9 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// What a request costs the database, on a connection that has seen its
-// statements: one round trip for the look at the key, in which the API key is
-// checked, one for the claim with the order, one for each of the other two
-// transactions.
+// The round trips of a request, on connections that have prepared its statements:
+// one for the lookup of the key, one for the claim with the order, one for each of
+// the other two transactions, and one for an API key that is not in the cache.
 func TestCostOfARequest(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
@@ -30,11 +29,20 @@ func TestCostOfARequest(t *testing.T) {
 	require.Equal(t, 4, roundTrips)
 	require.Equal(t, 3, commits)
 
+	a.expireAPIKeys()
+	roundTrips, commits = cost(order, http.StatusCreated)
+	require.Equal(t, 5, roundTrips, "with the lookup of the API key")
+	require.Equal(t, 3, commits)
+
 	cost(func() answer { return a.create(t, key, body()) }, http.StatusCreated)
 	roundTrips, commits = cost(func() answer { return a.create(t, key, body()) }, http.StatusCreated)
 	require.Equal(t, 1, roundTrips, "a replay")
 	require.Equal(t, 0, commits)
 
 	roundTrips, _ = cost(func() answer { return a.create(t, newKey(), "[]") }, http.StatusBadRequest)
-	require.Equal(t, 1, roundTrips, "the credentials")
+	require.Equal(t, 0, roundTrips, "rejected before the lookup of the key")
+
+	malformed := func() answer { return a.create(t, newKey(), body(), header("Authorization", "Bearer nonsense")) }
+	roundTrips, _ = cost(malformed, http.StatusUnauthorized)
+	require.Equal(t, 0, roundTrips, "a malformed API key")
 }

@@ -24,8 +24,11 @@ func TestAReadMeetsALock(t *testing.T) {
 	})
 	order := a.create(t, newKey(), body()).header.Get("Location")
 	for table, read := range map[string]func() answer{
-		"orders":   func() answer { return a.get(t, order) },
-		"api_keys": func() answer { return a.create(t, newKey(), body()) },
+		"orders": func() answer { return a.get(t, order) },
+		"api_keys": func() answer {
+			a.expireAPIKeys()
+			return a.create(t, newKey(), body())
+		},
 	} {
 		tx, err := a.pool.Begin(t.Context())
 		require.NoError(t, err)

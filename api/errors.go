@@ -9,13 +9,13 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
 
 // Errors of this package's own. Each has its row in problemOf.
 var (
-	errUnauthorized     = errors.New("unauthorized")
 	errNotFound         = errors.New("not found")
 	errMethodNotAllowed = errors.New("method not allowed")
 	errTooLarge         = errors.New("the body is too large")
@@ -189,7 +189,7 @@ func problemOf(err error) problem {
 		provider *orders.ProviderError
 	)
 	switch {
-	case errors.Is(err, errUnauthorized):
+	case errors.Is(err, accounts.ErrUnauthorized):
 		return problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
 	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
 		return problemNotFound.detail("Nothing is at this address for this account.")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
@@ -72,7 +73,7 @@ func explanations() map[string]explanation {
 			next:   "Look at the `Authorization` header and at the API key in it: was it revoked, or is it that of another server? With the right one, send the same request again; if it had an `Idempotency-Key`, under that key.",
 			header: `WWW-Authenticate: Bearer realm="orders"`,
 			see:    []string{problemNotFound.slug},
-			err:    errUnauthorized,
+			err:    accounts.ErrUnauthorized,
 		},
 		problemNotFound.slug: {
 			effect: effectRead,

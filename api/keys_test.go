@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -202,7 +202,7 @@ func TestKeysOfAnotherAccountAreNotFound(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	key := newKey()
-	_, theirs, err := api.CreateAccount(t.Context(), a.pool, "another")
+	_, theirs, err := accounts.Create(t.Context(), a.pool, "another")
 	require.NoError(t, err)
 	them := header("Authorization", "Bearer "+theirs)
 

@@ -17,7 +17,7 @@ type contextKey int
 
 const (
 	requestIDKey contextKey = iota
-	callerKey
+	accountKey
 	requestLogKey
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/api"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -214,7 +214,7 @@ func TestAKeyBelongsToItsAccount(t *testing.T) {
 // otherAccount makes a second account and returns its API key.
 func (a *app) otherAccount(t *testing.T) string {
 	t.Helper()
-	_, key, err := api.CreateAccount(t.Context(), a.pool, "other")
+	_, key, err := accounts.Create(t.Context(), a.pool, "other")
 	require.NoError(t, err)
 	return key
 }

@@ -11,21 +11,21 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/api/docs"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
 )
 
 // Config is what the API works with. All of it is needed but for Trace and
 // Observer.
 type Config struct {
-	Orders *orders.Service
-	Pool   *pgxpool.Pool     // for the credentials
-	Reads  *idempotency.Gate // bounds what only reads, the looks at credentials included
-	Spec   []byte            // openapi.yaml
-	Logger *slog.Logger
+	Orders        *orders.Service
+	Authenticator *accounts.Authenticator
+	Reads         *idempotency.Gate // bounds what only reads
+	Spec          []byte            // openapi.yaml
+	Logger        *slog.Logger
 
 	// Background holds the runs whose clients do not wait for them. Who stops the
 	// server waits for it.
@@ -48,8 +48,8 @@ func NewRouter(config Config) (chi.Router, error) {
 	switch {
 	case config.Orders == nil:
 		return nil, errors.New("api: no orders service")
-	case config.Pool == nil:
-		return nil, errors.New("api: no pool")
+	case config.Authenticator == nil:
+		return nil, errors.New("api: no authenticator")
 	case config.Reads == nil:
 		return nil, errors.New("api: no gate for reads")
 	case len(config.Spec) == 0:
@@ -88,18 +88,16 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.Route("/v1", func(r chi.Router) {
 		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
 
-		callers := newCredentials(config.Pool, config.Reads)
-		keys := keysAPI{config.Orders, callers, config.Background, config.Reads, config.Retention, config.Observer}
+		keys := keysAPI{config.Orders, config.Background, config.Reads, config.Retention, config.Observer}
 		a := ordersAPI{config.Orders, keys}
 		refunds := refundsAPI{config.Orders, keys}
-		r.Method(http.MethodPost, "/orders", callers.inPassing(a.create))                    // POST /v1/orders
-		r.Method(http.MethodPost, "/orders/{id}/refunds", callers.inPassing(refunds.create)) // POST /v1/orders/{id}/refunds
-
 		r.Group(func(r chi.Router) {
-			r.Use(callers.checked)
+			r.Use(requireAPIKey(config.Authenticator))
 			read := reading(config.Reads)
-			r.NotFound(notFound) // once more, behind the look at the API key
+			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
+			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))                     // POST /v1/orders
+			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))  // POST /v1/orders/{id}/refunds
 			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(keys.get))      // GET /v1/idempotency-keys/{key}
 			r.Method(http.MethodGet, "/orders", read(a.list))                               // GET /v1/orders
 			r.Method(http.MethodGet, "/orders/{id}", read(a.get))                           // GET /v1/orders/{id}

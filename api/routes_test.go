@@ -17,12 +17,12 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
 )
 
@@ -287,12 +287,12 @@ func TestTheClientsAddressIsRecorded(t *testing.T) {
 func TestARouterNeedsEverything(t *testing.T) {
 	t.Parallel()
 	whole := api.Config{
-		Orders: &orders.Service{},
-		Pool:   &pgxpool.Pool{},
-		Reads:  &idempotency.Gate{},
-		Spec:   ordersapi.Spec,
-		Logger: slog.New(slog.DiscardHandler),
-		Ready:  func(context.Context) error { return nil },
+		Orders:        &orders.Service{},
+		Authenticator: &accounts.Authenticator{},
+		Reads:         &idempotency.Gate{},
+		Spec:          ordersapi.Spec,
+		Logger:        slog.New(slog.DiscardHandler),
+		Ready:         func(context.Context) error { return nil },
 
 		Background: &api.Background{},
 		Retention:  retention,
@@ -301,7 +301,7 @@ func TestARouterNeedsEverything(t *testing.T) {
 	require.NoError(t, err)
 	for missing, forget := range map[string]func(*api.Config){
 		"orders service":   func(c *api.Config) { c.Orders = nil },
-		"pool":             func(c *api.Config) { c.Pool = nil },
+		"authenticator":    func(c *api.Config) { c.Authenticator = nil },
 		"gate for reads":   func(c *api.Config) { c.Reads = nil },
 		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
 		"logger":           func(c *api.Config) { c.Logger = nil },

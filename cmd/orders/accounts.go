@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"text/tabwriter"
 
-	"example.com/orders-api/api"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/internal/accounts"
 )
 
 // accountsCreate prints the new API key as its last line.
@@ -27,7 +31,7 @@ func accountsCreate(ctx context.Context, call invocation) error {
 		return err
 	}
 	defer pool.Close()
-	id, key, err := api.CreateAccount(ctx, pool, *name)
+	id, key, err := accounts.Create(ctx, pool, *name)
 	if err != nil {
 		return err
 	}
@@ -35,4 +39,82 @@ func accountsCreate(ctx context.Context, call invocation) error {
 		return fmt.Errorf("account %s has a key that could not be shown: %w", id, err)
 	}
 	return nil
+}
+
+// accountsKeysList prints what is stored of an account's API keys.
+func accountsKeysList(ctx context.Context, call invocation) error {
+	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, _ []string) error {
+		keys, err := accounts.ListKeys(ctx, pool, account)
+		if err != nil {
+			return err
+		}
+		table := tabwriter.NewWriter(call.stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "PREFIX\tID\tCREATED\tREVOKED")
+		for _, key := range keys {
+			revoked := "-"
+			if key.RevokedAt != nil {
+				revoked = stamp(*key.RevokedAt)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", key.Prefix, key.ID, stamp(key.CreatedAt), revoked)
+		}
+		return table.Flush()
+	})
+}
+
+// accountsKeysCreate prints the new API key as its last line.
+func accountsKeysCreate(ctx context.Context, call invocation) error {
+	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, _ []string) error {
+		key, apiKey, err := accounts.CreateKey(ctx, pool, account)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(call.stdout, "API key %s of account %s, which is shown this once:\n%s\n", key.ID, account, apiKey); err != nil {
+			return fmt.Errorf("API key %s could not be shown; revoke it: %w", key.ID, err)
+		}
+		return nil
+	})
+}
+
+// accountsKeysRevoke revokes one API key.
+func accountsKeysRevoke(ctx context.Context, call invocation) error {
+	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, arguments []string) error {
+		key, err := accounts.RevokeKey(ctx, pool, account, arguments[0])
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(call.stdout, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
+			key.ID, key.Prefix, stamp(*key.RevokedAt))
+		return err
+	}, "PREFIX_OR_ID")
+}
+
+// withAccount parses the command line of a command of accounts keys, which takes
+// --account and the arguments named, connects, and calls work.
+func withAccount(
+	ctx context.Context, call invocation, work func(pool *pgxpool.Pool, account uuid.UUID, arguments []string) error, names ...string,
+) error {
+	var config boot.Store
+	var account uuid.UUID
+	flags := call.flags()
+	flags.Func("account", "the account's `id` (needed)", func(text string) error {
+		var err error
+		account, err = uuid.Parse(text)
+		return err
+	})
+	arguments, err := call.parseArguments(flags, &config, names...)
+	if err != nil {
+		return err
+	}
+	if account == uuid.Nil {
+		return wrongUsage(call.name, "orders %s needs --account", call.name)
+	}
+	if err := boot.Load(&config); err != nil {
+		return err
+	}
+	pool, err := boot.Pool(ctx, config.Database, config.Logger(call.stderr))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return work(pool, account, arguments)
 }

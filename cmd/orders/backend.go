@@ -10,6 +10,7 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
@@ -140,6 +141,26 @@ func withBackend(
 	}
 	defer b.payments.Close()
 	return work(b)
+}
+
+// openAuthenticator returns the API's Authenticator, and a function that closes its
+// pool. The pool is not the orders' one: the lookups of unknown API keys must not
+// use that (R25).
+func openAuthenticator(
+	ctx context.Context, database boot.Database, traces *tracing.Tracing, logger *slog.Logger,
+) (authenticator *accounts.Authenticator, closePool func(), err error) {
+	pool, err := boot.Connect(ctx, database, logger, traces.ConfigurePool, func(config *pgxpool.Config) {
+		config.MaxConns, config.MinConns, config.MinIdleConns = accounts.Connections, 0, 0
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	authenticator, err = accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now})
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return authenticator, pool.Close, nil
 }
 
 // withEngine connects, and hands work what needs no provider.

@@ -16,7 +16,7 @@ import (
 
 // command is one thing that orders does.
 type command struct {
-	name    string // of one word or two
+	name    string // one to three words
 	purpose string
 	run     func(context.Context, invocation) error
 }
@@ -24,7 +24,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"demo", "Take a guided tour: charge an order, break things, see one charge", demo},
-		{"dev", "Run all of it in one process, on a private PostgreSQL and a stand-in for Stripe", dev},
+		{"dev", "Run it all in one process, on a private PostgreSQL and a Stripe stand-in", dev},
 		{"serve", "Run the API", serve},
 		{"worker", "Send staged receipts", worker},
 		{"completer", "Finish what clients abandoned (cron)", completer},
@@ -39,6 +39,9 @@ func commands() []command {
 		{"migrate status", "List the migrations", migrateStatus},
 		{"doctor", "Look at what the program needs, and say what is wrong and what helps", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
+		{"accounts keys list", "List the API keys of an account, without their secrets", accountsKeysList},
+		{"accounts keys create", "Create another API key of an account and print it", accountsKeysCreate},
+		{"accounts keys revoke", "Revoke an API key of an account", accountsKeysRevoke},
 		{"healthcheck", "Ask a running API whether it is ready (containers)", healthcheck},
 		{"help", "Say more about a command, or with env about the environment", help},
 		{"version", "Print the version", version},
@@ -61,41 +64,46 @@ type invocation struct {
 	stdout, stderr io.Writer
 }
 
-// run finds the command and runs it.
+// maxWords is the number of words of the longest command's name.
+const maxWords = 3
+
+// run runs the command that the arguments begin with. If they begin with the name
+// of a group of commands, it prints the group's help or returns an error.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	all := commands()
-	for words := min(len(args), 2); words > 0; words-- {
-		name := strings.Join(args[:words], " ")
-		if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
-			return all[i].run(ctx, invocation{all[i], args[words:], stdout, stderr})
-		}
-	}
-	if len(args) == 0 {
-		return errors.Join(overview(stderr, all), wrongUsage("", "no command given"))
-	}
-	group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return !strings.HasPrefix(c.name, args[0]+" ") })
 	switch {
+	case len(args) == 0:
+		return errors.Join(overview(stderr, all), wrongUsage("", "no command given"))
 	case asksForHelp(args[0]):
 		return overview(stdout, all)
-	case len(group) > 0 && len(args) > 1 && asksForHelp(args[1]):
-		return overview(stdout, group)
-	case len(group) > 0:
-		return wrongUsage(args[0], "expected orders %s %s", args[0], alternatives(group))
-	default:
-		return wrongUsage("", "there is no command %q", args[0])
 	}
+	for words := min(len(args), maxWords); words > 0; words-- {
+		name, rest := strings.Join(args[:words], " "), args[words:]
+		if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
+			return all[i].run(ctx, invocation{all[i], rest, stdout, stderr})
+		}
+		group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return !strings.HasPrefix(c.name, name+" ") })
+		switch {
+		case len(group) == 0:
+		case len(rest) > 0 && asksForHelp(rest[0]):
+			return overview(stdout, group)
+		default:
+			return wrongUsage(name, "expected orders %s %s", name, alternatives(group, words))
+		}
+	}
+	return wrongUsage("", "there is no command %q", args[0])
 }
 
 func asksForHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
-// alternatives are the second words of a group of commands.
-func alternatives(group []command) string {
-	var words []string
+// alternatives lists the words that may follow the given number of words in the
+// names of a group of commands.
+func alternatives(group []command, words int) string {
+	var next []string
 	for _, c := range group {
-		_, word, _ := strings.Cut(c.name, " ")
-		words = append(words, word)
+		next = append(next, strings.Fields(c.name)[words])
 	}
-	return strings.Join(words, "|")
+	return strings.Join(slices.Compact(next), "|")
 }
 
 // overview lists commands.

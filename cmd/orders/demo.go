@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/tour"
+	"example.com/orders-api/internal/accounts"
 )
 
 // demoEnv is the environment of orders demo.
@@ -78,7 +78,7 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 	if err != nil {
 		return err
 	}
-	_, key, err := api.CreateAccount(ctx, pool, "demo")
+	_, key, err := accounts.Create(ctx, pool, "demo")
 	pool.Close()
 	if err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/console"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/embeddedpg"
 )
 
@@ -89,7 +89,16 @@ func runDev(
 		if err != nil {
 			return err
 		}
-		listener, err := startDev(ctx, group, b, config, page, logger)
+		authenticator, closeAuthenticator, err := openAuthenticator(ctx, config.Database, b.traces, logger)
+		if err != nil {
+			return err
+		}
+		defer closeAuthenticator()
+		server, err := newServer(b, authenticator, config.Serve, logger)
+		if err != nil {
+			return err
+		}
+		listener, err := startDev(ctx, group, b, server, config, page, logger)
 		if err != nil {
 			return err
 		}
@@ -111,7 +120,7 @@ func runDev(
 // startDev starts what other commands run in processes of their own, and the
 // console.
 func startDev(
-	ctx context.Context, group *errgroup.Group, b *backend, config devEnv, page *console.Console, logger *slog.Logger,
+	ctx context.Context, group *errgroup.Group, b *backend, server *server, config devEnv, page *console.Console, logger *slog.Logger,
 ) (net.Listener, error) {
 	worker, err := newWorker(page.Mailbox, config.From, b.pool, b.metrics, b.traces, logger)
 	if err != nil {
@@ -122,10 +131,6 @@ func startDev(
 		return nil, err
 	}
 	reaper, err := newReaper(b.engine, config.Durations, reapBatch)
-	if err != nil {
-		return nil, err
-	}
-	server, err := newServer(b, config.Serve, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -158,11 +163,11 @@ func devKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error
 		return "", fmt.Errorf("read API key of dev: %w", err)
 	}
 	for key := range strings.FieldsSeq(string(stored)) {
-		if known, err := api.KnowsKey(ctx, pool, key); err != nil || known {
+		if known, err := accounts.ValidAPIKey(ctx, pool, key); err != nil || known {
 			return key, err
 		}
 	}
-	_, key, err := api.CreateAccount(ctx, pool, "dev")
+	_, key, err := accounts.Create(ctx, pool, "dev")
 	if err != nil {
 		return "", err
 	}

@@ -19,6 +19,7 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
 )
 
 // maxBackground bounds the orders that run in a process after their clients were
@@ -47,7 +48,12 @@ func serve(ctx context.Context, call invocation) error {
 	logger := config.Logger(call.stderr)
 	collectLess()
 	return withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
-		server, err := newServer(b, config, logger)
+		authenticator, closeAuthenticator, err := openAuthenticator(ctx, config.Database, b.traces, logger)
+		if err != nil {
+			return err
+		}
+		defer closeAuthenticator()
+		server, err := newServer(b, authenticator, config, logger)
 		if err != nil {
 			return err
 		}
@@ -96,18 +102,18 @@ type server struct {
 }
 
 // newServer puts the API in front of b, for serve and for dev.
-func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, error) {
+func newServer(b *backend, authenticator *accounts.Authenticator, config boot.Serve, logger *slog.Logger) (*server, error) {
 	runs, err := api.NewBackground(maxBackground, logger)
 	if err != nil {
 		return nil, err
 	}
 	s := &server{engine: b.engine, runs: runs, drain: config.LongestRun(), logger: logger}
 	router, err := api.NewRouter(api.Config{
-		Orders: b.orders,
-		Pool:   b.pool,
-		Reads:  b.reads,
-		Spec:   ordersapi.Spec,
-		Logger: logger,
+		Orders:        b.orders,
+		Authenticator: authenticator,
+		Reads:         b.reads,
+		Spec:          ordersapi.Spec,
+		Logger:        logger,
 
 		Observer:   b.metrics.API(),
 		Background: runs,

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/api"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -49,7 +49,7 @@ func newShop(t testing.TB, program string) *shop {
 
 func (s *shop) account(email string) account {
 	s.t.Helper()
-	id, key, err := api.CreateAccount(s.t.Context(), s.pool, email)
+	id, key, err := accounts.Create(s.t.Context(), s.pool, email)
 	require.NoError(s.t, err)
 	return account{id, key, email, "/v1/orders"}
 }

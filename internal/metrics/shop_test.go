@@ -19,6 +19,7 @@ import (
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders"
@@ -56,7 +57,7 @@ func newShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{t: t, pool: idempotencytest.NewPool(t), stripe: stripetest.New(stripetest.Options{})}
 	var err error
-	s.account, s.apiKey, err = api.CreateAccount(t.Context(), s.pool, "test")
+	s.account, s.apiKey, err = accounts.Create(t.Context(), s.pool, "test")
 	require.NoError(t, err)
 	gate, err := idempotency.NewGate(10, 20)
 	require.NoError(t, err)
@@ -78,8 +79,10 @@ func newShop(t *testing.T) *shop {
 	require.NoError(t, err)
 	reads, err := idempotency.NewGate(10, 20)
 	require.NoError(t, err)
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: s.pool, Clock: time.Now})
+	require.NoError(t, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Pool: s.pool, Reads: reads, Spec: ordersapi.Spec, Logger: discard, Ready: s.pool.Ping,
+		Orders: service, Authenticator: authenticator, Reads: reads, Spec: ordersapi.Spec, Logger: discard, Ready: s.pool.Ping,
 		Background: s.background, Retention: retention, Observer: s.metrics.API(),
 	})
 	require.NoError(t, err)

@@ -1,16 +1,18 @@
 package api_test
 
 import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-
-	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
 func TestOnlyAValidKeyOpens(t *testing.T) {
@@ -76,8 +78,8 @@ func TestOnlyAValidKeyOpens(t *testing.T) {
 	require.Equal(t, before, a.rows(t))
 }
 
-// A key that was good a moment ago is believed until the database is asked, which
-// is before anything else is done or told.
+// Five seconds after it was revoked, a key gets 401 for every request, before the
+// request is looked at in any other way.
 func TestARevokedKeyOpensNothing(t *testing.T) {
 	t.Parallel()
 	a := start(t)
@@ -96,8 +98,9 @@ func TestARevokedKeyOpensNothing(t *testing.T) {
 		"a body that is too big": func() answer { return a.create(t, newKey(), strings.Repeat(" ", 65<<10)) },
 	} {
 		a.exec(t, "UPDATE api_keys SET revoked_at = NULL")
-		require.Equal(t, http.StatusCreated, a.create(t, key, order).status, name) // so that it is remembered
+		require.Equal(t, http.StatusCreated, a.create(t, key, order).status, name) // which caches the key
 		a.exec(t, "UPDATE api_keys SET revoked_at = now()")
+		a.expireAPIKeys()
 		before := a.rows(t)
 		got := send()
 		require.Equal(t, http.StatusUnauthorized, got.status, name)
@@ -131,78 +134,73 @@ func TestTheSchemeHasNoCase(t *testing.T) {
 	}
 }
 
-func TestAKeyIsStoredAsItsHashOnly(t *testing.T) {
+// Every route below /v1 but the webhook requires an API key, and answers 401 before
+// it looks at anything else.
+func TestAuthentication_everyRoute(t *testing.T) {
 	t.Parallel()
 	a := start(t)
-	var row string
-	require.NoError(t, a.pool.QueryRow(t.Context(),
-		"SELECT api_keys::text || accounts::text FROM api_keys JOIN accounts ON accounts.id = account_id").Scan(&row))
-	require.NotContains(t, row, a.apiKey)
-	require.NotContains(t, row, a.apiKey[9:])
-	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, a.apiKey)
-
-	known, err := api.KnowsKey(t.Context(), a.pool, a.apiKey)
-	require.NoError(t, err)
-	require.True(t, known)
-	for _, key := range []string{"", "ok_", a.apiKey + "A"} {
-		known, err := api.KnowsKey(t.Context(), a.pool, key)
-		require.NoError(t, err)
-		require.False(t, known, key)
-	}
-}
-
-// Each request has its credentials looked up, by an index and without planning.
-func TestCredentialsAreFoundByAnIndex(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	_, key, err := api.CreateAccount(t.Context(), pool, "Ada")
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), `
-INSERT INTO api_keys (id, account_id, key_hash, prefix)
-SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
-  FROM accounts,
-       generate_series(1, 1000)`)
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "ANALYZE api_keys")
-	require.NoError(t, err)
-	pool.Reset() // these are not among the statements
-	for range 10 {
-		known, err := api.KnowsKey(t.Context(), pool, key)
-		require.NoError(t, err)
-		require.True(t, known)
-	}
-	var found int
-	for _, plan := range idempotencytest.Plans(t, pool) {
-		if strings.Contains(plan.Statement, "key_hash") {
-			require.Contains(t, plan.Text, "Index Scan using api_keys_key_hash_unique")
-			require.NotZero(t, plan.Generic)
-			found++
+	before := a.rows(t)
+	for pattern, methods := range a.routes(t) {
+		if !strings.HasPrefix(pattern, "/v1/") || pattern == "/v1/webhooks/stripe" {
+			continue
+		}
+		for _, method := range append(methods, http.MethodPut) {
+			got := a.send(t, method, paths()[pattern], "", header("Authorization"))
+			require.Equal(t, http.StatusUnauthorized, got.status, "%s %s", method, pattern)
+			require.Equal(t, `Bearer realm="orders"`, got.header.Get("WWW-Authenticate"))
+			require.Empty(t, got.header.Get("Allow"))
 		}
 	}
-	require.Equal(t, 1, found)
+	require.Equal(t, before, a.rows(t))
 }
 
-func TestAccountsHaveNames(t *testing.T) {
+// heldLookups is a pgx tracer that blocks the lookup of every API key but one.
+type heldLookups struct {
+	valid    []byte // SHA-256 of the key whose lookups pass
+	held     chan struct{}
+	released chan struct{}
+}
+
+func (h *heldLookups) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(query.SQL, "key_hash = $1") && !bytes.Equal(query.Args[0].([]byte), h.valid) {
+		h.held <- struct{}{}
+		<-h.released
+	}
+	return ctx
+}
+
+func (h *heldLookups) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Requests with unknown API keys neither take a connection of the orders nor cause
+// the rejection of a request with a valid key (R25), however slow their lookups are.
+func TestAuthentication_unknownKeysRejectNoValidOne(t *testing.T) {
 	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	for name, text := range map[string]string{
-		"empty":            "",
-		"blanks":           " \t ",
-		"too long":         strings.Repeat("é", 201),
-		"NUL":              "a\x00b",
-		"not in UTF-8":     "a\xffb",
-		"not UTF-8 at all": "\xff",
-	} {
-		id, key, err := api.CreateAccount(t.Context(), pool, text)
-		require.Error(t, err, name)
-		require.Equal(t, uuid.Nil, id, name)
-		require.Empty(t, key, name)
+	const unknown, valid = 40, 20
+	lookups := &heldLookups{held: make(chan struct{}, unknown), released: make(chan struct{})}
+	a := start(t, poolOf(1), narrow(10, 10), func(s *settings) {
+		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.Tracer = lookups })
+	})
+	hash := sha256.Sum256([]byte(a.apiKey))
+	lookups.valid = hash[:]
+	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body()).status)
+
+	var rejected []<-chan outcome
+	for range unknown {
+		rejected = append(rejected, a.sendAsync(a.request(t, http.MethodGet, "/v1/orders", "", header("Authorization", "Bearer ok_"+rand.Text()))))
 	}
-	for _, text := range []string{"A", " Ada & Sons ", strings.Repeat("é", 200)} {
-		_, _, err := api.CreateAccount(t.Context(), pool, text)
-		require.NoError(t, err)
+	<-lookups.held
+	a.expireAPIKeys() // so that the valid key is looked up, too
+	statuses := map[int]int{}
+	for range valid {
+		statuses[a.create(t, newKey(), body()).status]++
+		statuses[a.get(t, "/v1/orders").status]++
 	}
-	var names []string
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(name ORDER BY created_at) FROM accounts").Scan(&names))
-	require.Equal(t, []string{"A", "Ada & Sons", strings.Repeat("é", 200)}, names)
+	close(lookups.released)
+	for _, request := range rejected {
+		got := <-request
+		require.NoError(t, got.err)
+		// A lookup that took longer than its timeout ends with 503.
+		require.Contains(t, []int{http.StatusUnauthorized, http.StatusServiceUnavailable}, got.status)
+	}
+	require.Equal(t, map[int]int{http.StatusCreated: valid, http.StatusOK: valid}, statuses)
 }
