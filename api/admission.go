@@ -12,10 +12,6 @@ const (
 	// maxWebhooks is how many deliveries of the provider are taken at once. Each
 	// may go on with an order, and who is turned away comes again.
 	maxWebhooks = 100
-
-	// maxReadyChecks is how many questions of balancers are answered at once. They
-	// are turned away last, because who is not ready gets no requests at all.
-	maxReadyChecks = 10
 )
 
 // reading gives a request that only reads its place among all that read.

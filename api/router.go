@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,8 +36,8 @@ type Config struct {
 	// Trace, when not nil, goes around everything else.
 	Trace func(http.Handler) http.Handler
 
-	// Ready says whether this process should get traffic; its error is logged.
-	Ready func(context.Context) error
+	// Ready answers /readyz. Its error is logged.
+	Ready *Readiness
 
 	Observer Observer
 }
@@ -80,7 +79,7 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.MethodNotAllowed(notAllowed)
 
 	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
-	r.Method(http.MethodGet, "/readyz", atMost(maxReadyChecks, readyz(config.Ready)))
+	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
 	r.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
 	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	docs.Routes(r) // /docs, /docs/{file}
@@ -142,12 +141,10 @@ func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readyz says whether the process should get traffic.
-func readyz(ready func(context.Context) error) handlerFunc {
+// readyz reports whether the process should get traffic.
+func readyz(ready *Readiness) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-		defer cancel()
-		if err := ready(ctx); err != nil {
+		if err := ready.Check(r.Context()); err != nil {
 			return fmt.Errorf("%w: %w", errNotReady, err)
 		}
 		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})

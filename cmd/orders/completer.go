@@ -51,7 +51,7 @@ func completer(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), b.metrics, logger)
+		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), b.metrics, nil, logger)
 		if err != nil {
 			return err
 		}

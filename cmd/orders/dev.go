@@ -74,7 +74,12 @@ func runDev(
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, logger)
+		server, err := newServer(ctx, b, config.Serve, logger)
+		if err != nil {
+			return err
+		}
+		defer server.close()
+		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, server.ready.Check, logger)
 		if err != nil {
 			return err
 		}
@@ -89,7 +94,7 @@ func runDev(
 		if err != nil {
 			return err
 		}
-		listener, err := startDev(ctx, group, b, config, page, logger)
+		listener, err := startDev(ctx, group, b, server, config, page, logger)
 		if err != nil {
 			return err
 		}
@@ -111,7 +116,7 @@ func runDev(
 // startDev starts what other commands run in processes of their own, and the
 // console.
 func startDev(
-	ctx context.Context, group *errgroup.Group, b *backend, config devEnv, page *console.Console, logger *slog.Logger,
+	ctx context.Context, group *errgroup.Group, b *backend, server *server, config devEnv, page *console.Console, logger *slog.Logger,
 ) (net.Listener, error) {
 	worker, err := newWorker(page.Mailbox, config.From, b.pool, b.metrics, b.traces, logger)
 	if err != nil {
@@ -122,10 +127,6 @@ func startDev(
 		return nil, err
 	}
 	reaper, err := newReaper(b.engine, config.Durations, reapBatch)
-	if err != nil {
-		return nil, err
-	}
-	server, err := newServer(b, config.Serve, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/net/netutil"
 
 	ordersapi "example.com/orders-api"
@@ -47,11 +47,12 @@ func serve(ctx context.Context, call invocation) error {
 	logger := config.Logger(call.stderr)
 	collectLess()
 	return withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
-		server, err := newServer(b, config, logger)
+		server, err := newServer(ctx, b, config, logger)
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, logger)
+		defer server.close()
+		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, server.ready.Check, logger)
 		if err != nil {
 			return err
 		}
@@ -87,21 +88,27 @@ func listen(ctx context.Context, variable, address string) (net.Listener, error)
 
 // server is the API and how it stops.
 type server struct {
-	http     *http.Server
-	engine   *idempotency.Engine
-	runs     *api.Background
-	drain    time.Duration
-	draining atomic.Bool
-	logger   *slog.Logger
+	http   *http.Server
+	side   *pgxpool.Pool // see boot.SidePool
+	ready  *api.Readiness
+	engine *idempotency.Engine
+	runs   *api.Background
+	drain  time.Duration
+	logger *slog.Logger
 }
 
-// newServer puts the API in front of b, for serve and for dev.
-func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, error) {
+// newServer puts the API in front of b, for serve and for dev. Close it after run.
+func newServer(ctx context.Context, b *backend, config boot.Serve, logger *slog.Logger) (*server, error) {
 	runs, err := api.NewBackground(maxBackground, logger)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{engine: b.engine, runs: runs, drain: config.LongestRun(), logger: logger}
+	side, err := boot.SidePool(ctx, config.Database, b.traces.ConfigurePool)
+	if err != nil {
+		return nil, err
+	}
+	ready := api.NewReadiness(func(ctx context.Context) error { return boot.CheckSchema(ctx, side) })
+	s := &server{side: side, ready: ready, engine: b.engine, runs: runs, drain: config.LongestRun(), logger: logger}
 	router, err := api.NewRouter(api.Config{
 		Orders: b.orders,
 		Pool:   b.pool,
@@ -113,20 +120,18 @@ func newServer(b *backend, config boot.Serve, logger *slog.Logger) (*server, err
 		Background: runs,
 		Retention:  config.KeyRetention.Duration,
 		Trace:      b.traces.Requests(),
-
-		Ready: func(ctx context.Context) error {
-			if s.draining.Load() {
-				return errors.New("shutting down")
-			}
-			return boot.CheckSchema(ctx, b.pool)
-		},
+		Ready:      ready,
 	})
 	if err != nil {
+		side.Close()
 		return nil, err
 	}
 	s.http = api.NewServer(router, config.LongestRun(), logger)
 	return s, nil
 }
+
+// close closes what newServer opened.
+func (s *server) close() { s.side.Close() }
 
 // run serves until ctx ends. Then it is not ready any more, but goes on for
 // notice; then it takes no new connections, sends away those who only wait, and
@@ -141,7 +146,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, notice time.Dur
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
-	s.draining.Store(true)
+	s.ready.Drain()
 	s.logger.Info("stopping: not ready any more, running orders finish", "notice", notice, "then_at_most", s.drain)
 	select {
 	case err := <-served:

@@ -79,7 +79,7 @@ func newShop(t *testing.T) *shop {
 	reads, err := idempotency.NewGate(10, 20)
 	require.NoError(t, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Pool: s.pool, Reads: reads, Spec: ordersapi.Spec, Logger: discard, Ready: s.pool.Ping,
+		Orders: service, Pool: s.pool, Reads: reads, Spec: ordersapi.Spec, Logger: discard, Ready: api.NewReadiness(s.pool.Ping),
 		Background: s.background, Retention: retention, Observer: s.metrics.API(),
 	})
 	require.NoError(t, err)
