@@ -1,9 +1,10 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
 )
 
 // What bounds the requests that are not orders or refunds: those have places in
@@ -12,22 +13,13 @@ const (
 	// maxWebhooks is how many deliveries of the provider are taken at once. Each
 	// may go on with an order, and who is turned away comes again.
 	maxWebhooks = 100
-
-	// maxReadyChecks is how many questions of balancers are answered at once. They
-	// are turned away last, because who is not ready gets no requests at all.
-	maxReadyChecks = 10
 )
 
-// reading gives a request that only reads its place among all that read.
-func reading(reads *idempotency.Gate) func(handlerFunc) handlerFunc {
+// limitReads executes a handler that only reads with a permit of the limiter.
+func limitReads(l *limiter.Limiter) func(handlerFunc) handlerFunc {
 	return func(next handlerFunc) handlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) error {
-			place, err := reads.Enter(accountID(r.Context()))
-			if err != nil {
-				return err
-			}
-			defer place.Leave()
-			return next(w, r)
+			return l.Do(r.Context(), accountID(r.Context()), func(ctx context.Context) error { return next(w, r.WithContext(ctx)) })
 		}
 	}
 }
@@ -39,7 +31,7 @@ func atMost(limit int, next handlerFunc) handlerFunc {
 		select {
 		case slots <- struct{}{}:
 		default:
-			return idempotency.ErrOverloaded
+			return limiter.ErrOverloaded
 		}
 		defer func() { <-slots }()
 		return next(w, r)

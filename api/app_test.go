@@ -125,7 +125,7 @@ func start(t *testing.T, change ...func(*settings)) *app {
 	a.background, err = api.NewBackground(s.background, logger)
 	require.NoError(t, err)
 	a.router, err = api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Reads: a.reads, Spec: ordersapi.Spec, Logger: logger, Ready: s.ready,
+		Orders: service, Authenticator: authenticator, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(s.ready),
 		Background: a.background, Retention: retention,
 	})
 	require.NoError(t, err)

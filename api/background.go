@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"time"
-
 )
 
 // Background holds the runs whose clients prefer not to wait for them (RFC 7240,

@@ -92,7 +92,7 @@ func newDesk(tb testing.TB) func(n int) {
 	background, err := api.NewBackground(1, logger)
 	require.NoError(tb, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Reads: gate, Spec: ordersapi.Spec, Logger: logger, Ready: pool.Ping,
+		Orders: service, Authenticator: authenticator, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(pool.Ping),
 		Background: background, Retention: retention,
 	})
 	require.NoError(tb, err)

@@ -125,7 +125,7 @@ func TestTheDatabaseIsDown(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.get(t, "/healthz").status)
 
 	database.set(false)
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
+	a.awaitReadyz(t, http.StatusOK)
 	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
@@ -57,7 +58,7 @@ var (
 	problemMalformed = problemType{
 		"malformed-request", http.StatusBadRequest, retryNewKey,
 		"The request cannot be read",
-		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. What is sent to the webhook must be an event that the payment provider has signed.",
+		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number is 0, or from 1e-30 to 2^53 − 1 without its sign, and has at most 17 significant digits. What is sent to the webhook must be an event that the payment provider has signed.",
 	}
 	problemUnauthorized = problemType{
 		"unauthorized", http.StatusUnauthorized, retryNever,
@@ -231,9 +232,9 @@ func problemOf(err error) problem {
 		return problemUnavailable.detail("The payment provider did not take the request. No money was moved.").after(provider.RetryAfter)
 	case errors.Is(err, errBodyCut):
 		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
-	case errors.Is(err, idempotency.ErrShareTaken):
+	case errors.Is(err, limiter.ErrRateLimited):
 		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
-	case errors.Is(err, idempotency.ErrOverloaded):
+	case errors.Is(err, limiter.ErrOverloaded):
 		return problemUnavailable.detail("There is too much to do, so nothing was begun. Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
 	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
 		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)

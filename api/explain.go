@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
@@ -147,7 +148,7 @@ func explanations() map[string]explanation {
 			effect: effectNone,
 			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one. If this goes on, send fewer requests at once: what counts is how many are under way, not how many there are in an hour. Never send it under another key.",
 			see:    []string{problemUnavailable.slug, problemKeyInProgress.slug},
-			err:    idempotency.ErrShareTaken,
+			err:    limiter.ErrRateLimited,
 		},
 		problemInternal.slug: {
 			effect: "How far the request came is not said here. What it did is recorded, and is not done again: if money moved, it moved once.",

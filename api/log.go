@@ -11,6 +11,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
 )
 
 // requestLog collects what the request's one log line says beside the HTTP side
@@ -83,7 +84,7 @@ func outcome(result idempotency.Result, err error) string {
 		return "lease_lost"
 	case errors.Is(err, idempotency.ErrInProgress):
 		return "in_progress"
-	case errors.Is(err, idempotency.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
+	case errors.Is(err, limiter.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
 		return "refused"
 	case err != nil:
 		return "unfinished"

@@ -3,8 +3,10 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,29 +187,45 @@ func TestAWebhookIsTurnedAway(t *testing.T) {
 	require.Equal(t, before, a.keys(t), "the key is as it was")
 }
 
-// Questions of balancers are bounded, too.
-func TestTooManyAskWhetherItIsReady(t *testing.T) {
+// awaitReadyz sends probes until /readyz has this status. The result of a check
+// is used for a second.
+func (a *app) awaitReadyz(t *testing.T, status int, edits ...edit) (got answer) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		got = a.get(t, "/readyz", edits...)
+		return got.status == status
+	}, patience, 20*time.Millisecond)
+	return got
+}
+
+// A flood of probes without credentials causes one check, and rejects none.
+func TestReadyz_flood(t *testing.T) {
 	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan struct{})
+	const probes = 300
+	var sent, checks atomic.Int64
+	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { sent.Add(1) },
+	})
+	release := make(chan struct{})
 	a := start(t, func(s *settings) {
 		s.ready = func(context.Context) error {
-			asked <- struct{}{}
-			<-answer
+			checks.Add(1)
+			<-release
 			return nil
 		}
 	})
-	var waiting []<-chan outcome
-	for range 10 {
-		waiting = append(waiting, a.sendAsync(a.request(t, http.MethodGet, "/readyz", "")))
-		<-asked
+	answers := make([]<-chan outcome, probes)
+	for i := range answers {
+		answers[i] = a.sendAsync(a.request(t, http.MethodGet, "/readyz", "", header("Authorization")).WithContext(trace))
 	}
-	requireTurnedAway(t, "temporarily-unavailable", a.get(t, "/readyz"))
-	close(answer)
-	for _, done := range waiting {
-		require.Equal(t, http.StatusOK, (<-done).status)
+	require.Eventually(t, func() bool { return sent.Load() == probes }, patience, time.Millisecond)
+	close(release)
+	for _, done := range answers {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, http.StatusOK, got.status)
 	}
-	go func() { <-asked }()
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
+	require.LessOrEqual(t, checks.Load(), int64(2), "the second check belongs to probes that arrived a second later")
 }
 
 // Those who are turned away together are not told to come back together.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,8 +12,8 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"example.com/orders-api/api/docs"
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
@@ -23,8 +22,8 @@ import (
 type Config struct {
 	Orders        *orders.Service
 	Authenticator *accounts.Authenticator
-	Reads         *idempotency.Gate // bounds what only reads
-	Spec          []byte            // openapi.yaml
+	Limiter       *limiter.Limiter
+	Spec          []byte // openapi.yaml
 	Logger        *slog.Logger
 
 	// Background holds the runs whose clients do not wait for them. Who stops the
@@ -37,8 +36,8 @@ type Config struct {
 	// Trace, when not nil, goes around everything else.
 	Trace func(http.Handler) http.Handler
 
-	// Ready says whether this process should get traffic; its error is logged.
-	Ready func(context.Context) error
+	// Ready answers /readyz. Its error is logged.
+	Ready *Readiness
 
 	Observer Observer
 }
@@ -50,14 +49,14 @@ func NewRouter(config Config) (chi.Router, error) {
 		return nil, errors.New("api: no orders service")
 	case config.Authenticator == nil:
 		return nil, errors.New("api: no authenticator")
-	case config.Reads == nil:
-		return nil, errors.New("api: no gate for reads")
+	case config.Limiter == nil:
+		return nil, errors.New("api: no limiter")
 	case len(config.Spec) == 0:
 		return nil, errors.New("api: no OpenAPI document")
 	case config.Logger == nil:
 		return nil, errors.New("api: no logger")
 	case config.Background == nil:
-		return nil, errors.New("api: no place for background runs")
+		return nil, errors.New("api: no background")
 	case config.Retention <= 0:
 		return nil, errors.New("api: Retention must be positive")
 	case config.Ready == nil:
@@ -80,7 +79,7 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.MethodNotAllowed(notAllowed)
 
 	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
-	r.Method(http.MethodGet, "/readyz", atMost(maxReadyChecks, readyz(config.Ready)))
+	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
 	r.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
 	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	docs.Routes(r) // /docs, /docs/{file}
@@ -88,21 +87,21 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.Route("/v1", func(r chi.Router) {
 		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
 
-		keys := keysAPI{config.Orders, config.Background, config.Reads, config.Retention, config.Observer}
-		a := ordersAPI{config.Orders, keys}
-		refunds := refundsAPI{config.Orders, keys}
+		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention, config.Observer}
+		a := ordersAPI{config.Orders, idempotent}
+		refunds := refundsAPI{config.Orders, idempotent}
 		r.Group(func(r chi.Router) {
 			r.Use(requireAPIKey(config.Authenticator))
-			read := reading(config.Reads)
+			read := limitReads(config.Limiter)
 			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
-			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))                     // POST /v1/orders
-			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))  // POST /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(keys.get))      // GET /v1/idempotency-keys/{key}
-			r.Method(http.MethodGet, "/orders", read(a.list))                               // GET /v1/orders
-			r.Method(http.MethodGet, "/orders/{id}", read(a.get))                           // GET /v1/orders/{id}
-			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))            // GET /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get)) // GET /v1/orders/{id}/refunds/{refund_id}
+			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))                         // POST /v1/orders
+			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))      // POST /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(idempotent.getKey)) // GET /v1/idempotency-keys/{key}
+			r.Method(http.MethodGet, "/orders", read(a.list))                                   // GET /v1/orders
+			r.Method(http.MethodGet, "/orders/{id}", read(a.get))                               // GET /v1/orders/{id}
+			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                // GET /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
 		})
 	})
 	return r, nil
@@ -140,12 +139,10 @@ func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readyz says whether the process should get traffic.
-func readyz(ready func(context.Context) error) handlerFunc {
+// readyz reports whether the process should get traffic.
+func readyz(ready *Readiness) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-		defer cancel()
-		if err := ready(ctx); err != nil {
+		if err := ready.Check(r.Context()); err != nil {
 			return fmt.Errorf("%w: %w", errNotReady, err)
 		}
 		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})

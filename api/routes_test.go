@@ -191,15 +191,14 @@ func TestProbes(t *testing.T) {
 	require.JSONEq(t, `{"status":"ok"}`, string(a.get(t, "/readyz", anonymous).body))
 
 	broken <- errors.New("the schema is too old")
-	red := a.get(t, "/readyz", anonymous, header("X-Request-Id", "red-probe"))
-	require.Equal(t, http.StatusServiceUnavailable, red.status)
+	red := a.awaitReadyz(t, http.StatusServiceUnavailable, anonymous)
 	require.Equal(t, "2", red.header.Get("Retry-After"))
 	require.NotContains(t, string(red.body), "schema")
-	line := a.log.await(t, map[string]any{"request_id": "red-probe"})
+	line := a.log.await(t, map[string]any{"request_id": red.header.Get("X-Request-Id")})
 	require.Equal(t, "not ready: the schema is too old", line["error"])
 	require.Equal(t, "WARN", line["level"])
 	require.Equal(t, http.StatusOK, a.get(t, "/healthz", anonymous).status, "the process lives")
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz", anonymous).status, "and is ready again")
+	a.awaitReadyz(t, http.StatusOK, anonymous)
 }
 
 func TestTheContractIsServed(t *testing.T) {
@@ -289,10 +288,10 @@ func TestARouterNeedsEverything(t *testing.T) {
 	whole := api.Config{
 		Orders:        &orders.Service{},
 		Authenticator: &accounts.Authenticator{},
-		Reads:         &idempotency.Gate{},
+		Limiter:       &limiter.Limiter{},
 		Spec:          ordersapi.Spec,
 		Logger:        slog.New(slog.DiscardHandler),
-		Ready:         func(context.Context) error { return nil },
+		Ready:         api.NewReadiness(func(context.Context) error { return nil }),
 
 		Background: &api.Background{},
 		Retention:  retention,

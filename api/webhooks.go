@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
@@ -27,8 +27,8 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	}
 	event, err := a.service.HandleEvent(r.Context(), payload, r.Header.Get("Stripe-Signature"))
 	logAttrs(r.Context()).event(event, err)
-	if errors.Is(err, idempotency.ErrShareTaken) {
-		return idempotency.ErrOverloaded // whoever delivers is not that account
+	if errors.Is(err, limiter.ErrRateLimited) {
+		return limiter.ErrOverloaded // whoever delivers is not that account
 	}
 	if err != nil {
 		return err

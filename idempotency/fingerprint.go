@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -20,18 +19,34 @@ const (
 	// maxDepth bounds the nesting of a request. Orders need three levels.
 	maxDepth = 32
 
-	// maxInteger is the largest integer that every JSON reader keeps exactly,
-	// 2^53 − 1 (RFC 8785 section 3.2.2.3). Beyond it two different numbers would
-	// have one fingerprint.
-	maxInteger = 1<<53 - 1
+	// maxValues bounds the names and values of a request. Each costs far more than
+	// its bytes, and the largest order has fewer than 1,000.
+	maxValues = 2048
+
+	// maxInteger is 2^53 − 1, the largest integer that every JSON reader keeps
+	// exactly (RFC 8785 section 3.2.2.3). Two larger numbers can have the same
+	// fingerprint.
+	maxInteger         = "9007199254740991"
+	maxIntegerExponent = len(maxInteger) - 1
+
+	// maxDigits is the number of significant digits that the canonical form needs
+	// at most. A double drops further ones.
+	maxDigits = 17
+
+	// minExponent is the decimal exponent of the smallest number except 0. Parsing a
+	// number near 1e-308 takes 100 times as long as an ordinary one.
+	minExponent = -30
 )
 
 // Canonicalize returns body in the canonical form of RFC 8785, so that a retry
 // which serialises the same values in another way is the same request (R3).
-// It takes one JSON object and nothing else, and returns an error that wraps
-// [ErrMalformed] and says what is wrong for duplicate members, invalid UTF-8,
-// lone surrogates, trailing data, integers beyond 2^53 − 1 and nesting deeper
-// than 32.
+//
+// The body is one JSON object. An error that wraps [ErrMalformed] reports
+// duplicate members, invalid UTF-8, lone surrogates and trailing data. RFC 8785
+// allows more than we accept, because a hostile body must not cost more than an
+// ordinary one of its size (R25): an object has at most 32 levels and 2,048 names
+// and values, and a number is 0, or from 1e-30 to 2^53 − 1 without its sign, and
+// has at most 17 significant digits.
 func Canonicalize(body []byte) ([]byte, error) {
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(trimmed) == 0:
@@ -49,37 +64,95 @@ func Canonicalize(body []byte) ([]byte, error) {
 	return canonical, nil
 }
 
-// checkLimits refuses what is no JSON, and then what the canonical form would
-// hide (large integers) or what costs more to parse than it is worth (deep
-// nesting). It runs for every request, so it looks at the bytes as they are.
+// checkLimits rejects invalid JSON, and then what the canonical form would hide
+// (digits, large integers) or what is expensive to parse. It runs for every
+// request, so it parses nothing.
 func checkLimits(body []byte) error {
 	if !json.Valid(body) {
 		return json.Unmarshal(body, new(json.RawMessage)) // says why not
 	}
-	depth := 0
+	depth, values := 0, 0
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; c {
 		case '"':
+			values++
 			for i++; body[i] != '"'; i++ {
 				if body[i] == '\\' {
 					i++
 				}
 			}
 		case '{', '[':
+			values++
 			if depth++; depth > maxDepth {
 				return fmt.Errorf("nested deeper than %d levels", maxDepth)
 			}
 		case '}', ']':
 			depth--
+		case 't', 'f', 'n': // of true, false and null: none has a second one
+			values++
 		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+			values++
 			number := body[i : i+numberLength(body[i:])]
-			if f, err := strconv.ParseFloat(string(number), 64); err != nil || math.Abs(f) > maxInteger {
-				return fmt.Errorf("number at byte %d is beyond 2^53 − 1", i)
+			if err := checkNumber(number); err != nil {
+				return fmt.Errorf("number at byte %d %w", i, err)
 			}
 			i += len(number) - 1
 		}
+		if values > maxValues {
+			return fmt.Errorf("more than %d names and values", maxValues)
+		}
 	}
 	return nil
+}
+
+// checkNumber rejects a valid JSON number outside the bounds above. The result
+// depends on the value, not on the way it is written.
+func checkNumber(number []byte) error {
+	var (
+		digits      [maxDigits]byte // the first significant ones
+		significant int             // how many there are, from the first to the last that is not 0
+		zeros       int             // after the last
+		exponent    = -1            // of the first
+		fraction    bool
+	)
+scan:
+	for i, c := range number {
+		switch {
+		case c == '-':
+		case c == '.':
+			fraction = true
+		case c == 'e' || c == 'E':
+			written, _ := strconv.Atoi(string(number[i+1:])) // out of range: the nearest int
+			exponent += min(max(written, -1<<30), 1<<30)
+			break scan
+		case c == '0' && significant == 0:
+			if fraction {
+				exponent--
+			}
+		default:
+			if !fraction {
+				exponent++
+			}
+			if at := significant + zeros; at < maxDigits {
+				digits[at] = c
+			}
+			if zeros++; c != '0' {
+				significant, zeros = significant+zeros, 0
+			}
+		}
+	}
+	switch first := string(digits[:min(significant, maxDigits)]); {
+	case significant == 0:
+		return nil
+	case exponent < minExponent:
+		return errors.New("is closer to 0 than 1e-30")
+	case exponent > maxIntegerExponent, exponent == maxIntegerExponent && first > maxInteger:
+		return errors.New("is beyond 2^53 − 1")
+	case significant > maxDigits:
+		return errors.New("has more than 17 significant digits")
+	default:
+		return nil
+	}
 }
 
 // numberLength is the length of the number that valid JSON goes on with.

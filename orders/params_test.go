@@ -201,7 +201,7 @@ func TestDecodeParams_oneMember(t *testing.T) {
 		"quantity 2.0":         {"items", items(item(`"A"`, "", "2.0", "1")), nil},
 		"quantity 2e0":         {"items", items(item(`"A"`, "", "2e0", "1")), nil},
 		"quantity 1.5":         {"items", items(item(`"A"`, "", "1.5", "1")), []string{"/items/0/quantity " + anInteger}},
-		"quantity tiny":        {"items", items(item(`"A"`, "", "1e-300", "1")), []string{"/items/0/quantity " + anInteger}},
+		"quantity tiny":        {"items", items(item(`"A"`, "", "1e-30", "1")), []string{"/items/0/quantity " + anInteger}},
 		"quantity a string":    {"items", items(item(`"A"`, "", `"1"`, "1")), []string{"/items/0/quantity " + anInteger}},
 		"quantity null":        {"items", items(item(`"A"`, "", "null", "1")), []string{"/items/0/quantity " + anInteger}},
 		"quantity true":        {"items", items(item(`"A"`, "", "true", "1")), []string{"/items/0/quantity " + anInteger}},
@@ -282,7 +282,7 @@ func TestDecodeParams_everythingWrong(t *testing.T) {
 func TestDecodeParams_atMostAHundredFaults(t *testing.T) {
 	t.Parallel()
 	request := members()
-	for i := range 5000 {
+	for i := range 900 {
 		request[fmt.Sprintf("x%d", i)] = "0"
 	}
 	_, faults := decode(t, body(request))

@@ -66,6 +66,7 @@ func TestAdmin_isApart(t *testing.T) {
 
 	for path, want := range map[string]string{
 		"/healthz":                       "ok",
+		"/readyz":                        "ok",
 		"/debug/pprof/":                  "goroutine",
 		"/debug/pprof/goroutine?debug=1": "goroutine profile",
 		"/debug/pprof/cmdline":           "serve",
@@ -75,7 +76,7 @@ func TestAdmin_isApart(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, path)
 		require.Contains(t, body, want, path)
 	}
-	for _, path := range []string{"/readyz", "/v1/orders", "/docs", "/openapi.yaml", "/problems/not-found"} {
+	for _, path := range []string{"/v1/orders", "/docs", "/openapi.yaml", "/problems/not-found"} {
 		status, _ := get(t, admin+path)
 		require.Equal(t, http.StatusNotFound, status, path)
 	}
@@ -84,7 +85,7 @@ func TestAdmin_isApart(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, status, path)
 	}
 
-	// Who drains is still seen.
+	// A draining process can still be observed.
 	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	lost := make(chan error, 1)
 	go func() {
@@ -96,6 +97,8 @@ func TestAdmin_isApart(t *testing.T) {
 	eventually(t, func() bool { return a.ready() == 0 })
 	status, _ = get(t, admin+"/metrics")
 	require.Equal(t, http.StatusOK, status)
+	status, _ = get(t, admin+"/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
 	held.Release()
 	require.NoError(t, <-lost)
 	require.Zero(t, a.wait())

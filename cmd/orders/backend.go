@@ -10,7 +10,7 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
@@ -21,7 +21,7 @@ import (
 type backend struct {
 	pool     *pgxpool.Pool // its owner closes it
 	traces   *tracing.Tracing
-	reads    *idempotency.Gate
+	limiter  *limiter.Limiter
 	metrics  *metrics.Metrics // counts in any case, whether somebody may look or not
 	engine   *idempotency.Engine
 	payments *payments.Client
@@ -31,11 +31,11 @@ type backend struct {
 func newBackend(
 	stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger,
 ) (*backend, error) {
-	runs, err := newGate(pool, runsPerConnection, maxCalls)
-	if err != nil {
-		return nil, err
-	}
-	reads, err := newGate(pool, readsPerConnection, maxWaiters)
+	admission, err := limiter.New(limiter.Config{
+		Work:       workPerConnection * int(pool.Config().MaxConns),
+		InFlight:   maxInFlight,
+		PerAccount: maxPerAccount,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +43,7 @@ func newBackend(
 		Pool:      pool,
 		Logger:    logger,
 		Clock:     time.Now,
-		Runs:      runs,
-		Reads:     reads,
+		Limiter:   admission,
 		Retention: durations.KeyRetention.Duration,
 		Grace:     durations.CompleterGrace.Duration,
 	})
@@ -56,14 +55,20 @@ func newBackend(
 		WebhookSecret: string(stripe.WebhookSecret),
 		BaseURL:       stripe.APIBase,
 		Timeout:       durations.StripeTimeout.Duration,
-		Transport:     traces.Provider(),
+		Transport:     limiter.Transport(traces.Provider()),
 		Observe:       m.Exchange,
 		Logger:        logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(durations, pool, runs, reads, m.Phase, traces.Engine(), logger)
+	engine, err := newEngine(durations, pool, func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+		ctx, endSpan := traces.OnStep(ctx, step)
+		return ctx, func(end idempotency.StepEnd) {
+			endSpan(end)
+			m.Step(step, end)
+		}
+	}, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -77,45 +82,36 @@ func newBackend(
 	if err != nil {
 		return nil, err
 	}
-	logger.Info("cards are charged", "by", stripe.Provider())
-	return &backend{pool: pool, traces: traces, reads: reads, metrics: m, engine: engine, payments: client, orders: service}, nil
+	logger.Info("payment provider", "provider", stripe.Provider())
+	return &backend{pool: pool, traces: traces, limiter: admission, metrics: m, engine: engine, payments: client, orders: service}, nil
 }
 
-// maxWaiters bounds who waits in a process for a key that is in use. Each costs a
-// connection of a client and some memory, 30 KiB or so, and nothing else.
-const maxWaiters = 1000
-
-// maxCalls bounds the orders and refunds that wait for the provider in a process.
-// Each costs as much as a waiter.
-const maxCalls = 1000
-
-// How many may be at work at once for each connection of the pool. A quarter of
-// the runs is enough to keep the database busy, and all that are let in when there
-// is too much to do (see idempotency.Gate). Reads take a tenth of the time, and
-// are turned away after runs.
 const (
-	runsPerConnection  = 8
-	readsPerConnection = 32
+	// maxWaiters bounds the requests of a process that wait for a key which another
+	// run holds. Each costs a connection of a client and some 30 KiB of memory.
+	maxWaiters = 1000
+
+	// maxInFlight bounds the requests in flight in a process, those that wait for the
+	// provider included. Each costs as much as a waiter.
+	maxInFlight = 1500
+
+	// maxPerAccount is the part of these that one account may have.
+	maxPerAccount = 1000
+
+	// workPerConnection is how many requests are at work for each connection of the
+	// pool: enough to keep both the processors and the connections busy.
+	workPerConnection = 2
 )
 
-// newGate returns a gate as wide as the pool, behind which so many may step aside.
-func newGate(pool *pgxpool.Pool, perConnection, aside int) (*idempotency.Gate, error) {
-	places := perConnection * int(pool.Config().MaxConns)
-	return idempotency.NewGate(places, places+aside)
-}
-
 func newEngine(
-	durations boot.Durations, pool *pgxpool.Pool, runs, reads *idempotency.Gate,
-	observe func(idempotency.Phase), tracer idempotency.Tracer, logger *slog.Logger,
+	durations boot.Durations, pool *pgxpool.Pool,
+	onStep func(context.Context, idempotency.StepStart) (context.Context, func(idempotency.StepEnd)), logger *slog.Logger,
 ) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: durations.LockTimeout.Duration,
 		Clock:       time.Now,
 		Waiters:     maxWaiters,
-		Runs:        runs,
-		Reads:       reads,
-		Observe:     observe,
-		Tracer:      tracer,
+		OnStep:      onStep,
 		Logger:      logger,
 	})
 }
@@ -143,26 +139,6 @@ func withBackend(
 	return work(b)
 }
 
-// openAuthenticator returns the API's Authenticator, and a function that closes its
-// pool. The pool is not the orders' one: the lookups of unknown API keys must not
-// use that (R25).
-func openAuthenticator(
-	ctx context.Context, database boot.Database, traces *tracing.Tracing, logger *slog.Logger,
-) (authenticator *accounts.Authenticator, closePool func(), err error) {
-	pool, err := boot.Connect(ctx, database, logger, traces.ConfigurePool, func(config *pgxpool.Config) {
-		config.MaxConns, config.MinConns, config.MinIdleConns = accounts.Connections, 0, 0
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	authenticator, err = accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now})
-	if err != nil {
-		pool.Close()
-		return nil, nil, err
-	}
-	return authenticator, pool.Close, nil
-}
-
 // withEngine connects, and hands work what needs no provider.
 func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, work func(*idempotency.Engine, *pgxpool.Pool) error) error {
 	pool, err := boot.Pool(ctx, config.Database, logger)
@@ -170,7 +146,7 @@ func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, wo
 		return err
 	}
 	defer pool.Close()
-	engine, err := newEngine(config.Durations, pool, nil, nil, nil, nil, logger)
+	engine, err := newEngine(config.Durations, pool, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func completer(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), b.metrics, logger)
+		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), b.metrics, nil, logger)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics,
 	m.Completed(pass, err)
 	logger.InfoContext(ctx, "completer pass",
 		"completed", pass.Completed,
-		"busy", pass.Busy,
+		"busy", pass.Skipped,
 		"failed", pass.Failed,
 		"needs_review", pass.NeedsReview,
 		"took", time.Since(start))

@@ -74,7 +74,12 @@ func runDev(
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, logger)
+		server, err := newServer(ctx, b, config.Serve, logger)
+		if err != nil {
+			return err
+		}
+		defer server.close()
+		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, server.ready.Check, logger)
 		if err != nil {
 			return err
 		}
@@ -86,15 +91,6 @@ func runDev(
 			Pace:    pace,
 			Logger:  logger,
 		})
-		if err != nil {
-			return err
-		}
-		authenticator, closeAuthenticator, err := openAuthenticator(ctx, config.Database, b.traces, logger)
-		if err != nil {
-			return err
-		}
-		defer closeAuthenticator()
-		server, err := newServer(b, authenticator, config.Serve, logger)
 		if err != nil {
 			return err
 		}

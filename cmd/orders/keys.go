@@ -104,7 +104,7 @@ func keysResolve(ctx context.Context, call invocation) error {
 }
 
 // act does something to a key in the name of a person.
-func act(ctx context.Context, call invocation, do func(*orders.Service, context.Context, uuid.UUID, uuid.UUID, orders.Act) (idempotency.Result, error)) error {
+func act(ctx context.Context, call invocation, do func(*orders.Service, context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error)) error {
 	var config boot.Keys
 	var account uuid.UUID
 	flags := call.flags()
@@ -130,9 +130,9 @@ func act(ctx context.Context, call invocation, do func(*orders.Service, context.
 			return err
 		}
 		if key.Point == idempotency.Finished {
-			return fmt.Errorf("key %s is finished, its answer is %d and stays so", key.ID, key.Response)
+			return fmt.Errorf("key %s is finished, its answer is %d and stays so", key.ID, key.ResponseStatus)
 		}
-		result, err := do(b.orders, ctx, key.AccountID, key.ID, orders.Act{By: *by, Reason: *reason})
+		result, err := do(b.orders, ctx, key.AccountID, key.ID, orders.OperatorAction{Actor: *by, Reason: *reason})
 		if err != nil {
 			return fmt.Errorf("key %s stays unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
 		}

@@ -72,7 +72,7 @@ func printKeysJSON(w io.Writer, keys []idempotency.Status) error {
 
 // printStory prints all there is to know of a key, and then what happened to it,
 // in the order of time.
-func printStory(w io.Writer, key idempotency.Status, story orders.Story) error {
+func printStory(w io.Writer, key idempotency.Status, story orders.KeyHistory) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
@@ -89,8 +89,8 @@ func printStory(w io.Writer, key idempotency.Status, story orders.Story) error {
 	}
 	if refund := story.Refund; refund != nil {
 		line("refund", "%s, %s, %d %s in the smallest unit", refund.ID, refund.Status, refund.Amount, refund.Currency)
-		if refund.RefundID != nil {
-			line("refund at the provider", "%s", *refund.RefundID)
+		if refund.ProviderRefundID != nil {
+			line("refund at the provider", "%s", *refund.ProviderRefundID)
 		}
 	}
 	order := story.Order
@@ -111,7 +111,7 @@ type event struct {
 	text string
 }
 
-func timeline(key idempotency.Status, records []orders.Record) []event {
+func timeline(key idempotency.Status, records []orders.AuditRecord) []event {
 	events := []event{{key.CreatedAt, "key claimed"}}
 	for _, record := range records {
 		text := fmt.Sprintf("%s %s", record.Action, record.Data)
@@ -127,7 +127,7 @@ func timeline(key idempotency.Status, records []orders.Record) []event {
 		events = append(events, event{*key.NeedsReviewAt, "given up by the completer: needs review"})
 	}
 	if key.FinishedAt != nil {
-		events = append(events, event{*key.FinishedAt, fmt.Sprintf("finished, answer %d stored", key.Response)})
+		events = append(events, event{*key.FinishedAt, fmt.Sprintf("finished, answer %d stored", key.ResponseStatus)})
 	}
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
 	return events

@@ -57,7 +57,7 @@ func reaper(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), m, logger)
+		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), m, nil, logger)
 		if err != nil {
 			return err
 		}

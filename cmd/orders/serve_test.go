@@ -144,6 +144,34 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	require.Len(t, s.stripe.Charges(), 2)
 }
 
+// Readiness has a connection of its own: a probe waits for no order.
+func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	const one = "&pool_max_conns=1&lock_timeout=60000&statement_timeout=60000"
+	a := s.serve(s.with("DATABASE_URL="+dbtest.URL(s.pool)+one), "--drain-notice", "0")
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE orders IN EXCLUSIVE MODE")
+	require.NoError(t, err)
+	created := make(chan answer, 1)
+	go func() {
+		answer, _ := a.order("waiting-order-key-1", tea)
+		created <- answer
+	}()
+	eventually(t, func() bool {
+		var waiting bool
+		require.NoError(t, s.pool.QueryRow(t.Context(),
+			"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass)").Scan(&waiting))
+		return waiting
+	})
+	require.Equal(t, http.StatusOK, a.ready())
+	require.Empty(t, created)
+	require.NoError(t, tx.Rollback(t.Context()))
+	requirePaid(t, <-created)
+	a.stop()
+}
+
 // Nobody waits for the answer any more, but the order is under way (R10).
 func TestServe_stopWaitsForAChargeWhoseClientIsGone(t *testing.T) {
 	t.Parallel()

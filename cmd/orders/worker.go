@@ -59,7 +59,7 @@ func worker(ctx context.Context, call invocation) error {
 		}
 		return err
 	}
-	stopAdmin, err := startAdmin(ctx, config.AdminAddr, m, logger)
+	stopAdmin, err := startAdmin(ctx, config.AdminAddr, m, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/orders-api/api"
+	"example.com/orders-api/internal/limiter"
 )
 
 // maxScrapes bounds the scrapes at once. One Prometheus needs one, two for high
@@ -24,6 +25,8 @@ type Config struct {
 	Logger *slog.Logger  // needed
 
 	Clock func() time.Time // time.Now; needed
+
+	Limiter *limiter.Limiter // nil for a command without
 
 	// The durations that alerts compare ages with, 0 for a command that does not
 	// know them.

@@ -82,7 +82,7 @@ func newShop(t *testing.T) *shop {
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: s.pool, Clock: time.Now})
 	require.NoError(t, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Reads: reads, Spec: ordersapi.Spec, Logger: discard, Ready: s.pool.Ping,
+		Orders: service, Authenticator: authenticator, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec, Logger: discard, Ready: api.NewReadiness(s.pool.Ping),
 		Background: s.background, Retention: retention, Observer: s.metrics.API(),
 	})
 	require.NoError(t, err)

@@ -59,6 +59,19 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...fun
 	return pool, nil
 }
 
+// sidePoolSize is the number of connections of a side pool: two for authentication
+// and one for the readiness check.
+const sidePoolSize = 3
+
+// SidePool connects to the database that [Pool] has checked, with a few connections
+// beside the pool of the orders. It serves requests whose credentials are not
+// verified yet, so that these take no connection from orders (R25).
+func SidePool(ctx context.Context, d Database, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	return Connect(ctx, d, slog.New(slog.DiscardHandler), append(configure, func(config *pgxpool.Config) {
+		config.MaxConns, config.MinConns, config.MinIdleConns = sidePoolSize, 0, 0
+	})...)
+}
+
 // Connect connects to the database, and looks at nothing yet of what [Pool] does.
 func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	return connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)

@@ -97,10 +97,10 @@ SELECT k.id,
 }
 
 // readHistory reads what the key made, and its audit records.
-func readHistory(ctx context.Context, pool *pgxpool.Pool, account uuid.UUID, key string) (orders.Story, error) {
+func readHistory(ctx context.Context, pool *pgxpool.Pool, account uuid.UUID, key string) (orders.KeyHistory, error) {
 	story, err := orders.History(ctx, pool, account, idempotency.Key(key))
 	if errors.Is(err, orders.ErrNotFound) {
-		return orders.Story{}, nil
+		return orders.KeyHistory{}, nil
 	}
 	return story, err
 }

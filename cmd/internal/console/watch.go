@@ -76,7 +76,7 @@ func (p *play) lookAtBooks(ctx context.Context) (books, error) {
 }
 
 // showHistory tells how far the row came, from its audit records.
-func (p *play) showHistory(v *view, row *keyRow, records []orders.Record) {
+func (p *play) showHistory(v *view, row *keyRow, records []orders.AuditRecord) {
 	local := func(at time.Time) int64 { return p.since(at.Add(-row.ahead)) }
 	move := func(id string, at int64, text, detail string) {
 		v.put(event{ID: id, At: at, Lane: laneRow, Kind: kindPoint, Text: text, Detail: detail})
