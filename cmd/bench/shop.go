@@ -137,7 +137,7 @@ func (s *shop) program(name string, args ...string) *child.Process {
 
 // openAPI adds an API process.
 func (s *shop) openAPI(ctx context.Context, database string) error {
-	return s.openDoor(ctx, s.program("orders", "serve", "--drain-notice", "0"), database)
+	return s.openDoor(ctx, s.program("orders", "serve"), database)
 }
 
 // openDoor starts process, which takes orders.

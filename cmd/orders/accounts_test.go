@@ -22,7 +22,7 @@ func TestAccountsKeys_rotation(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	account := "--account=" + s.account().String()
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	list := func() int {
 		answer, err := a.do(t.Context(), http.MethodGet, "/v1/orders", "", nil)
 		require.NoError(t, err)

@@ -52,7 +52,7 @@ func get(t *testing.T, url string) (int, string) {
 func TestAdmin_isApart(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	admin := a.admin()
 	answer, err := a.order("an-order-to-count", tea)
 	require.NoError(t, err)
@@ -135,11 +135,11 @@ func TestAdmin_besideTheAPI(t *testing.T) {
 func TestAdmin_refusals(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	quiet := s.serve(s.environ, "--drain-notice", "0")
+	quiet := s.serve(s.environ, "--shutdown-delay", "0")
 	require.NotContains(t, quiet.stderr.String(), "admin: ", "ADMIN_ADDR is empty")
 	quiet.stop()
 
-	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	address := strings.TrimPrefix(a.admin(), "http://")
 	for _, command := range []string{"serve", "worker", "completer --every 1h", "reaper --every 1h"} {
 		requireRefused(t, s.with("ADMIN_ADDR="+address), command,

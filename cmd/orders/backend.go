@@ -35,6 +35,7 @@ func newBackend(
 		Work:       workPerConnection * int(pool.Config().MaxConns),
 		InFlight:   maxInFlight,
 		PerAccount: maxPerAccount,
+		Wait:       maxAdmissionWait,
 	})
 	if err != nil {
 		return nil, err
@@ -95,8 +96,11 @@ const (
 	// provider included. Each costs as much as a waiter.
 	maxInFlight = 1500
 
-	// maxPerAccount is the part of these that one account may have.
+	// maxPerAccount is how many of these one account may have.
 	maxPerAccount = 1000
+
+	// maxAdmissionWait is how long a new request waits for its permit.
+	maxAdmissionWait = 100 * time.Millisecond
 
 	// workPerConnection is how many requests are at work for each connection of the
 	// pool: enough to keep both the processors and the connections busy.

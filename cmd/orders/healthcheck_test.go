@@ -13,7 +13,7 @@ import (
 func TestHealthcheck_ofARunningAPI(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	u, err := url.Parse(a.base)
 	require.NoError(t, err)
 	for name, address := range map[string]string{

@@ -170,7 +170,7 @@ func TestKeys_ambiguous(t *testing.T) {
 	s := newShop(t)
 	mine := s.account()
 	const shared = "a-key-of-two-accounts"
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	s.abandonAt(a, shared)
 	a.key = createAccount(t, s.environ)
 	s.abandonAt(a, shared)
@@ -235,7 +235,7 @@ func TestKeysResolve(t *testing.T) {
 	require.Empty(t, s.stripe.Charges())
 	stored := regexp.MustCompile(`(?m)^422 (.*)$`).FindStringSubmatch(stdout)[1]
 
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	answer, err := a.order(key, tea)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnprocessableEntity, answer.status)
@@ -271,7 +271,7 @@ func TestKeys_needAProvider(t *testing.T) {
 func TestKeys_ofRefunds(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	paid, err := a.order("an-order-to-refund-1", tea)
 	require.NoError(t, err)
 	order := requirePaid(t, paid)

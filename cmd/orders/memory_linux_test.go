@@ -18,7 +18,7 @@ import (
 func TestServe_isSmallWhenIdle(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	require.Equal(t, http.StatusOK, a.ready())
 	scraped, _ := get(t, a.admin()+"/metrics")
 	require.Equal(t, http.StatusOK, scraped)

@@ -104,7 +104,7 @@ func TestPooler_refusals(t *testing.T) {
 		requireRefused(t, s.environ, "migrate "+command, "give them the address of PostgreSQL itself")
 	}
 	require.Zero(t, s.count("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"))
-	s.serve(s.environ, "--drain-notice", "0").stop()
+	s.serve(s.environ, "--shutdown-delay", "0").stop()
 	require.NoError(t, p.Stop())
 
 	p = s.pooler(0, "ignore_startup_parameters = extra_float_digits")
@@ -127,7 +127,7 @@ func TestPooler_wholeSessions(t *testing.T) {
 	s := newPooledShop(t)
 	p := s.pooler(0, "pool_mode = session")
 	env := s.with("DATABASE_URL=" + preparing(t, p))
-	s.serve(env, "--drain-notice", "0").stop()
+	s.serve(env, "--shutdown-delay", "0").stop()
 	code, stdout, stderr := run(t, env, "migrate", "up")
 	require.Zero(t, code, stderr)
 	require.Equal(t, "applied: 0\n", stdout)
@@ -145,7 +145,7 @@ func TestPooler_preparedStatements(t *testing.T) {
 	}
 	require.NoError(t, p.Stop())
 	p = s.pooler(0, "max_prepared_statements = 200")
-	a := s.serve(s.with("DATABASE_URL="+preparing(t, p)), "--drain-notice", "0")
+	a := s.serve(s.with("DATABASE_URL="+preparing(t, p)), "--shutdown-delay", "0")
 	var lanes errgroup.Group
 	for i := range 8 {
 		lanes.Go(func() error {
@@ -169,7 +169,7 @@ func TestPooler_restarted(t *testing.T) {
 	t.Parallel()
 	s := newPooledShop(t)
 	p := s.pooler(0, "")
-	a, b := s.serve(s.environ, "--drain-notice", "0"), s.serve(s.environ, "--drain-notice", "0")
+	a, b := s.serve(s.environ, "--shutdown-delay", "0"), s.serve(s.environ, "--shutdown-delay", "0")
 
 	var over atomic.Bool
 	var paid atomic.Int64
@@ -207,7 +207,7 @@ func TestPooler_noConnectionToSpare(t *testing.T) {
 	t.Parallel()
 	s := newPooledShop(t)
 	p := s.pooler(0, "default_pool_size = 1")
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 
 	busy, err := pgx.Connect(t.Context(), p.URL("postgres"))
 	require.NoError(t, err)
@@ -280,7 +280,7 @@ func TestPooler_notReplicated(t *testing.T) {
 
 	standby("")
 	eventually(t, func() bool { return s.count(second) == 1 })
-	b := s.serve(s.environ, "--drain-notice", "0")
+	b := s.serve(s.environ, "--shutdown-delay", "0")
 	requirePaid(t, b.orderUntilFinal("standby-order-key-1", tea))
 	requirePaid(t, b.orderUntilFinal("standby-order-key-2", tea))
 	require.Len(t, s.stripe.Charges(), 2)

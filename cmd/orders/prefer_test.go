@@ -54,7 +54,7 @@ func TestServe_killedAfterA202(t *testing.T) {
 	a.wait()
 	held.Release()
 
-	b := s.serve(s.environ, "--drain-notice", "0")
+	b := s.serve(s.environ, "--shutdown-delay", "0")
 	state, _ := b.keyStatus(location)
 	require.Equal(t, "in_progress", state)
 	s.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
@@ -76,7 +76,7 @@ func TestServe_killedAfterA202(t *testing.T) {
 func TestServe_stopWaitsForABackgroundRun(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	a.accepted("accepted-order-key")
 	<-held.Reached()
@@ -94,7 +94,7 @@ func TestServe_stopWaitsForABackgroundRun(t *testing.T) {
 func TestServe_stopSendsWaitersAway(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	type result struct {
 		answer

@@ -44,7 +44,7 @@ func (s *shop) ageRows() {
 // sellSome makes paid orders and returns their ids.
 func (s *shop) sellSome(idempotencyKeys ...string) []string {
 	s.t.Helper()
-	a := s.serve(s.with("LOG_LEVEL=info"), "--drain-notice", "0")
+	a := s.serve(s.with("LOG_LEVEL=info"), "--shutdown-delay", "0")
 	var ids []string
 	for _, key := range idempotencyKeys {
 		answer, err := a.order(key, tea)
@@ -60,7 +60,7 @@ func (s *shop) sellSome(idempotencyKeys ...string) []string {
 func (s *shop) getStuck(idempotencyKey string) {
 	s.t.Helper()
 	s.stripe.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Endpoint: confirmEndpoint, Times: 3})
-	a := s.serve(s.with("LOG_LEVEL=info"), "--drain-notice", "0")
+	a := s.serve(s.with("LOG_LEVEL=info"), "--shutdown-delay", "0")
 	answer, err := a.order(idempotencyKey, tea)
 	require.NoError(s.t, err)
 	require.Equal(s.t, http.StatusServiceUnavailable, answer.status)

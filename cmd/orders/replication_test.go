@@ -169,7 +169,7 @@ func TestReplication_synchronous(t *testing.T) {
 	p := newPair(t)
 	configure(t, p.onPrimary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
 	p.until(p.onPrimary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
-	a := p.serve(p.environ, "--drain-notice", "0")
+	a := p.serve(p.environ, "--shutdown-delay", "0")
 
 	const clients, each, before = 8, 40, 100
 	var told atomic.Int64
@@ -217,7 +217,7 @@ func TestReplication_synchronous(t *testing.T) {
 // nobody asks for again is found at the provider.
 func TestReplication_asynchronousLosesRows(t *testing.T) {
 	p := newPair(t)
-	a := p.serve(p.environ, "--drain-notice", "0")
+	a := p.serve(p.environ, "--shutdown-delay", "0")
 	answers := map[string]answer{}
 	buy := func(key string) {
 		got, err := a.untilPaid(t.Context(), key)

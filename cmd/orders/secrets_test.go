@@ -80,7 +80,7 @@ func newLeakTest(t *testing.T, format string) *leakTest {
 	create.stdout.text.Reset() // which has to show it
 	l.ran = append(l.ran, create)
 
-	l.api = l.serve(l.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	l.api = l.serve(l.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	l.ran = append(l.ran, l.api.process)
 	return l
 }

@@ -40,7 +40,7 @@ func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
 	require.Regexp(t, `^(applied  \d{5}_\w+\.sql\n)+$`, stdout)
 
 	s := &shop{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
-	a := s.serve(env, "--drain-notice", "0")
+	a := s.serve(env, "--shutdown-delay", "0")
 	require.Equal(t, http.StatusOK, a.ready())
 	first, err := a.order("an-order-key-0001", tea)
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	const one = "&pool_max_conns=1&lock_timeout=60000&statement_timeout=60000"
-	a := s.serve(s.with("DATABASE_URL="+dbtest.URL(s.pool)+one), "--drain-notice", "0")
+	a := s.serve(s.with("DATABASE_URL="+dbtest.URL(s.pool)+one), "--shutdown-delay", "0")
 	tx, err := s.pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE orders IN EXCLUSIVE MODE")
@@ -176,7 +176,7 @@ func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
 func TestServe_stopWaitsForAChargeWhoseClientIsGone(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	ctx, hangUp := context.WithCancel(t.Context())
 	lost := make(chan error, 1)
@@ -239,7 +239,7 @@ func TestServe_killedInMidCharge(t *testing.T) {
 	require.Len(t, s.stripe.Charges(), 1, "the money has moved")
 	held.Release()
 
-	b := s.serve(env, "--drain-notice", "0")
+	b := s.serve(env, "--shutdown-delay", "0")
 	early, err := b.order("killed-order-key-1", tea)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusConflict, early.status, "the dead run's lease")
@@ -258,7 +258,7 @@ func TestServe_twoProcesses(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	env := s.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
-	a, b := s.serve(env, "--drain-notice", "0"), s.serve(env, "--drain-notice", "0")
+	a, b := s.serve(env, "--shutdown-delay", "0"), s.serve(env, "--shutdown-delay", "0")
 	const orders = 8
 	var answers [orders][4]answer
 	var clients errgroup.Group

@@ -19,7 +19,7 @@ func TestTraces(t *testing.T) {
 	t.Parallel()
 	s, c := newShop(t), newCollector(t)
 	s.environ = s.with("OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_SERVICE_NAME=tea-shop")
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	a.requireStatus(http.StatusCreated, "traced-order-0000") // prepares the statements
 	a.requireStatus(http.StatusCreated, "traced-order-0001")
 
@@ -69,7 +69,7 @@ func TestTraces_ofStrangers(t *testing.T) {
 	t.Parallel()
 	s, c := newShop(t), newCollector(t)
 	a := s.serve(s.with("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="+c.url+"/v1/traces", "OTEL_TRACES_SAMPLER=parentbased_always_on"),
-		"--drain-notice", "0")
+		"--shutdown-delay", "0")
 	const theirs = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for _, sampled := range []string{"00", "01"} {
 		_, err := a.do(t.Context(), http.MethodGet, "/v1/idempotency-keys/nobody-has-this-key", "", http.Header{
@@ -101,7 +101,7 @@ func TestTraces_collectorHangs(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	s := newShop(t)
-	a := s.serve(s.with("OTEL_EXPORTER_OTLP_ENDPOINT=http://"+listener.Addr().String()), "--drain-notice", "0")
+	a := s.serve(s.with("OTEL_EXPORTER_OTLP_ENDPOINT=http://"+listener.Addr().String()), "--shutdown-delay", "0")
 	for _, key := range []string{"traced-order-0001", "traced-order-0002"} {
 		a.requireStatus(http.StatusCreated, key)
 	}
@@ -132,7 +132,7 @@ func TestTraces_off(t *testing.T) {
 		{"OTEL_SERVICE_NAME=orders", "OTEL_EXPORTER_OTLP_HEADERS=key=value", "OTEL_EXPORTER_OTLP_ENDPOINT="},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_SDK_DISABLED=true"},
 	} {
-		a := s.serve(s.with(off...), "--drain-notice", "0")
+		a := s.serve(s.with(off...), "--shutdown-delay", "0")
 		a.requireStatus(http.StatusCreated, "an-untraced-order")
 		a.stop()
 		require.NotContains(t, a.stderr.String(), "traces")

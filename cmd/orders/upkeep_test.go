@@ -15,7 +15,7 @@ import (
 // last runs were ten minutes ago.
 func (s *shop) abandon(idempotencyKeys ...string) {
 	s.t.Helper()
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	s.abandonAt(a, idempotencyKeys...)
 	a.stop()
 }

@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 		"help env":                        {stdout: "  DATABASE_URL\n", also: "LOCK_TIMEOUT (default 90s)"},
 		"demo -h":                         {stdout: "Usage: orders demo [flags]\n"},
 		"dev -h":                          {stdout: "Usage: orders dev [flags]\n", also: "SMTP_URL"},
-		"serve -h":                        {stdout: "Usage: orders serve [flags]\n", also: "-drain-notice"},
+		"serve -h":                        {stdout: "Usage: orders serve [flags]\n", also: "-shutdown-delay"},
 		"serve --help":                    {stdout: "Usage: orders serve [flags]\n"},
 		"worker -h":                       {stdout: "Usage: orders worker [flags]\n", also: "-once"},
 		"worker --once -h":                {stdout: "Usage: orders worker [flags]\n"},

@@ -13,7 +13,7 @@ import (
 // sell makes a paid order and returns its id.
 func (s *shop) sell(idempotencyKey string) string {
 	s.t.Helper()
-	a := s.serve(s.environ, "--drain-notice", "0")
+	a := s.serve(s.environ, "--shutdown-delay", "0")
 	answer, err := a.order(idempotencyKey, tea)
 	require.NoError(s.t, err)
 	require.Equal(s.t, http.StatusCreated, answer.status)

@@ -176,7 +176,7 @@ func TestKubernetes_theAPI(t *testing.T) {
 
 	// Out of the service before the door closes.
 	unready := time.Duration(container.ReadinessProbe.PeriodSeconds*container.ReadinessProbe.FailureThreshold) * time.Second
-	require.Greater(t, flagOf(t, container.Args, "drain-notice"), unready)
+	require.Greater(t, flagOf(t, container.Args, "shutdown-delay"), unready)
 
 	require.Len(t, c.services, 1)
 	require.Equal(t, api, c.selected(t, &metav1.LabelSelector{MatchLabels: c.services[0].Spec.Selector}))

@@ -69,7 +69,7 @@ func (c *Console) prepare(ctx context.Context) error {
 	c.api = &child.Process{
 		Name:       "orders serve",
 		Executable: c.Executable,
-		Args:       []string{"serve", "--drain-notice", "0"},
+		Args:       []string{"serve", "--shutdown-delay", "0"},
 		Environ: append(c.Environ[:len(c.Environ):len(c.Environ)],
 			"LISTEN_ADDR="+address,
 			"ADMIN_ADDR=",

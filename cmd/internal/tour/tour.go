@@ -229,7 +229,7 @@ func (t *tour) start(ctx context.Context) error {
 		"LOG_LEVEL=info",
 		"LOG_FORMAT=text",
 	)
-	t.api = t.command(environ, "serve", "--drain-notice", "0")
+	t.api = t.command(environ, "serve", "--shutdown-delay", "0")
 	t.worker = t.command(environ, "worker", "--every", "200ms")
 	if err := t.startAPI(ctx); err != nil {
 		return err

@@ -46,13 +46,13 @@ func named(next http.Handler) http.Handler {
 	})
 }
 
-// Provider is for payments.Config: a span for each send that is part of a trace.
-// The provider is not told of it.
+// Provider is for payments.Config: a span for each request to the provider that is
+// part of a trace. The provider does not receive the trace context.
 func (t *Tracing) Provider() http.RoundTripper {
-	if t == nil {
-		return nil
-	}
 	base := payments.NewTransport()
+	if t == nil {
+		return base
+	}
 	return provider{base, otelhttp.NewTransport(base,
 		otelhttp.WithTracerProvider(t.provider),
 		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()),
