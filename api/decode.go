@@ -16,15 +16,6 @@ import (
 // with full descriptions fit in.
 const maxBody = 64 << 10
 
-// readParams reads the body as canonical JSON, or says what is wrong with it.
-func readParams(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := readBody(w, r, maxBody)
-	if err != nil {
-		return nil, err
-	}
-	return idempotency.Canonicalize(body)
-}
-
 // readBody reads a body that is declared as JSON, of at most limit bytes, as it
 // came. One that ends early is not malformed: the client may have sent it whole,
 // and be too slow or badly connected. Told to take a new key it could buy twice,

@@ -45,25 +45,31 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute exe
 	account := accountID(r.Context())
 	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
-	params, err := readParams(w, r)
+	body, err := readBody(w, r, maxBody)
 	if err != nil {
 		return err
 	}
 	prefer := readPreferences(r.Header)
 	req := orders.Request{
-		Request: idempotency.Request{
-			AccountID: account,
-			Key:       key,
-			Method:    r.Method,
-			Path:      r.URL.Path,
-			Params:    params,
-		},
+		Request:  idempotency.Request{AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path},
 		ClientIP: middleware.GetClientIPAddr(r.Context()),
 	}
+	execute = canonicalize(body, execute)
 	if prefer.respondAsync {
 		return a.serveAsync(w, r, req, prefer, execute)
 	}
 	return a.writeRunResult(w, r, a.run(r.Context(), req, prefer.wait, execute), prefer)
+}
+
+// canonicalize parses the body before it executes the request, and so with a permit:
+// a rejected request is not parsed (R25).
+func canonicalize(body []byte, execute executeFunc) executeFunc {
+	return func(ctx context.Context, req orders.Request) (result idempotency.Result, err error) {
+		if req.Params, err = idempotency.Canonicalize(body); err != nil {
+			return result, err
+		}
+		return execute(ctx, req)
+	}
 }
 
 // run executes the request. While another run holds the key, it waits for up to

@@ -33,9 +33,9 @@ func newBackend(
 ) (*backend, error) {
 	admission, err := limiter.New(limiter.Config{
 		Work:       workPerConnection * int(pool.Config().MaxConns),
+		Backlog:    maxBacklog,
+		Timeout:    backlogTimeout,
 		InFlight:   maxInFlight,
-		PerAccount: maxPerAccount,
-		Wait:       maxAdmissionWait,
 	})
 	if err != nil {
 		return nil, err
@@ -92,15 +92,15 @@ const (
 	// run holds. Each costs a connection of a client and some 30 KiB of memory.
 	maxWaiters = 1000
 
-	// maxInFlight bounds the requests in flight in a process, those that wait for the
-	// provider included. Each costs as much as a waiter.
+	// maxInFlight bounds the requests in progress in a process, those that wait for
+	// the provider included. Each costs as much as a waiter.
 	maxInFlight = 1500
 
-	// maxPerAccount is how many of these one account may have.
-	maxPerAccount = 1000
-
-	// maxAdmissionWait is how long a new request waits for its permit.
-	maxAdmissionWait = 100 * time.Millisecond
+	// maxBacklog bounds the new requests that wait for a permit: on two cores about
+	// two thirds of a second of work. backlogTimeout bounds their wait where the work
+	// takes longer.
+	maxBacklog     = 400
+	backlogTimeout = time.Second
 
 	// workPerConnection is how many requests are at work for each connection of the
 	// pool: enough to keep both the processors and the connections busy.

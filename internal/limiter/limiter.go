@@ -13,9 +13,20 @@ var (
 	// ErrOverloaded means that too many requests are in progress.
 	ErrOverloaded = errors.New("too many requests are in progress")
 
-	// ErrRateLimited means that the account has more than its share of the requests in
-	// progress.
+	// ErrRateLimited means that the account has its share of the requests in progress.
 	ErrRateLimited = errors.New("the account has too many requests in progress")
+)
+
+const (
+	// shareFactor is α of the dynamic threshold policy (Choudhury and Hahne, 1998): an
+	// account may have at most α times as many requests in the backlog as there are
+	// free places. With 4 one account gets 4/5 of the backlog, two get 4/9 each, and a
+	// new account always finds a place.
+	shareFactor = 4
+
+	// rejectionDelay is the delay of a rejection. Clients that ignore Retry-After would
+	// otherwise come back as fast as they are rejected, and use up the processors.
+	rejectionDelay = 100 * time.Millisecond
 )
 
 // Config bounds a [Limiter]. All of it is needed.
@@ -24,15 +35,14 @@ type Config struct {
 	// database.
 	Work int
 
+	// Backlog bounds the new requests that wait for a permit, and Timeout how long
+	// they wait. Half a second of work is a good backlog: most clients wait that long.
+	Backlog int
+	Timeout time.Duration
+
 	// InFlight bounds the requests in progress, including those that wait for a permit
-	// or the payment provider. They only need memory.
+	// or for the payment provider. They only need memory.
 	InFlight int
-
-	// PerAccount is how many of these one account may have.
-	PerAccount int
-
-	// Wait is how long a new request waits for its permit.
-	Wait time.Duration
 }
 
 // Limiter admits requests. It is safe for concurrent use.
@@ -40,18 +50,20 @@ type Limiter struct {
 	config Config
 
 	mu       sync.Mutex
-	running  int
+	running  int // requests at work
 	inFlight int
-	accounts map[uuid.UUID]*account // with requests in progress
-	resuming []*waiter              // before all others
-	turns    []*account             // with new requests that wait, each in turn
+	backlog  int                    // new requests that wait
+	accounts map[uuid.UUID]*account // with new requests that wait
+	turns    []*account             // the same, in turn
+	resuming []*waiter              // before all new requests
 	rejected uint64
 }
 
-// account is the state of an account.
+// account is an account with new requests that wait.
 type account struct {
-	inFlight int
-	waiting  []*waiter
+	id      uuid.UUID
+	backlog int
+	queue   []*waiter // oldest first
 }
 
 // waiter is a request that waits for a permit.
@@ -62,15 +74,15 @@ type waiter struct {
 
 // New returns a limiter.
 func New(config Config) (*Limiter, error) {
-	if config.Work < 1 || config.InFlight < config.Work || config.PerAccount < 1 || config.Wait <= 0 {
-		return nil, errors.New("limiter: Work, PerAccount and Wait must be positive, and InFlight at least Work")
+	if config.Work < 1 || config.Backlog < 1 || config.Timeout <= 0 || config.InFlight < config.Work {
+		return nil, errors.New("limiter: Work, Backlog and Timeout must be positive, and InFlight at least Work")
 	}
 	return &Limiter{config: config, accounts: map[uuid.UUID]*account{}}, nil
 }
 
 // Do runs work with a permit, which it passes in the context. It returns
-// [ErrOverloaded] or [ErrRateLimited] if there was no permit in time, otherwise the
-// error of work.
+// [ErrOverloaded] or [ErrRateLimited] if there is no permit, otherwise the error of
+// work.
 func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context.Context) error) error {
 	p, err := l.acquire(ctx, accountID)
 	if err != nil {
@@ -80,95 +92,92 @@ func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context
 	return work(context.WithValue(ctx, permitKey{}, p))
 }
 
-// acquire admits a request of the account. A rejection comes after Wait, also if a
-// bound is reached: clients that ignore Retry-After would otherwise come back as
-// fast as they are rejected.
+// acquire admits a request of the account.
 func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, error) {
-	p := &permit{limiter: l, accountID: accountID, working: true}
-	w, rejection := l.enter(accountID)
-	if rejection == nil && w == nil {
-		return p, nil
+	w, err := l.enter(accountID)
+	switch {
+	case err != nil:
+		wait(ctx, rejectionDelay, nil)
+		return nil, err
+	case w != nil && !wait(ctx, l.config.Timeout, w.granted) && l.leave(accountID, w):
+		return nil, ErrOverloaded
+	default:
+		return &permit{limiter: l, working: true}, nil
 	}
-	timeout := time.NewTimer(l.config.Wait)
-	defer timeout.Stop()
-	var granted <-chan struct{}
-	if w != nil {
-		granted = w.granted
-	}
-	select {
-	case <-granted:
-		return p, nil
-	case <-timeout.C:
-	case <-ctx.Done():
-	}
-	if rejection == nil {
-		rejection = l.leave(accountID, w)
-	}
-	if rejection != nil {
-		return nil, rejection
-	}
-	return p, nil
 }
 
-// enter counts a request of the account. It returns nil if the request has its
-// permit, a waiter if it has to wait, and the reason if a bound is reached.
+// wait reports whether the channel was closed before the timeout and the end of ctx.
+func wait(ctx context.Context, timeout time.Duration, granted <-chan struct{}) bool {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-granted:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// enter admits a new request. It returns nil if the request has its permit, a waiter
+// if it has to wait, and an error if a bound is reached.
 func (l *Limiter) enter(accountID uuid.UUID) (*waiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.accounts[accountID]
-	if a == nil {
-		a = &account{}
-	}
-	switch {
-	case l.inFlight >= l.config.InFlight:
+	if l.inFlight >= l.config.InFlight {
 		l.rejected++
 		return nil, ErrOverloaded
-	case a.inFlight >= l.config.PerAccount:
-		l.rejected++
-		return nil, ErrRateLimited
 	}
-	l.accounts[accountID] = a
-	a.inFlight++
-	l.inFlight++
 	if l.running < l.config.Work { // then none waits
 		l.running++
+		l.inFlight++
 		return nil, nil
 	}
-	w := &waiter{granted: make(chan struct{})}
-	if len(a.waiting) == 0 {
+	a := l.accounts[accountID]
+	if a == nil {
+		a = &account{id: accountID}
+	}
+	if a.backlog >= shareFactor*(l.config.Backlog-l.backlog) {
+		l.rejected++
+		if a.backlog < l.backlog {
+			return nil, ErrRateLimited // there is room for other accounts
+		}
+		return nil, ErrOverloaded
+	}
+	if a.backlog == 0 {
+		l.accounts[accountID] = a
 		l.turns = append(l.turns, a)
 	}
-	a.waiting = append(a.waiting, w)
+	w := &waiter{granted: make(chan struct{})}
+	a.queue = append(a.queue, w)
+	a.backlog++
+	l.backlog++
+	l.inFlight++
 	return w, nil
 }
 
-// leave removes a request whose time is up. It returns nil if the request has its
+// leave removes a request whose time is up. It reports false if the request has its
 // permit by now.
-func (l *Limiter) leave(accountID uuid.UUID, w *waiter) error {
+func (l *Limiter) leave(accountID uuid.UUID, w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
 	case <-w.granted:
-		return nil
+		return false
 	default:
 	}
 	w.left = true
+	l.inFlight--
 	l.rejected++
-	a := l.accounts[accountID]
-	greedy := len(l.accounts) > 1 && a.inFlight*len(l.accounts) > l.inFlight
-	l.exit(accountID)
-	if greedy {
-		return ErrRateLimited
-	}
-	return ErrOverloaded
+	l.dequeued(l.accounts[accountID])
+	return true
 }
 
-// exit counts a request that is not in progress any more.
-func (l *Limiter) exit(accountID uuid.UUID) {
-	l.inFlight--
-	a := l.accounts[accountID]
-	if a.inFlight--; a.inFlight == 0 {
-		delete(l.accounts, accountID)
+// dequeued counts a request of the account that does not wait any more.
+func (l *Limiter) dequeued(a *account) {
+	l.backlog--
+	if a.backlog--; a.backlog == 0 {
+		delete(l.accounts, a.id)
 	}
 }
 
@@ -195,18 +204,18 @@ func (l *Limiter) next() *waiter {
 	for len(l.turns) > 0 {
 		a := l.turns[0]
 		l.turns = l.turns[1:]
-		for len(a.waiting) > 0 && a.waiting[0].left {
-			a.waiting = a.waiting[1:]
+		for a.backlog > 0 { // otherwise all have left
+			w := a.queue[0]
+			a.queue = a.queue[1:]
+			if w.left {
+				continue
+			}
+			l.dequeued(a)
+			if a.backlog > 0 {
+				l.turns = append(l.turns, a)
+			}
+			return w
 		}
-		if len(a.waiting) == 0 {
-			continue
-		}
-		w := a.waiting[0]
-		a.waiting = a.waiting[1:]
-		if len(a.waiting) > 0 {
-			l.turns = append(l.turns, a)
-		}
-		return w
 	}
 	return nil
 }
@@ -215,7 +224,8 @@ func (l *Limiter) next() *waiter {
 type Stats struct {
 	Capacity int // the most requests that may be at work
 	Running  int // requests at work
-	InFlight int // requests in progress, those that wait included
+	Backlog  int // new requests that wait for a permit
+	InFlight int // requests in progress
 	Rejected uint64
 }
 
@@ -223,5 +233,5 @@ type Stats struct {
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{Capacity: l.config.Work, Running: l.running, InFlight: l.inFlight, Rejected: l.rejected}
+	return Stats{Capacity: l.config.Work, Running: l.running, Backlog: l.backlog, InFlight: l.inFlight, Rejected: l.rejected}
 }

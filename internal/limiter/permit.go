@@ -1,16 +1,11 @@
 package limiter
 
-import (
-	"net/http"
-
-	"github.com/google/uuid"
-)
+import "net/http"
 
 // permit is the permit of one request, for one goroutine.
 type permit struct {
-	limiter   *Limiter
-	accountID uuid.UUID
-	working   bool
+	limiter *Limiter
+	working bool
 }
 
 type permitKey struct{}
@@ -20,7 +15,7 @@ func (p *permit) release() {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.exit(p.accountID)
+	l.inFlight--
 	if p.working {
 		l.running--
 		l.grant()
@@ -45,7 +40,7 @@ func (p *permit) resume() {
 	p.working = true
 }
 
-// enqueue returns nil if a request that resumes has its permit, or its waiter.
+// enqueue returns nil if a request that resumes has its permit, otherwise its waiter.
 func (l *Limiter) enqueue() *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
