@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -24,6 +25,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -50,7 +52,7 @@ type app struct {
 	log     *log
 	secrets *secrets
 
-	runs, reads *idempotency.Gate
+	limiter *limiter.Limiter
 
 	authClock atomic.Int64 // time of the Authenticator's clock, in nanoseconds
 
@@ -68,15 +70,15 @@ type settings struct {
 
 	waiters    int // see idempotency.Config
 	background int // see api.NewBackground
-	runs       int // places of idempotency.Config.Runs
-	reads      int // and of Reads
+	work       int // see limiter.Config
+	backlog    int
 }
 
 // start boots an app, which ends with the test. Whatever the test does, no
 // secret that it sends may be in the log.
 func start(t *testing.T, change ...func(*settings)) *app {
 	t.Helper()
-	s := settings{waiters: 1000, background: 100, runs: 1000, reads: 1000}
+	s := settings{waiters: 1000, background: 100, work: 1000, backlog: 1000}
 	for _, c := range change {
 		c(&s)
 	}
@@ -103,18 +105,16 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		BaseURL:   provider.URL,
 		Timeout:   stepTimeout,
 		Logger:    logger,
-		Transport: s.transport,
+		Transport: limiter.Transport(cmp.Or[http.RoundTripper](s.transport, payments.NewTransport())),
 		Backoff:   time.Millisecond,
 
 		WebhookSecret: a.webhook,
 	})
 	require.NoError(t, err)
-	a.runs, err = idempotency.NewGate(s.runs, 1000)
-	require.NoError(t, err)
-	a.reads, err = idempotency.NewGate(s.reads, 1000)
+	a.limiter, err = limiter.New(limiter.Config{Work: s.work, Backlog: s.backlog, Timeout: time.Minute, InFlight: 10_000})
 	require.NoError(t, err)
 	engine, err := idempotency.New(a.pool, idempotency.Config{
-		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Runs: a.runs, Reads: a.reads, Logger: logger,
+		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Logger: logger,
 	})
 	require.NoError(t, err)
 	service, err := orders.New(orders.Config{
@@ -125,7 +125,7 @@ func start(t *testing.T, change ...func(*settings)) *app {
 	a.background, err = api.NewBackground(s.background, logger)
 	require.NoError(t, err)
 	a.router, err = api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(s.ready),
+		Orders: service, Authenticator: authenticator, Limiter: a.limiter, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(s.ready),
 		Background: a.background, Retention: retention,
 	})
 	require.NoError(t, err)

@@ -177,7 +177,7 @@ func TestAuthentication_unknownKeysRejectNoValidOne(t *testing.T) {
 	t.Parallel()
 	const unknown, valid = 40, 20
 	lookups := &heldLookups{held: make(chan struct{}, unknown), released: make(chan struct{})}
-	a := start(t, poolOf(1), narrow(10, 10), func(s *settings) {
+	a := start(t, poolOf(1), admit(10, 10), func(s *settings) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.Tracer = lookups })
 	})
 	hash := sha256.Sum256([]byte(a.apiKey))

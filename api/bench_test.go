@@ -22,6 +22,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 )
@@ -78,21 +79,21 @@ func newDesk(tb testing.TB) func(n int) {
 	require.NoError(tb, err)
 	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
 	client, err := payments.New(payments.Config{
-		SecretKey: "sk_test_bench", Timeout: stepTimeout, Logger: logger, Transport: &obliging{},
+		SecretKey: "sk_test_bench", Timeout: stepTimeout, Logger: logger, Transport: limiter.Transport(&obliging{}),
 	})
 	require.NoError(tb, err)
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now})
 	require.NoError(tb, err)
-	gate, err := idempotency.NewGate(10, 10)
+	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 10, Timeout: time.Second, InFlight: 10})
 	require.NoError(tb, err)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Runs: gate, Reads: gate, Logger: logger})
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
 	require.NoError(tb, err)
 	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
 	background, err := api.NewBackground(1, logger)
 	require.NoError(tb, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(pool.Ping),
+		Orders: service, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(pool.Ping),
 		Background: background, Retention: retention,
 	})
 	require.NoError(tb, err)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,30 +20,34 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// narrow makes the gates of an app so wide.
-func narrow(runs, reads int) func(*settings) {
-	return func(s *settings) { s.runs, s.reads = runs, reads }
+// admit sets the bounds of an app's limiter.
+func admit(work, backlog int) func(*settings) {
+	return func(s *settings) { s.work, s.backlog = work, backlog }
 }
 
-// hold takes places for an account.
-func hold(t *testing.T, gate *idempotency.Gate, account uuid.UUID, n int) {
+// occupy takes permits of the limiter, or places in its backlog, until the test ends.
+func (a *app) occupy(t *testing.T, account uuid.UUID, n int) {
 	t.Helper()
+	before := a.limiter.Stats().InFlight
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
 	for range n {
-		_, err := gate.Enter(account)
-		require.NoError(t, err)
+		done.Go(func() {
+			_ = a.limiter.Do(ctx, account, func(context.Context) error {
+				<-ctx.Done()
+				return nil
+			})
+		})
 	}
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	require.Eventually(t, func() bool { return a.limiter.Stats().InFlight == before+n }, patience, time.Millisecond)
 }
 
-// crowded takes all places, one for each of many accounts.
-func crowded(t *testing.T, gate *idempotency.Gate) {
-	t.Helper()
-	for err := error(nil); err == nil; {
-		_, err = gate.Enter(uuid.New())
-	}
-}
-
-// requireTurnedAway says that nothing was begun, and that the client may come back.
-func requireTurnedAway(t *testing.T, slug string, got answer) {
+// requireRejected checks a rejection, after which the client may come back.
+func requireRejected(t *testing.T, slug string, got answer) {
 	t.Helper()
 	require.Equal(t, slug, got.problem(t).slug(), "%s", got.body)
 	wait, err := strconv.Atoi(got.header.Get("Retry-After"))
@@ -51,64 +56,54 @@ func requireTurnedAway(t *testing.T, slug string, got answer) {
 	require.LessOrEqual(t, wait, 3)
 }
 
-// More orders than the database takes on: here it takes on none for a while. Seven
-// of eight places are one account's. Who finds none is told so while the seven
-// still wait, leaves no row, and stands in nobody's way.
-func TestMoreOrdersThanCanBeMade(t *testing.T) {
+// Requests beyond the backlog are rejected while the others wait, and leave no row.
+// The others are served.
+func TestOverload_backlogIsFull(t *testing.T) {
 	t.Parallel()
-	a := start(t, poolOf(4), narrow(8, 100), func(s *settings) {
+	const work, backlog, requests = 1, 5, 20
+	const admitted = work + 4 // one account gets four fifths of the backlog
+	a := start(t, poolOf(4), admit(work, backlog), func(s *settings) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["lock_timeout"] = "0" })
 	})
-	done := newKey()
-	made := a.create(t, done, body())
-	require.Equal(t, http.StatusCreated, made.status)
-
-	somebody, err := pgx.ConnectConfig(t.Context(), a.pool.Config().ConnConfig)
+	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body()).status)
+	conn, err := pgx.ConnectConfig(t.Context(), a.pool.Config().ConnConfig)
 	require.NoError(t, err)
-	defer func() { _ = somebody.Close(context.Background()) }()
-	stuck, err := somebody.Begin(t.Context())
+	defer func() { _ = conn.Close(context.Background()) }()
+	blocking, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = stuck.Exec(t.Context(), "LOCK TABLE orders IN SHARE MODE") // who only reads may pass
+	_, err = blocking.Exec(t.Context(), "LOCK TABLE orders IN SHARE MODE")
 	require.NoError(t, err)
-	const places, tries = 7, 20
-	keys, finished := make([]string, tries), make(chan answer)
+	keys, finished := make([]string, requests), make(chan answer)
 	for i := range keys {
 		keys[i] = newKey()
 		waiting := a.createAsync(t, keys[i], body())
 		go func() { finished <- (<-waiting).answer }()
 	}
-	for range tries - places {
-		requireTurnedAway(t, "temporarily-unavailable", <-finished)
+	for range requests - admitted {
+		requireRejected(t, "temporarily-unavailable", <-finished)
 	}
 	require.Equal(t, 1, a.rows(t)["orders"])
-
-	replay := a.create(t, done, body())
-	require.Equal(t, string(made.body), string(replay.body))
-	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
-	require.Equal(t, "idempotency-key-reused", a.create(t, done, body(with("currency", "eur"))).problem(t).slug())
-	require.Equal(t, http.StatusOK, a.get(t, made.header.Get("Location")).status)
-	require.Equal(t, http.StatusOK, a.status(t, done).status)
 	require.Equal(t, http.StatusOK, a.get(t, "/healthz").status)
 	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
 
-	require.NoError(t, stuck.Rollback(t.Context()))
-	for range places {
+	require.NoError(t, blocking.Rollback(t.Context()))
+	for range admitted {
 		require.Equal(t, http.StatusCreated, (<-finished).status)
 	}
 	for _, key := range keys {
 		got := a.create(t, key, body())
 		require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
 	}
-	require.Equal(t, 1+tries, a.rows(t)["orders"])
-	require.Len(t, a.stripe.Charges(), 1+tries)
+	require.Equal(t, 1+requests, a.rows(t)["orders"])
+	require.Len(t, a.stripe.Charges(), 1+requests)
 	require.Empty(t, a.stripe.OrdersChargedTwice())
 }
 
-// Orders that wait for the provider take no place: one is enough for all of them,
+// Orders that wait for the provider hold no permit: one is enough for all of them,
 // and for others meanwhile.
-func TestASlowProviderTakesNoPlaces(t *testing.T) {
+func TestOverload_slowProvider(t *testing.T) {
 	t.Parallel()
-	a := start(t, poolOf(1), narrow(1, 100))
+	a := start(t, poolOf(1), admit(1, 100))
 	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: 8})
 	running := make([]<-chan outcome, 8)
 	for i := range running {
@@ -122,69 +117,76 @@ func TestASlowProviderTakesNoPlaces(t *testing.T) {
 	}
 }
 
-// An account that has its share is told so, and keeps nobody out.
-func TestAnAccountHasAShare(t *testing.T) {
+// A request that waits for another run holds no permit, either.
+func TestOverload_waiters(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(10, 10))
-	order := a.buy(t)
-	refund := a.giveBack(t, order, newKey(), `{"amount":100}`).header.Get("Location")
+	a := start(t, poolOf(1), admit(1, 100))
 	key := newKey()
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
-	other := header("Authorization", "Bearer "+a.otherAccount(t))
-	before := a.rows(t)
+	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	first := a.createAsync(t, key, body())
+	<-held.Reached()
+	duplicate := a.createAsync(t, key, body(), prefer("wait=30"))
+	status := a.sendAsync(a.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
+	a.awaitWaiters(t, 2)
+	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body()).status)
+	held.Release()
+	for _, done := range []<-chan outcome{first, duplicate} {
+		require.Equal(t, http.StatusCreated, (<-done).status)
+	}
+	require.Equal(t, "finished", (<-status).keyStatus(t).State)
+}
 
-	hold(t, a.runs, a.account, 8)
-	hold(t, a.runs, uuid.New(), 1)
+// An account that has its share is rejected with 429, and other accounts are served.
+func TestOverload_oneAccount(t *testing.T) {
+	t.Parallel()
+	a := start(t, admit(1, 10))
+	order := a.buy(t)
+	before := a.rows(t)
+	a.occupy(t, uuid.New(), 2) // the permit, and a place in the backlog
+	a.occupy(t, a.account, 8)
 	for path, content := range map[string]string{"/v1/orders": body(), order + "/refunds": `{"amount":100}`} {
 		for _, edits := range [][]edit{nil, {prefer(async)}, {prefer("wait=30")}} {
 			got := a.send(t, http.MethodPost, path, content, append(edits, header("Idempotency-Key", newKey()))...)
-			requireTurnedAway(t, "rate-limited", got)
+			requireRejected(t, "rate-limited", got)
 		}
 	}
-	require.Equal(t, before, a.rows(t))
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status, "a replay")
-	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body(), other).status)
-
-	hold(t, a.reads, a.account, 8)
-	hold(t, a.reads, uuid.New(), 1)
-	for _, path := range []string{order, "/v1/orders", refund, order + "/refunds", keyPath(key)} {
-		requireTurnedAway(t, "rate-limited", a.get(t, path))
+	for _, path := range []string{order, "/v1/orders", order + "/refunds", keyPath(newKey())} {
+		requireRejected(t, "rate-limited", a.get(t, path))
 	}
-	require.Equal(t, http.StatusOK, a.get(t, "/v1/orders", other).status)
+	require.Equal(t, before, a.rows(t))
+	other := a.sendAsync(a.request(t, http.MethodGet, "/v1/orders", "", header("Authorization", "Bearer "+a.otherAccount(t))))
+	require.Eventually(t, func() bool { return a.limiter.Stats().Backlog == 10 }, patience, time.Millisecond, "it waits")
+	require.Empty(t, other)
 }
 
-// Too much even to look whose API key it is: whatever needs the database is turned
-// away, and what does not is answered.
-func TestTooMuchEvenToLook(t *testing.T) {
+// A rejected request is neither parsed nor logged as an error (R25).
+func TestOverload_rejectionIsCheap(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(10, 10))
-	order := a.buy(t)
-	crowded(t, a.reads)
-	for _, path := range []string{order, "/v1/orders", order + "/refunds", keyPath(newKey())} {
-		requireTurnedAway(t, "temporarily-unavailable", a.get(t, path))
-	}
-	got := a.create(t, newKey(), body(), header("X-Request-Id", "turned-away"))
-	requireTurnedAway(t, "temporarily-unavailable", got)
-	require.Equal(t, "WARN", a.log.await(t, map[string]any{"request_id": "turned-away"})["level"])
-	require.Equal(t, http.StatusUnauthorized, a.get(t, order, header("Authorization", "Bearer nonsense")).status)
-	require.Equal(t, http.StatusOK, a.get(t, "/healthz").status)
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
+	a := start(t, poolOf(1), admit(1, 1))
+	a.occupy(t, uuid.New(), 2)
+	conn, err := a.pool.Acquire(t.Context()) // a rejection needs none
+	require.NoError(t, err)
+	defer conn.Release()
+	got := a.create(t, newKey(), "not JSON", header("X-Request-Id", "rejected"))
+	requireRejected(t, "temporarily-unavailable", got)
+	require.Equal(t, "WARN", a.log.await(t, map[string]any{"request_id": "rejected"})["level"])
+	require.Equal(t, http.StatusUnauthorized, a.get(t, "/v1/orders", header("Authorization", "Bearer nonsense")).status)
 	require.Equal(t, http.StatusOK, a.get(t, "/problems/rate-limited").status)
 }
 
-// A webhook that cannot go on with its order is delivered again.
-func TestAWebhookIsTurnedAway(t *testing.T) {
+// A webhook that cannot resume its order is delivered again.
+func TestOverload_webhook(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(10, 10))
+	a := start(t, admit(1, 10))
 	key := newKey()
 	a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint})
 	require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, body()).status)
 	before := a.keys(t)
-	hold(t, a.runs, a.account, 8)
-	hold(t, a.runs, uuid.New(), 1)
-	requireTurnedAway(t, "temporarily-unavailable", a.tell(t, "payment_intent.created"))
-	requireTurnedAway(t, "rate-limited", a.create(t, key, body()))
-	require.Equal(t, before, a.keys(t), "the key is as it was")
+	a.occupy(t, uuid.New(), 2)
+	a.occupy(t, a.account, 8)
+	requireRejected(t, "temporarily-unavailable", a.tell(t, "payment_intent.created"))
+	requireRejected(t, "rate-limited", a.create(t, key, body()))
+	require.Equal(t, before, a.keys(t), "the key is unchanged")
 }
 
 // awaitReadyz sends probes until /readyz has this status. The result of a check
@@ -228,15 +230,19 @@ func TestReadyz_flood(t *testing.T) {
 	require.LessOrEqual(t, checks.Load(), int64(2), "the second check belongs to probes that arrived a second later")
 }
 
-// Those who are turned away together are not told to come back together.
-func TestRetryAfterIsScattered(t *testing.T) {
+// Requests that are rejected together are not told to come back together.
+func TestOverload_retryAfterHasJitter(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(1, 10))
-	crowded(t, a.runs)
-	var waits []string
+	a := start(t, admit(1, 1))
+	a.occupy(t, uuid.New(), 2)
+	var pending []<-chan outcome
 	for range 40 {
-		waits = append(waits, a.create(t, newKey(), body()).header.Get("Retry-After"))
+		pending = append(pending, a.createAsync(t, newKey(), body()))
+	}
+	var waits []string
+	for _, done := range pending {
+		waits = append(waits, (<-done).header.Get("Retry-After"))
 	}
 	slices.Sort(waits)
-	require.Greater(t, len(slices.Compact(waits)), 1) // else a chance of 1 in 3^39
+	require.Greater(t, len(slices.Compact(waits)), 1) // otherwise a chance of 1 in 3^39
 }

@@ -17,7 +17,7 @@ import (
 // seconds; a busy machine may need a good part of them to get so many there.
 func (a *app) awaitWaiters(t *testing.T, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return a.engine.Waiting() == n }, 25*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return a.engine.Waiters() == n }, 25*time.Second, time.Millisecond)
 }
 
 // crowd sends the same order n times, each ready to wait, and returns when all do.

@@ -83,6 +83,13 @@ func (e *Engine) AwaitStatus(ctx context.Context, accountID, id uuid.UUID) bool 
 // that stops calls it.
 func (e *Engine) DrainWaiters() { e.waiters.drain() }
 
+// Waiters returns how many requests of this process wait, for metrics.
+func (e *Engine) Waiters() int {
+	e.waiters.mu.Lock()
+	defer e.waiters.mu.Unlock()
+	return e.waiters.count
+}
+
 func (w *waiters) wait(ctx context.Context, key awaitedKey) bool {
 	a := w.subscribe(key)
 	if a == nil {

@@ -32,10 +32,10 @@ func newBackend(
 	stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger,
 ) (*backend, error) {
 	admission, err := limiter.New(limiter.Config{
-		Work:       workPerConnection * int(pool.Config().MaxConns),
-		Backlog:    maxBacklog,
-		Timeout:    backlogTimeout,
-		InFlight:   maxInFlight,
+		Work:     workPerConnection * int(pool.Config().MaxConns),
+		Backlog:  maxBacklog,
+		Timeout:  backlogTimeout,
+		InFlight: maxInFlight,
 	})
 	if err != nil {
 		return nil, err
