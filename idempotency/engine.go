@@ -132,9 +132,6 @@ func (r *run) setLease(attempt int, createdAt, since time.Time) {
 	received := r.engine.clock()
 	r.Attempt, r.CreatedAt, r.leasedAt = attempt, createdAt.UTC(), since
 	r.elapsed = func() time.Duration { return r.engine.clock().Sub(received) }
-	if r.onClaim != nil {
-		r.onClaim()
-	}
 }
 
 // extendLease moves the end of the lease after a statement that was sent at that
@@ -159,15 +156,28 @@ func (r *run) execute(ctx context.Context) (Result, error) {
 			r.release(ctx, cause)
 		}
 	}()
+	r.claimed()
 	for r.point != Finished {
 		if cause = r.step(ctx); cause != nil {
 			return r.result(), cause
 		}
 		cause = errPanicked
+		r.claimed()
 	}
 	cause = nil
 	r.engine.waiters.notify(r.AccountID, r.KeyID)
 	return r.result(), nil
+}
+
+// claimed calls OnClaim once the key is durably this run's. No connection is held
+// then (R6), and a panic releases the lease.
+func (r *run) claimed() {
+	if r.claim != nil || r.onClaim == nil {
+		return
+	}
+	onClaim := r.onClaim
+	r.onClaim = nil
+	onClaim()
 }
 
 // step makes the external call of the current recovery point and commits what it
