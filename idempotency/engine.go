@@ -185,7 +185,7 @@ func (r *run) claimed() {
 func (r *run) step(ctx context.Context) error {
 	clock := r.engine.clock
 	ctx, done := r.engine.onStep(ctx, StepStart{r.operation, r.KeyID, r.Attempt, r.point})
-	end := StepEnd{Err: errPanicked}
+	end := StepEnd{To: r.point, Err: errPanicked}
 	defer func() { done(end) }()
 
 	record := r.steps.Start
@@ -195,7 +195,7 @@ func (r *run) step(ctx context.Context) error {
 		record, err = r.call(ctx)
 		end.Call = clock().Sub(begun)
 		if err != nil {
-			end.To, end.Err = r.point, err
+			end.Err = err
 			return err
 		}
 	}
