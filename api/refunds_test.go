@@ -294,8 +294,8 @@ func TestAnEventSettlesARefund(t *testing.T) {
 	require.Equal(t, string(got.body), string(a.get(t, got.header.Get("Location")).body))
 	require.Equal(t, orders.StatusRefunded, a.get(t, order).order(t).Status)
 
-	require.NoError(t, a.stripe.Settle(*refund.RefundID, false))
-	payload, signature, err := a.stripe.Event(a.webhook, "refund.failed", *refund.RefundID)
+	require.NoError(t, a.stripe.Settle(*refund.ProviderRefundID, false))
+	payload, signature, err := a.stripe.Event(a.webhook, "refund.failed", *refund.ProviderRefundID)
 	require.NoError(t, err)
 	requireReceived(t, a.deliver(t, string(payload), signature, header("X-Request-Id", "refund-failed")))
 	line := a.log.await(t, map[string]any{"request_id": "refund-failed"})

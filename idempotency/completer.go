@@ -56,7 +56,7 @@ func NewCompleter(engine *Engine, find func(operation string) (Operation, bool),
 }
 
 // CompleterResult counts what one pass of a [Completer] did. Every key that the
-// pass listed is in one of the counts.
+// pass tried to claim is in one of the counts, unless the claim failed.
 type CompleterResult struct {
 	Completed   int // finished now, whatever the response
 	Skipped     int // taken or finished by another run since it was listed
@@ -65,26 +65,23 @@ type CompleterResult struct {
 }
 
 // RunOnce makes one pass over the keys that are due, the longest idle first, so
-// that a key which fails always falls behind the others. When ctx is cancelled it
+// that a key which fails is always listed after the others. When ctx is cancelled it
 // finishes the keys in progress and starts no more. An error means that it could
-// not list or claim keys; the counts are right nevertheless.
+// not list or claim keys: it stopped there, and the counts are right.
 func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
 	keys, err := c.engine.store.abandoned(ctx, c.config.Grace, c.config.Limit)
 	if err != nil {
 		if ctx.Err() != nil {
-			return CompleterResult{}, nil // told to stop
+			return CompleterResult{}, nil // cancelled
 		}
 		return CompleterResult{}, fmt.Errorf("list abandoned keys: %w", err)
 	}
 	var counts counter
-	var workers errgroup.Group
+	workers, running := errgroup.WithContext(ctx) // ends with ctx or with the first error
 	workers.SetLimit(c.config.Concurrency)
 	for _, key := range keys {
-		if ctx.Err() != nil {
-			break
-		}
 		workers.Go(func() error { // waits for a free worker
-			if ctx.Err() != nil {
+			if running.Err() != nil {
 				return nil
 			}
 			return c.complete(ctx, key, &counts)

@@ -132,9 +132,6 @@ func (r *run) setLease(attempt int, createdAt, since time.Time) {
 	received := r.engine.clock()
 	r.Attempt, r.CreatedAt, r.leasedAt = attempt, createdAt.UTC(), since
 	r.elapsed = func() time.Duration { return r.engine.clock().Sub(received) }
-	if r.onClaim != nil {
-		r.onClaim()
-	}
 }
 
 // extendLease moves the end of the lease after a statement that was sent at that
@@ -159,15 +156,28 @@ func (r *run) execute(ctx context.Context) (Result, error) {
 			r.release(ctx, cause)
 		}
 	}()
+	r.claimed()
 	for r.point != Finished {
 		if cause = r.step(ctx); cause != nil {
 			return r.result(), cause
 		}
 		cause = errPanicked
+		r.claimed()
 	}
 	cause = nil
 	r.engine.waiters.notify(r.AccountID, r.KeyID)
 	return r.result(), nil
+}
+
+// claimed calls OnClaim once the key is durably this run's. No connection is held
+// then (R6), and a panic releases the lease.
+func (r *run) claimed() {
+	if r.claim != nil || r.onClaim == nil {
+		return
+	}
+	onClaim := r.onClaim
+	r.onClaim = nil
+	onClaim()
 }
 
 // step makes the external call of the current recovery point and commits what it
@@ -175,7 +185,7 @@ func (r *run) execute(ctx context.Context) (Result, error) {
 func (r *run) step(ctx context.Context) error {
 	clock := r.engine.clock
 	ctx, done := r.engine.onStep(ctx, StepStart{r.operation, r.KeyID, r.Attempt, r.point})
-	end := StepEnd{Err: errPanicked}
+	end := StepEnd{To: r.point, Err: errPanicked}
 	defer func() { done(end) }()
 
 	record := r.steps.Start
@@ -185,7 +195,7 @@ func (r *run) step(ctx context.Context) error {
 		record, err = r.call(ctx)
 		end.Call = clock().Sub(begun)
 		if err != nil {
-			end.To, end.Err = r.point, err
+			end.Err = err
 			return err
 		}
 	}

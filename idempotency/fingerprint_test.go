@@ -86,7 +86,7 @@ func TestCanonicalize_malformed(t *testing.T) {
 		"name without quotes":        `{a:1}`,
 		"leading zero":               `{"a":01}`,
 		"leading plus":               `{"a":+1}`,
-		"no digits behind the point": `{"a":1.}`,
+		"a point without any digits": `{"a":1.}`,
 		"hexadecimal":                `{"a":0x1}`,
 		"not a number":               `{"a":NaN}`,
 		"infinity":                   `{"a":Infinity}`,
@@ -106,7 +106,7 @@ func TestCanonicalize_malformed(t *testing.T) {
 			t.Parallel()
 			_, err := idempotency.Canonicalize([]byte(body))
 			require.ErrorIs(t, err, idempotency.ErrMalformed)
-			require.Less(t, len(err.Error()), 200, "says what is wrong, and does not repeat the body")
+			require.Less(t, len(err.Error()), 200, "the error does not repeat the body")
 		})
 	}
 }
@@ -237,8 +237,8 @@ func jsonValue(depth int) *rapid.Generator[any] {
 	})
 }
 
-// serialise writes a value as some client might: members in any order, white
-// space anywhere, strings escaped or not.
+// serialise writes a value in one of the ways that clients use: members in any
+// order, white space anywhere, strings escaped or not.
 func serialise(t *rapid.T, v any) string {
 	space := rapid.SampledFrom([]string{"", " ", "\n\t"}).Draw(t, "space")
 	switch v := v.(type) {
@@ -279,7 +279,7 @@ func serialise(t *rapid.T, v any) string {
 	return string(text)
 }
 
-// Whoever means the same request sends the same canonical form (R3).
+// All serialisations of a request have the same canonical form (R3).
 func TestCanonicalize_serialisation(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -313,14 +313,14 @@ func FuzzCanonicalize(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, string(canonical), string(again))
 
-		// It says the same as the body does, to a reader that knows nothing of RFC 8785.
+		// For a JSON parser without RFC 8785 it has the same content.
 		var before, after any
 		require.NoError(t, json.Unmarshal(body, &before))
 		require.NoError(t, json.Unmarshal(canonical, &after))
 		require.True(t, reflect.DeepEqual(before, after), "%s", canonical)
 
-		// Another writer of the RFC writes the same, and however the values are
-		// written, they have this form.
+		// A second implementation of the RFC writes the same, and another serialisation
+		// of the same values has the same form.
 		require.Equal(t, rfc8785(before), string(canonical))
 		reversed, err := idempotency.Canonicalize([]byte(otherwise(before)))
 		require.NoError(t, err)
@@ -328,14 +328,14 @@ func FuzzCanonicalize(f *testing.F) {
 	})
 }
 
-// Fingerprints are in databases: they never change within a version (R3).
+// Fingerprints are stored: within a version they never change (R3).
 func TestFingerprint_frozen(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req := b.request()
-	_, err := b.do(req, oneStep())
+	f := newFixture(t)
+	req := f.request()
+	_, err := f.do(req, oneStep())
 	require.NoError(t, err)
 	var hash []byte
-	require.NoError(t, b.pool.QueryRow(t.Context(), "SELECT params_hash FROM idempotency_keys").Scan(&hash))
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT params_hash FROM idempotency_keys").Scan(&hash))
 	require.Equal(t, "017ca5bfdf4645c393fea03d9b07df091c42283d24594d9a450def3bd164cdce8c", hex.EncodeToString(hash))
 }

@@ -49,18 +49,19 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	for ctx.Err() == nil {
 		start := r.engine.clock()
 		keys, err := r.engine.store.expired(ctx, r.config.Retention, r.config.Batch, from)
-		deleted := 0
+		deleted, last := 0, from
 		if err == nil && len(keys) > 0 {
-			from = keys[len(keys)-1].finishedAt
+			last = keys[len(keys)-1].finishedAt
 			deleted, err = r.engine.store.delete(ctx, r.config.Retention, keys)
 		}
 		total += deleted
 		if err != nil && ctx.Err() == nil {
 			return total, fmt.Errorf("reap keys: %w", err)
 		}
-		if len(keys) < r.config.Batch || deleted == 0 { // the rest is locked by other transactions
+		if len(keys) < r.config.Batch || deleted == 0 && last.Equal(from) { // the next batch would be the same
 			break
 		}
+		from = last
 		pause := time.NewTimer(r.engine.clock().Sub(start))
 		select {
 		case <-pause.C:

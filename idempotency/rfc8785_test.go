@@ -60,7 +60,7 @@ func TestCanonicalize_examplesOfRFC8785(t *testing.T) {
 			"Carriage Return", "One", "Control", "Latin Small Letter O With Diaeresis",
 			"Euro Sign", "Emoji: Grinning Face", "Hebrew Letter Dalet With Dagesh",
 		}, values)
-		require.True(t, strings.HasPrefix(string(got), `{"\r":`), "escapes are of the shortest kind")
+		require.True(t, strings.HasPrefix(string(got), `{"\r":`), "escapes are the shortest ones")
 		require.Contains(t, string(got), "\"\u0080\":\"Control\",\"ö\":")
 	})
 }
@@ -131,13 +131,13 @@ func TestCanonicalize_numbersOfRFC8785(t *testing.T) {
 		default:
 			require.NoError(t, refusal, "%s", body)
 			require.Equal(t, `{"n":`+test.want+`}`, string(got))
-			require.Equal(t, test.want, rfc8785(number), "the writer below agrees")
+			require.Equal(t, test.want, rfc8785(number), "the implementation below agrees")
 		}
 	}
 }
 
-// rfc8785 writes a value as the RFC says, and as plainly as that can be: the
-// library's opponent in the fuzz target.
+// rfc8785 is a second, plain implementation of the RFC, with which the fuzz target
+// compares the library.
 func rfc8785(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -171,7 +171,7 @@ func compareUTF16(a, b string) int {
 	return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
 }
 
-// quoteJSON escapes what must be, in the shortest way.
+// quoteJSON escapes only what it must, in the shortest form.
 func quoteJSON(s string) string {
 	short := map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 	var b strings.Builder
@@ -188,8 +188,8 @@ func quoteJSON(s string) string {
 	return `"` + b.String() + `"`
 }
 
-// otherwise writes a value in another way: members backwards, all characters
-// escaped, numbers with an exponent, and blanks wherever there may be some.
+// otherwise serialises a value differently: members in reverse order, all
+// characters escaped, numbers with an exponent, and white space wherever allowed.
 func otherwise(v any) string {
 	const blank = " \t\r\n"
 	switch v := v.(type) {

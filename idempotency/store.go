@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -127,7 +128,7 @@ SELECT` + statusColumns + `,
        k.lease_token,
        k.locked_at,
        now(),
-       coalesce(k.response_headers, '{}'),
+       k.response_headers,
        k.response_body
   FROM idempotency_keys AS k
  WHERE k.account_id = $2
@@ -278,7 +279,8 @@ WITH held AS (
 SELECT 1 / count(*), max(locked_at) FROM held`
 
 func queueFinish(batch *pgx.Batch, f fence, response Response, since *time.Time) {
-	queueFenced(batch, finishSQL, since, f.arguments(response.Status, response.Headers, response.Body)...)
+	headers, _ := json.Marshal(response.Headers) // strings; pgx encodes no map in QueryExecModeExec
+	queueFenced(batch, finishSQL, since, f.arguments(response.Status, string(headers), response.Body)...)
 }
 
 // queueFenced queues the claim or a fenced statement. since becomes the start of

@@ -30,6 +30,9 @@ func (r *run) commitStep(ctx context.Context, record Record) error {
 }
 
 func (r *run) commit(ctx context.Context, record Record) error {
+	if record == nil {
+		return fmt.Errorf("idempotency: the step from %q has no record", r.point)
+	}
 	tx := &Tx{run: r}
 	defer tx.close(ctx)
 	recording, cancel := context.WithTimeout(ctx, databaseTimeout)

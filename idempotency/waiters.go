@@ -67,8 +67,8 @@ func newWaiters(capacity int, poll func(context.Context, []awaitedKey) ([]awaite
 }
 
 // AwaitTurn blocks while another run holds the key, until [Engine.Do] is worth
-// another call or ctx ends. It reports false if it did not wait, because too many
-// requests wait already or the process stops.
+// another call or ctx ends; a loop must check ctx itself. It reports false if it
+// did not wait, because too many requests wait already or the process stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.waiters.wait(ctx, awaitedKey{accountID, id, false})
 }
@@ -165,7 +165,7 @@ func (w *waiters) pollLoop() {
 			return
 		}
 		changed, err := w.poll(w.running, keys)
-		if err != nil && !failing { // each waiter has a deadline of its own
+		if err != nil && !failing && w.running.Err() == nil { // each waiter has a deadline of its own
 			w.logger.Warn("idempotency: poll of awaited keys failed, retrying", "keys", len(keys), "error", err)
 		}
 		failing = err != nil
