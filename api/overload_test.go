@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/payments/stripetest"
 )
 

@@ -97,7 +97,7 @@ func (a *app) complete(t *testing.T) {
 	a.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
 	pass, err := completer.RunOnce(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, idempotency.Pass{Completed: 1}, pass)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
 }
 
 // names are what differs between two orders alike.

@@ -21,8 +21,8 @@ import (
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
@@ -301,11 +301,11 @@ func TestARouterNeedsEverything(t *testing.T) {
 	for missing, forget := range map[string]func(*api.Config){
 		"orders service":   func(c *api.Config) { c.Orders = nil },
 		"authenticator":    func(c *api.Config) { c.Authenticator = nil },
-		"gate for reads":   func(c *api.Config) { c.Reads = nil },
+		"limiter":          func(c *api.Config) { c.Limiter = nil },
 		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
 		"logger":           func(c *api.Config) { c.Logger = nil },
 		"readiness check":  func(c *api.Config) { c.Ready = nil },
-		"background runs":  func(c *api.Config) { c.Background = nil },
+		"background":       func(c *api.Config) { c.Background = nil },
 		"Retention":        func(c *api.Config) { c.Retention = 0 },
 	} {
 		config := whole

@@ -224,7 +224,7 @@ func TestAStopSendsThoseAwayWhoWait(t *testing.T) {
 	waiting := a.crowd(t, 5, key, body())
 	watching := a.sendAsync(a.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
 	a.awaitWaiters(t, 6)
-	a.engine.StopWaiting()
+	a.engine.DrainWaiters()
 	for _, done := range waiting {
 		got := <-done
 		require.NoError(t, got.err)

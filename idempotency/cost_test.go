@@ -36,8 +36,7 @@ func TestCost_perRequest(t *testing.T) {
 		}},
 		{"new key, invalid", 1, 0, func(*testing.T) func() {
 			req := f.request()
-			req.Invalid = errNoResponse
-			return func() { _, _ = f.do(req, oneStep()) }
+			return func() { _, _ = f.do(req, rejecting(oneStep())) }
 		}},
 		{"replay", 1, 0, func(t *testing.T) func() {
 			req := f.request()

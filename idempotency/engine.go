@@ -14,8 +14,7 @@ import (
 // Do executes a request: it runs the operation for a new key, replays the stored
 // response of a finished key, and takes over a key that an earlier run left
 // unfinished (R2). Its errors are [ErrKeyReused], [ErrInProgress],
-// [ErrNewerVersion], [postgres.ErrUnavailable], req.Invalid and the errors of
-// steps. The work does not end with ctx (R10).
+// [ErrNewerVersion], [postgres.ErrUnavailable] and the errors of the steps. The work does not end with ctx (R10).
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
@@ -27,8 +26,6 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 		return e.decide(ctx, stored, hash, op, req.OnClaim)
 	case !errors.Is(err, ErrNotFound):
 		return Result{KeyID: id}, err
-	case req.Invalid != nil:
-		return Result{KeyID: id}, req.Invalid
 	}
 
 	// The lookup decides nothing: of two concurrent claims the INSERT lets one pass.

@@ -3,7 +3,6 @@ package idempotency_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -64,17 +63,17 @@ func TestDo_arms(t *testing.T) {
 	otherBody := func(req *idempotency.Request) { req.Params = []byte(`{"amount":1300}`) }
 	otherPath := func(req *idempotency.Request) { req.Path = "/v1/others" }
 	otherMethod := func(req *idempotency.Request) { req.Method = "PUT" }
-	invalid := func(req *idempotency.Request) { req.Invalid = errors.New("amount too small") }
 
 	tests := []struct {
-		name   string
-		state  idempotencytest.State
-		change func(*idempotency.Request)
-		err    error // nil: a response
-		calls  int64
+		name    string
+		state   idempotencytest.State
+		change  func(*idempotency.Request)
+		invalid bool  // today's rules reject the request
+		err     error // nil: a response
+		calls   int64
 	}{
 		{name: "finished", state: idempotencytest.State{Point: idempotency.Finished}},
-		{name: "finished, now invalid (R19)", state: idempotencytest.State{Point: idempotency.Finished}, change: invalid},
+		{name: "finished, now invalid (R19)", state: idempotencytest.State{Point: idempotency.Finished}, invalid: true},
 		{name: "finished, other body", state: idempotencytest.State{Point: idempotency.Finished}, change: otherBody, err: idempotency.ErrKeyReused},
 		{name: "finished, other path", state: idempotencytest.State{Point: idempotency.Finished}, change: otherPath, err: idempotency.ErrKeyReused},
 		{name: "finished, other method", state: idempotencytest.State{Point: idempotency.Finished}, change: otherMethod, err: idempotency.ErrKeyReused},
@@ -82,10 +81,10 @@ func TestDo_arms(t *testing.T) {
 		{name: "leased at the second call", state: idempotencytest.State{Point: paid, Leased: true}, err: idempotency.ErrInProgress},
 		{name: "lease about to expire", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, err: idempotency.ErrInProgress},
 		{name: "leased, other body", state: idempotencytest.State{Point: paid, Leased: true}, change: otherBody, err: idempotency.ErrKeyReused},
-		{name: "leased, now invalid", state: idempotencytest.State{Point: paid, Leased: true}, change: invalid, err: idempotency.ErrInProgress},
+		{name: "leased, now invalid", state: idempotencytest.State{Point: paid, Leased: true}, invalid: true, err: idempotency.ErrInProgress},
 		{name: "lease expired", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: expired}, calls: 1},
 		{name: "lease expired, other body", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: expired}, change: otherBody, err: idempotency.ErrKeyReused},
-		{name: "lease expired, now invalid", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: expired}, change: invalid, calls: 1},
+		{name: "lease expired, now invalid", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: expired}, invalid: true, calls: 1},
 		{name: "released at the first call", state: idempotencytest.State{Point: reserved}, calls: 2},
 		{name: "released at the second call", state: idempotencytest.State{Point: paid}, calls: 1},
 		{name: "released, other body", state: idempotencytest.State{Point: paid}, change: otherBody, err: idempotency.ErrKeyReused},
@@ -99,7 +98,11 @@ func TestDo_arms(t *testing.T) {
 			if test.change != nil {
 				test.change(&req)
 			}
-			result, err := f.do(req, op)
+			var current idempotency.Operation = op
+			if test.invalid {
+				current = rejecting(op)
+			}
+			result, err := f.do(req, current)
 			require.Equal(t, test.calls, op.calls.Load())
 			if test.err != nil {
 				require.ErrorIs(t, err, test.err)
@@ -124,9 +127,8 @@ func TestDo_invalidNewKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req := f.request()
-	req.Invalid = errors.New("amount too small")
-	result, err := f.do(req, oneStep())
-	require.ErrorIs(t, err, req.Invalid)
+	result, err := f.do(req, rejecting(oneStep()))
+	require.ErrorIs(t, err, errInvalid)
 	require.Equal(t, keyID(req), result.KeyID)
 	require.Empty(t, f.row(req))
 }
@@ -172,10 +174,8 @@ func TestDo_onClaim(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, claims, "a replay claims nothing")
 
-	invalid := counting(f.request())
-	invalid.Invalid = errNoResponse
-	_, err = f.do(invalid, &threeSteps{})
-	require.ErrorIs(t, err, errNoResponse)
+	_, err = f.do(counting(f.request()), rejecting(&threeSteps{}))
+	require.ErrorIs(t, err, errInvalid)
 	leased := f.request()
 	f.put(leased, &threeSteps{}, idempotencytest.State{Point: paid, Leased: true})
 	_, err = f.do(counting(leased), &threeSteps{})

@@ -238,6 +238,15 @@ func wrapRecord(op idempotency.Operation, point idempotency.RecoveryPoint, wrap 
 	}}
 }
 
+var errInvalid = errors.New("amount too small")
+
+// rejecting returns an operation whose first step rejects the request.
+func rejecting(op idempotency.Operation) operation {
+	return wrapRecord(op, idempotency.Started, func(*idempotency.Run, idempotency.Record) idempotency.Record {
+		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) { return idempotency.Outcome{}, errInvalid }
+	})
+}
+
 // noCall is a step that only records.
 func noCall(record idempotency.Record) idempotency.Step {
 	return func(context.Context) (idempotency.Record, error) { return record, nil }

@@ -35,8 +35,9 @@ type Operation interface {
 // Steps are the steps of one run by the recovery point that each starts from.
 type Steps struct {
 	// Start is the first step. It commits together with the claim of the key (R1),
-	// so it makes no external call. Its error rolls the claim back: the key stays
-	// unused.
+	// so it makes no external call. Its error rejects the request: the key stays
+	// unused. So this is where a request is validated: before the claim of a new key,
+	// and never for a known key, whose stored response outlives the rules (R19).
 	Start Record
 
 	From map[RecoveryPoint]Step
@@ -52,7 +53,7 @@ type Step func(ctx context.Context) (Record, error)
 
 // Record writes the result of a step inside the engine's transaction and returns
 // where the request goes from here. The engine repeats it if it has to repeat the
-// transaction, so it must change nothing but the transaction.
+// transaction, so a repetition must write the same.
 type Record func(ctx context.Context, tx *Tx) (Outcome, error)
 
 // Outcome is the result of a [Record]: either [Advance] or [Finish].
@@ -108,11 +109,6 @@ type Request struct {
 	Method    string // as in the fingerprint (R3), such as POST
 	Path      string
 	Params    []byte // canonical, from Canonicalize
-
-	// Invalid, if set, is the validation error of the request. It rejects a new key
-	// before the claim. A known key is answered as before, because a stored response
-	// outlives a change of the rules (R19).
-	Invalid error
 
 	// OnClaim, if set, is called when the key is durably claimed by this request:
 	// its first step, or the takeover, is committed. From then on the request will be

@@ -22,9 +22,7 @@ type Request struct {
 // key. Errors are [*ValidationError], [*KeyExpiredError], [*ProviderError] and the
 // engine's; none of them is stored.
 func (s *Service) Create(ctx context.Context, req Request) (idempotency.Result, error) {
-	params, err := DecodeParams(req.Params)
-	req.Invalid = err
-	result, err := s.engine.Do(ctx, req.Request, createOrder{Service: s, params: params, clientIP: req.ClientIP})
+	result, err := s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
 	return result, s.keyExpired(ctx, req.Request, err)
 }
 
@@ -37,7 +35,6 @@ const (
 // createOrder is the operation of [Service.Create].
 type createOrder struct {
 	*Service
-	params   Params // of the request; only the first step reads them
 	clientIP netip.Addr
 	resolve  bool // end the order without a charge, unless there was one, see Service.Resolve
 }
@@ -48,9 +45,6 @@ func (createOrder) Name() string { return "create_order" }
 // Steps returns the three steps in the order of the package's doc.
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &orderRun{createOrder: op, Run: run}
-	if !run.Resumed {
-		r.order = newOrder(run, op.params)
-	}
 	return idempotency.Steps{
 		Start: r.insertOrder,
 		From: map[idempotency.RecoveryPoint]idempotency.Step{
@@ -95,6 +89,11 @@ func newOrder(run *idempotency.Run, params Params) orderRow {
 
 // insertOrder is transaction 1. It commits together with the claim of the key.
 func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	params, err := DecodeParams(r.Params)
+	if err != nil {
+		return idempotency.Outcome{}, err
+	}
+	r.order = newOrder(r.Run, params)
 	insertOrderTx(tx, r.Run, r.order)
 	r.auditTx(tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
 	return idempotency.Advance(pointOrderCreated), nil

@@ -14,9 +14,7 @@ import (
 // key. Errors are those of Create, and [ErrNotFound] if the account has no such
 // order.
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (idempotency.Result, error) {
-	params, err := DecodeRefundParams(req.Params)
-	req.Invalid = err
-	result, err := s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, params: params, clientIP: req.ClientIP})
+	result, err := s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 	return result, s.keyExpired(ctx, req.Request, err)
 }
 
@@ -28,7 +26,6 @@ const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 type createRefund struct {
 	*Service
 	orderID    uuid.UUID // of the request; only the first step reads it
-	params     RefundParams
 	clientIP   netip.Addr
 	resolution *resolution // nil unless an operator ends the refund, see Service.Resolve
 }
@@ -59,6 +56,10 @@ type refundRun struct {
 // never reserve more than was charged. Its errors roll the claim back, and the key
 // stays unused.
 func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	params, err := DecodeRefundParams(r.Params)
+	if err != nil {
+		return idempotency.Outcome{}, err
+	}
 	order, err := lockOrderTx(ctx, tx, r.AccountID, r.orderID)
 	if err != nil {
 		return idempotency.Outcome{}, err
@@ -67,7 +68,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
-	amount, err := order.refundable(r.params.Amount, reserved)
+	amount, err := order.refundable(params.Amount, reserved)
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
@@ -76,7 +77,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 		OrderID:  r.orderID,
 		Amount:   amount,
 		Currency: order.currency,
-		Reason:   r.params.Reason,
+		Reason:   params.Reason,
 		Status:   RefundPending,
 	}
 	insertRefundTx(tx, r.Run, refund)

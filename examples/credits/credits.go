@@ -25,7 +25,6 @@ type Service struct {
 // Grant executes one request. Sent again, it gets the same response. The request's
 // parameters are canonical.
 func (s *Service) Grant(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-	_, req.Invalid = decode(req.Params)
 	return s.Engine.Do(ctx, req, grantCredit{s.Wallets})
 }
 
@@ -81,7 +80,7 @@ func (r *grantRun) id() uuid.UUID { return idempotency.DeriveID("credit", r.Acco
 
 // insertCredit is transaction 1. It commits together with the claim of the key (R1).
 func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	credit, err := decode(r.Params)
+	credit, err := decode(r.Params) // an error rejects the request, and the key stays unused
 	tx.Queue(`
 		INSERT INTO credits (account_id, id, wallet, amount, status)
 		VALUES ($1, $2, $3, $4, 'pending')`,

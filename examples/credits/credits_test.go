@@ -100,7 +100,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	idempotencytest.AgeRun(t, s.pool, s.account, id, time.Hour)
 	pass, err = completer.RunOnce(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, idempotency.Pass{Completed: 1}, pass)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
 	require.Equal(t, "granted", s.status())
 	s.wallets.requireOne(t)
 
