@@ -164,7 +164,10 @@ type heldLookups struct {
 func (h *heldLookups) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(query.SQL, "key_hash = $1") && !bytes.Equal(query.Args[0].([]byte), h.valid) {
 		h.held <- struct{}{}
-		<-h.released
+		select {
+		case <-h.released:
+		case <-ctx.Done():
+		}
 	}
 	return ctx
 }

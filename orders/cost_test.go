@@ -18,8 +18,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// The most that one order may cost on warm connections. The lookup of the
-// credentials is the API's, in the round trip of the look.
+// The most that one order may cost on warm connections. The API authenticates
+// before it calls this package.
 const (
 	maxCommits    = 3
 	maxRoundTrips = 4

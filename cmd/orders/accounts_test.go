@@ -96,7 +96,8 @@ func TestAccountsKeys_errors(t *testing.T) {
 		"no such key":                {[]string{"revoke", "--account", account, uuid.NewString()}, 1, "the account has no such API key"},
 		"a whole API key":            {[]string{"revoke", "--account", account, s.apiKey}, 1, "the account has no such API key"},
 		"an account that is no id": {
-			[]string{"list", "--account", "mine"}, 2,
+			[]string{"list", "--account", "mine"},
+			2,
 			`wrong usage: invalid value "mine" for flag -account: invalid UUID length: 4` + "\nSee orders help accounts keys list",
 		},
 	} {

@@ -107,8 +107,7 @@ type lookups struct {
 
 // block blocks lookups until it is released.
 type block struct {
-	only     string        // the API key whose lookups are blocked; "" for all keys
-	except   string        // the API key whose lookups are not blocked
+	except   string        // the API key whose lookups are not blocked; "" for none
 	reached  chan struct{} // receives a value for each blocked lookup
 	released chan struct{}
 }
@@ -161,11 +160,14 @@ func (l *lookups) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.Tr
 		return ctx
 	}
 	hash := string(query.Args[0].([]byte))
-	if b.only != "" && hash != hashOf(b.only) || b.except != "" && hash == hashOf(b.except) {
+	if b.except != "" && hash == hashOf(b.except) {
 		return ctx
 	}
 	b.reached <- struct{}{}
-	<-b.released
+	select {
+	case <-b.released:
+	case <-ctx.Done(): // the lookup's timeout: the test fails
+	}
 	return ctx
 }
 
@@ -480,6 +482,31 @@ func TestAuthenticate_unknownKeysDoNotDelayRevalidation(t *testing.T) {
 	for range unknown {
 		require.ErrorIs(t, <-rejected, accounts.ErrUnauthorized)
 	}
+}
+
+// A revoked key has no entry in the cache, so its lookups wait like those of unknown
+// keys.
+func TestAuthenticate_revokedKeyHasNoPriority(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.requireAccepted(1)
+	f.revoke(f.apiKey)
+	f.pass(5 * time.Second)
+	f.requireRejected(f.apiKey, 1)
+
+	b := f.lookups.setBlock(block{})
+	unknown := make(chan error)
+	go func() {
+		_, err := f.authenticator.Authenticate(t.Context(), unknownKey())
+		unknown <- err
+	}()
+	<-b.reached
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := f.authenticator.Authenticate(ctx, f.apiKey)
+	require.ErrorIs(t, err, context.Canceled)
+	close(b.released)
+	require.ErrorIs(t, <-unknown, accounts.ErrUnauthorized)
 }
 
 // An unknown key that waits for its lookup leaves the queue when its request ends.
