@@ -85,7 +85,7 @@ func NewRouter(config Config) (chi.Router, error) {
 	docs.Routes(r) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
+		r.Method(http.MethodPost, "/webhooks/stripe", handlerFunc(newWebhooks(config.Orders).stripe)) // POST /v1/webhooks/stripe
 
 		callers := newCredentials(config.Pool, config.Reads)
 		keys := keysAPI{config.Orders, callers, config.Background, config.Reads, config.Retention, config.Observer}

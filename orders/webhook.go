@@ -36,21 +36,33 @@ type Event struct {
 	Result idempotency.Result
 }
 
-// HandleEvent takes a delivery of the provider: the body as it came and its
-// signature. It is a hint and nothing more: the key that the event's metadata
-// names resumes now instead of later, and what became of the payment is asked
-// of the provider. Thus an event that is old, repeated, out of order or untrue
-// changes nothing. An event about a refund of a finished key makes the books
-// follow what the provider says of that refund now.
-//
-// An error other than [ErrWebhooksOff] and [ErrEventRefused] says that the key
-// is unfinished still, or that the provider could not be asked about the refund,
-// so that the event should be delivered again.
-func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature string) (Event, error) {
+// VerifiedEvent is an event whose signature was verified, from
+// [Service.VerifyEvent].
+type VerifiedEvent struct {
+	ID, Type  string
+	delivered payments.Event
+}
+
+// VerifyEvent verifies a delivery of the provider: the body as it came and its
+// signature. Errors are [ErrWebhooksOff] and [ErrEventRefused].
+func (s *Service) VerifyEvent(payload []byte, signature string) (VerifiedEvent, error) {
 	delivered, err := s.payments.Event(payload, signature)
 	if err != nil {
-		return Event{}, err
+		return VerifiedEvent{}, err
 	}
+	return VerifiedEvent{ID: delivered.ID, Type: delivered.Type, delivered: delivered}, nil
+}
+
+// HandleEvent takes an event as a hint and nothing more: the key that the event's
+// metadata names resumes now instead of later, and the provider is asked for the
+// outcome of the payment. So an event that is old, repeated, out of order or untrue
+// changes nothing. An event about a refund of a finished key updates our record of
+// that refund to what the provider reports now.
+//
+// An error means that the key is still unfinished, or that the provider could not
+// be asked about the refund, so the event should be delivered again.
+func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Event, error) {
+	delivered := verified.delivered
 	event := Event{ID: delivered.ID, Type: delivered.Type}
 	accountID, keyID, ours := namedBy(delivered)
 	if !ours {
