@@ -1,18 +1,13 @@
 package api
 
 import (
+	"container/list"
 	"context"
 	"net/http"
+	"sync"
+	"time"
 
 	"example.com/orders-api/internal/limiter"
-)
-
-// What bounds the requests that are not orders or refunds: those have places in
-// the engine, see idempotency.Config.
-const (
-	// maxWebhooks is how many deliveries of the provider are taken at once. Each
-	// may go on with an order, and who is turned away comes again.
-	maxWebhooks = 100
 )
 
 // limitReads executes a handler that only reads with a permit of the limiter.
@@ -24,16 +19,42 @@ func limitReads(l *limiter.Limiter) func(handlerFunc) handlerFunc {
 	}
 }
 
-// atMost lets so many requests in at once.
-func atMost(limit int, next handlerFunc) handlerFunc {
-	slots := make(chan struct{}, limit)
-	return func(w http.ResponseWriter, r *http.Request) error {
-		select {
-		case slots <- struct{}{}:
-		default:
-			return limiter.ErrOverloaded
-		}
-		defer func() { <-slots }()
-		return next(w, r)
+// bodyReads bounds the bodies that are read before their sender is known, for the
+// sake of memory. Beyond the limit, a new read interrupts the one that has taken
+// the longest, so slow senders delay only each other (R25).
+type bodyReads struct {
+	limit int
+
+	mu      sync.Mutex
+	reading list.List // of *bodyRead, longest first
+}
+
+type bodyRead struct {
+	connection  *http.ResponseController
+	interrupted bool
+}
+
+// read is readBody within the bound.
+func (b *bodyReads) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	own := &bodyRead{connection: http.NewResponseController(w)}
+	element := b.begin(own)
+	body, err := readBody(w, r, limit)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reading.Remove(element)
+	if own.interrupted {
+		return nil, errBodyCut // also a body that just arrived: the connection is unusable
 	}
+	return body, err
+}
+
+func (b *bodyReads) begin(own *bodyRead) *list.Element {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.reading.Len() >= b.limit {
+		longest := b.reading.Remove(b.reading.Front()).(*bodyRead)
+		longest.interrupted = true
+		_ = longest.connection.SetReadDeadline(time.Unix(1, 0)) // long ago
+	}
+	return b.reading.PushBack(own)
 }

@@ -85,7 +85,7 @@ func NewRouter(config Config) (chi.Router, error) {
 	docs.Routes(r) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
+		r.Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooksAPI{config.Orders, config.Limiter, &bodyReads{limit: maxWebhookBodies}}.stripe)) // POST /v1/webhooks/stripe
 
 		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention, config.Observer}
 		a := ordersAPI{config.Orders, idempotent}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -11,24 +12,41 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// maxEvent is the size of the largest event, in bytes. A payment's has some
-// three KiB; the rest is room for what it may grow by.
+// maxEvent is the size of the largest event, in bytes. A payment's has some three
+// KiB.
 const maxEvent = 256 << 10
 
+// maxWebhookBodies bounds the bodies that are read at once, before their signature
+// is verified.
+const maxWebhookBodies = 100
+
 // webhooksAPI holds the handler of /v1/webhooks.
-type webhooksAPI struct{ service *orders.Service }
+type webhooksAPI struct {
+	service *orders.Service
+	limiter *limiter.Limiter
+	bodies  *bodyReads
+}
 
 // stripe is POST /v1/webhooks/stripe. Its client is the payment provider, which
-// delivers again, over days, what is not answered with success.
+// delivers an event again, over days, until the response is a success. A request
+// takes a permit only after its signature was verified (R25).
 func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
-	payload, err := readBody(w, r, maxEvent)
+	payload, err := a.bodies.read(w, r, maxEvent)
 	if err != nil {
 		return err
 	}
-	event, err := a.service.HandleEvent(r.Context(), payload, r.Header.Get("Stripe-Signature"))
+	verified, err := a.service.VerifyEvent(payload, r.Header.Get("Stripe-Signature"))
+	if err != nil {
+		return err
+	}
+	event := orders.Event{ID: verified.ID, Type: verified.Type}
+	err = a.limiter.Do(r.Context(), verified.AccountID, func(ctx context.Context) (err error) {
+		event, err = a.service.HandleEvent(ctx, verified)
+		return err
+	})
 	logAttrs(r.Context()).event(event, err)
 	if errors.Is(err, limiter.ErrRateLimited) {
-		return limiter.ErrOverloaded // whoever delivers is not that account
+		return limiter.ErrOverloaded // the provider is not that account
 	}
 	if err != nil {
 		return err
@@ -36,11 +54,8 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-// event notes which event it was, unless it was refused, and what came of it.
+// event adds the event and its result.
 func (l *requestLog) event(event orders.Event, err error) {
-	if event.ID == "" {
-		return
-	}
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if event.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", event.KeyID.String()))

@@ -1,10 +1,14 @@
 package api_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +107,56 @@ func TestAnEventFinishesAnOrder(t *testing.T) {
 // signed is the header of a payload sent at the given time.
 func signed(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
+}
+
+// halfSent begins so many deliveries that have no valid signature, and waits until
+// the server reads their bodies.
+func (a *app) halfSent(t *testing.T, n int) []net.Conn {
+	t.Helper()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\n"+
+			"Content-Length: 3000\r\nExpect: 100-continue\r\n\r\n", webhookPath)
+		require.NoError(t, err)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
+		conns[i] = conn
+	}
+	return conns
+}
+
+// Bodies that do not arrive keep no event away (R25).
+func TestWebhook_halfSentBodies(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	require.Equal(t, http.StatusServiceUnavailable, a.create(t, newKey(), body(with("payment_method", stripetest.ProcessingCard))).status)
+	require.NoError(t, a.stripe.Settle(a.intentID(t), true))
+	a.halfSent(t, 100)
+	requireReceived(t, a.tell(t, "payment_intent.succeeded"))
+	a.requireOnePaidOrder(t)
+}
+
+// At most 100 bodies are in memory: the one that takes the longest is given up.
+func TestWebhook_manyHalfSentBodies(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	require.Equal(t, http.StatusServiceUnavailable, a.create(t, newKey(), body(with("payment_method", stripetest.ProcessingCard))).status)
+	conns := a.halfSent(t, 101)
+	response, err := io.ReadAll(conns[0])
+	require.NoError(t, err)
+	require.Contains(t, string(response), "HTTP/1.1 503 Service Unavailable\r\n")
+	require.Contains(t, string(response), "The body ended early.")
+	requireReceived(t, a.tell(t, "payment_intent.processing"))
+	for _, conn := range conns[2:] {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		_, err := conn.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "still read")
+	}
 }
 
 func TestDeliveriesThatAreRefused(t *testing.T) {

@@ -22,7 +22,7 @@ func (s *sale) hearOfRefund(eventType string) (orders.Event, error) {
 	s.t.Helper()
 	payload, signature, err := s.stripe.Event(webhookSecret, eventType, s.stripe.Refunds()[0].ID)
 	require.NoError(s.t, err)
-	return s.service.HandleEvent(s.t.Context(), payload, signature)
+	return handleEvent(s.t.Context(), s.service, payload, signature)
 }
 
 // What becomes of a refund days later. Whatever the events are called, however

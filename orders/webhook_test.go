@@ -1,6 +1,7 @@
 package orders_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -41,11 +42,20 @@ func (s *shop) hearOf(eventType string, object map[string]any) (orders.Event, er
 
 func (s *shop) deliver(payload []byte, signature string) (orders.Event, error) {
 	s.t.Helper()
-	event, err := s.service.HandleEvent(s.t.Context(), payload, signature)
+	event, err := handleEvent(s.t.Context(), s.service, payload, signature)
 	if event.Result.Response.Status != 0 {
 		s.note(orders.Request{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, event.Result, err)
 	}
 	return event, err
+}
+
+// handleEvent verifies and handles a delivery.
+func handleEvent(ctx context.Context, service *orders.Service, payload []byte, signature string) (orders.Event, error) {
+	verified, err := service.VerifyEvent(payload, signature)
+	if err != nil {
+		return orders.Event{}, err
+	}
+	return service.HandleEvent(ctx, verified)
 }
 
 // heard puts what an event brought about into words, see say.
@@ -354,7 +364,7 @@ func TestHandleEvent_concurrent(t *testing.T) {
 	var group errgroup.Group
 	for range 5 {
 		group.Go(func() error {
-			_, err := s.service.HandleEvent(t.Context(), payload, signature)
+			_, err := handleEvent(t.Context(), s.service, payload, signature)
 			return err
 		})
 		group.Go(func() error {

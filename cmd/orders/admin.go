@@ -9,13 +9,12 @@ import (
 	"net/http/pprof"
 	"time"
 
-	"golang.org/x/net/netutil"
-
+	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/metrics"
 )
 
-// maxAdminConnections bounds those who look after a process: a Prometheus or two,
-// a probe, a person with a profiler.
+// maxAdminConnections bounds the connections of the admin listener: Prometheus,
+// probes, an operator with a profiler.
 const maxAdminConnections = 16
 
 // readyCheck reports whether the process should get traffic.
@@ -43,7 +42,7 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready r
 		// end its context.
 	}
 	go func() {
-		if err := server.Serve(netutil.LimitListener(listener, maxAdminConnections)); !errors.Is(err, http.ErrServerClosed) {
+		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("the admin listener ended", "error", err)
 		}
 	}()

@@ -13,24 +13,24 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/net/netutil"
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/connlimit"
 )
 
 // maxBackground bounds the orders that run in a process after their clients were
 // answered 202. At a second each it is as many orders a second.
 const maxBackground = 200
 
-// maxConnections bounds the connections of clients, and with them the requests
-// that are in a process at all: a thousand orders that wait for the provider, a
-// thousand who wait for those, and as many again that are quick or idle. Who comes
-// then waits in the system's own queue, which has a bound too, until one closes. An
-// idle one takes 20 KiB.
+// maxConnections bounds the connections of clients, and with them the requests in
+// a process: a thousand orders that wait for the provider, a thousand requests that
+// wait for those orders, and as many again that are quick or idle. At the limit, a
+// new connection closes the one that has been idle for the longest. An idle
+// connection takes 20 KiB.
 const maxConnections = 4000
 
 // serve runs the API until a signal comes.
@@ -145,7 +145,7 @@ func (s *server) close() { s.side.Close() }
 // take their keys over.
 func (s *server) run(ctx context.Context, listener net.Listener, delay time.Duration) error {
 	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	go func() { served <- connlimit.Serve(s.http, listener, maxConnections) }()
 	s.logger.Info("listening", "address", listener.Addr().String())
 	select {
 	case err := <-served:
