@@ -99,15 +99,6 @@ SELECT r.account_id,
 	return entries, nil
 }
 
-// databaseTime is what the times of the books are compared with.
-func (s *Service) databaseTime(ctx context.Context) (time.Time, error) {
-	var now time.Time
-	if err := s.pool.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
-		return time.Time{}, fmt.Errorf("ask the database for the time: %w", postgres.Translate(err))
-	}
-	return now.UTC(), nil
-}
-
 // activeAccounts lists the accounts with orders made in a span of time, its
 // ends included.
 func (s *Service) activeAccounts(ctx context.Context, since, until time.Time) ([]uuid.UUID, error) {

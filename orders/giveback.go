@@ -142,7 +142,7 @@ func (g *givingBack) recordRefund(ctx context.Context, tx *idempotency.Tx) (idem
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
-	err = settleTx(tx, g.run.AccountID, g.row, g.made, g.clientIP, g.run.Now())
+	err = applyRefundStatusTx(tx, g.run.AccountID, g.row, g.made, g.clientIP, g.run.Now())
 	return idempotency.Finish(response), err
 }
 
@@ -154,7 +154,7 @@ func (g *givingBack) recordFailure(ctx context.Context, tx *idempotency.Tx) (ide
 		return idempotency.Outcome{}, err
 	}
 	if g.made.ID != "" { // it failed at the provider
-		err = settleTx(tx, g.run.AccountID, g.row, g.made, g.clientIP, g.run.Now())
+		err = applyRefundStatusTx(tx, g.run.AccountID, g.row, g.made, g.clientIP, g.run.Now())
 		return idempotency.Finish(response), err
 	}
 	if err := failRefundTx(ctx, tx, g.run.AccountID, g.row.ID, g.failure.code); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
@@ -55,7 +56,7 @@ func (s *Service) Reconcile(ctx context.Context, config ReconcileConfig) (Report
 	if config.Grace <= 0 || config.Since <= config.Grace {
 		return Report{}, errors.New("orders: Grace must be positive, and less than Since")
 	}
-	now, err := s.databaseTime(ctx)
+	now, err := postgres.Now(ctx, s.pool)
 	if err != nil {
 		return Report{}, err
 	}

@@ -241,7 +241,7 @@ func TestReconcile_couldNotLook(t *testing.T) {
 		},
 		"the database is gone": {
 			before: func(s *shop) { s.pool.Close() },
-			says:   "ask the database for the time: ",
+			says:   "read the database's time: ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

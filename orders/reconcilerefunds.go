@@ -131,7 +131,7 @@ func (r *reconciliation) compareBookedRefund(ctx context.Context, e refundEntry)
 		return err
 	case found:
 		return r.compareRefund(ctx, e, at)
-	case !e.row.Status.over():
+	case !e.row.Status.Void():
 		r.add(e.difference(KindRefundNotMade, "booked "+string(e.row.Status)+", the provider does not know it"))
 	}
 	return nil
@@ -154,7 +154,7 @@ func (s *Service) readRefund(ctx context.Context, id string) (payments.Refund, b
 // followMoved lets the books follow a refund whose status moved. It moves no
 // money.
 func (r *reconciliation) followMoved(ctx context.Context, d Difference) (string, error) {
-	if err := r.service.followRefund(ctx, d.AccountID, d.Refund, d.RefundID); err != nil {
+	if err := r.service.SyncRefund(ctx, d.AccountID, d.Refund, d.RefundID); err != nil {
 		return "", fmt.Errorf("not followed: %w", err)
 	}
 	now, err := findRefundRow(ctx, r.service.pool, d.AccountID, d.Refund)

@@ -115,7 +115,7 @@ func (g *givingBack) find(ctx context.Context) (payments.Refund, *payments.Error
 	err := g.service.payments.ListRefunds(ctx, g.row.intentID, func(r payments.Refund) bool {
 		// Whatever its amount: follow looks at that, and raises the alarm. Of two,
 		// which reconcile reports, the one that holds money counts.
-		if r.Metadata["refund_id"] == g.row.ID.String() && (found.ID == "" || RefundStatus(found.Status).over()) {
+		if r.Metadata["refund_id"] == g.row.ID.String() && (found.ID == "" || RefundStatus(found.Status).Void()) {
 			found = r
 		}
 		return true
@@ -128,7 +128,7 @@ func (g *givingBack) follow(made payments.Refund) error {
 	switch {
 	case !g.row.madeAs(made):
 		return g.noOutcome(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"})
-	case RefundStatus(made.Status).over():
+	case RefundStatus(made.Status).Void():
 		g.fail(refundFailed(made), nil)
 	}
 	g.made = made

@@ -157,7 +157,7 @@ SELECT a.id
 }
 
 // holds says that a refund at the provider takes money from us, or will.
-func holds(at payments.Refund) bool { return !RefundStatus(at.Status).over() }
+func holds(at payments.Refund) bool { return !RefundStatus(at.Status).Void() }
 
 // judge compares a refund at the provider with what the books say about it. ""
 // means that they agree, or that the next run of its key will see to it.

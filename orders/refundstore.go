@@ -119,22 +119,22 @@ UPDATE refunds
 	return err
 }
 
-// settleTx writes down what the provider says of a refund, and what follows from
-// it for the order. It may be repeated, come late or out of order: a refund that
-// succeeded is never pending again, one that failed stays so. Only what changes
-// something leaves an audit record.
-func settleTx(tx queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr, at time.Time) error {
+// applyRefundStatusTx records the provider's status of a refund, and updates the
+// order's refunded amount and status. It is idempotent and independent of order:
+// a succeeded refund never returns to pending, and a failed one stays failed. Only
+// a change leaves an audit record.
+func applyRefundStatusTx(tx queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr, at time.Time) error {
 	recordID, err := uuid.NewV7()
 	if err != nil {
 		return fmt.Errorf("audit record: %w", err)
 	}
 	var why *string
-	if RefundStatus(made.Status).over() && made.FailureReason != "" {
+	if RefundStatus(made.Status).Void() && made.FailureReason != "" {
 		why = &made.FailureReason
 	}
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
-WITH settled AS (
+WITH applied AS (
     UPDATE refunds
        SET status         = $3,
            refund_id      = $4,
@@ -165,7 +165,7 @@ SELECT $6,
        jsonb_build_object('refund_id', refund_id, 'amount', amount, 'currency', currency),
        $7,
        $8
-  FROM settled`, accountID, r.ID, string(made.Status), made.ID, why, recordID, known(clientIP), at)
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, why, recordID, known(clientIP), at)
 	// What the provider does not have yet is not paid back.
 	tx.Queue(`
 UPDATE orders AS o

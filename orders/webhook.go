@@ -40,8 +40,8 @@ type Event struct {
 // signature. It is a hint and nothing more: the key that the event's metadata
 // names resumes now instead of later, and what became of the payment is asked
 // of the provider. Thus an event that is old, repeated, out of order or untrue
-// changes nothing. An event about a refund of a finished key makes the books
-// follow what the provider says of that refund now.
+// changes nothing. An event about a refund of a finished key applies the status
+// that the provider reports for that refund now.
 //
 // An error other than [ErrWebhooksOff] and [ErrEventRefused] says that the key
 // is unfinished still, or that the provider could not be asked about the refund,
@@ -66,7 +66,7 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 	case delivered.RefundID != "" && (!known || busy || result.Replayed):
 		// A run that is under way may have asked before this happened, and no other
 		// event may follow.
-		event.RefundID, err = s.hearOfRefund(ctx, accountID, delivered)
+		event.RefundID, err = s.syncRefundFromEvent(ctx, accountID, delivered)
 		return event, err
 	case !known:
 		return event, nil
@@ -81,14 +81,14 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 	}
 }
 
-// hearOfRefund lets the books follow the refund that an event is about, and
-// returns its id if it is one of ours.
-func (s *Service) hearOfRefund(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
+// syncRefundFromEvent applies the provider's status of the refund that an event is
+// about, and returns our id of the refund, or uuid.Nil if it is not ours.
+func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
 	id, err := uuid.Parse(event.Metadata["refund_id"])
 	if err != nil {
 		return uuid.Nil, nil
 	}
-	err = s.followRefund(ctx, accountID, id, event.RefundID)
+	err = s.SyncRefund(ctx, accountID, id, event.RefundID)
 	if errors.Is(err, ErrNotFound) {
 		return uuid.Nil, nil
 	}
