@@ -101,6 +101,25 @@ func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]S
 	return e.statuses(ctx, stuckSQL, e.lockTimeout, grace, limit)
 }
 
+// statusesSQL reads keys by account and id.
+const statusesSQL = `
+SELECT` + statusColumns + `
+  FROM idempotency_keys AS k
+  JOIN unnest($2::uuid[], $3::uuid[]) AS wanted (account_id, id)
+    ON wanted.account_id = k.account_id
+   AND wanted.id = k.id`
+
+// Statuses returns keys by their ids. Keys that do not exist are left out. The
+// slices name the account and the id of each key.
+func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
+	list, err := e.statuses(ctx, statusesSQL, e.lockTimeout, accountIDs, ids)
+	byID := make(map[uuid.UUID]Status, len(list))
+	for _, status := range list {
+		byID[status.ID] = status
+	}
+	return byID, err
+}
+
 // findSQL looks in each account, in two ways, so that every look is one of an
 // index (R20).
 const findSQL = `

@@ -68,6 +68,24 @@ func TestStuck(t *testing.T) {
 	}, status)
 }
 
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	unfinished, finished := b.request(), b.request()
+	id := idempotency.KeyID(b.account, unfinished.Key)
+	b.put(unfinished, &threeSteps{}, idempotencytest.State{Point: paid})
+	b.put(finished, &threeSteps{}, idempotencytest.State{Point: idempotency.Finished})
+
+	statuses, err := b.engine.Statuses(t.Context(),
+		[]uuid.UUID{b.account, b.account, b.account, idempotencytest.Account(t, b.pool)},
+		[]uuid.UUID{id, idempotency.KeyID(b.account, finished.Key), uuid.New(), id})
+	require.NoError(t, err)
+	require.Len(t, statuses, 2, "an id of another account is no key")
+	require.Equal(t, unfinished.Key, statuses[id].Key)
+	require.Nil(t, statuses[id].FinishedAt)
+	require.NotNil(t, statuses[idempotency.KeyID(b.account, finished.Key)].FinishedAt)
+}
+
 // find returns what Engine.Find does.
 func (b *bench) find(account uuid.UUID, idOrKey string) []idempotency.Status {
 	b.t.Helper()

@@ -24,18 +24,20 @@ func (s *Service) WatchKey(ctx context.Context, accountID uuid.UUID, key idempot
 	if err != nil {
 		return KeyStatus{}, waited, err
 	}
-	return KeyStatus{Status: status, OrderID: orderOf(status)}, waited, nil
+	order, _ := ResourcesOf(status)
+	return KeyStatus{Status: status, OrderID: order}, waited, nil
 }
 
-// orderOf finds the order that a key's request is about.
-func orderOf(key idempotency.Status) uuid.UUID {
+// ResourcesOf returns the ids of the order and the refund that a key's request is
+// about. Either is uuid.Nil if there is none.
+func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {
 	switch key.Operation {
 	case createOrder{}.Name():
-		return orderID(key.AccountID, key.Key)
+		return orderID(key.AccountID, key.Key), uuid.Nil
 	case createRefund{}.Name():
-		id, _ := uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
-		return id
+		order, _ = uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
+		return order, refundID(key.AccountID, key.Key)
 	default:
-		return uuid.Nil // of a newer version (R18)
+		return uuid.Nil, uuid.Nil // of a newer version (R18)
 	}
 }
