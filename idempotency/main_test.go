@@ -243,7 +243,9 @@ var errInvalid = errors.New("amount too small")
 // rejecting returns an operation whose first step rejects the request.
 func rejecting(op idempotency.Operation) operation {
 	return wrapRecord(op, idempotency.Started, func(*idempotency.Run, idempotency.Record) idempotency.Record {
-		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) { return idempotency.Outcome{}, errInvalid }
+		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+			return idempotency.Outcome{}, errInvalid
+		}
 	})
 }
 

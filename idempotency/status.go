@@ -19,6 +19,17 @@ func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, e
 	return list[0], nil
 }
 
+// Statuses returns keys by their ids. Keys that do not exist are left out. The
+// slices have the account and the id of each key.
+func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
+	list, err := e.store.statuses(ctx, statusesSQL, accountIDs, ids)
+	byID := make(map[uuid.UUID]Status, len(list))
+	for _, status := range list {
+		byID[status.ID] = status
+	}
+	return byID, err
+}
+
 // Stuck lists up to limit unfinished keys of all accounts, the longest idle
 // first: those whose lease is over and whose last run is older than grace, and
 // those that need review.

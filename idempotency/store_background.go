@@ -54,6 +54,13 @@ SELECT` + statusColumns + `
  WHERE k.account_id = $2
    AND k.id = $3`
 
+const statusesSQL = `
+SELECT` + statusColumns + `
+  FROM idempotency_keys AS k
+  JOIN unnest($2::uuid[], $3::uuid[]) AS wanted (account_id, id)
+    ON wanted.account_id = k.account_id
+   AND wanted.id = k.id`
+
 // stuckSQL lists, in the order of the completer's index, the unfinished keys that
 // no run holds, and those that need review.
 const stuckSQL = `

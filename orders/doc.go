@@ -26,7 +26,7 @@
 // never give back more than was charged. What the provider decides later is
 // followed by [Service.HandleEvent]; the stored answer stays.
 //
-// [Service.Reconcile] compares what is left of both with the provider's own lists.
+// Package reconcile compares both with the provider's records.
 //
 // The package decides the stored responses (201, 402, 422), because they are
 // fixed when the last transaction commits. It knows package idempotency for

@@ -21,7 +21,8 @@ func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempo
 	if err != nil {
 		return KeyStatus{}, err
 	}
-	return KeyStatus{Status: status, OrderID: orderOf(status)}, nil
+	order, _ := ResourcesOf(status)
+	return KeyStatus{Status: status, OrderID: order}, nil
 }
 
 // AwaitTurn blocks while another run holds the key, see [idempotency.Engine.AwaitTurn].
@@ -35,15 +36,16 @@ func (s *Service) AwaitKeyStatus(ctx context.Context, accountID uuid.UUID, key i
 	return s.engine.AwaitStatus(ctx, accountID, idempotency.KeyID(accountID, key))
 }
 
-// orderOf returns the order that a key's request names or creates.
-func orderOf(key idempotency.Status) uuid.UUID {
+// ResourcesOf returns the ids of the order and the refund that a key's request names
+// or creates. Either is uuid.Nil if there is none.
+func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {
 	switch key.Operation {
 	case createOrder{}.Name():
-		return orderID(key.AccountID, key.Key)
+		return orderID(key.AccountID, key.Key), uuid.Nil
 	case createRefund{}.Name():
-		id, _ := uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
-		return id
+		order, _ = uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
+		return order, refundID(key.AccountID, key.Key)
 	default:
-		return uuid.Nil // of a newer version (R18)
+		return uuid.Nil, uuid.Nil // of a newer version (R18)
 	}
 }

@@ -20,6 +20,11 @@ const (
 	StatusRefunded          Status = "refunded"
 )
 
+// Paid reports whether the order was charged. It stays true after refunds.
+func (s Status) Paid() bool {
+	return s == StatusPaid || s == StatusPartiallyRefunded || s == StatusRefunded
+}
+
 // Order is an order as the API shows it. Amounts are in the currency's smallest
 // unit.
 type Order struct {

@@ -26,8 +26,8 @@ const (
 	RefundCanceled       RefundStatus = "canceled" // at the provider
 )
 
-// isVoid reports whether the refund returns no money and never will.
-func (s RefundStatus) isVoid() bool { return s == RefundFailed || s == RefundCanceled }
+// Void reports whether the refund returns no money and never will.
+func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
 
 // Refund is a refund as the API shows it. Amount is in the currency's smallest
 // unit.

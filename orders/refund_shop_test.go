@@ -18,7 +18,6 @@ import (
 
 const (
 	refundEndpoint      = "POST /v1/refunds"
-	getRefundEndpoint   = "GET /v1/refunds/{id}"
 	listRefundsEndpoint = "GET /v1/refunds"
 
 	pendingRefund = "pm_card_pendingRefund"

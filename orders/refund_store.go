@@ -119,12 +119,12 @@ UPDATE refunds
 // leaves an audit record.
 func applyRefundStatusTx(tx receipts.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	var why *string
-	if RefundStatus(made.Status).isVoid() && made.FailureReason != "" {
+	if RefundStatus(made.Status).Void() && made.FailureReason != "" {
 		why = &made.FailureReason
 	}
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
-WITH settled AS (
+WITH applied AS (
     UPDATE refunds
        SET status             = $3,
            provider_refund_id = $4,
@@ -153,7 +153,7 @@ SELECT $6,
        id::text,
        jsonb_build_object('refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
-  FROM settled`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
 	// A refund that the provider does not have yet returns no money.
 	tx.Queue(`
 UPDATE orders AS o

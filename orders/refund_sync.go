@@ -12,11 +12,12 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// syncRefund reads a refund from the provider and applies its status: a pending
+// SyncRefund reads a refund from the provider and applies its status: a pending
 // one succeeds or fails days later, and one that succeeded may fail. The stored
 // response of its key stays as it was. A refund that contradicts our record changes
-// nothing and is logged for an operator.
-func (s *Service) syncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
+// nothing and is logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the
+// database's.
+func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stepTimeout)
 	defer cancel()
 	r, err := findRefund(ctx, s.pool, accountID, id)
@@ -31,7 +32,7 @@ func (s *Service) syncRefund(ctx context.Context, accountID, id uuid.UUID, provi
 	if !r.matches(made) {
 		return s.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"}, about...)
 	}
-	if r.ProviderRefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).isVoid() {
+	if r.ProviderRefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).Void() {
 		s.logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
 	}
 	batch := &pgx.Batch{}

@@ -93,7 +93,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	err := r.payments.ListRefunds(ctx, r.refund.intentID, func(at payments.Refund) bool {
 		// Whatever its amount is: applyRefund verifies it. Of two, which reconcile
 		// reports, the one that holds money counts.
-		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || RefundStatus(found.Status).isVoid()) {
+		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || RefundStatus(found.Status).Void()) {
 			found = at
 		}
 		return true
@@ -106,7 +106,7 @@ func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error
 	switch {
 	case !r.refund.matches(made):
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"})
-	case RefundStatus(made.Status).isVoid():
+	case RefundStatus(made.Status).Void():
 		return r.recordFailure(refundFailed(made), made, nil), nil
 	default:
 		return r.recordRefund(made), nil

@@ -32,7 +32,8 @@ const (
 	getEndpoint     = "GET /v1/payment_intents/{id}"
 	listEndpoint    = "GET /v1/payment_intents"
 
-	visa = "pm_card_visa"
+	visa         = "pm_card_visa"
+	declinedCard = "pm_card_visa_chargeDeclined"
 
 	lockTimeout = time.Minute
 )

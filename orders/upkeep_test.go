@@ -13,7 +13,10 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-const retention = 72 * time.Hour
+const (
+	retention = 72 * time.Hour
+	grace     = 5 * time.Minute
+)
 
 // idle makes every key's last run so much older.
 func (s *shop) idle(age time.Duration) {

@@ -97,7 +97,7 @@ func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, 
 	if err != nil {
 		return uuid.Nil, nil
 	}
-	err = s.syncRefund(ctx, accountID, id, event.RefundID)
+	err = s.SyncRefund(ctx, accountID, id, event.RefundID)
 	if errors.Is(err, ErrNotFound) {
 		return uuid.Nil, nil
 	}

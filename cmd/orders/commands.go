@@ -29,7 +29,7 @@ func commands() []command {
 		{"worker", "Send staged receipts", worker},
 		{"completer", "Finish what clients abandoned (cron)", completer},
 		{"reaper", "Delete finished keys past their retention (cron)", reaper},
-		{"reconcile", "Compare the books with the provider's list of charges (cron)", reconcile},
+		{"reconcile", "Compare orders and refunds with the provider's records (cron)", runReconcile},
 		{"keys list", "List the keys that nobody works on and those that need review", keysList},
 		{"keys show", "Show what happened to a key", keysShow},
 		{"keys retry", "Run an unfinished key again", keysRetry},

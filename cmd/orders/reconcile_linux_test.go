@@ -35,7 +35,7 @@ func openTerminal(t *testing.T) (person, program *os.File) {
 	return person, program
 }
 
-// A person who waits sees how far it has come, and nothing of it in the output.
+// A terminal shows the progress of a long run. The output does not contain it.
 func TestReconcile_progressOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newShopAnHourAgo(t)
@@ -61,12 +61,12 @@ func TestReconcile_progressOnATerminal(t *testing.T) {
 	}
 
 	stdout, stderr := run()
-	require.Contains(t, stdout, "Intents of others: 150.")
+	require.Contains(t, stdout, "Foreign intents: 150.")
 	require.Empty(t, stderr, "what is short needs no bar")
 
 	s.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listEndpoint, Delay: 1200 * time.Millisecond, Times: stripetest.Always})
 	stdout, stderr = run()
-	require.Contains(t, stdout, "Intents of others: 150.")
+	require.Contains(t, stdout, "Foreign intents: 150.")
 	require.NotContains(t, stdout, "comparing")
 	require.Regexp(t, `comparing +\d\d% \|█+ +\|`, stderr)
 	require.Regexp(t, `\r +\r$`, stderr, "it is gone at the end")

@@ -152,13 +152,13 @@ func (p *pair) requireAgreement(answers map[string]answer) {
 	require.Zero(p.t, code, report)
 }
 
-// reconcile compares the books until the report says so: what is younger than
-// COMPLETER_GRACE it leaves alone.
-func (p *pair) reconcile(says string) (code int, report string) {
+// reconcile runs orders reconcile until its output contains a text: activity within
+// COMPLETER_GRACE is ignored.
+func (p *pair) reconcile(text string) (code int, report string) {
 	p.t.Helper()
 	eventually(p.t, func() bool {
 		code, report, _ = run(p.t, p.environ, "reconcile", "--since", "1h")
-		return strings.Contains(report, says)
+		return strings.Contains(report, text)
 	})
 	return code, report
 }
@@ -235,7 +235,7 @@ func TestReplication_asynchronousLosesRows(t *testing.T) {
 	p.failOver()
 	require.Equal(t, 1, p.rows("SELECT count(*) FROM orders"), "three acknowledged orders are gone")
 
-	code, report := p.reconcile("Differences: 3")
+	code, report := p.reconcile("Discrepancies: 3")
 	require.Equal(t, 1, code)
 	for _, key := range lost {
 		require.Contains(t, report, requirePaid(t, answers[key]), "a charge without its order")
