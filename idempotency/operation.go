@@ -112,7 +112,8 @@ type Request struct {
 
 	// OnClaim, if set, is called when the key is durably claimed by this request:
 	// its first step, or the takeover, is committed. From then on the request will be
-	// finished, even if this process dies.
+	// finished, even if this process dies. Each call of Do calls it at most once; a
+	// request that lost its lease and calls Do again may claim the key again.
 	OnClaim func()
 }
 

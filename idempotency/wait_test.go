@@ -131,6 +131,32 @@ func TestAwaitTurn_runFinishes(t *testing.T) {
 	require.Zero(t, f.engine.Waiting())
 }
 
+// A run of this process wakes the waiters without a poll.
+func TestAwaitTurn_sameProcess(t *testing.T) {
+	t.Parallel()
+	statements := &statements{}
+	f := newWaitingFixture(t, 10, connections(3), statements.configure)
+	req, call := f.request(), newBlockedCall()
+	op := &threeSteps{pay: call.call}
+	first := f.doAsync(req, op)
+	<-call.reached
+	waiting := f.doWaitingAsync(1, req, op)
+	polled, resume := make(chan struct{}), make(chan struct{})
+	statements.after(1, func() { // the next poll does not end
+		close(polled)
+		<-resume
+	})
+	defer close(resume)
+	<-polled
+	call.release(nil)
+	select {
+	case got := <-waiting[0]:
+		require.Equal(t, (<-first).Response, got.Response)
+	case <-time.After(waitFor):
+		require.Fail(t, "the waiter was not woken")
+	}
+}
+
 // Another process runs the request, so only the row shows that it has finished.
 func TestAwaitTurn_otherProcess(t *testing.T) {
 	t.Parallel()
