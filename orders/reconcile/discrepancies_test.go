@@ -276,7 +276,7 @@ func discrepancyCases() map[string]discrepancyCase {
 			want: []string{"unrecorded_refund: refund succeeded, our refund missing"},
 		},
 		"refunded, and recorded as failed": {
-			setup: refunded(visa, sql("UPDATE refunds SET status = 'failed', refund_id = NULL",
+			setup: refunded(visa, sql("UPDATE refunds SET status = 'failed', provider_refund_id = NULL",
 				"UPDATE orders SET amount_refunded = 0, status = 'paid'")),
 			want: []string{"unrecorded_refund: refund succeeded, our refund failed, response 201"},
 		},

@@ -268,7 +268,9 @@ func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 		f.settle(true)
 		payload, signature, err := f.stripe.Event(webhookSecret, "refund.updated", f.stripe.Refunds()[0].ID)
 		require.NoError(t, err)
-		_, err = f.service.HandleEvent(t.Context(), payload, signature)
+		event, err := f.service.VerifyEvent(payload, signature)
+		require.NoError(t, err)
+		_, err = f.service.HandleEvent(t.Context(), event)
 		require.NoError(t, err)
 	}}
 	require.Empty(t, f.discrepancies())
@@ -395,7 +397,7 @@ func TestRun_plans(t *testing.T) {
 	for table, changes := range map[string]string{
 		"idempotency_keys": "'idempotency_key', t.idempotency_key || i",
 		"orders":           "'idempotency_key', t.idempotency_key || i, 'payment_intent_id', t.payment_intent_id || i, 'created_at', t.created_at - interval '3 days'",
-		"refunds":          "'idempotency_key', t.idempotency_key || i, 'refund_id', t.refund_id || i, 'created_at', t.created_at - interval '3 days'",
+		"refunds":          "'idempotency_key', t.idempotency_key || i, 'provider_refund_id', t.provider_refund_id || i, 'created_at', t.created_at - interval '3 days'",
 	} {
 		f.exec(fmt.Sprintf(`
 INSERT INTO %[1]s
