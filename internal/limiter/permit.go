@@ -5,6 +5,7 @@ import "net/http"
 // permit is the permit of one request, for one goroutine.
 type permit struct {
 	limiter *Limiter
+	account *account
 	working bool
 }
 
@@ -15,7 +16,7 @@ func (p *permit) release() {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.inFlight--
+	l.exit(p.account)
 	if p.working {
 		l.running--
 		l.grant()
@@ -34,23 +35,14 @@ func (p *permit) suspend() {
 
 // resume takes the permit again, before all new requests. It is never rejected.
 func (p *permit) resume() {
-	if w := p.limiter.enqueue(); w != nil {
-		<-w.granted
-	}
-	p.working = true
-}
-
-// enqueue returns nil if a request that resumes has its permit, otherwise its waiter.
-func (l *Limiter) enqueue() *waiter {
+	l := p.limiter
+	w := make(waiter)
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running < l.config.Work {
-		l.running++
-		return nil
-	}
-	w := &waiter{granted: make(chan struct{})}
-	l.resuming = append(l.resuming, w)
-	return w
+	l.resuming.PushBack(w)
+	l.grant()
+	l.mu.Unlock()
+	<-w
+	p.working = true
 }
 
 // Transport returns a transport that suspends the permit in a request's context
