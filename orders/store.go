@@ -116,7 +116,7 @@ func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
 SELECT 1 / (1 - count(*))
   FROM refunds
  WHERE account_id = $1
-   AND idempotency_key = $2`, run.AccountID, string(run.Key))
+   AND id = $2`, run.AccountID, refundID(run.AccountID, run.Key))
 	tx.Queue(`
 INSERT INTO orders (
     id,
