@@ -75,7 +75,7 @@ func (l *requestLog) setOutcome(outcome string) {
 }
 
 // outcome sorts results for those who count them. Why a request was refused or
-// is unfinished is the problem's to say.
+// is retryable is the problem's to say.
 func outcome(result idempotency.Result, err error) string {
 	switch {
 	case errors.Is(err, idempotency.ErrKeyReused):
@@ -87,7 +87,7 @@ func outcome(result idempotency.Result, err error) string {
 	case errors.Is(err, limiter.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
 		return "refused"
 	case err != nil:
-		return "unfinished"
+		return "retryable"
 	case result.Replayed:
 		return "replayed"
 	case result.Attempt > 1:

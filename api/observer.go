@@ -32,17 +32,17 @@ type Answered struct {
 // come to.
 func Outcomes() []string {
 	return []string{
-		"created",     // ran for the first time, and has its final answer, a decline included
-		"replayed",    // got the stored answer
-		"recovered",   // went on with what an earlier run had left, and has its final answer
-		"accepted",    // 202, the run goes on
-		"in_progress", // another run holds the key
-		"reused",      // the key belongs to another request
-		"lease_lost",  // another run took the key over
-		"refused",     // for what is wrong with it, or because there is too much to do
-		"unfinished",  // no final answer, and nothing stored
-		"followed",    // an event moved a refund's status
-		"ignored",     // an event was about nothing of ours
+		"created",       // ran for the first time, and has its final answer, a decline included
+		"replayed",      // got the stored answer
+		"recovered",     // went on with what an earlier run had left, and has its final answer
+		"accepted",      // 202, the run goes on
+		"in_progress",   // another run holds the key
+		"reused",        // the key belongs to another request
+		"lease_lost",    // another run took the key over
+		"refused",       // for what is wrong with it, or because there is too much to do
+		"retryable",     // no final response, and nothing stored
+		"refund_synced", // an event changed the status of a refund
+		"ignored",       // an event was about nothing of ours
 	}
 }
 

@@ -299,7 +299,7 @@ func TestAnEventSettlesARefund(t *testing.T) {
 	require.NoError(t, err)
 	requireReceived(t, a.deliver(t, string(payload), signature, header("X-Request-Id", "refund-failed")))
 	line := a.log.await(t, map[string]any{"request_id": "refund-failed"})
-	require.Equal(t, "followed", line["outcome"])
+	require.Equal(t, "refund_synced", line["outcome"])
 	require.Equal(t, refund.ID.String(), line["refund_id"])
 	require.Equal(t, orders.RefundFailed, a.get(t, got.header.Get("Location")).refund(t).Status)
 	require.Equal(t, orders.StatusPaid, a.get(t, order).order(t).Status)

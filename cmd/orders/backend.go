@@ -40,11 +40,13 @@ func newBackend(
 	if err != nil {
 		return nil, err
 	}
+	var engine *idempotency.Engine // made below, because it uses the metrics
 	m, err := metrics.New(metrics.Config{
 		Pool:      pool,
 		Logger:    logger,
 		Clock:     time.Now,
 		Limiter:   admission,
+		Waiters:   func() int { return engine.Waiters() },
 		Retention: durations.KeyRetention.Duration,
 		Grace:     durations.CompleterGrace.Duration,
 	})
@@ -63,7 +65,7 @@ func newBackend(
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(durations, pool, func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+	engine, err = newEngine(durations, pool, func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
 		ctx, endSpan := traces.OnStep(ctx, step)
 		return ctx, func(end idempotency.StepEnd) {
 			endSpan(end)

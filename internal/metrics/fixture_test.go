@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders"
@@ -40,8 +42,8 @@ const (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// shop is the API on a database, observed.
-type shop struct {
+// fixture is the API on a database of its own, with its metrics.
+type fixture struct {
 	t          *testing.T
 	pool       *pgxpool.Pool
 	stripe     *stripetest.Server
@@ -53,83 +55,92 @@ type shop struct {
 	client     *http.Client
 }
 
-func newShop(t *testing.T) *shop {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s := &shop{t: t, pool: idempotencytest.NewPool(t), stripe: stripetest.New(stripetest.Options{})}
+	f := &fixture{t: t, pool: idempotencytest.NewPool(t), stripe: stripetest.New(stripetest.Options{})}
 	var err error
-	s.account, s.apiKey, err = accounts.Create(t.Context(), s.pool, "test")
+	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
 	require.NoError(t, err)
-	gate, err := idempotency.NewGate(10, 20)
+	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 20, Timeout: time.Second, InFlight: 30})
 	require.NoError(t, err)
-	s.metrics, err = metrics.New(metrics.Config{Pool: s.pool, Logger: discard, Clock: time.Now, Runs: gate, Retention: retention, Grace: grace})
+	var engine *idempotency.Engine
+	f.metrics, err = metrics.New(metrics.Config{
+		Pool: f.pool, Logger: discard, Clock: time.Now, Limiter: admission,
+		Waiters: func() int { return engine.Waiters() }, Retention: retention, Grace: grace,
+	})
 	require.NoError(t, err)
-	provider := httptest.NewServer(s.stripe)
+	provider := httptest.NewServer(f.stripe)
 	client, err := payments.New(payments.Config{
 		SecretKey: "sk_test_metrics", BaseURL: provider.URL, Timeout: 5 * time.Second, Backoff: time.Millisecond,
-		Observe: s.metrics.Exchange, Logger: discard,
+		Transport: limiter.Transport(payments.NewTransport()), Observe: f.metrics.Exchange, Logger: discard,
 	})
 	require.NoError(t, err)
-	engine, err := idempotency.New(s.pool, idempotency.Config{
-		LockTimeout: time.Minute, Clock: time.Now, Runs: gate, Observe: s.metrics.Phase, Logger: discard,
+	engine, err = idempotency.New(f.pool, idempotency.Config{
+		LockTimeout: time.Minute, Clock: time.Now, Waiters: 10, OnStep: onStep(f.metrics), Logger: discard,
 	})
 	require.NoError(t, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: s.pool, Payments: client, StepTimeout: 5 * time.Second, Logger: discard})
+	service, err := orders.New(orders.Config{Engine: engine, Pool: f.pool, Payments: client, StepTimeout: 5 * time.Second, Logger: discard})
 	require.NoError(t, err)
-	s.background, err = api.NewBackground(10, discard)
+	f.background, err = api.NewBackground(10, discard)
 	require.NoError(t, err)
-	reads, err := idempotency.NewGate(10, 20)
-	require.NoError(t, err)
-	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: s.pool, Clock: time.Now})
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: time.Now})
 	require.NoError(t, err)
 	router, err := api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec, Logger: discard, Ready: api.NewReadiness(s.pool.Ping),
-		Background: s.background, Retention: retention, Observer: s.metrics.API(),
+		Orders: service, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: discard, Ready: api.NewReadiness(f.pool.Ping),
+		Background: f.background, Retention: retention, Observer: f.metrics.API(),
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(router)
-	s.url, s.client = server.URL, server.Client()
+	f.url, f.client = server.URL, server.Client()
 	t.Cleanup(func() {
-		s.stripe.Close()
+		f.stripe.Close()
 		server.Close()
 		client.Close()
 		provider.Close()
 	})
-	return s
+	return f
 }
 
 const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
 
-// order sends an order and returns the answer's status.
-func (s *shop) order(key, body string, headers ...string) int {
-	s.t.Helper()
-	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/orders", strings.NewReader(body))
-	require.NoError(s.t, err)
-	request.Header.Set("Authorization", "Bearer "+s.apiKey)
+// onStep is the hook that records the steps of an engine.
+func onStep(m *metrics.Metrics) func(context.Context, idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+	return func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+		return ctx, func(end idempotency.StepEnd) { m.Step(step, end) }
+	}
+}
+
+// order sends an order and returns the status of the response.
+func (f *fixture) order(key, body string, headers ...string) int {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.url+"/v1/orders", strings.NewReader(body))
+	require.NoError(f.t, err)
+	request.Header.Set("Authorization", "Bearer "+f.apiKey)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Idempotency-Key", key)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := s.client.Do(request)
-	require.NoError(s.t, err)
+	response, err := f.client.Do(request)
+	require.NoError(f.t, err)
 	defer response.Body.Close()
 	_, err = io.Copy(io.Discard, response.Body)
-	require.NoError(s.t, err)
+	require.NoError(f.t, err)
 	return response.StatusCode
 }
 
-// exec runs a statement on the shop's database.
-func (s *shop) exec(query string, arguments ...any) {
-	s.t.Helper()
-	_, err := s.pool.Exec(s.t.Context(), query, arguments...)
-	require.NoError(s.t, err)
+// exec executes a statement.
+func (f *fixture) exec(query string, arguments ...any) {
+	f.t.Helper()
+	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
+	require.NoError(f.t, err)
 }
 
-// samples are values by metric and labels, as they are written: name{label="x"}.
+// samples are values by series, such as name{label="x"}.
 type samples map[string]float64
 
-// scrape reads all metrics, as Prometheus would.
+// scrape reads all metrics, as Prometheus does.
 func scrape(t *testing.T, m *metrics.Metrics) samples {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -149,7 +160,7 @@ func scrape(t *testing.T, m *metrics.Metrics) samples {
 	return found
 }
 
-// of returns the samples of a metric that are not 0, by the value of its only label.
+// of returns the samples of a metric other than 0, by the value of its only label.
 func (s samples) of(metric string) map[string]int {
 	found := map[string]int{}
 	for name, value := range s {
@@ -159,6 +170,17 @@ func (s samples) of(metric string) map[string]int {
 		}
 		_, label, _ := strings.Cut(strings.TrimSuffix(rest, `"}`), `="`)
 		found[label] = int(value)
+	}
+	return found
+}
+
+// withPrefix returns the samples whose names begin with prefix.
+func (s samples) withPrefix(prefix string) map[string]float64 {
+	found := map[string]float64{}
+	for name, value := range s {
+		if strings.HasPrefix(name, prefix) {
+			found[name] = value
+		}
 	}
 	return found
 }
