@@ -36,7 +36,7 @@ type Config struct {
 
 	// Observe is told of each exchange when it is over, from the goroutine that
 	// made it. For logs and counters; nil tells nobody.
-	Observe func(Exchange)
+	Observe func(Attempt)
 
 	// Transport carries the requests; nil means a default of our own.
 	Transport http.RoundTripper
@@ -93,7 +93,7 @@ func New(config Config) (*Client, error) {
 	config.Backoff = cmp.Or(config.Backoff, defaultBackoff)
 	config.MaxBackoff = cmp.Or(config.MaxBackoff, defaultMaxBackoff)
 	if config.Observe == nil {
-		config.Observe = func(Exchange) {}
+		config.Observe = func(Attempt) {}
 	}
 	if config.Transport == nil {
 		config.Transport = &http.Transport{

@@ -174,7 +174,7 @@ func TestTheContextEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newBenchWith(t, func(c *client.Config) {
 			c.Wait = nil
-			c.Observe = func(client.Exchange) { time.AfterFunc(10*time.Millisecond, cancel) }
+			c.Observe = func(client.Attempt) { time.AfterFunc(10*time.Millisecond, cancel) }
 		}, busy)
 		_, err := b.CreateOrder(ctx, key, tea())
 		requireUnknown(t, err, 1, context.Canceled)

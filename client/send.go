@@ -19,8 +19,8 @@ type Request struct {
 	Body []byte // JSON; every send has these bytes
 }
 
-// Exchange is a request that was sent, and what came back.
-type Exchange struct {
+// Attempt is a request that was sent, and what came back.
+type Attempt struct {
 	Method, Path string
 	Key          Key    // "" for reads
 	Answer       Answer // zero when there was none
@@ -95,7 +95,7 @@ func get(path string) call {
 
 func (c *Client) exchange(ctx context.Context, call call) (Answer, error) {
 	answer, err := c.roundTrip(ctx, call)
-	c.config.Observe(Exchange{Method: call.method, Path: call.path, Key: call.key, Answer: answer, Err: err})
+	c.config.Observe(Attempt{Method: call.method, Path: call.path, Key: call.key, Answer: answer, Err: err})
 	return answer, err
 }
 

@@ -26,7 +26,7 @@ type Config struct {
 	Logger    *slog.Logger
 
 	// Observe, when not nil, hears of each send, for metrics. Calls wait for it.
-	Observe func(Exchange)
+	Observe func(Attempt)
 
 	// WebhookSecret is whsec_…, the webhook endpoint's signing secret; "" means
 	// that there is none (see [Client.Event]). While it is rolled, Stripe signs
@@ -81,7 +81,7 @@ type Client struct {
 	refunds refund.Client
 	http    *http.Client
 	logger  *slog.Logger
-	observe func(Exchange)
+	observe func(Attempt)
 	timeout time.Duration
 	backoff time.Duration
 	pause   func(context.Context, time.Duration) error

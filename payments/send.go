@@ -64,13 +64,13 @@ func (c *Client) exchange(ctx context.Context, call call, n int, limit time.Dura
 	took := time.Since(start)
 	c.logExchange(ctx, call, n, took, wire, failure)
 	if c.observe != nil {
-		c.observe(Exchange{Call: call.name, Took: took, Err: failure})
+		c.observe(Attempt{Call: call.name, Took: took, Err: failure})
 	}
 	return failure
 }
 
-// Exchange is one send of a call and what came of it, for those who measure.
-type Exchange struct {
+// Attempt is one send of a call and what came of it, for those who measure.
+type Attempt struct {
 	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds or list all refunds
 	Took time.Duration
 	Err  *Error // nil when it was answered

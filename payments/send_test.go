@@ -205,9 +205,9 @@ func TestObserve(t *testing.T) {
 	provider := startProvider(t,
 		answer{status: 502}, answer{status: 200, body: intent("succeeded")},
 		answer{status: 402, body: stripeError("card_error", "card_declined", "")})
-	var heard []payments.Exchange
+	var heard []payments.Attempt
 	client := newClient(t, provider.url, func(c *payments.Config) {
-		c.Observe = func(e payments.Exchange) { heard = append(heard, e) }
+		c.Observe = func(e payments.Attempt) { heard = append(heard, e) }
 	})
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
 	require.NoError(t, err)

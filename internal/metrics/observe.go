@@ -51,8 +51,8 @@ func result(ok bool) string {
 	return "failed"
 }
 
-// Exchange observes the payment provider.
-func (m *Metrics) Exchange(e payments.Exchange) {
+// ProviderAttempt observes one HTTP attempt of a call to the payment provider.
+func (m *Metrics) ProviderAttempt(e payments.Attempt) {
 	outcome := "answered"
 	switch {
 	case e.Err == nil:

@@ -149,7 +149,7 @@ func TestObservingIsCheap(t *testing.T) {
 		"a phase": func() {
 			s.metrics.Phase(idempotency.Phase{Operation: "create_order", From: "order_created", Call: time.Second, Record: time.Second})
 		},
-		"a call": func() { s.metrics.Exchange(payments.Exchange{Call: "create", Took: time.Second}) },
+		"a call": func() { s.metrics.ProviderAttempt(payments.Attempt{Call: "create", Took: time.Second}) },
 	} {
 		require.LessOrEqual(t, testing.AllocsPerRun(100, observe), 1.0, name)
 	}

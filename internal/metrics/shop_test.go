@@ -66,7 +66,7 @@ func newShop(t *testing.T) *shop {
 	provider := httptest.NewServer(s.stripe)
 	client, err := payments.New(payments.Config{
 		SecretKey: "sk_test_metrics", BaseURL: provider.URL, Timeout: 5 * time.Second, Backoff: time.Millisecond,
-		Observe: s.metrics.Exchange, Logger: discard,
+		Observe: s.metrics.ProviderAttempt, Logger: discard,
 	})
 	require.NoError(t, err)
 	engine, err := idempotency.New(s.pool, idempotency.Config{

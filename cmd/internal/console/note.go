@@ -13,7 +13,7 @@ import (
 )
 
 // noteAnswer adds an answer to the request that is on.
-func (p *play) noteAnswer(e client.Exchange) {
+func (p *play) noteAnswer(e client.Attempt) {
 	now := time.Now()
 	p.update(func(v *view) {
 		request := &v.Requests[len(v.Requests)-1]

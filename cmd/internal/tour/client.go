@@ -41,7 +41,7 @@ func (t *tour) newShop() (*client.Client, error) {
 		// The API names its waits, and nobody else is waiting.
 		Backoff:    time.Millisecond,
 		MaxBackoff: 100 * time.Millisecond,
-		Observe: func(e client.Exchange) {
+		Observe: func(e client.Attempt) {
 			if e.Method == http.MethodPost {
 				t.requests.Add(1)
 			}
