@@ -39,7 +39,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 		if failure == nil {
 			return nil
 		}
-		if doubt && failure.Outcome == NotRun {
+		if doubt && failure.Outcome == NotExecuted {
 			failure.Outcome = Unknown
 		}
 		doubt = failure.Outcome == Unknown
@@ -79,7 +79,7 @@ type Attempt struct {
 // waitToResend pauses after send n, for as long as the provider asked for if it
 // did. It reports false when the caller gave up, or when less than needed would
 // be left afterwards: a send without the time to be answered only makes an
-// Unknown of a NotRun.
+// Unknown of a NotExecuted.
 func (c *Client) waitToResend(ctx context.Context, n int, asked, needed time.Duration) bool {
 	wait := max(jittered(c.backoff<<(n-1)), asked)
 	deadline, _ := ctx.Deadline()

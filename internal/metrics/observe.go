@@ -56,7 +56,7 @@ func (m *Metrics) ProviderAttempt(e payments.Attempt) {
 	outcome := "answered"
 	switch {
 	case e.Err == nil:
-	case e.Err.Misuse:
+	case e.Err.NeedsOperator:
 		outcome = "misuse" // our API key, our parameters, or somebody else's payment: a person's
 	default:
 		outcome = word(e.Err.Outcome.String())
