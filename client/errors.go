@@ -12,7 +12,7 @@ var (
 	ErrInvalidKey = errors.New("client: invalid idempotency key")
 
 	// ErrUnreadable says that what came back is no answer of the API's.
-	ErrUnreadable = errors.New("client: unreadable answer")
+	ErrUnreadable = errors.New("client: unreadable response")
 )
 
 // Retry is a problem's retry member: what a client may do next.

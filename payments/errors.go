@@ -13,12 +13,12 @@ var (
 	// ErrInvalidCall says that an argument is wrong; nothing was sent.
 	ErrInvalidCall = errors.New("invalid call")
 	// ErrNoResponse says that no answer came back.
-	ErrNoResponse = errors.New("no answer")
+	ErrNoResponse = errors.New("no response")
 	// ErrUnreadable says that what came back is not an answer of Stripe's.
-	ErrUnreadable = errors.New("unreadable answer")
+	ErrUnreadable = errors.New("unreadable response")
 	// ErrMismatch says that the answer is about another payment than the one
 	// asked for.
-	ErrMismatch = errors.New("answer about another payment")
+	ErrMismatch = errors.New("response about another payment")
 )
 
 // What [Client.Event] fails with.
@@ -54,7 +54,7 @@ const (
 func (o Outcome) String() string {
 	switch o {
 	case NotExecuted:
-		return "not run"
+		return "not executed"
 	case Refused:
 		return "refused"
 	case Declined:

@@ -185,12 +185,12 @@ func TestEachSendIsLogged(t *testing.T) {
 		{
 			"level": "WARN", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
 			"payment_intent": "pi_1", "send": 1.0, "status": 502.0, "request_id": "req_1", "outcome": "unknown",
-			"error": "payments: unknown, status 502, request req_1: unreadable answer",
+			"error": "payments: unknown, status 502, request req_1: unreadable response",
 		},
 		{
 			"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
-			"payment_intent": "pi_1", "send": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not run",
-			"error": "payments: not run, status 401, type invalid_request_error, request req_1",
+			"payment_intent": "pi_1", "send": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not executed",
+			"error": "payments: not executed, status 401, type invalid_request_error, request req_1",
 		},
 		{
 			"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",

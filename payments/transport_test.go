@@ -143,7 +143,7 @@ func TestCancelledBeforeTheFirstSendIsNotRun(t *testing.T) {
 	e := failure(t, err)
 	require.Equal(t, payments.NotExecuted, e.Outcome)
 	require.ErrorIs(t, e, context.Canceled)
-	require.EqualError(t, e, "payments: not run: no answer: context canceled")
+	require.EqualError(t, e, "payments: not executed: no response: context canceled")
 	require.Empty(t, provider.seen())
 }
 

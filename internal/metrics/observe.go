@@ -57,7 +57,7 @@ func (m *Metrics) ProviderAttempt(e payments.Attempt) {
 	switch {
 	case e.Err == nil:
 	case e.Err.NeedsOperator:
-		outcome = "misuse" // our API key, our parameters, or somebody else's payment: a person's
+		outcome = "needs_operator" // our API key, our parameters, or a payment that is not ours
 	default:
 		outcome = word(e.Err.Outcome.String())
 	}

@@ -82,7 +82,7 @@ func TestPhasesAndCalls(t *testing.T) {
 		`orders_phase_call_duration_seconds_count{from="order_created",operation="create_order",result="failed"}`: 1,
 		`orders_phase_call_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:    1,
 		`orders_provider_request_duration_seconds_count{call="create",outcome="answered"}`:                        1,
-		`orders_provider_request_duration_seconds_count{call="create",outcome="misuse"}`:                          1,
+		`orders_provider_request_duration_seconds_count{call="create",outcome="needs_operator"}`:                  1,
 		`orders_provider_request_duration_seconds_count{call="confirm",outcome="answered"}`:                       1,
 		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status="2xx"}`:               1,
 		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status="5xx"}`:               1,
