@@ -92,7 +92,7 @@ func TestAClientThatFollowsRetryNeverChargesTwice(t *testing.T) {
 	paid, told := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCustomer(t, a, network)
-		shop, err := client.New(client.Config{BaseURL: network.url, APIKey: a.apiKey, Transport: transport, Wait: c.wait})
+		shop, err := client.New(client.Config{BaseURL: network.url, APIKey: a.apiKey, Transport: transport, Sleep: c.wait})
 		require.NoError(t, err)
 		defer func() { _ = c.makePeace() }() // also after a failure
 		answer, err := c.buy(shop)
@@ -174,7 +174,7 @@ var errCrash = errors.New("the program crashes")
 
 // buy sends the request until it has an answer, over as many lives of the
 // program as that takes.
-func (c *customer) buy(shop *client.Client) (client.Answer, error) {
+func (c *customer) buy(shop *client.Client) (client.Response, error) {
 	for {
 		answer, err := shop.Do(context.Background(), c.request)
 		if !errors.Is(err, errCrash) {

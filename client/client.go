@@ -44,7 +44,7 @@ type Config struct {
 	// Wait waits, or returns the context's error. Random returns a duration from
 	// 0 to limit. Tests that do not want to wait set them; nil means a timer and
 	// chance.
-	Wait   func(ctx context.Context, wait time.Duration) error
+	Sleep  func(ctx context.Context, wait time.Duration) error
 	Random func(limit time.Duration) time.Duration
 }
 
@@ -104,8 +104,8 @@ func New(config Config) (*Client, error) {
 			ForceAttemptHTTP2:   true,
 		}
 	}
-	if config.Wait == nil {
-		config.Wait = wait
+	if config.Sleep == nil {
+		config.Sleep = wait
 	}
 	if config.Random == nil {
 		config.Random = func(limit time.Duration) time.Duration {

@@ -67,15 +67,15 @@ func (p *Problem) Error() string {
 // send the same request under it again. A request under another key would be a
 // second one.
 type OutcomeUnknownError struct {
-	Key   Key
-	Sends int // of this call
+	Key      Key
+	Attempts int // of this call
 
 	cause error
 }
 
 // Error says so, without the key.
 func (e *OutcomeUnknownError) Error() string {
-	return fmt.Sprintf("client: outcome unknown after %d sends, keep the key and send the same again: %v", e.Sends, e.cause)
+	return fmt.Sprintf("client: outcome unknown after %d sends, keep the key and send the same again: %v", e.Attempts, e.cause)
 }
 
 // Unwrap returns the context's error where that ended the call. A [*Problem] is

@@ -50,7 +50,7 @@ func newBenchWith(t *testing.T, change func(*client.Config), script ...http.Hand
 		BaseURL: server.URL,
 		APIKey:  "key-of-the-account",
 		Observe: func(e client.Attempt) { b.observed = append(b.observed, e) },
-		Wait: func(ctx context.Context, d time.Duration) error {
+		Sleep: func(ctx context.Context, d time.Duration) error {
 			b.waits = append(b.waits, d)
 			return ctx.Err()
 		},

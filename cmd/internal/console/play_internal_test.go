@@ -76,11 +76,11 @@ func TestPlay_answers(t *testing.T) {
 		text, detail string
 	}{
 		"none":    {client.Attempt{Err: errors.New("reset")}, "gets no answer", "the connection broke"},
-		"created": {client.Attempt{Answer: client.Answer{Status: 201, Body: []byte(`{"id":"x"}`)}}, "gets 201", "created"},
-		"replayed": {client.Attempt{Answer: client.Answer{
+		"created": {client.Attempt{Response: client.Response{Status: 201, Body: []byte(`{"id":"x"}`)}}, "gets 201", "created"},
+		"replayed": {client.Attempt{Response: client.Response{
 			Status: 201, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: []byte(`{}`),
 		}}, "gets 201", "created, replayed"},
-		"in progress": {client.Attempt{Answer: client.Answer{
+		"in progress": {client.Attempt{Response: client.Response{
 			Status: 409, Header: http.Header{"Retry-After": {"2"}}, Body: []byte(`{"type":"/problems/idempotency-key-in-progress"}`),
 		}}, "gets 409", "idempotency-key-in-progress, again after 2 s"},
 	} {
