@@ -162,7 +162,7 @@ func newCustomer(t *rapid.T, a *app, network *flaky) *customer {
 		c.faults = append(c.faults, a.stripe.Inject(stripetest.Rule{Fault: s.fault, Endpoint: s.endpoint, Times: s.times}))
 	}
 	var hold *stripetest.Injection
-	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer}).Draw(t, "hold"); fault != "" {
+	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}).Draw(t, "hold"); fault != "" {
 		hold = a.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
 	}
 	network.plan(rapid.SliceOfN(rapid.SampledFrom(flaws), 0, 6).Draw(t, "flaws of the network"), hold)

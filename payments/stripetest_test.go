@@ -149,8 +149,8 @@ func TestAnAnswerLostAfterTheEffectIsReplayed(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, payments.StatusSucceeded, confirmed.Status)
 
-			require.Equal(t, 1, onCreate.Struck())
-			require.Equal(t, 1, onConfirm.Struck())
+			require.Equal(t, 1, onCreate.Triggered())
+			require.Equal(t, 1, onConfirm.Triggered())
 			require.Equal(t, 1, stripe.Executions(createKey))
 			require.Equal(t, 1, stripe.Executions(confirmKey))
 			require.Len(t, stripe.ChargesByOrder("7b0f"), 1)

@@ -71,7 +71,7 @@ func TestPhasesAndCalls(t *testing.T) {
 	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-01", tea))
 	denied := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	require.Equal(t, http.StatusServiceUnavailable, s.order("an-order-of-teas-02", tea))
-	require.Equal(t, 1, denied.Struck())
+	require.Equal(t, 1, denied.Triggered())
 
 	found := scrape(t, s.metrics)
 	for name, want := range map[string]float64{

@@ -56,7 +56,7 @@ func (p *play) savedError(ctx context.Context) (client.Response, error) {
 	defer fault.Release()
 	answer, err := p.sendUntilFinal(ctx, firstTime)
 	if err == nil {
-		p.check("The provider answered 500 after its work", fault.Struck() == 1, fmt.Sprintf("%d time", fault.Struck()))
+		p.check("The provider answered 500 after its work", fault.Triggered() == 1, fmt.Sprintf("%d time", fault.Triggered()))
 	}
 	return answer, err
 }

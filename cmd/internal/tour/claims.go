@@ -219,7 +219,7 @@ func (t *tour) savedError(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if fault.Struck() != 1 {
+	if fault.Triggered() != 1 {
 		return "", errors.New("the fault did not strike")
 	}
 	_, err = t.paid(a)
