@@ -92,7 +92,7 @@ func TestAClientThatFollowsRetryNeverChargesTwice(t *testing.T) {
 	paid, told := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCustomer(t, a, network)
-		shop, err := client.New(client.Config{BaseURL: network.url, APIKey: a.apiKey, Transport: transport, Wait: c.wait})
+		shop, err := client.New(client.Config{BaseURL: network.url, APIKey: a.apiKey, Transport: transport, Sleep: c.wait})
 		require.NoError(t, err)
 		defer func() { _ = c.makePeace() }() // also after a failure
 		answer, err := c.buy(shop)
@@ -162,7 +162,7 @@ func newCustomer(t *rapid.T, a *app, network *flaky) *customer {
 		c.faults = append(c.faults, a.stripe.Inject(stripetest.Rule{Fault: s.fault, Endpoint: s.endpoint, Times: s.times}))
 	}
 	var hold *stripetest.Injection
-	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer}).Draw(t, "hold"); fault != "" {
+	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}).Draw(t, "hold"); fault != "" {
 		hold = a.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
 	}
 	network.plan(rapid.SliceOfN(rapid.SampledFrom(flaws), 0, 6).Draw(t, "flaws of the network"), hold)
@@ -174,7 +174,7 @@ var errCrash = errors.New("the program crashes")
 
 // buy sends the request until it has an answer, over as many lives of the
 // program as that takes.
-func (c *customer) buy(shop *client.Client) (client.Answer, error) {
+func (c *customer) buy(shop *client.Client) (client.Response, error) {
 	for {
 		answer, err := shop.Do(context.Background(), c.request)
 		if !errors.Is(err, errCrash) {

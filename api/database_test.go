@@ -135,7 +135,7 @@ func TestTheDatabaseGoesWhileTheCardIsCharged(t *testing.T) {
 	database := &outage{}
 	a := start(t, func(s *settings) { s.pool = append(s.pool, database.configure) })
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint})
+	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint})
 	first := a.createAsync(t, key, body())
 	<-held.Reached()
 	database.set(true)

@@ -107,7 +107,7 @@ func TestOverload_slowProvider(t *testing.T) {
 	running := make([]<-chan outcome, 8)
 	for i := range running {
 		running[i] = a.createAsync(t, newKey(), body())
-		require.Eventually(t, func() bool { return held.Struck() > i }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return held.Triggered() > i }, patience, time.Millisecond)
 	}
 	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body()).status)
 	held.Release()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -279,7 +278,6 @@ RETURNING attempt, created_at, locked_at`, f.accountID, f.id, f.token, string(f.
 // release ends the lease early and keeps the recovery point (R11).
 func (s *store) release(ctx context.Context, f fence, cause error) error {
 	const limit = 500 // characters, as the column's CHECK requires
-	text := []rune(strings.ToValidUTF8(strings.ReplaceAll(cause.Error(), "\x00", ""), "?"))
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	return s.exec(ctx, `
@@ -289,5 +287,5 @@ UPDATE idempotency_keys
  WHERE account_id = $1
    AND id = $2
    AND lease_token = $3
-   AND recovery_point <> 'finished'`, f.accountID, f.id, f.token, string(text[:min(len(text), limit)]))
+   AND recovery_point <> 'finished'`, f.accountID, f.id, f.token, postgres.Text(cause.Error(), limit))
 }

@@ -263,7 +263,7 @@ func waiting(name string, second, third try, calls string) outcome {
 // retry begins, so that the two meet.
 func silentOutcomes() []outcome {
 	var rows []outcome
-	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer} {
+	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse} {
 		told := "unavailable 1s"
 		if fault == stripetest.HoldRunning {
 			told = "unavailable 2s" // the second send meets the first

@@ -99,7 +99,7 @@ func (o outcome) play(s *shop, retry func(s *shop, card string) (idempotency.Res
 		}
 		require.Equal(t, try.want, say(ask(s, card)), "try %d, calls: %s", i+1, s.wire.said())
 		for _, fault := range faults {
-			require.NotZero(t, fault.Struck(), "try %d: the fault did not strike", i+1)
+			require.NotZero(t, fault.Triggered(), "try %d: the fault did not strike", i+1)
 			fault.Release()
 		}
 		s.wire.put(nil)

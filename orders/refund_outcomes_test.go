@@ -76,7 +76,7 @@ func (o refundOutcome) play(shop *shop, retry func(*sale) (idempotency.Result, e
 		}
 		require.Equal(t, try.want, say(ask(s)), "try %d, calls: %s", i+1, s.wire.said())
 		for _, fault := range faults {
-			require.NotZero(t, fault.Struck(), "try %d: the fault did not strike", i+1)
+			require.NotZero(t, fault.Triggered(), "try %d: the fault did not strike", i+1)
 			fault.Release()
 		}
 		s.wire.put(nil)

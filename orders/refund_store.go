@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
-	"example.com/orders-api/receipts"
 )
 
 // Every statement on refunds is in this file. Those that change a refund and its
@@ -117,7 +116,7 @@ UPDATE refunds
 // from it for the order. It may be repeated, arrive late or out of order: a refund
 // that succeeded is never pending again, one that failed stays failed. Only a change
 // leaves an audit record.
-func applyRefundStatusTx(tx receipts.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
+func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	var why *string
 	if RefundStatus(made.Status).Void() && made.FailureReason != "" {
 		why = &made.FailureReason

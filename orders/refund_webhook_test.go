@@ -121,7 +121,7 @@ func TestHandleEvent_overtakesTheRun(t *testing.T) {
 			t.Parallel()
 			s := openShop(t, terms{crowd: true})
 			sale := s.sell(pendingRefund)
-			held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: refundEndpoint})
+			held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: refundEndpoint})
 			done := make(chan string, 1)
 			req := refundRequest(t, s.account, sale.order, oneRefund, `{}`)
 			go func() { done <- say(s.service.Refund(t.Context(), sale.order, req)) }()

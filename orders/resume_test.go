@@ -127,7 +127,7 @@ func TestStragglers(t *testing.T) {
 			held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: test.endpoint})
 			resent := s.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseBefore, Endpoint: test.endpoint, After: 1, Times: stripetest.Always})
 			require.Equal(t, test.told, say(s.buy(test.card)))
-			require.Equal(t, 1, held.Struck())
+			require.Equal(t, 1, held.Triggered())
 			resent.Release()
 			if test.before != nil {
 				test.before(s)

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 // errNothingDue says that there is no job to take.
@@ -130,7 +131,7 @@ func (s store) retry(ctx context.Context, j job, delay time.Duration, cause erro
 			run_at     = now() + $4::interval,
 			last_error = $5
 		WHERE account_id = $1 AND id = $2 AND attempt = $3 AND failed_at IS NULL`,
-		j.accountID, j.id, j.attempt, delay, lastError(cause))
+		j.accountID, j.id, j.attempt, delay, errorText(cause))
 	return tag.RowsAffected() == 1, err
 }
 
@@ -140,24 +141,20 @@ func (s store) bury(ctx context.Context, j job, cause error) (held bool, err err
 			failed_at  = now(),
 			last_error = $4
 		WHERE account_id = $1 AND id = $2 AND attempt = $3 AND failed_at IS NULL`,
-		j.accountID, j.id, j.attempt, lastError(cause))
+		j.accountID, j.id, j.attempt, errorText(cause))
 	return tag.RowsAffected() == 1, err
 }
 
-// lastError is what staged_jobs.last_error keeps: the mail server's own words
-// where there are some. They come from outside, and PostgreSQL takes no NUL, no
-// broken UTF-8 and no more than 500 characters.
-func lastError(cause error) string {
+// errorText returns what last_error stores: the error and, if the mail server
+// replied, its own words.
+func errorText(cause error) string {
+	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()
 	var sendErr *SendError
 	if errors.As(cause, &sendErr) {
 		text += " (" + sendErr.Detail + ")"
 	}
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
-	if runes := []rune(text); len(runes) > 500 {
-		text = string(runes[:500])
-	}
-	return text
+	return postgres.Text(text, limit)
 }
 
 const statsSQL = `

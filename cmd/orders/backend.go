@@ -59,7 +59,7 @@ func newBackend(
 		BaseURL:       stripe.APIBase,
 		Timeout:       durations.StripeTimeout.Duration,
 		Transport:     limiter.Transport(traces.Provider()),
-		Observe:       m.Exchange,
+		Observe:       m.ProviderAttempt,
 		Logger:        logger,
 	})
 	if err != nil {

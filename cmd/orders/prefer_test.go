@@ -47,7 +47,7 @@ func TestServe_killedAfterA202(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	a := s.serve(s.environ)
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	location := a.accepted("accepted-order-key")
 	<-held.Reached()
 	a.signal(syscall.SIGKILL)

@@ -226,7 +226,7 @@ func TestServe_killedInMidCharge(t *testing.T) {
 	s := newShop(t)
 	env := s.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
 	a := s.serve(env)
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("killed-order-key-1", tea)
@@ -284,7 +284,7 @@ func TestServe_twoProcesses(t *testing.T) {
 		require.Len(t, s.stripe.ChargesByOrder(id), 1)
 	}
 
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("orphan-order-key-1", tea)

@@ -72,7 +72,7 @@ func newFixture(t *testing.T) *fixture {
 	provider := httptest.NewServer(f.stripe)
 	client, err := payments.New(payments.Config{
 		SecretKey: "sk_test_metrics", BaseURL: provider.URL, Timeout: 5 * time.Second, Backoff: time.Millisecond,
-		Transport: limiter.Transport(payments.NewTransport()), Observe: f.metrics.Exchange, Logger: discard,
+		Transport: limiter.Transport(payments.NewTransport()), Observe: f.metrics.ProviderAttempt, Logger: discard,
 	})
 	require.NoError(t, err)
 	engine, err = idempotency.New(f.pool, idempotency.Config{

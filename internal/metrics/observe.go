@@ -64,13 +64,13 @@ func result(ok bool) string {
 	return "failed"
 }
 
-// Exchange records a request to the payment provider.
-func (m *Metrics) Exchange(e payments.Exchange) {
+// ProviderAttempt records a request to the payment provider.
+func (m *Metrics) ProviderAttempt(e payments.Attempt) {
 	outcome := "answered"
 	switch {
 	case e.Err == nil:
-	case e.Err.Misuse:
-		outcome = "misuse" // our API key, our parameters or another payment: needs an operator
+	case e.Err.NeedsOperator:
+		outcome = "needs_operator" // our API key, our parameters or another payment: needs an operator
 	default:
 		outcome = snakeCase(e.Err.Outcome.String())
 	}

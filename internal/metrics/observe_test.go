@@ -79,7 +79,7 @@ func TestStep_ofAnOrder(t *testing.T) {
 	require.Equal(t, http.StatusCreated, f.order("an-order-of-teas-01", tea))
 	denied := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	require.Equal(t, http.StatusServiceUnavailable, f.order("an-order-of-teas-02", tea))
-	require.Equal(t, 1, denied.Struck())
+	require.Equal(t, 1, denied.Triggered())
 	require.Equal(t, http.StatusUnprocessableEntity, f.order("an-order-of-nothing", `{}`))
 
 	found := scrape(t, f.metrics)
@@ -92,7 +92,7 @@ func TestStep_ofAnOrder(t *testing.T) {
 		`orders_step_call_duration_seconds_count{from="order_created",operation="create_order",result="failed"}`: 1,
 		`orders_step_call_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:    1,
 		`orders_provider_request_duration_seconds_count{call="create",outcome="answered"}`:                       1,
-		`orders_provider_request_duration_seconds_count{call="create",outcome="misuse"}`:                         1,
+		`orders_provider_request_duration_seconds_count{call="create",outcome="needs_operator"}`:                 1,
 		`orders_provider_request_duration_seconds_count{call="confirm",outcome="answered"}`:                      1,
 		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="2xx"}`:        1,
 		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="5xx"}`:        1,
@@ -233,7 +233,7 @@ func TestMetrics_allocations(t *testing.T) {
 		"step": func() {
 			f.metrics.Step(idempotency.StepStart{Operation: "create_order", From: "order_created"}, idempotency.StepEnd{Call: time.Second, Commit: time.Second})
 		},
-		"provider request": func() { f.metrics.Exchange(payments.Exchange{Call: "create", Took: time.Second}) },
+		"provider request": func() { f.metrics.ProviderAttempt(payments.Attempt{Call: "create", Took: time.Second}) },
 	} {
 		require.LessOrEqual(t, testing.AllocsPerRun(100, record), 1.0, name)
 	}

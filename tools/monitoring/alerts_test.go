@@ -70,17 +70,17 @@ var situations = map[string]struct{ fires, silent []string }{
 		silent: []string{`orders_receipts_failed 0x90`},
 	},
 	"OrdersProviderRejectsCredentials": {
-		fires: []string{`orders_provider_request_duration_seconds_count{call="create", outcome="misuse"} 0x80 1+1x10`},
+		fires: []string{`orders_provider_request_duration_seconds_count{call="create", outcome="needs_operator"} 0x80 1+1x10`},
 		silent: []string{
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="declined"} 0+10x90`,
-			`orders_provider_request_duration_seconds_count{call="create", outcome="misuse"} 7x90`, // long ago
+			`orders_provider_request_duration_seconds_count{call="create", outcome="needs_operator"} 7x90`, // long ago
 		},
 	},
 	"OrdersProviderOutcomeUnknown": {
 		fires: []string{
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="answered"} 0+50x90`,
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="unknown"} 0+6x90`,
-			`orders_provider_request_duration_seconds_count{call="create", outcome="not_run"} 0+4x90`,
+			`orders_provider_request_duration_seconds_count{call="create", outcome="not_executed"} 0+4x90`,
 		},
 		silent: []string{
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="answered"} 0+50x90`,

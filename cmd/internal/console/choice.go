@@ -32,7 +32,7 @@ type failure struct {
 	NeedsStandIn bool
 
 	// play sends the order, makes it go wrong, and returns its final answer.
-	play func(*play, context.Context) (client.Answer, error)
+	play func(*play, context.Context) (client.Response, error)
 }
 
 func failures() []failure {

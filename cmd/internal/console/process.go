@@ -87,7 +87,7 @@ func (c *Console) prepare(ctx context.Context) error {
 }
 
 // observeExchange hands an answer of the API's to the play that asked.
-func (c *Console) observeExchange(e client.Exchange) {
+func (c *Console) observeExchange(e client.Attempt) {
 	if p, _ := c.latest(); p != nil {
 		p.noteAnswer(e)
 	}

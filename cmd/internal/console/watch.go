@@ -140,7 +140,7 @@ func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cen
 
 // settle sends the order once more and looks at everything a last time: whatever
 // went wrong, these must hold.
-func (p *play) settle(ctx context.Context, final client.Answer) error {
+func (p *play) settle(ctx context.Context, final client.Response) error {
 	pays := p.chosen.card.Pays
 	if err := p.pause(ctx); err != nil {
 		return err

@@ -32,7 +32,7 @@ func (e Examination) provider(ctx context.Context, logger *slog.Logger) []Findin
 		}
 		defer client.Close()
 		asked := time.Now()
-		answer, err := client.Probe(ctx)
+		answer, err := client.Ping(ctx)
 		if err != nil {
 			return e.noAnswer(about, err)
 		}

@@ -123,7 +123,7 @@ func TestExamine_partners(t *testing.T) {
 				e.Stripe.APIBase = someStripe(t, 200, nil, "<html>It works!</html>")
 			},
 			about: "stripe",
-			want:  []string{"✗ ", "unreadable answer", "→ this is not Stripe: correct STRIPE_API_BASE"},
+			want:  []string{"✗ ", "unreadable response", "→ this is not Stripe: correct STRIPE_API_BASE"},
 		},
 		"nobody answers": {
 			change: func(t *testing.T, e *doctor.Environment) { e.Stripe.APIBase = "http://" + nobody(t) },

@@ -29,7 +29,7 @@ func newPurchase(paymentMethod string) client.Request {
 // sent is a purchase with its answer.
 type sent struct {
 	purchase client.Request
-	answer   client.Answer
+	answer   client.Response
 }
 
 // newShop returns the client that the tour sends its purchases with.
@@ -41,7 +41,7 @@ func (t *tour) newShop() (*client.Client, error) {
 		// The API names its waits, and nobody else is waiting.
 		Backoff:    time.Millisecond,
 		MaxBackoff: 100 * time.Millisecond,
-		Observe: func(e client.Exchange) {
+		Observe: func(e client.Attempt) {
 			if e.Method == http.MethodPost {
 				t.requests.Add(1)
 			}
@@ -50,14 +50,14 @@ func (t *tour) newShop() (*client.Client, error) {
 }
 
 // sendUntilFinal sends the purchase until it is paid.
-func (t *tour) sendUntilFinal(ctx context.Context, p client.Request) (client.Answer, error) {
+func (t *tour) sendUntilFinal(ctx context.Context, p client.Request) (client.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return t.shop.Do(ctx, p)
 }
 
 // paid checks that an answer is a paid order, and notes it for the audit.
-func (t *tour) paid(a client.Answer) (client.Order, error) {
+func (t *tour) paid(a client.Response) (client.Order, error) {
 	var o client.Order
 	if a.Status != http.StatusCreated || a.Replayed() {
 		return o, fmt.Errorf("expected 201 and a new order, got %s", a)
@@ -73,7 +73,7 @@ func (t *tour) paid(a client.Answer) (client.Order, error) {
 }
 
 // expectProblem reads an answer that should be a problem.
-func expectProblem(a client.Answer, status int, slug string) (client.Problem, error) {
+func expectProblem(a client.Response, status int, slug string) (client.Problem, error) {
 	var p client.Problem
 	err := json.Unmarshal(a.Body, &p)
 	if a.Status != status || err != nil || p.Type != "/problems/"+slug {
@@ -83,7 +83,7 @@ func expectProblem(a client.Answer, status int, slug string) (client.Problem, er
 }
 
 // replayOf checks that an answer repeats another one byte for byte and says so.
-func replayOf(a, original client.Answer) error {
+func replayOf(a, original client.Response) error {
 	if !a.Replayed() || a.Status != original.Status || !bytes.Equal(a.Body, original.Body) {
 		return fmt.Errorf("expected a replay of %s, got %s", original, a)
 	}

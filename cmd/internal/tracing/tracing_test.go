@@ -141,8 +141,8 @@ func TestProvider_outcome(t *testing.T) {
 		outcome payments.Outcome
 		cause   error
 	}{
-		"refused":   {"http://" + listener.Addr().String(), payments.NotRun, syscall.ECONNREFUSED},
-		"untrusted": {untrusted.URL, payments.NotRun, payments.ErrNoAnswer},
+		"refused":   {"http://" + listener.Addr().String(), payments.NotExecuted, syscall.ECONNREFUSED},
+		"untrusted": {untrusted.URL, payments.NotExecuted, payments.ErrNoResponse},
 		"hangs up":  {hangsUp.URL, payments.Unknown, io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
