@@ -148,10 +148,9 @@ func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *
 	h.t.Helper()
 	environ := h.intercepted(exchanges)
 	if by == completer {
-		// The flow begins with the list of abandoned keys, after the checks at start. One
-		// key only, which is all that is there.
+		// The flow begins with the list of abandoned keys, after the checks at start.
 		exchanges.arm(f, "idempotency_keys")
-		child := h.start(environ, "completer", "--limit", "1")
+		child := h.start(environ, "completer")
 		f.victim <- child
 		v := &victim{done: make(chan response, 1), allowed: func(r response) bool { return r.exitCode == 0 || r.exitCode == 1 }}
 		go func() { v.done <- exit(child) }()
