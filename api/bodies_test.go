@@ -197,12 +197,12 @@ func TestAllFaultsOfAnOrderAreListed(t *testing.T) {
 	}, p.pointers())
 }
 
-// A small body has room for thousands of faults. The answer has not.
+// A request may have hundreds of faults. The response lists the first hundred.
 func TestAListOfFaultsIsBounded(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	members := map[string]int{}
-	for i := range 4500 {
+	for i := range 900 {
 		members[fmt.Sprint(i)] = i
 	}
 	hostile, err := json.Marshal(members)

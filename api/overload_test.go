@@ -167,8 +167,8 @@ func TestOverload_rejectionIsCheap(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 	got := a.create(t, newKey(), "not JSON", header("X-Request-Id", "rejected"))
-	requireRejected(t, "temporarily-unavailable", got)
-	require.Equal(t, "WARN", a.log.await(t, map[string]any{"request_id": "rejected"})["level"])
+	requireRejected(t, "rate-limited", got)
+	require.Equal(t, "INFO", a.log.await(t, map[string]any{"request_id": "rejected"})["level"])
 	require.Equal(t, http.StatusUnauthorized, a.get(t, "/v1/orders", header("Authorization", "Bearer nonsense")).status)
 	require.Equal(t, http.StatusOK, a.get(t, "/problems/rate-limited").status)
 }
