@@ -75,10 +75,10 @@ func (e *ValidationError) Error() string {
 	return "invalid request: " + strings.Join(parts, "; ")
 }
 
-// keyExpired returns a [*KeyExpiredError] if err is of the constraints that outlive
-// a reaped key: the claim succeeded, but the key has created something before (R17).
-// The order's id derives from the key, so the primary key may be violated first; for
-// a refund see insertOrderTx. It returns other errors unchanged.
+// keyExpired returns a [*KeyExpiredError] if err violates a constraint that outlives a
+// reaped key: the claim succeeded, but the key has created an order or a refund before
+// (R17). The order's id derives from the key, so the primary key may be violated
+// first; for a refund see insertOrderTx. It returns other errors unchanged.
 func (s *Service) keyExpired(ctx context.Context, req idempotency.Request, err error) error {
 	var pg *pgconn.PgError
 	switch {
