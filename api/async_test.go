@@ -155,7 +155,7 @@ func TestTooManyRunsInTheBackground(t *testing.T) {
 func TestBackgroundRunsNeedRoomAndALog(t *testing.T) {
 	t.Parallel()
 	_, err := api.NewBackground(0, slog.New(slog.DiscardHandler))
-	require.ErrorContains(t, err, "room for at least one")
+	require.ErrorContains(t, err, "must be positive")
 	_, err = api.NewBackground(1, nil)
 	require.ErrorContains(t, err, "no logger")
 }

@@ -197,12 +197,12 @@ func TestAllFaultsOfAnOrderAreListed(t *testing.T) {
 	}, p.pointers())
 }
 
-// A small body can have a thousand faults. The response lists a hundred.
+// A request may have hundreds of faults. The response lists the first hundred.
 func TestAListOfFaultsIsBounded(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	members := map[string]int{}
-	for i := range 1000 {
+	for i := range 900 {
 		members[fmt.Sprint(i)] = i
 	}
 	hostile, err := json.Marshal(members)

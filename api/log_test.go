@@ -60,7 +60,7 @@ func TestOneLineForEachRequest(t *testing.T) {
 	require.Equal(t, plus(ours, "outcome", "replayed", "from", "finished", "to", "finished", "attempt", 1.0), line(create(key, order)))
 	require.Equal(t, plus(ours, "outcome", "reused", "from", "finished", "to", "finished", "attempt", 1.0,
 		"problem", "idempotency-key-reused"), line(create(key, body(with("currency", "eur")))))
-	require.Equal(t, plus(ours, "problem", "malformed-request"), line(create(key, "[]")))
+	require.Equal(t, plus(ours, "outcome", "refused", "problem", "malformed-request"), line(create(key, "[]")))
 	require.Equal(t, plus(post, "problem", "idempotency-key-missing"), line(create("", order)))
 	require.Equal(t, plus(post, "problem", "idempotency-key-invalid"), line(create("short", order)))
 

@@ -255,7 +255,7 @@ func TestTheDatabaseIsAwayWhileTheyWait(t *testing.T) {
 	impatient := a.createAsync(t, key, body(), prefer("wait=2"))
 	a.awaitWaiters(t, 6)
 	database.set(true)
-	line := a.log.await(t, map[string]any{"msg": "idempotency: cannot look for news of awaited keys, trying on"})
+	line := a.log.await(t, map[string]any{"msg": "idempotency: poll of awaited keys failed, retrying"})
 	require.Equal(t, "WARN", line["level"])
 	got := <-impatient
 	require.NoError(t, got.err)

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,7 +54,7 @@ func (s *Status) fields() []any {
 
 // Status returns one key of the account, or [ErrNotFound].
 func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
-	list, err := e.store.statuses(ctx, statusSQL, accountID, id)
+	list, err := e.statuses(ctx, statusSQL, accountID, id)
 	if err != nil {
 		return Status{}, err
 	}
@@ -66,7 +67,7 @@ func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, e
 // Statuses returns keys by their ids. Keys that do not exist are left out. The
 // slices have the account and the id of each key.
 func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
-	list, err := e.store.statuses(ctx, statusesSQL, accountIDs, ids)
+	list, err := e.statuses(ctx, statusesSQL, accountIDs, ids)
 	byID := make(map[uuid.UUID]Status, len(list))
 	for _, status := range list {
 		byID[status.ID] = status
@@ -78,7 +79,7 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 // first: those whose lease is over and whose last run is older than grace, and
 // those that need review.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
-	return e.store.statuses(ctx, stuckSQL, grace, limit)
+	return e.statuses(ctx, stuckSQL, grace, limit)
 }
 
 // Find returns the keys that an operator may mean: by the row's id or by the
@@ -92,7 +93,15 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	if accountID != uuid.Nil {
 		account = &accountID
 	}
-	return e.store.statuses(ctx, byKeySQL, id, idOrKey, account)
+	return e.statuses(ctx, byKeySQL, id, idOrKey, account)
+}
+
+func (e *Engine) statuses(ctx context.Context, query string, arguments ...any) ([]Status, error) {
+	list, err := e.store.statuses(ctx, query, arguments...)
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	return list, nil
 }
 
 // Requeue returns a key that needs review to the completer, with all its

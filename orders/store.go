@@ -17,10 +17,10 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Every statement on orders and audit_records is in this file, but for those of
-// refunds, which are in refund_store.go.
+// The statements on orders are in this file; refund_store.go has those that refunds
+// need, and operator.go those on audit records of keys.
 
-// orderRow is an order with what only its run needs.
+// orderRow is an order with the columns that only its run needs.
 type orderRow struct {
 	Order
 	paymentMethod  string
@@ -169,9 +169,9 @@ UPDATE orders
    AND id = $2`, accountID, id)
 }
 
-// auditTx records what happened to an order, or to another resource that the
-// action names (order.paid, refund.created), in the transaction that did it. The
-// ids are UUIDv7: nothing looks them up, and ascending values keep the index small.
+// auditTx writes an audit record about the resource that the action names, as in
+// order.paid or refund.created. The ids are UUIDv7: nothing refers to them, and
+// ascending values keep the index small.
 func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
 	resource, _, _ := strings.Cut(action, ".")
 	tx.Queue(`
