@@ -95,7 +95,7 @@ func (a *api) watchConsole() func() consoleView {
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
-	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--pace", "0s")
+	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--provider-latency", "0s")
 	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
 	a.key = p.waitFor(&p.stdout, `API key +(ok_\S+)`)[1]
 	p.waitFor(&p.stderr, "listening")
@@ -164,7 +164,7 @@ func TestConsole_onStripe(t *testing.T) {
 	stripe, provider := standIn(t)
 	env := environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_console", "STRIPE_API_BASE="+provider,
 		"LISTEN_ADDR=127.0.0.1:0")
-	p := start(t, env, "dev", "--pace", "0s")
+	p := start(t, env, "dev", "--provider-latency", "0s")
 	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
 	p.waitFor(&p.stderr, "listening")
 	response, err := a.console(http.MethodGet, "/console", "", nil)

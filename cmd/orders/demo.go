@@ -66,7 +66,7 @@ func goOn(ctx context.Context, config devEnv, local *boot.Local, call invocation
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	return errors.Join(runDev(ctx, config, local, folder, defaultPace, config.Logger(call.stderr), call.stdout),
+	return errors.Join(runDev(ctx, config, local, folder, defaultLatency, config.Logger(call.stderr), call.stdout),
 		os.RemoveAll(folder))
 }
 

@@ -34,13 +34,13 @@ type devEnv struct {
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
 	flags := call.flags()
-	pace := flags.Duration("pace", defaultPace,
-		"by how much each call to the provider is held up in the console,\nfor people to see a row at each of its points")
+	latency := flags.Duration("provider-latency", defaultLatency,
+		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
-	if *pace < 0 || *pace > maxPace {
-		return wrongUsage(call.name, "--pace %s is not between 0s and %s", *pace, maxPace)
+	if *latency < 0 || *latency > maxLatency {
+		return wrongUsage(call.name, "--provider-latency %s is not between 0s and %s", *latency, maxLatency)
 	}
 	if err := boot.LoadLocal(&config); err != nil {
 		return err
@@ -59,12 +59,12 @@ func dev(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDev(ctx, config, local, cache, *pace, logger, call.stdout), local.Stop())
+	return errors.Join(runDev(ctx, config, local, cache, *latency, logger, call.stdout), local.Stop())
 }
 
 // runDev runs all of it until ctx ends. The folder keeps the API key and the console's log.
 func runDev(
-	ctx context.Context, config devEnv, local *boot.Local, folder string, pace time.Duration, logger *slog.Logger, stdout io.Writer,
+	ctx context.Context, config devEnv, local *boot.Local, folder string, latency time.Duration, logger *slog.Logger, stdout io.Writer,
 ) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
@@ -86,10 +86,10 @@ func runDev(
 		defer stopAdmin()
 		group, ctx := errgroup.WithContext(ctx)
 		page, err := newConsole(ctx, b, config, local, console.Options{
-			LogFile: filepath.Join(folder, "console.log"),
-			APIKey:  key,
-			Pace:    pace,
-			Logger:  logger,
+			LogFile:         filepath.Join(folder, "console.log"),
+			APIKey:          key,
+			Logger:          logger,
+			ProviderLatency: latency,
 		})
 		if err != nil {
 			return err

@@ -45,7 +45,7 @@ func (s *shop) ageRows() {
 // sellSome makes paid orders and returns their ids.
 func (s *shop) sellSome(idempotencyKeys ...string) []string {
 	s.t.Helper()
-	a := s.serve(s.with("LOG_LEVEL=info"), "--drain-notice", "0")
+	a := s.serve(s.with("LOG_LEVEL=info"), "--shutdown-delay", "0")
 	var ids []string
 	for _, key := range idempotencyKeys {
 		answer, err := a.order(key, tea)

@@ -60,7 +60,7 @@ func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
 	require.Len(t, stripe.ChargesByOrder(id), 1)
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
 	a.stop()
-	require.Contains(t, a.stderr.String(), "cards are charged")
+	require.Contains(t, a.stderr.String(), `msg="payment provider"`)
 }
 
 // The timeouts that the role of a pooled program has are not for migrations.

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// twins is how many send the same at once.
+// twins is the number of concurrent duplicates.
 const twins = 20
 
 const (
@@ -20,15 +20,16 @@ const (
 	sameAgain = "The same line again, as told"
 )
 
-// plain sends the order, and nothing goes wrong.
+// plain sends the order without a failure.
 func (p *play) plain(ctx context.Context) (client.Response, error) {
 	return p.sendUntilFinal(ctx, firstTime)
 }
 
-// lostAnswer cuts the wire after the charge, and mends it when the API has given up.
+// lostAnswer drops the response to the confirm, and restores the connection when the
+// API has responded.
 func (p *play) lostAnswer(ctx context.Context) (client.Response, error) {
-	lost := p.console.wire.CutAfterConfirm()
-	defer p.console.wire.Mend()
+	dropped := p.console.proxy.DropResponseAfterConfirm()
+	defer p.console.proxy.Restore()
 	told, err := p.send(ctx, firstTime, p.request)
 	if err != nil {
 		return client.Response{}, err
@@ -37,12 +38,12 @@ func (p *play) lostAnswer(ctx context.Context) (client.Response, error) {
 	p.check("The API said that it does not know", told.Status == http.StatusServiceUnavailable && problem == "payment-outcome-unknown",
 		fmt.Sprintf("%d %s", told.Status, problem))
 	select {
-	case status := <-lost:
+	case status := <-dropped:
 		p.check("The provider’s answer was lost", true, fmt.Sprintf("its %d never arrived", status))
 	default:
 		return client.Response{}, errors.New("the order never came to its charge")
 	}
-	p.console.wire.Mend()
+	p.console.proxy.Restore()
 	p.note(event{Lane: laneProvider, Kind: kindRepair, Text: "the line is mended"})
 	if err := p.pause(ctx); err != nil {
 		return client.Response{}, err
@@ -61,18 +62,18 @@ func (p *play) savedError(ctx context.Context) (client.Response, error) {
 	return answer, err
 }
 
-// killed kills the API's process when the provider has charged, and starts it again.
+// killed kills the API process when the provider has charged, and starts it again.
 func (p *play) killed(ctx context.Context) (client.Response, error) {
 	c := p.console
-	lost := c.wire.CutAfterConfirm()
-	defer c.wire.Mend()
+	dropped := c.proxy.DropResponseAfterConfirm()
+	defer c.proxy.Restore()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := p.send(ctx, firstTime, p.request)
 		ended <- err
 	}()
 	select {
-	case <-lost:
+	case <-dropped:
 	case err := <-ended:
 		return client.Response{}, errors.Join(errors.New("the order never came to its charge"), err)
 	}
@@ -84,7 +85,7 @@ func (p *play) killed(ctx context.Context) (client.Response, error) {
 	err := <-ended
 	p.check("The killed process gave no answer", err != nil, "the connection broke")
 	c.transport.CloseIdleConnections() // to the dead process
-	c.wire.Mend()
+	c.proxy.Restore()
 	if err := p.pause(ctx); err != nil {
 		return client.Response{}, err
 	}
@@ -95,7 +96,7 @@ func (p *play) killed(ctx context.Context) (client.Response, error) {
 	return p.sendUntilFinal(ctx, sameAgain)
 }
 
-// twins sends the order many times at once.
+// twins sends the order twenty times at once.
 func (p *play) twins(ctx context.Context) (client.Response, error) {
 	p.announce(requestView{Title: "Twenty at once", Curl: curlTwins(p.console.base, p.request, twins), Many: true},
 		fmt.Sprintf("sends it %d times at once", twins))
@@ -106,7 +107,7 @@ func (p *play) twins(ctx context.Context) (client.Response, error) {
 	for i := range twins {
 		group.Go(func() {
 			<-start
-			answers[i], errs[i] = p.console.shop.Send(ctx, p.request)
+			answers[i], errs[i] = p.console.client.Send(ctx, p.request)
 		})
 	}
 	close(start)
@@ -130,7 +131,7 @@ func (p *play) twins(ctx context.Context) (client.Response, error) {
 		}
 	}
 	p.note(event{Lane: laneClient, Text: "has all the answers"})
-	if executed == 0 && strange == 0 { // the one that ran was told to come back
+	if executed == 0 && strange == 0 { // the run that claimed the key got a 503
 		var err error
 		if final, err = p.sendUntilFinal(ctx, sameAgain); err != nil {
 			return client.Response{}, err

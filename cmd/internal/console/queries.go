@@ -16,9 +16,9 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// The statements of this package are in this file. They only read.
+// All statements of this package are in this file. They only read.
 
-// accountOf returns whose the API key is.
+// accountOf returns the account of an API key.
 func accountOf(ctx context.Context, pool *pgxpool.Pool, apiKey string) (uuid.UUID, error) {
 	hash := sha256.Sum256([]byte(apiKey))
 	var account uuid.UUID
@@ -33,27 +33,27 @@ SELECT account_id
 	return account, nil
 }
 
-// keyRow is a key as its row has it.
+// keyRow is the row of a key.
 type keyRow struct {
 	ID         uuid.UUID
 	Point      string
 	Attempt    int
-	LeaseLeft  time.Duration // 0 when nobody holds the key
+	LeaseLeft  time.Duration // 0 when no run holds the key
 	CreatedAt  time.Time
 	LastRunAt  time.Time
 	FinishedAt *time.Time
 	LastError  string
-	Response   int // status of the stored answer, 0 without
+	Response   int // status of the stored response, 0 without
 
-	Orders int // that were made under the key
-	Jobs   int // receipts of theirs that are staged and not sent
+	Orders int // created under the key
+	Jobs   int // their receipts that are staged and not sent
 
-	// ahead is how far the database's clock is before ours.
+	// ahead is how far the database's clock is ahead of ours.
 	ahead time.Duration
 }
 
-// readKey reads a key's row, nil when there is none. A lease is as long as the API
-// has it.
+// readKey returns a key's row, nil when there is none. lease is the LOCK_TIMEOUT of
+// the API process.
 func readKey(ctx context.Context, pool *pgxpool.Pool, account uuid.UUID, key string, lease time.Duration) (*keyRow, error) {
 	var row keyRow
 	var left float64 // seconds
@@ -96,27 +96,26 @@ SELECT k.id,
 	return &row, nil
 }
 
-// readHistory reads what the key made, and its audit records.
+// readHistory returns the order of the key and its audit records.
 func readHistory(ctx context.Context, pool *pgxpool.Pool, account uuid.UUID, key string) (orders.KeyHistory, error) {
-	story, err := orders.History(ctx, pool, account, idempotency.Key(key))
+	history, err := orders.History(ctx, pool, account, idempotency.Key(key))
 	if errors.Is(err, orders.ErrNotFound) {
 		return orders.KeyHistory{}, nil
 	}
-	return story, err
+	return history, err
 }
 
-// clockSlack is how far the provider's clock may be behind ours.
-const clockSlack = 10 * time.Minute
+// maxClockSkew is how far the provider's clock may be behind ours.
+const maxClockSkew = 10 * time.Minute
 
-// readLedger asks the provider for every PaymentIntent that names the key, newest
-// first.
-func readLedger(ctx context.Context, provider *payments.Client, since time.Time, keyID uuid.UUID) ([]payments.Intent, error) {
-	var ledger []payments.Intent
-	err := provider.List(ctx, since.Add(-clockSlack), time.Time{}, func(intent payments.Intent) bool {
+// listIntents returns the provider's PaymentIntents of the key, newest first.
+func listIntents(ctx context.Context, provider *payments.Client, since time.Time, keyID uuid.UUID) ([]payments.Intent, error) {
+	var intents []payments.Intent
+	err := provider.List(ctx, since.Add(-maxClockSkew), time.Time{}, func(intent payments.Intent) bool {
 		if intent.Metadata["idempotency_key_id"] == keyID.String() {
-			ledger = append(ledger, intent)
+			intents = append(intents, intent)
 		}
 		return true
 	})
-	return ledger, err
+	return intents, err
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/wire"
+	"example.com/orders-api/cmd/internal/faultproxy"
 )
 
-// noteAnswer adds an answer to the request that is on.
+// noteAnswer adds a response to the latest request.
 func (p *play) noteAnswer(e client.Attempt) {
 	now := time.Now()
 	p.update(func(v *view) {
@@ -43,7 +43,7 @@ func (p *play) noteAnswer(e client.Attempt) {
 	})
 }
 
-// describe puts an answer into a few words. Its zero value is none.
+// describe describes a response in a few words. The zero value means no response.
 func describe(a client.Response) string {
 	if a.Status == 0 {
 		return "no answer"
@@ -58,7 +58,7 @@ func describe(a client.Response) string {
 	return text
 }
 
-// problemOf returns the slug of a problem, "" when an answer is none.
+// problemOf returns the slug of a problem response, "" for any other.
 func problemOf(a client.Response) string {
 	var problem client.Problem
 	if json.Unmarshal(a.Body, &problem) != nil {
@@ -67,58 +67,58 @@ func problemOf(a client.Response) string {
 	return strings.TrimPrefix(problem.Type, "/problems/")
 }
 
-// noteCall shows a call to the provider.
-func (p *play) noteCall(call wire.Call) {
+// noteCall adds a call to the provider.
+func (p *play) noteCall(call faultproxy.Call) {
 	e := event{ID: fmt.Sprintf("call-%d", call.Number), Lane: laneProvider}
 	var what string
 	e.Text, what = purpose(call)
 	switch {
-	case call.Took == 0:
+	case call.Duration == 0:
 		e.Detail = what + " …"
-	case call.Lost && call.Status == 0:
-		p.noteRefused(e, call)
+	case call.Dropped && call.Status == 0:
+		p.noteDropped(e, call)
 		return
-	case call.Lost:
+	case call.Dropped:
 		e.Kind = kindFault
 		e.Detail = fmt.Sprintf("%s: %d, but the line is cut and the answer lost", what, call.Status)
 	default:
-		e.Detail = fmt.Sprintf("%s: %d after %d ms", what, call.Status, call.Took.Milliseconds())
+		e.Detail = fmt.Sprintf("%s: %d after %d ms", what, call.Status, call.Duration.Milliseconds())
 	}
 	if call.Status >= http.StatusInternalServerError {
 		e.Kind = kindFault
 	}
 	p.update(func(v *view) {
 		if v.Phase != phaseRunning {
-			return // somebody's own curl, after the play
+			return // sent by a person's curl after the play
 		}
-		e.At = p.since(call.At)
+		e.At = p.since(call.ArrivedAt)
 		v.put(e)
 	})
-	if call.Took > 0 {
+	if call.Duration > 0 {
 		select {
 		case p.ledgerDue <- struct{}{}:
-		default: // it is due already
+		default: // a read is already due
 		}
 	}
 }
 
-// noteRefused shows a call that a cut line did not let through, together with those
-// before it for the same purpose: the API tries again and again.
-func (p *play) noteRefused(e event, call wire.Call) {
+// noteDropped adds a call that the proxy did not forward. Retries of one purpose
+// share an event.
+func (p *play) noteDropped(e event, call faultproxy.Call) {
 	p.update(func(v *view) {
 		v.Events = slices.DeleteFunc(v.Events, func(old event) bool { return old.ID == e.ID })
-		p.refused[e.Text]++
-		e.ID, e.Kind, e.At = "refused-"+e.Text, kindFault, p.since(call.At)
+		p.dropped[e.Text]++
+		e.ID, e.Kind, e.At = "refused-"+e.Text, kindFault, p.since(call.ArrivedAt)
 		e.Detail = "does not get through"
-		if n := p.refused[e.Text]; n > 1 {
+		if n := p.dropped[e.Text]; n > 1 {
 			e.Detail += fmt.Sprintf(", %d times", n)
 		}
 		v.put(e)
 	})
 }
 
-// purpose says what a call to the provider does, and what that means.
-func purpose(call wire.Call) (text, what string) {
+// purpose returns what a call to the provider does, and what that means.
+func purpose(call faultproxy.Call) (text, what string) {
 	path := strings.TrimPrefix(call.Path, "/v1/payment_intents")
 	switch {
 	case call.Method == http.MethodPost && path == "":

@@ -14,68 +14,69 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// lookEvery is how often the books are looked at while an order is on its way.
-const lookEvery = 100 * time.Millisecond
+// pollInterval is how often the database is read during a play.
+const pollInterval = 100 * time.Millisecond
 
-// watch keeps the view up to date until ctx ends. What it cannot read now it reads
-// the next time, and at the end it must (see settle).
-func (p *play) watch(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
+// poll updates the view until ctx ends. It ignores errors, because it reads again
+// soon. The errors of the last read count (see verify).
+func (p *play) poll(ctx context.Context) {
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			_, _ = p.lookAtBooks(ctx)
+			_, _ = p.readState(ctx)
 		case <-p.ledgerDue:
-			_, _ = p.lookAtLedger(ctx)
+			_, _ = p.readLedger(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// books are what the database and the mailbox say.
-type books struct {
+// state is what the database and the mailbox hold of the order.
+type state struct {
 	row   *keyRow // nil before there is one
 	order orders.Order
 	mails []Mail
 }
 
-func (p *play) lookAtBooks(ctx context.Context) (books, error) {
+// readState reads the state and shows it.
+func (p *play) readState(ctx context.Context) (state, error) {
 	c := p.console
-	var b books
+	var s state
 	var err error
-	if b.row, err = readKey(ctx, c.Pool, c.account, p.view.Key, c.lease()); err != nil || b.row == nil {
-		return b, err
+	if s.row, err = readKey(ctx, c.Pool, c.account, p.view.Key, c.lease()); err != nil || s.row == nil {
+		return s, err
 	}
-	story, err := readHistory(ctx, c.Pool, c.account, p.view.Key)
+	history, err := readHistory(ctx, c.Pool, c.account, p.view.Key)
 	if err != nil {
-		return b, err
+		return s, err
 	}
-	b.order, b.mails = story.Order, c.Mailbox.For(story.Order.ID)
+	s.order, s.mails = history.Order, c.Mailbox.For(history.Order.ID)
 	p.update(func(v *view) {
 		v.Row = &rowView{
-			ID:        b.row.ID.String(),
-			Point:     b.row.Point,
-			Attempt:   b.row.Attempt,
-			LeaseLeft: int((b.row.LeaseLeft + time.Second - 1) / time.Second),
-			LastError: b.row.LastError,
-			Response:  b.row.Response,
-			Order:     story.Order.ID.String(),
-			Status:    string(story.Order.Status),
+			ID:        s.row.ID.String(),
+			Point:     s.row.Point,
+			Attempt:   s.row.Attempt,
+			LeaseLeft: int((s.row.LeaseLeft + time.Second - 1) / time.Second),
+			LastError: s.row.LastError,
+			Response:  s.row.Response,
+			Order:     history.Order.ID.String(),
+			Status:    string(history.Order.Status),
 		}
-		p.showHistory(v, b.row, story.Records)
+		p.showHistory(v, s.row, history.Records)
 		v.Mails = nil
-		for i, mail := range b.mails {
+		for i, mail := range s.mails {
 			at := p.since(mail.At)
 			v.Mails = append(v.Mails, mailView{at, mail.To, mail.Subject, mail.ID})
 			v.put(event{ID: fmt.Sprintf("mail-%d", i), At: at, Lane: laneMail, Text: "the receipt is accepted", Detail: "for " + mail.To})
 		}
 	})
-	return b, nil
+	return s, nil
 }
 
-// showHistory tells how far the row came, from its audit records.
+// showHistory shows which recovery points the row reached, from its audit records.
 func (p *play) showHistory(v *view, row *keyRow, records []orders.AuditRecord) {
 	local := func(at time.Time) int64 { return p.since(at.Add(-row.ahead)) }
 	move := func(id string, at int64, text, detail string) {
@@ -108,16 +109,16 @@ func (p *play) showHistory(v *view, row *keyRow, records []orders.AuditRecord) {
 	}
 }
 
-// lookAtLedger asks the provider what it has for the key.
-func (p *play) lookAtLedger(ctx context.Context) ([]payments.Intent, error) {
+// readLedger reads the provider's intents of the key and shows them.
+func (p *play) readLedger(ctx context.Context) ([]payments.Intent, error) {
 	c := p.console
-	ledger, err := readLedger(ctx, c.Payments, p.began, idempotency.KeyID(c.account, idempotency.Key(p.view.Key)))
+	intents, err := listIntents(ctx, c.Payments, p.began, idempotency.KeyID(c.account, idempotency.Key(p.view.Key)))
 	if err != nil {
-		return nil, fmt.Errorf("ask the provider: %w", err)
+		return nil, fmt.Errorf("list the provider's intents: %w", err)
 	}
 	p.update(func(v *view) {
 		v.Ledger = nil
-		for _, intent := range ledger {
+		for _, intent := range intents {
 			shown := intentView{ID: intent.ID, Status: string(intent.Status), Amount: dollars(intent.Amount)}
 			if intent.Status == payments.StatusSucceeded {
 				shown.Charged, shown.Charge = true, intent.ChargeID
@@ -132,15 +133,15 @@ func (p *play) lookAtLedger(ctx context.Context) ([]payments.Intent, error) {
 			v.Ledger = append(v.Ledger, shown)
 		}
 	})
-	return ledger, nil
+	return intents, nil
 }
 
-// dollars are an amount in cents, for people. The page sells in one currency.
+// dollars formats an amount in cents. All orders of the page are in US dollars.
 func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cents%100) }
 
-// settle sends the order once more and looks at everything a last time: whatever
-// went wrong, these must hold.
-func (p *play) settle(ctx context.Context, final client.Response) error {
+// verify sends the order once more and checks the end state, which must be the same
+// after every failure.
+func (p *play) verify(ctx context.Context, final client.Response) error {
 	pays := p.chosen.card.Pays
 	if err := p.pause(ctx); err != nil {
 		return err
@@ -157,12 +158,12 @@ func (p *play) settle(ctx context.Context, final client.Response) error {
 	p.check("The same request gets the same bytes", again.Replayed() && again.Status == final.Status && bytes.Equal(again.Body, final.Body),
 		fmt.Sprintf("%d %s, %d bytes", again.Status, describe(again), len(again.Body)))
 
-	ledger, err := p.lookAtLedger(ctx)
+	intents, err := p.readLedger(ctx)
 	if err != nil {
 		return err
 	}
 	charged, amount := 0, int64(0)
-	for _, intent := range ledger {
+	for _, intent := range intents {
 		if intent.Status == payments.StatusSucceeded {
 			charged++
 			amount += intent.AmountReceived
@@ -171,7 +172,7 @@ func (p *play) settle(ctx context.Context, final client.Response) error {
 	p.check(count(charges, "charge")+" in the provider’s ledger", charged == charges && amount == int64(charges*quantity*unitAmount),
 		fmt.Sprintf("%s, %s", count(charged, "charge"), dollars(amount)))
 
-	b, err := p.awaitReceipts(ctx, charges)
+	s, err := p.awaitReceipts(ctx, charges)
 	if err != nil {
 		return err
 	}
@@ -179,39 +180,39 @@ func (p *play) settle(ctx context.Context, final client.Response) error {
 	if pays {
 		status = orders.StatusPaid
 	}
-	p.check("One order in the database", b.row.Orders == 1 && b.order.Status == status,
-		fmt.Sprintf("%s, %s", count(b.row.Orders, "order"), b.order.Status))
-	p.check(count(charges, "receipt")+" accepted by the mailbox", len(b.mails) == charges && b.row.Jobs == 0,
-		fmt.Sprintf("%s, %d staged", count(len(b.mails), "receipt"), b.row.Jobs))
+	p.check("One order in the database", s.row.Orders == 1 && s.order.Status == status,
+		fmt.Sprintf("%s, %s", count(s.row.Orders, "order"), s.order.Status))
+	p.check(count(charges, "receipt")+" accepted by the mailbox", len(s.mails) == charges && s.row.Jobs == 0,
+		fmt.Sprintf("%s, %d staged", count(len(s.mails), "receipt"), s.row.Jobs))
 	return nil
 }
 
-// mailPatience is how long a receipt may take: the worker looks once a second.
-const mailPatience = 10 * time.Second
+// receiptTimeout is how long a receipt may take. The worker polls once a second.
+const receiptTimeout = 10 * time.Second
 
-// awaitReceipts waits until no receipt is staged any more, or for mailPatience.
-func (p *play) awaitReceipts(ctx context.Context, expected int) (books, error) {
-	deadline := time.Now().Add(mailPatience)
+// awaitReceipts waits until no receipt is staged, at most for receiptTimeout.
+func (p *play) awaitReceipts(ctx context.Context, expected int) (state, error) {
+	deadline := time.Now().Add(receiptTimeout)
 	for {
-		b, err := p.lookAtBooks(ctx)
+		s, err := p.readState(ctx)
 		if err != nil {
-			return b, err
+			return s, err
 		}
-		if b.row == nil {
-			return b, errors.New("the key's row is gone")
+		if s.row == nil {
+			return s, errors.New("the key's row is gone")
 		}
-		if len(b.mails) >= expected && b.row.Jobs == 0 || time.Now().After(deadline) {
-			return b, nil
+		if len(s.mails) >= expected && s.row.Jobs == 0 || time.Now().After(deadline) {
+			return s, nil
 		}
 		select {
-		case <-time.After(lookEvery):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			return b, ctx.Err()
+			return s, ctx.Err()
 		}
 	}
 }
 
-// count is a number of things.
+// count returns a number of things in words.
 func count(n int, thing string) string {
 	switch n {
 	case 0:

@@ -1,4 +1,4 @@
-package child
+package subprocess
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Process is a program that can be started, killed and started again. Its fields
-// are set before, and its methods called by one goroutine.
+// Process is a program that can be started, killed and started again. Set its
+// fields before the first start, and call its methods from one goroutine.
 type Process struct {
-	Name       string // for people
+	Name       string // in errors
 	Executable string
 	Args       []string
 	Environ    []string
-	Log        string // path of a file to which both outputs are appended
+	Log        string // path of the file to which stdout and stderr are appended
 
 	cmd    *exec.Cmd
 	exited chan struct{} // nil until the first start
@@ -33,16 +33,16 @@ func (p *Process) Start() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}
-	defer func() { _ = log.Close() }()            // the child has its own
-	p.cmd = exec.Command(p.Executable, p.Args...) //nolint:gosec,noctx // a program of ours; it is stopped by hand
+	defer func() { _ = log.Close() }()            // the child has a descriptor of its own
+	p.cmd = exec.Command(p.Executable, p.Args...) //nolint:gosec,noctx // our own program, which Stop and Kill end
 	p.cmd.Env = p.Environ
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = childAttributes()
+	p.cmd.SysProcAttr = attributes()
 	started := make(chan error)
 	exited := make(chan struct{})
 	go func() {
-		// The child ends with the thread that started it (childAttributes), so
-		// that thread is kept for as long as the child lives.
+		// On Linux the child ends with the thread that started it (see attributes), so
+		// this goroutine keeps the thread for as long as the child lives.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		started <- err
@@ -58,23 +58,23 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Serve starts a program that serves HTTP, and returns when url answers 200.
+// Serve starts a program that serves HTTP, and returns when a GET of url returns 200.
 func (p *Process) Serve(ctx context.Context, url string) error {
 	if err := p.Start(); err != nil {
 		return err
 	}
-	const patience = 15 * time.Second
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %s", patience))
+	const timeout = 15 * time.Second
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited for %s", timeout))
 	defer cancel()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for !answers(ctx, transport, url) {
+	for !isReady(ctx, transport, url) {
 		select {
 		case <-ticker.C:
 		case <-p.exited:
-			return errors.Join(fmt.Errorf("%s ended at its start, see %s", p.Name, p.Log), p.err)
+			return errors.Join(fmt.Errorf("%s exited during its start, see %s", p.Name, p.Log), p.err)
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w", p.Name, context.Cause(ctx))
 		}
@@ -82,7 +82,7 @@ func (p *Process) Serve(ctx context.Context, url string) error {
 	return nil
 }
 
-func answers(ctx context.Context, transport *http.Transport, url string) bool {
+func isReady(ctx context.Context, transport *http.Transport, url string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false
@@ -95,17 +95,17 @@ func answers(ctx context.Context, transport *http.Transport, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// PID returns the id of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Wait waits until the program has ended by itself.
+// Wait waits until the program exits by itself.
 func (p *Process) Wait() error {
 	<-p.exited
 	return p.err
 }
 
-// Ended says whether there is no process, or none any more.
-func (p *Process) Ended() bool {
+// Exited reports whether no process is running.
+func (p *Process) Exited() bool {
 	if p == nil || p.exited == nil {
 		return true
 	}
@@ -117,9 +117,9 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Kill ends the process as a crash would (SIGKILL) and waits for its end.
+// Kill sends SIGKILL, like a crash, and waits for the exit.
 func (p *Process) Kill() error {
-	if p.Ended() {
+	if p.Exited() {
 		return nil
 	}
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -129,28 +129,30 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end, and expects it to do so in good order.
+// Stop sends SIGTERM and returns an error unless the process exits with 0 within a
+// minute.
 func (p *Process) Stop() error {
-	if p.Ended() {
+	if p.Exited() {
 		return nil
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.Name, err)
 	}
-	patience := time.NewTimer(time.Minute)
-	defer patience.Stop()
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
 	select {
 	case <-p.exited:
 		if p.err != nil {
-			return fmt.Errorf("%s did not end in good order: %w", p.Name, p.err)
+			return fmt.Errorf("%s did not stop cleanly: %w", p.Name, p.err)
 		}
 		return nil
-	case <-patience.C:
-		return errors.Join(fmt.Errorf("%s did not end within a minute", p.Name), p.Kill())
+	case <-timeout.C:
+		return errors.Join(fmt.Errorf("%s did not stop within a minute", p.Name), p.Kill())
 	}
 }
 
-// FreeAddress finds a port that a child can listen on, more than once.
+// FreeAddress returns a free loopback address, at which a child can listen again
+// after a restart.
 func FreeAddress(ctx context.Context) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
