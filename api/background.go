@@ -97,7 +97,7 @@ func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req or
 	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
 	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
 		run := a.run(ctx, claiming, prefer.wait, execute)
-		a.observer.finished(outcome(run.Result, run.err))
+		a.observer.backgroundRun(outcome(run.Result, run.err))
 		return run
 	})
 	if done == nil { // too many background runs

@@ -15,13 +15,13 @@ import (
 // API returns the callbacks for api.Config.
 func (m *Metrics) API() api.Observer {
 	return api.Observer{
-		Answered: func(a api.Answered) {
-			m.http.WithLabelValues(a.Method, route(a.Route), statusClass(a.Status)).Observe(a.Took.Seconds())
+		OnRequest: func(a api.RequestEvent) {
+			m.http.WithLabelValues(a.Method, route(a.Route), statusClass(a.Status)).Observe(a.Duration.Seconds())
 			if a.Outcome != "" {
 				m.requests.WithLabelValues(a.Outcome).Inc()
 			}
 		},
-		Finished: func(outcome string) { m.background.WithLabelValues(outcome).Inc() },
+		OnBackgroundRun: func(outcome string) { m.background.WithLabelValues(outcome).Inc() },
 	}
 }
 

@@ -228,7 +228,7 @@ func TestMetrics_allocations(t *testing.T) {
 	observer := f.metrics.API()
 	for name, record := range map[string]func(){
 		"request": func() {
-			observer.Answered(api.Answered{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Took: time.Second, Outcome: "created"})
+			observer.OnRequest(api.RequestEvent{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Duration: time.Second, Outcome: "created"})
 		},
 		"step": func() {
 			f.metrics.Step(idempotency.StepStart{Operation: "create_order", From: "order_created"}, idempotency.StepEnd{Call: time.Second, Commit: time.Second})

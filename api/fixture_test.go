@@ -39,7 +39,7 @@ const retention = 72 * time.Hour
 
 // app is the real thing on a database of its own, with the stand-in for Stripe
 // behind it.
-type app struct {
+type fixture struct {
 	pool    *pgxpool.Pool
 	stripe  *stripetest.Server
 	router  chi.Router
@@ -49,7 +49,7 @@ type app struct {
 	account uuid.UUID
 	apiKey  string
 	webhook string // its secret
-	log     *log
+	log     *logCapture
 	secrets *secrets
 
 	limiter *limiter.Limiter
@@ -62,7 +62,7 @@ type app struct {
 }
 
 // settings are what a test may change.
-type settings struct {
+type options struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper           // to the provider
 	ready     func(context.Context) error // nil: ask the database
@@ -76,30 +76,30 @@ type settings struct {
 
 // start boots an app, which ends with the test. Whatever the test does, no
 // secret that it sends may be in the log.
-func start(t *testing.T, change ...func(*settings)) *app {
+func newFixture(t *testing.T, change ...func(*options)) *fixture {
 	t.Helper()
-	s := settings{waiters: 1000, background: 100, work: 1000, backlog: 1000}
+	s := options{waiters: 1000, background: 100, work: 1000, backlog: 1000}
 	for _, c := range change {
 		c(&s)
 	}
-	a := &app{stripe: stripetest.New(stripetest.Options{CompareBytes: true}), log: newLog(), secrets: &secrets{}}
-	a.pool = idempotencytest.NewPool(t, s.pool...)
+	f := &fixture{stripe: stripetest.New(stripetest.Options{CompareBytes: true}), log: newLogCapture(), secrets: &secrets{}}
+	f.pool = idempotencytest.NewPool(t, s.pool...)
 	if s.ready == nil {
-		s.ready = a.pool.Ping
+		s.ready = f.pool.Ping
 	}
 	var err error
-	a.account, a.apiKey, err = accounts.Create(t.Context(), a.pool, "test")
+	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
 	require.NoError(t, err)
-	authenticator := a.newAuthenticator(t)
+	authenticator := f.newAuthenticator(t)
 	stripeKey := "sk_test_canary" + rand.Text()
-	a.secrets.add(a.apiKey, stripeKey, email, "CANARY", "_secret_")
+	f.secrets.add(f.apiKey, stripeKey, email, "CANARY", "_secret_")
 	if !s.noWebhook {
-		a.webhook = "whsec_" + rand.Text()
-		a.secrets.add(a.webhook)
+		f.webhook = "whsec_" + rand.Text()
+		f.secrets.add(f.webhook)
 	}
 
-	provider := httptest.NewServer(a.stripe)
-	logger := slog.New(slog.NewJSONHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	provider := httptest.NewServer(f.stripe)
+	logger := slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	client, err := payments.New(payments.Config{
 		SecretKey: stripeKey,
 		BaseURL:   provider.URL,
@@ -108,70 +108,70 @@ func start(t *testing.T, change ...func(*settings)) *app {
 		Transport: limiter.Transport(cmp.Or[http.RoundTripper](s.transport, payments.NewTransport())),
 		Backoff:   time.Millisecond,
 
-		WebhookSecret: a.webhook,
+		WebhookSecret: f.webhook,
 	})
 	require.NoError(t, err)
-	a.limiter, err = limiter.New(limiter.Config{Work: s.work, Backlog: s.backlog, Timeout: time.Minute, InFlight: 10_000})
+	f.limiter, err = limiter.New(limiter.Config{Work: s.work, Backlog: s.backlog, Timeout: time.Minute, InFlight: 10_000})
 	require.NoError(t, err)
-	engine, err := idempotency.New(a.pool, idempotency.Config{
+	engine, err := idempotency.New(f.pool, idempotency.Config{
 		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Logger: logger,
 	})
 	require.NoError(t, err)
 	service, err := orders.New(orders.Config{
-		Engine: engine, Pool: a.pool, Payments: client, StepTimeout: stepTimeout, Logger: logger,
+		Engine: engine, Pool: f.pool, Payments: client, StepTimeout: stepTimeout, Logger: logger,
 	})
 	require.NoError(t, err)
-	a.engine, a.service = engine, service
-	a.background, err = api.NewBackground(s.background, logger)
+	f.engine, f.service = engine, service
+	f.background, err = api.NewBackground(s.background, logger)
 	require.NoError(t, err)
-	a.router, err = api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: a.limiter, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(s.ready),
-		Background: a.background, Retention: retention,
+	f.router, err = api.NewRouter(api.Config{
+		Orders: service, Authenticator: authenticator, Limiter: f.limiter, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(s.ready),
+		Background: f.background, Retention: retention,
 	})
 	require.NoError(t, err)
 
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = api.NewServer(a.router, 3*stepTimeout, logger)
+	server.Config = api.NewServer(f.router, 3*stepTimeout, logger)
 	server.Start()
-	a.server, a.url = server.Config, server.URL
+	f.server, f.url = server.Config, server.URL
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
-	a.client = &http.Client{Transport: &checked{base: transport, secrets: a.secrets}}
+	f.client = &http.Client{Transport: &contractTransport{base: transport, secrets: f.secrets}}
 	t.Cleanup(func() {
-		a.stripe.Close()
+		f.stripe.Close()
 		transport.CloseIdleConnections()
 		server.Close()
-		_ = a.background.Wait(context.Background())
+		_ = f.background.Wait(context.Background())
 		client.Close()
 		provider.Close()
 		if t.Failed() {
-			t.Log(a.log.String())
+			t.Log(f.log.String())
 		}
-		require.Empty(t, a.secrets.in(a.log.String()), "secrets in the log")
+		require.Empty(t, f.secrets.in(f.log.String()), "secrets in the log")
 	})
-	return a
+	return f
 }
 
 // newAuthenticator returns an Authenticator with a pool of its own, which is
 // configured as the app's pool. Its clock only moves in [app.expireAPIKeys].
-func (a *app) newAuthenticator(t *testing.T) *accounts.Authenticator {
+func (f *fixture) newAuthenticator(t *testing.T) *accounts.Authenticator {
 	t.Helper()
-	config := a.pool.Config()
+	config := f.pool.Config()
 	config.MaxConns = accounts.Connections
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: func() time.Time {
-		return time.Unix(0, a.authClock.Load())
+		return time.Unix(0, f.authClock.Load())
 	}})
 	require.NoError(t, err)
 	return authenticator
 }
 
 // expireAPIKeys makes every cached API key so old that it is looked up again.
-func (a *app) expireAPIKeys() { a.authClock.Add(int64(5 * time.Second)) }
+func (f *fixture) expireAPIKeys() { f.authClock.Add(int64(5 * time.Second)) }
 
 // An answer is a response, read to its end.
-type answer struct {
+type response struct {
 	status int
 	header http.Header
 	body   []byte
@@ -180,7 +180,7 @@ type answer struct {
 }
 
 // problem reads the answer as a problem document.
-func (got answer) problem(t *testing.T) problem {
+func (got response) problem(t *testing.T) problem {
 	t.Helper()
 	var p problem
 	require.NoError(t, json.Unmarshal(got.body, &p), "%d %s", got.status, got.body)
@@ -188,7 +188,7 @@ func (got answer) problem(t *testing.T) problem {
 }
 
 // order reads the answer as an order.
-func (got answer) order(t *testing.T) orders.Order {
+func (got response) order(t *testing.T) orders.Order {
 	t.Helper()
 	var o orders.Order
 	require.NoError(t, json.Unmarshal(got.body, &o), "%d %s", got.status, got.body)
@@ -196,10 +196,10 @@ func (got answer) order(t *testing.T) orders.Order {
 }
 
 // edit changes a request before it is sent.
-type edit func(*http.Request)
+type requestEdit func(*http.Request)
 
 // header sets a header, with one line per value; without values it removes it.
-func header(name string, values ...string) edit {
+func header(name string, values ...string) requestEdit {
 	return func(r *http.Request) {
 		delete(r.Header, name)
 		if len(values) > 0 {
@@ -212,11 +212,11 @@ func header(name string, values ...string) edit {
 func chunked(r *http.Request) { r.ContentLength, r.GetBody = -1, nil }
 
 // request makes a request with the app's API key. One with a body is JSON.
-func (a *app) request(t *testing.T, method, path, body string, edits ...edit) *http.Request {
+func (f *fixture) request(t *testing.T, method, path, body string, edits ...requestEdit) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, a.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
 	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+a.apiKey)
+	req.Header.Set("Authorization", "Bearer "+f.apiKey)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -227,59 +227,59 @@ func (a *app) request(t *testing.T, method, path, body string, edits ...edit) *h
 }
 
 // send sends a request and reads the answer.
-func (a *app) send(t *testing.T, method, path, body string, edits ...edit) answer {
+func (f *fixture) send(t *testing.T, method, path, body string, edits ...requestEdit) response {
 	t.Helper()
-	got, err := a.try(a.request(t, method, path, body, edits...))
+	got, err := f.do(f.request(t, method, path, body, edits...))
 	require.NoError(t, err)
 	return got
 }
 
-func (a *app) get(t *testing.T, path string, edits ...edit) answer {
+func (f *fixture) get(t *testing.T, path string, edits ...requestEdit) response {
 	t.Helper()
-	return a.send(t, http.MethodGet, path, "", edits...)
+	return f.send(t, http.MethodGet, path, "", edits...)
 }
 
 // create sends POST /v1/orders.
-func (a *app) create(t *testing.T, key, body string, edits ...edit) answer {
+func (f *fixture) create(t *testing.T, key, body string, edits ...requestEdit) response {
 	t.Helper()
-	return a.send(t, http.MethodPost, "/v1/orders", body, append([]edit{header("Idempotency-Key", key)}, edits...)...)
+	return f.send(t, http.MethodPost, "/v1/orders", body, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...)
 }
 
 // try is send for goroutines and for requests that may get no answer.
-func (a *app) try(req *http.Request) (answer, error) {
-	resp, err := a.client.Do(req)
+func (f *fixture) do(req *http.Request) (response, error) {
+	resp, err := f.client.Do(req)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
-	return read(resp)
+	return readResponse(resp)
 }
 
 // outcome is what a request in the background came to.
-type outcome struct {
-	answer
+type asyncResponse struct {
+	response
 	err error
 }
 
-func (a *app) sendAsync(req *http.Request) <-chan outcome {
-	done := make(chan outcome, 1)
+func (f *fixture) sendAsync(req *http.Request) <-chan asyncResponse {
+	done := make(chan asyncResponse, 1)
 	go func() {
-		got, err := a.try(req)
-		done <- outcome{got, err}
+		got, err := f.do(req)
+		done <- asyncResponse{got, err}
 	}()
 	return done
 }
 
 // createAsync sends POST /v1/orders in the background.
-func (a *app) createAsync(t *testing.T, key, body string, edits ...edit) <-chan outcome {
+func (f *fixture) createAsync(t *testing.T, key, body string, edits ...requestEdit) <-chan asyncResponse {
 	t.Helper()
-	edits = append([]edit{header("Idempotency-Key", key)}, edits...)
-	return a.sendAsync(a.request(t, http.MethodPost, "/v1/orders", body, edits...))
+	edits = append([]requestEdit{header("Idempotency-Key", key)}, edits...)
+	return f.sendAsync(f.request(t, http.MethodPost, "/v1/orders", body, edits...))
 }
 
-func read(resp *http.Response) (answer, error) {
+func readResponse(resp *http.Response) (response, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return answer{
+	return response{
 		status: resp.StatusCode,
 		header: resp.Header,
 		body:   body,
@@ -292,7 +292,7 @@ func read(resp *http.Response) (answer, error) {
 const email = "canary.ada@example.com"
 
 // body is a valid order of 4300 cents.
-func body(change ...func(members map[string]any)) string {
+func orderBody(change ...func(members map[string]any)) string {
 	members := map[string]any{
 		"email":          email,
 		"currency":       "usd",
@@ -314,7 +314,7 @@ func body(change ...func(members map[string]any)) string {
 }
 
 // with sets a member of the body.
-func with(name string, value any) func(map[string]any) {
+func withMember(name string, value any) func(map[string]any) {
 	return func(members map[string]any) { members[name] = value }
 }
 
@@ -322,30 +322,30 @@ func with(name string, value any) func(map[string]any) {
 func newKey() string { return "key-" + rand.Text() }
 
 // rows counts the rows of every table that a request can write.
-func (a *app) rows(t *testing.T) map[string]int {
+func (f *fixture) rowCounts(t *testing.T) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	for _, table := range []string{"idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs"} {
 		var n int
-		require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n))
+		require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n))
 		counts[table] = n
 	}
 	return counts
 }
 
 // exec runs a statement on the app's database.
-func (a *app) exec(t *testing.T, query string, arguments ...any) {
+func (f *fixture) exec(t *testing.T, query string, arguments ...any) {
 	t.Helper()
-	_, err := a.pool.Exec(t.Context(), query, arguments...)
+	_, err := f.pool.Exec(t.Context(), query, arguments...)
 	require.NoError(t, err)
 }
 
 // requireOnePaidOrder says that database and provider hold what one order leaves
 // that went well, however many requests it took.
-func (a *app) requireOnePaidOrder(t *testing.T) {
+func (f *fixture) requireOnePaidOrder(t *testing.T) {
 	t.Helper()
-	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 3, "staged_jobs": 1}, a.rows(t))
-	require.Len(t, a.stripe.Charges(), 1)
-	require.Equal(t, map[string]int64{"usd": 4300}, a.stripe.MoneyMoved())
-	require.Empty(t, a.stripe.OrdersChargedTwice())
+	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 3, "staged_jobs": 1}, f.rowCounts(t))
+	require.Len(t, f.stripe.Charges(), 1)
+	require.Equal(t, map[string]int64{"usd": 4300}, f.stripe.MoneyMoved())
+	require.Empty(t, f.stripe.OrdersChargedTwice())
 }

@@ -19,121 +19,121 @@ import (
 )
 
 // A flaw is what the network between a client and the API does to one request.
-type flaw string
+type networkFault string
 
 const (
-	fine        flaw = "nothing"
-	lostRequest flaw = "lost before it arrives"
-	cutRequest  flaw = "request cut"
-	lostAnswer  flaw = "answer lost after it was made"
-	cutAnswer   flaw = "answer cut"
-	reset       flaw = "connection reset"
-	gatewayOnly flaw = "502 of a proxy that did not pass it on"
-	gatewayLate flaw = "502 of a proxy that did"
-	threefold   flaw = "sent three times at once"
+	noFault          networkFault = "nothing"
+	lostRequest      networkFault = "lost before it arrives"
+	cutRequest       networkFault = "request cut"
+	lostResponse     networkFault = "answer lost after it was made"
+	cutResponse      networkFault = "answer cut"
+	connectionReset  networkFault = "connection reset"
+	proxyErrorBefore networkFault = "502 of a proxy that did not pass it on"
+	proxyErrorAfter  networkFault = "502 of a proxy that did"
+	duplicated       networkFault = "sent three times at once"
 )
 
-var flaws = []flaw{fine, lostRequest, cutRequest, lostAnswer, cutAnswer, reset, gatewayOnly, gatewayLate, threefold}
+var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, connectionReset, proxyErrorBefore, proxyErrorAfter, duplicated}
 
 // flaky is a network between a client and the API. What it has passed on goes
 // its way, whether the client stays or not.
-type flaky struct {
-	app    *app
-	url    string
-	under  sync.WaitGroup // requests under way
-	flawed map[flaw]int
+type faultProxy struct {
+	app      *fixture
+	url      string
+	inFlight sync.WaitGroup // requests under way
+	counts   map[networkFault]int
 
 	mu     sync.Mutex
-	script []flaw                // of the requests to come; then all is fine
-	hold   *stripetest.Injection // nil: the provider holds nothing
+	script []networkFault        // of the requests to come; then all is fine
+	held   *stripetest.Injection // nil: the provider holds nothing
 	errs   []error               // answers that break the contract
 }
 
-func newFlaky(t *testing.T, a *app) *flaky {
+func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
 	t.Helper()
-	f := &flaky{app: a, flawed: map[flaw]int{}}
-	server := httptest.NewServer(f)
-	f.url = server.URL
+	p := &faultProxy{app: f, counts: map[networkFault]int{}}
+	server := httptest.NewServer(p)
+	p.url = server.URL
 	t.Cleanup(server.Close)
-	return f
+	return p
 }
 
 // plan says what happens to the requests to come, and which of the provider's
 // faults the client does not wait for.
-func (f *flaky) plan(script []flaw, hold *stripetest.Injection) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.script, f.hold = script, hold
+func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.script, p.held = script, hold
 }
 
 // release lets go on what the provider holds.
-func (f *flaky) release() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.hold != nil {
-		f.hold.Release()
-		f.hold = nil
+func (p *faultProxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		p.held.Release()
+		p.held = nil
 	}
 }
 
 // settle waits until nothing is under way, and returns what broke the contract.
-func (f *flaky) settle() error {
-	f.under.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return errors.Join(f.errs...)
+func (p *faultProxy) waitIdle() error {
+	p.inFlight.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(p.errs...)
 }
 
 // next returns the flaw of a request, and a channel that tells its client to
 // hang up.
-func (f *flaky) next() (flaw, <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (p *faultProxy) next() (networkFault, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var hangUp <-chan struct{}
-	if f.hold != nil {
-		hangUp = f.hold.Reached()
+	if p.held != nil {
+		hangUp = p.held.Reached()
 	}
-	flaw := fine
-	if len(f.script) > 0 {
-		flaw, f.script = f.script[0], f.script[1:]
+	flaw := noFault
+	if len(p.script) > 0 {
+		flaw, p.script = p.script[0], p.script[1:]
 	}
-	f.flawed[flaw]++
+	p.counts[flaw]++
 	return flaw, hangUp
 }
 
-func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	flaw, hangUp := f.next()
+	flaw, hangUp := p.next()
 	switch flaw {
 	case lostRequest:
 		panic(http.ErrAbortHandler)
-	case gatewayOnly:
+	case proxyErrorBefore:
 		badGateway(w)
 		return
 	case cutRequest:
-		f.forwardHalf(w, r, body)
+		p.forwardHalf(w, r, body)
 		return
-	case threefold:
-		f.forward(r, body)
-		f.forward(r, body)
+	case duplicated:
+		p.forward(r, body)
+		p.forward(r, body)
 	}
-	var got answer
+	var got response
 	select {
-	case got = <-f.forward(r, body):
+	case got = <-p.forward(r, body):
 	case <-hangUp:
 		panic(http.ErrAbortHandler)
 	}
 	switch flaw {
-	case lostAnswer:
+	case lostResponse:
 		panic(http.ErrAbortHandler)
-	case reset:
+	case connectionReset:
 		resetConnection(w)
-	case gatewayLate:
+	case proxyErrorAfter:
 		badGateway(w)
-	case cutAnswer:
+	case cutResponse:
 		deliver(w, got, len(got.body)/2)
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
@@ -143,21 +143,21 @@ func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // forward passes a request on.
-func (f *flaky) forward(r *http.Request, body []byte) <-chan answer {
-	arrived := make(chan answer, 1)
-	f.under.Go(func() {
-		out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, f.app.url+r.URL.Path, bytes.NewReader(body))
+func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
+	arrived := make(chan response, 1)
+	p.inFlight.Go(func() {
+		out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.app.url+r.URL.Path, bytes.NewReader(body))
 		if err == nil {
 			out.Header = r.Header.Clone()
-			var got answer
-			if got, err = f.app.try(out); err == nil {
+			var got response
+			if got, err = p.app.do(out); err == nil {
 				arrived <- got
 				return
 			}
 		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.errs = append(f.errs, err)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.errs = append(p.errs, err)
 		close(arrived)
 	})
 	return arrived
@@ -165,8 +165,8 @@ func (f *flaky) forward(r *http.Request, body []byte) <-chan answer {
 
 // forwardHalf passes on half of a request, which its sender thinks is whole, and
 // the answer to that.
-func (f *flaky) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte) {
-	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(f.app.url, "http://"))
+func (p *faultProxy) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte) {
+	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(p.app.url, "http://"))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -183,7 +183,7 @@ func (f *flaky) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	got, err := read(resp)
+	got, err := readResponse(resp)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -191,7 +191,7 @@ func (f *flaky) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte)
 }
 
 // deliver passes an answer back, or so many bytes of its body.
-func deliver(w http.ResponseWriter, got answer, bytes int) {
+func deliver(w http.ResponseWriter, got response, bytes int) {
 	for name, values := range got.header {
 		w.Header()[name] = values
 	}

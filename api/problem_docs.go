@@ -15,18 +15,18 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// explanation is what people read about a problem beside its title and help: on
-// its page under /problems/, and in openapi.yaml, whose problem schemas and
-// examples are written from here by make generate.
-type explanation struct {
-	effect  string   // what the request did and did not do, money above all
+// problemDoc documents a problem for people, in addition to its title and help: on its
+// page under /problems/ and in openapi.yaml, whose problem schemas and examples
+// make generate writes from it.
+type problemDoc struct {
+	effect  string   // what the request did, and whether money moved
 	next    string   // what to do now, and with which key
-	members []string // of the document, beside those that every problem has; "?": not always there; ":": its schema, if that is not called as the member is
-	header  string   // a line of the answer's head that tells something
+	members []string // extension members: "name", "name?" if optional, "name:Schema" if its schema has another name
+	header  string   // a header line of the response worth showing
 	see     []string // problems that are easily confused with this one
 
-	// The example is what the API answers to err. Package orders writes the
-	// answers that are stored: of those the document stands here.
+	// The example is the response to err, or the stored document, which package orders
+	// writes.
 	err    error
 	stored string
 }
@@ -37,20 +37,20 @@ const (
 	effectRead = "This request changed nothing."
 )
 
-// nextCorrect is said where a new key is one way, and not the safe one if the
-// request was sent before.
+// nextCorrect is the advice if a new key is possible, but not safe after an earlier
+// attempt.
 const nextCorrect = "Correct the request and send it. It needs no new key, because this one was not used. Keep the key above all if an earlier try may have arrived: under a new key it would be another payment."
 
-// Names in the examples.
+// Ids in the examples.
 const (
 	exampleOrder       = "3eeb7e96-e59c-840f-9cb1-a089daba079f"
 	exampleFailedOrder = "9b2d3f6e-5d0c-8a41-b1f7-0c6e2a9d8e15"
 	exampleRequestID   = "3JQ6ZB7XKPLRWA4DM2VHSTN5EY"
 )
 
-// explanations has one for each of [problemTypes], by slug.
-func explanations() map[string]explanation {
-	return map[string]explanation{
+// problemDocs returns the documentation of all problems by slug.
+func problemDocs() map[string]problemDoc {
+	return map[string]problemDoc{
 		problemKeyMissing.slug: {
 			effect: effectNone,
 			next:   "Make a key, such as a UUID, store it beside the basket that is being paid, and send the request with it. Every retry of this payment uses the same key.",
@@ -171,8 +171,8 @@ func explanations() map[string]explanation {
 	}
 }
 
-// answer is the example: its document, and its Retry-After if there is one.
-func (e explanation) answer() (document []byte, retryAfter int) {
+// example returns the document of the example and its Retry-After, 0 if there is none.
+func (e problemDoc) example() (document []byte, retryAfter int) {
 	if e.stored != "" {
 		return []byte(e.stored), 0
 	}

@@ -21,7 +21,7 @@ import (
 // These tests write to the socket what no decent client would send.
 
 // wire is a connection to the app.
-type wire struct {
+type rawConn struct {
 	net.Conn
 	t      *testing.T
 	reader *bufio.Reader
@@ -29,42 +29,42 @@ type wire struct {
 
 // patience bounds the wait for an answer or a hang-up. It is less than the
 // server's own timeouts, so a test that waits for those fails.
-const patience = 10 * time.Second
+const responseTimeout = 10 * time.Second
 
-func (a *app) dial(t *testing.T) *wire {
+func (f *fixture) dial(t *testing.T) *rawConn {
 	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.url, "http://"))
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	return &wire{Conn: conn, t: t, reader: bufio.NewReader(conn)}
+	require.NoError(t, conn.SetDeadline(time.Now().Add(responseTimeout)))
+	return &rawConn{Conn: conn, t: t, reader: bufio.NewReader(conn)}
 }
 
-func (w *wire) write(text string) {
-	w.t.Helper()
-	_, err := io.WriteString(w.Conn, text)
-	require.NoError(w.t, err)
+func (conn *rawConn) write(text string) {
+	conn.t.Helper()
+	_, err := io.WriteString(conn.Conn, text)
+	require.NoError(conn.t, err)
 }
 
 // answer reads one answer. Those of the API, and not of net/http itself, keep
 // its promises.
-func (w *wire) answer() answer {
-	w.t.Helper()
-	resp, err := http.ReadResponse(w.reader, nil)
-	require.NoError(w.t, err)
-	got, err := read(resp)
-	require.NoError(w.t, err)
+func (conn *rawConn) readResponse() response {
+	conn.t.Helper()
+	resp, err := http.ReadResponse(conn.reader, nil)
+	require.NoError(conn.t, err)
+	got, err := readResponse(resp)
+	require.NoError(conn.t, err)
 	if got.header.Get("X-Request-Id") != "" {
-		require.NoError(w.t, checkHeaders(got))
+		require.NoError(conn.t, checkHeaders(got))
 		slug, err := checkProblem(got)
-		require.NoError(w.t, err)
-		coverage.saw("problem " + slug)
+		require.NoError(conn.t, err)
+		coverage.record("problem " + slug)
 	}
 	return got
 }
 
 // slug is the problem's name, or net/http for an answer that is not the API's.
-func (got answer) slug() string {
+func (got response) slug() string {
 	var p problem
 	switch {
 	case got.header.Get("X-Request-Id") == "":
@@ -78,17 +78,17 @@ func (got answer) slug() string {
 }
 
 // requireClosed says that the server hangs up and sends nothing more.
-func (w *wire) requireClosed() {
-	w.t.Helper()
-	rest, err := io.ReadAll(w.reader)
-	require.NoError(w.t, err)
-	require.Empty(w.t, string(rest))
+func (conn *rawConn) requireClosed() {
+	conn.t.Helper()
+	rest, err := io.ReadAll(conn.reader)
+	require.NoError(conn.t, err)
+	require.Empty(conn.t, string(rest))
 }
 
 // head is the beginning of a POST /v1/orders that would be fine with a key and a
 // body.
-func (a *app) head(lines ...string) string {
-	return "POST /v1/orders HTTP/1.1\r\nHost: orders\r\nAuthorization: Bearer " + a.apiKey +
+func (f *fixture) requestHead(lines ...string) string {
+	return "POST /v1/orders HTTP/1.1\r\nHost: orders\r\nAuthorization: Bearer " + f.apiKey +
 		"\r\nContent-Type: application/json\r\n" + strings.Join(append(lines, "", ""), "\r\n")
 }
 
@@ -141,140 +141,140 @@ func TestMalformedKeysDoNothing(t *testing.T) {
 		"in the address only":             {nil, missing},
 		"under another name":              {[]string{"X-Idempotency-Key: " + k, "Idempotency_Key: " + k}, missing},
 	}
-	a := start(t)
-	before := a.rows(t)
-	order := body()
+	f := newFixture(t)
+	before := f.rowCounts(t)
+	order := orderBody()
 	for name, test := range tests {
-		text := a.head(append(test.lines, length(order), "Connection: close")...) + order
+		text := f.requestHead(append(test.lines, length(order), "Connection: close")...) + order
 		if name == "in the address only" {
 			text = strings.Replace(text, "/v1/orders", "/v1/orders?Idempotency-Key="+k+"&idempotency_key="+k, 1)
 		}
-		w := a.dial(t)
-		w.write(text)
-		got := w.answer()
+		conn := f.dial(t)
+		conn.write(text)
+		got := conn.readResponse()
 		require.Equal(t, test.slug, got.slug(), "%s: %s", name, got.body)
 		require.Empty(t, got.header["Idempotency-Key"], name)
-		w.requireClosed()
+		conn.requireClosed()
 	}
-	require.Equal(t, before, a.rows(t))
-	require.Empty(t, a.stripe.Requests())
+	require.Equal(t, before, f.rowCounts(t))
+	require.Empty(t, f.stripe.Requests())
 }
 
 func TestAKeyIsNotTakenFromATrailer(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	w := a.dial(t)
-	w.write(a.head("Transfer-Encoding: chunked", "Trailer: Idempotency-Key", "Connection: close") +
-		chunk(body()) + "0\r\nIdempotency-Key: 0123456789abcdef\r\n\r\n")
-	require.Equal(t, "idempotency-key-missing", w.answer().slug())
+	f := newFixture(t)
+	conn := f.dial(t)
+	conn.write(f.requestHead("Transfer-Encoding: chunked", "Trailer: Idempotency-Key", "Connection: close") +
+		chunk(orderBody()) + "0\r\nIdempotency-Key: 0123456789abcdef\r\n\r\n")
+	require.Equal(t, "idempotency-key-missing", conn.readResponse().slug())
 }
 
 func TestBlanksAroundAKeyAreNotPartOfIt(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	key, order := newKey(), body()
-	require.Equal(t, 201, a.create(t, key, order).status)
+	f := newFixture(t)
+	key, order := newKey(), orderBody()
+	require.Equal(t, 201, f.create(t, key, order).status)
 
-	w := a.dial(t)
-	w.write(a.head("Idempotency-Key: \t "+key+" \t", length(order)) + order)
-	got := w.answer()
+	conn := f.dial(t)
+	conn.write(f.requestHead("Idempotency-Key: \t "+key+" \t", length(order)) + order)
+	got := conn.readResponse()
 	require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
 }
 
 func TestBodiesThatDoNotEnd(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := "Idempotency-Key: " + newKey()
-	before := a.rows(t)
+	before := f.rowCounts(t)
 
 	t.Run("longer than allowed by its own word: refused unread", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Content-Length: 65537"))
-		require.Equal(t, "too-large", w.answer().slug())
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 65537"))
+		require.Equal(t, "too-large", conn.readResponse().slug())
 	})
 	t.Run("longer than allowed by its own word: the client is not told to go on", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Content-Length: 1000000000", "Expect: 100-continue"))
-		got := w.answer()
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 1000000000", "Expect: 100-continue"))
+		got := conn.readResponse()
 		require.Equal(t, "too-large", got.slug())
 		require.True(t, got.closes)
-		w.requireClosed()
+		conn.requireClosed()
 	})
 	t.Run("chunks without end: refused at the limit", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Transfer-Encoding: chunked"))
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Transfer-Encoding: chunked"))
 		for range 5 {
-			w.write(chunk(strings.Repeat(" ", 16<<10)))
+			conn.write(chunk(strings.Repeat(" ", 16<<10)))
 		}
-		got := w.answer() // though the client could send more
+		got := conn.readResponse() // though the client could send more
 		require.Equal(t, "too-large", got.slug())
 		require.True(t, got.closes)
 	})
 	t.Run("shorter than announced, then hung up", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Content-Length: 1000") + `{"email":`)
-		require.NoError(t, w.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", w.answer().slug())
-		w.requireClosed()
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 1000") + `{"email":`)
+		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
+		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
+		conn.requireClosed()
 	})
 	t.Run("a whole order, but shorter than announced", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Content-Length: 1000") + body())
-		require.NoError(t, w.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", w.answer().slug())
-		w.requireClosed()
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 1000") + orderBody())
+		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
+		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
+		conn.requireClosed()
 	})
 	t.Run("a chunk that breaks off", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Transfer-Encoding: chunked") + "1000\r\n" + body())
-		require.NoError(t, w.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", w.answer().slug())
-		w.requireClosed()
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "1000\r\n" + orderBody())
+		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
+		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
+		conn.requireClosed()
 	})
 	t.Run("a chunk without a length", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Transfer-Encoding: chunked") + "xyz\r\n" + body() + "\r\n0\r\n\r\n")
-		require.Equal(t, "malformed-request", w.answer().slug())
-		w.requireClosed()
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "xyz\r\n" + orderBody() + "\r\n0\r\n\r\n")
+		require.Equal(t, "malformed-request", conn.readResponse().slug())
+		conn.requireClosed()
 	})
-	require.Equal(t, before, a.rows(t))
+	require.Equal(t, before, f.rowCounts(t))
 }
 
 // A client on a slow line is not told that its request is wrong: under another
 // key it could buy twice.
 func TestABodyThatComesTooSlowly(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = api.NewServer(a.router, stepTimeout, slog.New(slog.DiscardHandler))
+	server.Config = api.NewServer(f.router, stepTimeout, slog.New(slog.DiscardHandler))
 	server.Config.ReadTimeout = 100 * time.Millisecond
 	server.Start()
 	defer server.Close()
-	impatient := app{url: server.URL, apiKey: a.apiKey}
+	impatient := fixture{url: server.URL, apiKey: f.apiKey}
 
-	w := impatient.dial(t)
-	w.write(a.head("Idempotency-Key: "+newKey(), length(body())) + body()[:100])
-	require.Equal(t, "temporarily-unavailable", w.answer().slug())
+	conn := impatient.dial(t)
+	conn.write(f.requestHead("Idempotency-Key: "+newKey(), length(orderBody())) + orderBody()[:100])
+	require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
 }
 
 func TestAClientMayWaitForContinue(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	order := body()
-	w := a.dial(t)
-	w.write(a.head("Idempotency-Key: "+newKey(), length(order), "Expect: 100-continue"))
-	line, err := w.reader.ReadString('\n')
+	f := newFixture(t)
+	order := orderBody()
+	conn := f.dial(t)
+	conn.write(f.requestHead("Idempotency-Key: "+newKey(), length(order), "Expect: 100-continue"))
+	line, err := conn.reader.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
-	_, err = w.reader.ReadString('\n')
+	_, err = conn.reader.ReadString('\n')
 	require.NoError(t, err)
-	w.write(order)
-	require.Equal(t, 201, w.answer().status)
+	conn.write(order)
+	require.Equal(t, 201, conn.readResponse().status)
 
-	w = a.dial(t)
-	w.write(a.head(length(order), "Expect: 100-continue"))
-	got := w.answer()
+	conn = f.dial(t)
+	conn.write(f.requestHead(length(order), "Expect: 100-continue"))
+	got := conn.readResponse()
 	require.Equal(t, "idempotency-key-missing", got.slug(), "refused without the body")
 	require.True(t, got.closes)
 }
@@ -282,67 +282,67 @@ func TestAClientMayWaitForContinue(t *testing.T) {
 // One connection carries many requests, refused ones too.
 func TestAnswersComeInOrder(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	key, order := newKey(), body()
-	w := a.dial(t)
-	w.write(a.head("Idempotency-Key: "+key, length("[]")) + "[]" +
-		a.head(length(order)) + order +
-		a.head("Idempotency-Key: "+key, length(order)) + order +
+	f := newFixture(t)
+	key, order := newKey(), orderBody()
+	conn := f.dial(t)
+	conn.write(f.requestHead("Idempotency-Key: "+key, length("[]")) + "[]" +
+		f.requestHead(length(order)) + order +
+		f.requestHead("Idempotency-Key: "+key, length(order)) + order +
 		"GET /healthz HTTP/1.1\r\nHost: orders\r\n\r\n" +
-		a.head("Idempotency-Key: "+key, length(order), "Connection: close") + order)
+		f.requestHead("Idempotency-Key: "+key, length(order), "Connection: close") + order)
 
-	require.Equal(t, "malformed-request", w.answer().slug())
-	require.Equal(t, "idempotency-key-missing", w.answer().slug())
-	first := w.answer()
+	require.Equal(t, "malformed-request", conn.readResponse().slug())
+	require.Equal(t, "idempotency-key-missing", conn.readResponse().slug())
+	first := conn.readResponse()
 	require.Equal(t, 201, first.status)
-	require.JSONEq(t, `{"status":"ok"}`, string(w.answer().body))
-	replay := w.answer()
+	require.JSONEq(t, `{"status":"ok"}`, string(conn.readResponse().body))
+	replay := conn.readResponse()
 	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
 	require.Equal(t, string(first.body), string(replay.body))
-	w.requireClosed()
+	conn.requireClosed()
 }
 
 // What two servers in a row could read differently must not be a second request
 // hidden in the first.
 func TestNothingIsSmuggled(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := "Idempotency-Key: " + newKey()
-	hidden := a.head("Idempotency-Key: hidden-0123456789", length(body())) + body()
-	before := a.rows(t)
+	hidden := f.requestHead("Idempotency-Key: hidden-0123456789", length(orderBody())) + orderBody()
+	before := f.rowCounts(t)
 	for name, text := range map[string]string{
-		"two lengths":                       a.head(key, "Content-Length: 2", length(hidden)) + hidden,
-		"two lengths in one line":           a.head(key, "Content-Length: 2, 3") + hidden,
-		"a length with a sign":              a.head(key, "Content-Length: +2") + hidden,
-		"a negative length":                 a.head(key, "Content-Length: -2") + hidden,
-		"a hexadecimal length":              a.head(key, "Content-Length: 0x2") + hidden,
-		"a length before a blank and colon": a.head(key, "Content-Length : 2") + hidden,
-		"an unknown transfer encoding":      a.head(key, "Transfer-Encoding: chunked, identity") + hidden,
-		"an old transfer encoding":          a.head(key, "Transfer-Encoding: identity") + hidden,
-		"two transfer encodings":            a.head(key, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + hidden,
-		"a transfer encoding in disguise":   a.head(key, "Transfer-Encoding: \x0bchunked") + hidden,
-		"a blank before the colon":          a.head(key, "Transfer-Encoding : chunked") + hidden,
-		"a chunk length with a bare LF":     a.head(key, "Transfer-Encoding: chunked") + "2\n{}\r\n0\r\n\r\n" + hidden,
-		"a chunk length with a sign":        a.head(key, "Transfer-Encoding: chunked") + "+2\r\n{}\r\n0\r\n\r\n" + hidden,
-		"a chunk longer than its length":    a.head(key, "Transfer-Encoding: chunked") + "2\r\n{}x\r\n0\r\n\r\n" + hidden,
-		"a name with a blank":               a.head(key, "X Y: z", "Content-Length: 2") + hidden,
-		"a line without a colon":            a.head(key, "GET /v1/orders HTTP/1.1", "Content-Length: 2") + hidden,
-		"no Host":                           strings.Replace(a.head(key, "Content-Length: 2"), "Host: orders\r\n", "", 1) + hidden,
-		"two Hosts":                         a.head(key, "Host: other", "Content-Length: 2") + hidden,
+		"two lengths":                       f.requestHead(key, "Content-Length: 2", length(hidden)) + hidden,
+		"two lengths in one line":           f.requestHead(key, "Content-Length: 2, 3") + hidden,
+		"a length with a sign":              f.requestHead(key, "Content-Length: +2") + hidden,
+		"a negative length":                 f.requestHead(key, "Content-Length: -2") + hidden,
+		"a hexadecimal length":              f.requestHead(key, "Content-Length: 0x2") + hidden,
+		"a length before a blank and colon": f.requestHead(key, "Content-Length : 2") + hidden,
+		"an unknown transfer encoding":      f.requestHead(key, "Transfer-Encoding: chunked, identity") + hidden,
+		"an old transfer encoding":          f.requestHead(key, "Transfer-Encoding: identity") + hidden,
+		"two transfer encodings":            f.requestHead(key, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + hidden,
+		"a transfer encoding in disguise":   f.requestHead(key, "Transfer-Encoding: \x0bchunked") + hidden,
+		"a blank before the colon":          f.requestHead(key, "Transfer-Encoding : chunked") + hidden,
+		"a chunk length with a bare LF":     f.requestHead(key, "Transfer-Encoding: chunked") + "2\n{}\r\n0\r\n\r\n" + hidden,
+		"a chunk length with a sign":        f.requestHead(key, "Transfer-Encoding: chunked") + "+2\r\n{}\r\n0\r\n\r\n" + hidden,
+		"a chunk longer than its length":    f.requestHead(key, "Transfer-Encoding: chunked") + "2\r\n{}x\r\n0\r\n\r\n" + hidden,
+		"a name with a blank":               f.requestHead(key, "X Y: z", "Content-Length: 2") + hidden,
+		"a line without a colon":            f.requestHead(key, "GET /v1/orders HTTP/1.1", "Content-Length: 2") + hidden,
+		"no Host":                           strings.Replace(f.requestHead(key, "Content-Length: 2"), "Host: orders\r\n", "", 1) + hidden,
+		"two Hosts":                         f.requestHead(key, "Host: other", "Content-Length: 2") + hidden,
 	} {
-		w := a.dial(t)
-		w.write(text)
-		got := w.answer()
+		conn := f.dial(t)
+		conn.write(text)
+		got := conn.readResponse()
 		require.Contains(t, []int{400, 501}, got.status, "%s: %s", name, got.body)
-		w.requireClosed()
+		conn.requireClosed()
 	}
-	require.Equal(t, before, a.rows(t))
+	require.Equal(t, before, f.rowCounts(t))
 
 	t.Run("a length beside chunks: the chunks count", func(t *testing.T) {
-		w := a.dial(t)
-		w.write(a.head(key, "Content-Length: 4", "Transfer-Encoding: chunked", "Connection: close") + "2\r\n[]\r\n0\r\n\r\n" + hidden)
-		require.Equal(t, "malformed-request", w.answer().slug())
-		w.requireClosed()
-		require.Equal(t, before, a.rows(t))
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 4", "Transfer-Encoding: chunked", "Connection: close") + "2\r\n[]\r\n0\r\n\r\n" + hidden)
+		require.Equal(t, "malformed-request", conn.readResponse().slug())
+		conn.requireClosed()
+		require.Equal(t, before, f.rowCounts(t))
 	})
 }

@@ -10,17 +10,17 @@ import (
 	"sync"
 )
 
-// packed serves content that is kept gzipped: as it is to the many clients that
-// take it so, unpacked to the others. The two forms have tags of their own.
-type packed struct {
+// gzipFile serves gzipped content: unchanged to clients that accept gzip, decompressed
+// to others. Each form has its own ETag.
+type gzipFile struct {
 	contentType string
 	gzipped     []byte
 	gzippedTag  string
-	plain       func() (http.Handler, error) // unpacks once, when first asked
+	plain       func() (http.Handler, error) // decompresses once
 }
 
-func newPacked(contentType string, gzipped []byte) packed {
-	return packed{
+func newGzipFile(contentType string, gzipped []byte) gzipFile {
+	return gzipFile{
 		contentType: contentType,
 		gzipped:     gzipped,
 		gzippedTag:  etag(gzipped),
@@ -29,13 +29,13 @@ func newPacked(contentType string, gzipped []byte) packed {
 			if err != nil {
 				return nil, err
 			}
-			return plain(contentType, content), nil
+			return staticFile(contentType, content), nil
 		}),
 	}
 }
 
-// ServeHTTP answers with the form that the client accepts.
-func (p packed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP responds with the form that the client accepts.
+func (p gzipFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept-Encoding")
 	if acceptsGzip(r.Header) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -43,7 +43,7 @@ func (p packed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	handler, err := p.plain()
-	if err != nil { // cannot happen to the embedded file: a test unpacks it
+	if err != nil { // impossible for the embedded file: a test decompresses it
 		http.Error(w, "the file is damaged", http.StatusInternalServerError)
 		return
 	}
@@ -58,8 +58,8 @@ func unpack(gzipped []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
-// acceptsGzip reads Accept-Encoding (RFC 9110, 12.5.3). A client that does not
-// name gzip gets plain bytes, which all understand, so "*" needs no reading.
+// acceptsGzip reports whether Accept-Encoding names gzip (RFC 9110, 12.5.3). Without it
+// the content is decompressed, which every client accepts, so "*" is ignored.
 func acceptsGzip(header http.Header) bool {
 	for _, value := range header.Values("Accept-Encoding") {
 		for _, coding := range strings.Split(value, ",") {

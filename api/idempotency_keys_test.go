@@ -39,7 +39,7 @@ type keyStatus struct {
 }
 
 // keyStatus reads the answer as a key's status.
-func (got answer) keyStatus(t *testing.T) keyStatus {
+func (got response) keyStatus(t *testing.T) keyStatus {
 	t.Helper()
 	var s keyStatus
 	require.Contains(t, []int{http.StatusOK, http.StatusAccepted}, got.status, "%s", got.body)
@@ -48,34 +48,34 @@ func (got answer) keyStatus(t *testing.T) keyStatus {
 }
 
 // status asks for a key's status.
-func (a *app) status(t *testing.T, key string, edits ...edit) answer {
+func (f *fixture) getKey(t *testing.T, key string, edits ...requestEdit) response {
 	t.Helper()
-	return a.get(t, keyPath(key), edits...)
+	return f.get(t, keyPath(key), edits...)
 }
 
 func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscape(key) }
 
-func prefer(preferences ...string) edit { return header("Prefer", preferences...) }
+func prefer(preferences ...string) requestEdit { return header("Prefer", preferences...) }
 
 // times reads what a key's row says of time.
-func (a *app) times(t *testing.T, key string) (created, lastRun time.Time, finished *time.Time) {
+func (f *fixture) keyTimes(t *testing.T, key string) (created, lastRun time.Time, finished *time.Time) {
 	t.Helper()
-	require.NoError(t, a.pool.QueryRow(t.Context(), `
+	require.NoError(t, f.pool.QueryRow(t.Context(), `
 SELECT created_at,
        last_run_at,
        finished_at
   FROM idempotency_keys
  WHERE account_id = $1
-   AND idempotency_key = $2`, a.account, key).Scan(&created, &lastRun, &finished))
+   AND idempotency_key = $2`, f.account, key).Scan(&created, &lastRun, &finished))
 	return created, lastRun, finished
 }
 
 // requireStatus compares a key's status with what it should be, the times with the
 // database's.
-func (a *app) requireStatus(t *testing.T, key string, want keyStatus) {
+func (f *fixture) requireStatus(t *testing.T, key string, want keyStatus) {
 	t.Helper()
-	got := a.status(t, key).keyStatus(t)
-	created, lastRun, finished := a.times(t, key)
+	got := f.getKey(t, key).keyStatus(t)
+	created, lastRun, finished := f.keyTimes(t, key)
 	require.True(t, created.Equal(got.CreatedAt))
 	require.True(t, lastRun.Equal(got.LastRunAt))
 	if finished == nil {
@@ -83,9 +83,9 @@ func (a *app) requireStatus(t *testing.T, key string, want keyStatus) {
 	} else {
 		require.True(t, finished.Add(retention).Equal(*got.ExpiresAt))
 	}
-	require.Equal(t, idempotency.DeriveID("order", a.account, idempotency.Key(key)), got.Order.ID)
+	require.Equal(t, idempotency.DeriveID("order", f.account, idempotency.Key(key)), got.Order.ID)
 	require.Equal(t, "/v1/orders/"+got.Order.ID.String(), got.Order.Href)
-	require.Equal(t, http.StatusOK, a.get(t, got.Order.Href).status)
+	require.Equal(t, http.StatusOK, f.get(t, got.Order.Href).status)
 
 	want.Key, want.Operation = key, "create_order"
 	want.CreatedAt, want.LastRunAt, want.ExpiresAt, want.Order = got.CreatedAt, got.LastRunAt, got.ExpiresAt, got.Order
@@ -94,7 +94,7 @@ func (a *app) requireStatus(t *testing.T, key string, want keyStatus) {
 
 func TestTheStatusOfAKeyInEachState(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	answered := func(status int) keyStatus {
 		return keyStatus{State: "finished", RecoveryPoint: "finished", Attempt: 1, Response: &struct {
 			Status int `json:"status"`
@@ -102,61 +102,61 @@ func TestTheStatusOfAKeyInEachState(t *testing.T) {
 	}
 
 	key := newKey()
-	require.Equal(t, "not-found", a.status(t, key).problem(t).slug(), "never used")
-	require.Equal(t, "validation-failed", a.create(t, key, "{}").problem(t).slug())
-	require.Equal(t, "not-found", a.status(t, key).problem(t).slug(), "an invalid request uses no key")
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "never used")
+	require.Equal(t, "validation-failed", f.create(t, key, "{}").problem(t).slug())
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "an invalid request uses no key")
 
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := a.createAsync(t, key, body())
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, key, orderBody())
 	<-held.Reached()
-	a.requireStatus(t, key, keyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: 1})
+	f.requireStatus(t, key, keyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: 1})
 	held.Release()
 	require.Equal(t, http.StatusCreated, (<-running).status)
-	a.requireStatus(t, key, answered(http.StatusCreated))
-	require.Equal(t, http.StatusOK, a.send(t, http.MethodHead, keyPath(key), "").status)
-	a.requireOnePaidOrder(t)
+	f.requireStatus(t, key, answered(http.StatusCreated))
+	require.Equal(t, http.StatusOK, f.send(t, http.MethodHead, keyPath(key), "").status)
+	f.requireOnePaidOrder(t)
 
 	declined := newKey()
-	a.create(t, declined, body(with("payment_method", "pm_card_visa_chargeDeclined")))
-	a.requireStatus(t, declined, answered(http.StatusPaymentRequired))
+	f.create(t, declined, orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
+	f.requireStatus(t, declined, answered(http.StatusPaymentRequired))
 
 	interrupted := newKey()
-	down := a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint, Times: 2})
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint, Times: 2})
 	for n := range 2 {
-		require.Equal(t, http.StatusServiceUnavailable, a.create(t, interrupted, body()).status)
-		a.requireStatus(t, interrupted, keyStatus{State: "in_progress", RecoveryPoint: "order_created", Attempt: n + 1})
+		require.Equal(t, http.StatusServiceUnavailable, f.create(t, interrupted, orderBody()).status)
+		f.requireStatus(t, interrupted, keyStatus{State: "in_progress", RecoveryPoint: "order_created", Attempt: n + 1})
 	}
 	down.Release()
-	a.exec(t, "UPDATE idempotency_keys SET needs_review_at = now() WHERE idempotency_key = $1", interrupted)
-	a.requireStatus(t, interrupted, keyStatus{State: "needs_review", RecoveryPoint: "order_created", Attempt: 2})
-	require.Equal(t, http.StatusCreated, a.create(t, interrupted, body()).status)
+	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now() WHERE idempotency_key = $1", interrupted)
+	f.requireStatus(t, interrupted, keyStatus{State: "needs_review", RecoveryPoint: "order_created", Attempt: 2})
+	require.Equal(t, http.StatusCreated, f.create(t, interrupted, orderBody()).status)
 	want := answered(http.StatusCreated)
 	want.Attempt = 3
-	a.requireStatus(t, interrupted, want)
+	f.requireStatus(t, interrupted, want)
 
-	a.exec(t, "DELETE FROM idempotency_keys WHERE idempotency_key = $1", key)
-	require.Equal(t, "not-found", a.status(t, key).problem(t).slug(), "reaped")
-	require.Equal(t, "idempotency-key-expired", a.create(t, key, body()).problem(t).slug())
+	f.exec(t, "DELETE FROM idempotency_keys WHERE idempotency_key = $1", key)
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "reaped")
+	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody()).problem(t).slug())
 }
 
 // The shape, byte for byte.
 func TestTheStatusOfAKeyIsWrittenAsTheContractShowsIt(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	down := a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	a.create(t, "a-key-of-this-test", body())
+	f := newFixture(t)
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	f.create(t, "a-key-of-this-test", orderBody())
 	down.Release()
-	a.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', last_run_at = '2026-11-20 09:31:00Z'")
-	order := idempotency.DeriveID("order", a.account, "a-key-of-this-test").String()
+	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', last_run_at = '2026-11-20 09:31:00Z'")
+	order := idempotency.DeriveID("order", f.account, "a-key-of-this-test").String()
 	require.Equal(t, `{"key":"a-key-of-this-test","state":"in_progress","operation":"create_order","recovery_point":"order_created",`+
 		`"attempt":1,"created_at":"2026-11-20T09:30:12.5Z","last_run_at":"2026-11-20T09:31:00Z","expires_at":null,"response":null,`+
-		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"}}`, string(a.status(t, "a-key-of-this-test").body))
+		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"}}`, string(f.getKey(t, "a-key-of-this-test").body))
 }
 
 // A key may hold any visible ASCII, and its address must still be one.
 func TestEveryKeyHasAnAddress(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	var all strings.Builder
 	for c := '!'; c <= '~'; c++ {
 		all.WriteRune(c)
@@ -178,10 +178,10 @@ func TestEveryKeyHasAnAddress(t *testing.T) {
 		if strings.HasPrefix(key, `"`) {
 			sent = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"` // both forms name it
 		}
-		got := a.create(t, sent, body(), prefer("respond-async"))
+		got := f.create(t, sent, orderBody(), prefer("respond-async"))
 		require.Equal(t, http.StatusAccepted, got.status, "%s: %s", key, got.body)
 		require.Equal(t, keyPath(key), got.header.Get("Location"))
-		status := a.get(t, got.header.Get("Location"), prefer("wait=20")).keyStatus(t)
+		status := f.get(t, got.header.Get("Location"), prefer("wait=20")).keyStatus(t)
 		require.Equal(t, key, status.Key)
 		require.Equal(t, "finished", status.State)
 
@@ -190,52 +190,52 @@ func TestEveryKeyHasAnAddress(t *testing.T) {
 		for _, c := range []byte(key) {
 			escaped.WriteString("%" + strings.ToUpper(string("0123456789abcdef"[c>>4])+string("0123456789abcdef"[c&15])))
 		}
-		require.Equal(t, key, a.get(t, "/v1/idempotency-keys/"+escaped.String()).keyStatus(t).Key)
+		require.Equal(t, key, f.get(t, "/v1/idempotency-keys/"+escaped.String()).keyStatus(t).Key)
 	}
 	for _, path := range []string{"short", "fifteen-letters", strings.Repeat("x", 256), "with%20a%20blank%20in%20it", "with-an-%C3%BCmlaut-in-it", "with-a-%00-zero-byte-in-it"} {
-		require.Equal(t, "not-found", a.get(t, "/v1/idempotency-keys/"+path).problem(t).slug(), path)
+		require.Equal(t, "not-found", f.get(t, "/v1/idempotency-keys/"+path).problem(t).slug(), path)
 	}
 }
 
 // Two accounts use the same key, and neither hears of the other.
 func TestKeysOfAnotherAccountAreNotFound(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	_, theirs, err := accounts.Create(t.Context(), a.pool, "another")
+	_, theirs, err := accounts.Create(t.Context(), f.pool, "another")
 	require.NoError(t, err)
 	them := header("Authorization", "Bearer "+theirs)
 
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	ours := a.createAsync(t, key, body())
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	ours := f.createAsync(t, key, orderBody())
 	<-held.Reached()
-	require.Equal(t, "not-found", a.status(t, key, them, prefer("wait=30")).problem(t).slug(), "at once")
-	got := a.create(t, key, body(), them, prefer("wait=30"))
+	require.Equal(t, "not-found", f.getKey(t, key, them, prefer("wait=30")).problem(t).slug(), "at once")
+	got := f.create(t, key, orderBody(), them, prefer("wait=30"))
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Empty(t, got.header.Get("Idempotent-Replayed"))
 	require.Empty(t, got.header.Get("Preference-Applied"), "there was nothing to wait for")
-	require.Equal(t, got.order(t).ID, a.status(t, key, them).keyStatus(t).Order.ID)
+	require.Equal(t, got.order(t).ID, f.getKey(t, key, them).keyStatus(t).Order.ID)
 	held.Release()
 	require.NotEqual(t, got.order(t).ID, (<-ours).order(t).ID)
-	require.Equal(t, "unauthorized", a.status(t, key, header("Authorization")).problem(t).slug())
+	require.Equal(t, "unauthorized", f.getKey(t, key, header("Authorization")).problem(t).slug())
 }
 
 func TestAStatusIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	a := start(t, poolOf(1))
+	f := newFixture(t, poolSize(1))
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := a.createAsync(t, key, body())
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, key, orderBody())
 	<-held.Reached()
 
-	now := a.status(t, key, prefer("wait=1"))
+	now := f.getKey(t, key, prefer("wait=1"))
 	require.Equal(t, "in_progress", now.keyStatus(t).State, "after a second it is as it is")
 	require.Equal(t, "wait=1", now.header.Get("Preference-Applied"))
-	waiting := make([]<-chan outcome, 20)
+	waiting := make([]<-chan asyncResponse, 20)
 	for i := range waiting {
-		waiting[i] = a.sendAsync(a.request(t, http.MethodGet, keyPath(key), "", prefer("wait=600")))
+		waiting[i] = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=600")))
 	}
-	a.awaitWaiters(t, len(waiting))
+	f.awaitWaiters(t, len(waiting))
 	held.Release()
 	require.Equal(t, http.StatusCreated, (<-running).status)
 	for _, done := range waiting {
@@ -243,25 +243,25 @@ func TestAStatusIsWaitedFor(t *testing.T) {
 		require.NoError(t, got.err)
 		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 		require.Equal(t, "finished", got.keyStatus(t).State)
-		require.Equal(t, string(a.status(t, key).body), string(got.body))
+		require.Equal(t, string(f.getKey(t, key).body), string(got.body))
 	}
-	got := a.status(t, key, prefer("wait=30"))
+	got := f.getKey(t, key, prefer("wait=30"))
 	require.Empty(t, got.header.Get("Preference-Applied"), "there was nothing to wait for")
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }
 
 // Who waits for a status is told that a person is needed, and does not begin a run
 // itself.
 func TestAWaitForAStatusEndsWithReview(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, body()).status)
-	a.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 hour'")
-	waiting := a.sendAsync(a.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
-	a.awaitWaiters(t, 1)
-	a.exec(t, "UPDATE idempotency_keys SET needs_review_at = now()")
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
+	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 hour'")
+	waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
+	f.awaitWaiters(t, 1)
+	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now()")
 	got := <-waiting
 	require.NoError(t, got.err)
 	require.Equal(t, "needs_review", got.keyStatus(t).State)
@@ -271,7 +271,7 @@ func TestAWaitForAStatusEndsWithReview(t *testing.T) {
 // The contract's examples are what the API says.
 func TestExamplesOfStatusesAreTrue(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	c, err := loadContract()
 	require.NoError(t, err)
 	operation := c.doc.Paths.Value("/v1/idempotency-keys/{key}").Get
@@ -282,7 +282,7 @@ func TestExamplesOfStatusesAreTrue(t *testing.T) {
 		t.Helper()
 		want := maps.Clone(examples[example].Value.Value.(map[string]any))
 		var got map[string]any
-		require.NoError(t, json.Unmarshal(a.status(t, key).body, &got))
+		require.NoError(t, json.Unmarshal(f.getKey(t, key).body, &got))
 		for _, members := range []map[string]any{want, got} {
 			for _, changing := range []string{"created_at", "last_run_at", "expires_at", "order"} {
 				require.Contains(t, members, changing)
@@ -296,14 +296,14 @@ func TestExamplesOfStatusesAreTrue(t *testing.T) {
 		require.JSONEq(t, string(shown), string(said))
 	}
 
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := a.createAsync(t, key, body())
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, key, orderBody())
 	<-held.Reached()
 	same("inProgress")
 	held.Release()
 	require.Equal(t, http.StatusCreated, (<-running).status)
 	same("finished")
-	a.exec(t, `
+	f.exec(t, `
 UPDATE idempotency_keys
    SET recovery_point = 'charge_created', attempt = 13, needs_review_at = now(),
        finished_at = NULL, response_code = NULL, response_headers = NULL, response_body = NULL`)
@@ -313,25 +313,25 @@ UPDATE idempotency_keys
 // The contract's preferences do what is said beside them.
 func TestExamplesOfPreferencesAreHonoured(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	c, err := loadContract()
 	require.NoError(t, err)
 	examples := c.doc.Paths.Value("/v1/orders").Post.Parameters.GetByInAndName("header", "Prefer").Examples
 	require.Len(t, examples, 3)
-	example := func(name string) edit { return prefer(examples[name].Value.Value.(string)) }
+	example := func(name string) requestEdit { return prefer(examples[name].Value.Value.(string)) }
 
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	requireAccepted(t, a.create(t, key, body(), example("respondAsync")), key, async)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	requireAccepted(t, f.create(t, key, orderBody(), example("respondAsync")), key, respondAsync)
 	<-held.Reached()
-	wait, both := a.createAsync(t, key, body(), example("wait")), a.createAsync(t, key, body(), example("both"))
-	a.awaitWaiters(t, 2)
+	wait, both := f.createAsync(t, key, orderBody(), example("wait")), f.createAsync(t, key, orderBody(), example("both"))
+	f.awaitWaiters(t, 2)
 	held.Release()
-	for applied, done := range map[string]<-chan outcome{"wait=20": wait, "wait=10": both} {
+	for applied, done := range map[string]<-chan asyncResponse{"wait=20": wait, "wait=10": both} {
 		got := <-done
 		require.NoError(t, got.err)
 		require.Equal(t, http.StatusCreated, got.status)
 		require.Equal(t, applied, got.header.Get("Preference-Applied"))
 	}
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }

@@ -20,35 +20,35 @@ import (
 func TestReplaysAreTheSameBytes(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string]string{
-		"every control character":           oddOrder(controls(), "tea"),
-		"no character of ASCII":             oddOrder("Ünïcödé 漢字 👩‍🚀 \u202e \ufffd \uffff \U0010ffff", "茶 \u2028\u2029"),
-		"escapes without need":              strings.ReplaceAll(oddOrder("a/b", "tea"), "a/b", `\u0061\/\u0062\ud83d\ude00`),
-		"what HTML and SQL would eat":       oddOrder(`</script>&'";-- \\ $1 %s`, `<b>&amp;'`),
-		"64 KiB of four-byte letters":       largest("😀"),
-		"64 KiB of what the answer escapes": largest("<"),
-		"64 KiB of NUL in the notes":        largest("\x00"),
+		"every control character":           unusualOrder(controlCharacters(), "tea"),
+		"no character of ASCII":             unusualOrder("Ünïcödé 漢字 👩‍🚀 \u202e \ufffd \uffff \U0010ffff", "茶 \u2028\u2029"),
+		"escapes without need":              strings.ReplaceAll(unusualOrder("a/b", "tea"), "a/b", `\u0061\/\u0062\ud83d\ude00`),
+		"what HTML and SQL would eat":       unusualOrder(`</script>&'";-- \\ $1 %s`, `<b>&amp;'`),
+		"64 KiB of four-byte letters":       largestOrder("😀"),
+		"64 KiB of what the answer escapes": largestOrder("<"),
+		"64 KiB of NUL in the notes":        largestOrder("\x00"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := start(t)
+			f := newFixture(t)
 			for card, status := range map[string]int{
 				"pm_card_visa":                http.StatusCreated,
 				"pm_card_visa_chargeDeclined": http.StatusPaymentRequired,
 				"pm_card_nobody":              http.StatusUnprocessableEntity,
 			} {
-				body := fill(t, strings.Replace(order, "pm_card_visa", card, 1))
+				body := padToLimit(t, strings.Replace(order, "pm_card_visa", card, 1))
 				key := newKey()
-				direct := a.create(t, key, body)
+				direct := f.create(t, key, body)
 				require.Equal(t, status, direct.status, "%s", direct.body)
-				a.requireReplays(t, key, body, direct)
+				f.requireReplays(t, key, body, direct)
 
 				key = newKey()
-				a.abandon(t, key, body)
-				a.complete(t)
-				completed := a.create(t, key, body)
-				require.Equal(t, unnamed(direct), unnamed(completed))
+				f.interrupt(t, key, body)
+				f.runCompleter(t)
+				completed := f.create(t, key, body)
+				require.Equal(t, withoutIDs(direct), withoutIDs(completed))
 				require.Equal(t, "true", completed.header.Get("Idempotent-Replayed"))
-				a.requireReplays(t, key, body, completed)
+				f.requireReplays(t, key, body, completed)
 			}
 		})
 	}
@@ -56,7 +56,7 @@ func TestReplaysAreTheSameBytes(t *testing.T) {
 
 // requireReplays says that a key's answer is what it was, for the same request
 // written in another way, too.
-func (a *app) requireReplays(t *testing.T, key, body string, first answer) {
+func (f *fixture) requireReplays(t *testing.T, key, body string, first response) {
 	t.Helper()
 	var members map[string]any
 	require.NoError(t, json.Unmarshal([]byte(body), &members))
@@ -66,7 +66,7 @@ func (a *app) requireReplays(t *testing.T, key, body string, first answer) {
 		if len(again) > 64<<10 {
 			continue // the other way is longer than a body may be
 		}
-		got := a.create(t, key, again)
+		got := f.create(t, key, again)
 		require.Equal(t, first.status, got.status)
 		require.Equal(t, string(first.body), string(got.body))
 		require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
@@ -75,38 +75,38 @@ func (a *app) requireReplays(t *testing.T, key, body string, first answer) {
 		}
 	}
 	if first.status == http.StatusCreated {
-		require.Equal(t, string(first.body), string(a.get(t, first.header.Get("Location")).body))
+		require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body))
 	}
 }
 
 // abandon leaves a key that nobody finished, whose client has gone.
-func (a *app) abandon(t *testing.T, key, body string) {
+func (f *fixture) interrupt(t *testing.T, key, body string) {
 	t.Helper()
-	down := a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
 	defer down.Release()
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, body).status)
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, body).status)
 }
 
 // complete makes one pass of the completer, in which it finishes one key.
-func (a *app) complete(t *testing.T) {
+func (f *fixture) runCompleter(t *testing.T) {
 	t.Helper()
 	const grace = time.Hour
-	completer, err := idempotency.NewCompleter(a.engine, a.service.Operation,
+	completer, err := idempotency.NewCompleter(f.engine, f.service.Operation,
 		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 10, Concurrency: 1})
 	require.NoError(t, err)
-	a.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
+	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
 	pass, err := completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
 }
 
 // names are what differs between two orders alike.
-var names = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|pi_[0-9A-Za-z]+|"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
+var idPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|pi_[0-9A-Za-z]+|"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
 
-func unnamed(got answer) string { return names.ReplaceAllString(string(got.body), "…") }
+func withoutIDs(got response) string { return idPattern.ReplaceAllString(string(got.body), "…") }
 
 // controls is every character below the blank, and DEL.
-func controls() string {
+func controlCharacters() string {
 	var b strings.Builder
 	for c := range rune(' ') {
 		b.WriteRune(c)
@@ -115,15 +115,15 @@ func controls() string {
 }
 
 // oddOrder is an order with a note, under a name as odd, and a description.
-func oddOrder(note, description string) string {
+func unusualOrder(note, description string) string {
 	name := string([]rune(note)[:min(40, len([]rune(note)))])
-	return body(with("metadata", map[string]string{name: note}), with("items", []orders.Item{
+	return orderBody(withMember("metadata", map[string]string{name: note}), withMember("items", []orders.Item{
 		{SKU: "tea", Description: description, Quantity: 2, UnitAmount: 1250},
 	}))
 }
 
 // largest is an order with as many bytes of one character as fit in.
-func largest(character string) string {
+func largestOrder(character string) string {
 	notes := map[string]string{}
 	items := []orders.Item{}
 	var order string
@@ -133,14 +133,14 @@ func largest(character string) string {
 		} else {
 			items = append(items, orders.Item{SKU: "tea", Description: strings.Repeat(character, 500), Quantity: 1, UnitAmount: 1})
 		}
-		order = body(with("metadata", notes), with("items", append(items, orders.Item{SKU: "tea", Quantity: 1, UnitAmount: 99})))
+		order = orderBody(withMember("metadata", notes), withMember("items", append(items, orders.Item{SKU: "tea", Quantity: 1, UnitAmount: 99})))
 		order = strings.ReplaceAll(order, `\u003c`, "<") // six times as much in the answer
 	}
 	return order
 }
 
 // fill makes a body as long as one may be.
-func fill(t *testing.T, body string) string {
+func padToLimit(t *testing.T, body string) string {
 	t.Helper()
 	rest := 64<<10 - len(body)
 	require.GreaterOrEqual(t, rest, 0)

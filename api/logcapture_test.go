@@ -13,16 +13,16 @@ import (
 )
 
 // log keeps what the app logs, one JSON object a line.
-type log struct {
+type logCapture struct {
 	mu      sync.Mutex
 	buffer  bytes.Buffer
 	lines   []map[string]any
 	written chan struct{} // closed, and replaced, with each line
 }
 
-func newLog() *log { return &log{written: make(chan struct{})} }
+func newLogCapture() *logCapture { return &logCapture{written: make(chan struct{})} }
 
-func (l *log) Write(line []byte) (int, error) {
+func (l *logCapture) Write(line []byte) (int, error) {
 	var attrs map[string]any
 	err := json.Unmarshal(line, &attrs)
 	l.mu.Lock()
@@ -36,14 +36,14 @@ func (l *log) Write(line []byte) (int, error) {
 	return l.buffer.Write(line)
 }
 
-func (l *log) String() string {
+func (l *logCapture) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buffer.String()
 }
 
 // await returns the first line with these attributes, once it is there.
-func (l *log) await(t *testing.T, want map[string]any) map[string]any {
+func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {
 	t.Helper()
 	deadline := time.After(stepTimeout)
 	for {
