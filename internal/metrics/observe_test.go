@@ -247,7 +247,7 @@ func TestMetrics_names(t *testing.T) {
 	f.metrics.Completed(idempotency.CompleterResult{Completed: 1}, nil)
 	f.metrics.Reaped(1, nil)
 	f.metrics.Receipt("sent", time.Second)
-	f.metrics.API().Finished("created")
+	f.metrics.API().OnBackgroundRun("created")
 	w := httptest.NewRecorder()
 	f.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	problems, err := promlint.New(w.Body).Lint()
