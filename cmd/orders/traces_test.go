@@ -17,7 +17,7 @@ import (
 // that ends it, a replay, and one that the completer ends.
 func TestTraces(t *testing.T) {
 	t.Parallel()
-	s, c := newShop(t), newCollector(t)
+	s, c := newFixture(t), newCollector(t)
 	s.environ = s.with("OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_SERVICE_NAME=tea-shop")
 	a := s.serve(s.environ, "--shutdown-delay", "0")
 	a.requireStatus(http.StatusCreated, "traced-order-0000") // prepares the statements
@@ -67,7 +67,7 @@ func (a *api) requireStatus(status int, idempotencyKey string) {
 // A client's trace is linked to and not continued, whatever it asks for.
 func TestTraces_ofStrangers(t *testing.T) {
 	t.Parallel()
-	s, c := newShop(t), newCollector(t)
+	s, c := newFixture(t), newCollector(t)
 	a := s.serve(s.with("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="+c.url+"/v1/traces", "OTEL_TRACES_SAMPLER=parentbased_always_on"),
 		"--shutdown-delay", "0")
 	const theirs = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -100,7 +100,7 @@ func TestTraces_collectorHangs(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
-	s := newShop(t)
+	s := newFixture(t)
 	a := s.serve(s.with("OTEL_EXPORTER_OTLP_ENDPOINT=http://"+listener.Addr().String()), "--shutdown-delay", "0")
 	for _, key := range []string{"traced-order-0001", "traced-order-0002"} {
 		a.requireStatus(http.StatusCreated, key)
@@ -111,7 +111,7 @@ func TestTraces_collectorHangs(t *testing.T) {
 
 func TestTraces_wrongConfiguration(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newFixture(t)
 	for setting, want := range map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":        "OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL",
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=localhost:4318": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is not an http or https URL",
@@ -127,7 +127,7 @@ func TestTraces_wrongConfiguration(t *testing.T) {
 // Without a collector's address nothing is traced, whatever else is set.
 func TestTraces_off(t *testing.T) {
 	t.Parallel()
-	s, c := newShop(t), newCollector(t)
+	s, c := newFixture(t), newCollector(t)
 	for _, off := range [][]string{
 		{"OTEL_SERVICE_NAME=orders", "OTEL_EXPORTER_OTLP_HEADERS=key=value", "OTEL_EXPORTER_OTLP_ENDPOINT="},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_SDK_DISABLED=true"},
