@@ -68,7 +68,7 @@ func (mailSession) AuthMechanisms() []string             { return []string{sasl.
 
 func (mailSession) Auth(string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, user, password string) error {
-		if user != "shop" || password != "canary" {
+		if user != "tester" || password != "canary" {
 			return errors.New("unknown user or password")
 		}
 		return nil
@@ -189,14 +189,14 @@ func TestRun_dependencies(t *testing.T) {
 		},
 		"no mail server": {
 			change: func(t *testing.T, e *doctor.Environment) {
-				e.Mail.SMTPURL = boot.Secret("smtp://shop:canary@" + unusedAddress(t))
+				e.Mail.SMTPURL = boot.Secret("smtp://tester:canary@" + unusedAddress(t))
 			},
 			check: "mail",
 			want:  []string{"✗ ", "connection refused", "→ start the server, grant access to this machine and user, or correct SMTP_URL"},
 		},
 		"a wrong mail password": {
 			change: func(t *testing.T, e *doctor.Environment) {
-				e.Mail.SMTPURL = boot.Secret("smtp://shop:canary-wrong@" + newMailServer(t))
+				e.Mail.SMTPURL = boot.Secret("smtp://tester:canary-wrong@" + newMailServer(t))
 			},
 			check: "mail",
 			want:  []string{"✗ ", "unknown user or password", "→ start the server, grant access to this machine and user"},
@@ -206,10 +206,10 @@ func TestRun_dependencies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := &doctor.Environment{
-				Database: boot.Database{URL: boot.Secret("postgres://shop:canary@" + unusedAddress(t) + "/orders")},
+				Database: boot.Database{URL: boot.Secret("postgres://tester:canary@" + unusedAddress(t) + "/orders")},
 				Stripe:   boot.Stripe{SecretKey: "sk_test_canary", WebhookSecret: "whsec_canary"},
 			}
-			e.Mail.SMTPURL = boot.Secret("smtp://shop:canary@" + newMailServer(t))
+			e.Mail.SMTPURL = boot.Secret("smtp://tester:canary@" + newMailServer(t))
 			e.Stripe.APIBase = fixedProvider(t, 200, stripeVersion("2024-06-20"), noIntents)
 			test.change(t, e)
 			lines := check(t, e, longTimeout)

@@ -36,7 +36,7 @@ func validEnvironment(t *testing.T, pool *pgxpool.Pool) *doctor.Environment {
 	return &doctor.Environment{
 		Database: boot.Database{URL: boot.Secret(dbtest.URL(pool))},
 		Stripe:   boot.Stripe{SecretKey: "sk_test_canary", APIBase: server.URL, WebhookSecret: "whsec_canary"},
-		Mail:     boot.Mail{SMTPURL: boot.Secret("smtp://shop:canary@" + newMailServer(t)), From: "shop@example.com"},
+		Mail:     boot.Mail{SMTPURL: boot.Secret("smtp://tester:canary@" + newMailServer(t)), From: "receipts@example.com"},
 		Durations: boot.Durations{
 			StripeTimeout:  boot.Duration{Duration: 20 * time.Second},
 			LockTimeout:    boot.Duration{Duration: 90 * time.Second},
@@ -217,7 +217,7 @@ func TestRun_emptyDatabase(t *testing.T) {
 func TestRun_unreachableDatabase(t *testing.T) {
 	t.Parallel()
 	e := validEnvironment(t, dbtest.New(t))
-	e.Database.URL = boot.Secret("postgres://shop:canary@" + unusedAddress(t) + "/orders")
+	e.Database.URL = boot.Secret("postgres://tester:canary@" + unusedAddress(t) + "/orders")
 	lines := check(t, e, longTimeout)
 	require.Contains(t, lines["database"], "✗ ")
 	require.Contains(t, lines["database"], "connection refused")
@@ -234,9 +234,9 @@ func TestRun_unresponsiveDependencies(t *testing.T) {
 	t.Parallel()
 	e := validEnvironment(t, dbtest.New(t))
 	silent := silentServer(t)
-	e.Database.URL = boot.Secret("postgres://shop:canary@" + silent + "/orders?sslmode=disable")
+	e.Database.URL = boot.Secret("postgres://tester:canary@" + silent + "/orders?sslmode=disable")
 	e.Stripe.APIBase = "http://" + silent
-	e.Mail.SMTPURL = boot.Secret("smtp://shop:canary@" + silent)
+	e.Mail.SMTPURL = boot.Secret("smtp://tester:canary@" + silent)
 	begin := time.Now()
 	lines := check(t, e, 300*time.Millisecond)
 	require.Less(t, time.Since(begin), longTimeout/2)
