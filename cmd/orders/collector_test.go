@@ -18,12 +18,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collector is who traces are sent to.
+// collector is a trace collector.
 type collector struct {
 	t    *testing.T
 	url  string
 	mu   sync.Mutex
-	sent strings.Builder // as it came
+	sent strings.Builder // request bodies
 	all  []*tracepb.Span
 }
 
@@ -57,14 +57,14 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// raw is all that was sent.
+// raw returns the bytes of all requests.
 func (c *collector) raw() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sent.String()
 }
 
-// spans are those sent so far, by their beginnings.
+// spans returns the spans received so far, by start time.
 func (c *collector) spans() []*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +73,7 @@ func (c *collector) spans() []*tracepb.Span {
 	})
 }
 
-// traces draws each trace as a tree, in the order of their beginnings.
+// traces returns each trace as a tree of lines, by start time.
 func (c *collector) traces() []string {
 	var drawn []string
 	spans := c.spans()
@@ -85,7 +85,7 @@ func (c *collector) traces() []string {
 	return drawn
 }
 
-// draw draws a span and those inside of it.
+// draw returns the lines of a span and its children.
 func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
 	text := indent + describe(span) + "\n"
 	for _, inner := range spans {
@@ -96,8 +96,7 @@ func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
 	return text
 }
 
-// describe returns a span as one line, without anything that differs between two
-// runs of a test.
+// describe returns a span as one line, without what differs from run to run.
 func describe(span *tracepb.Span) string {
 	line := span.GetName()
 	if from, to := attribute(span, "orders.recovery_point.from"), attribute(span, "orders.recovery_point.to"); from != to {
@@ -124,7 +123,7 @@ func describe(span *tracepb.Span) string {
 	return line
 }
 
-// attribute returns what a span says under a name, "" when it says nothing.
+// attribute returns the value of an attribute, "" if the span has none.
 func attribute(span *tracepb.Span, name string) string {
 	i := slices.IndexFunc(span.GetAttributes(), func(a *commonpb.KeyValue) bool { return a.GetKey() == name })
 	if i < 0 {
@@ -142,8 +141,7 @@ func attribute(span *tracepb.Span, name string) string {
 	}
 }
 
-// requireWellFormed checks that no span lacks its parent, and that none ends
-// after it but those that go on in the background.
+// requireWellFormed checks that the parent of every span was sent too.
 func (c *collector) requireWellFormed() {
 	c.t.Helper()
 	spans := c.spans()

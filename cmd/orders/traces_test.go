@@ -19,7 +19,7 @@ import (
 // completer finishes. With -update the test writes them.
 func TestTraces(t *testing.T) {
 	t.Parallel()
-	s, c := newShop(t), newCollector(t)
+	s, c := newFixture(t), newCollector(t)
 	s.environ = s.with("OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_SERVICE_NAME=tea-shop")
 	a := s.serve(s.environ, "--shutdown-delay", "0")
 	a.requireStatus(http.StatusCreated, "traced-order-0000") // prepares the statements
@@ -104,7 +104,7 @@ func (a *api) requireStatus(status int, idempotencyKey string) {
 // The trace of a client is linked and not continued, whether it is sampled or not.
 func TestTraces_clientContext(t *testing.T) {
 	t.Parallel()
-	s, c := newShop(t), newCollector(t)
+	s, c := newFixture(t), newCollector(t)
 	a := s.serve(s.with("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="+c.url+"/v1/traces", "OTEL_TRACES_SAMPLER=parentbased_always_on"),
 		"--shutdown-delay", "0")
 	const clientTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -137,7 +137,7 @@ func TestTraces_collectorHangs(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
-	s := newShop(t)
+	s := newFixture(t)
 	a := s.serve(s.with("OTEL_EXPORTER_OTLP_ENDPOINT=http://"+listener.Addr().String()), "--shutdown-delay", "0")
 	for _, key := range []string{"traced-order-0001", "traced-order-0002"} {
 		a.requireStatus(http.StatusCreated, key)
@@ -148,7 +148,7 @@ func TestTraces_collectorHangs(t *testing.T) {
 
 func TestTraces_invalidConfiguration(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newFixture(t)
 	for setting, want := range map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318":        "OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL",
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=localhost:4318": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is not an http or https URL",
@@ -164,7 +164,7 @@ func TestTraces_invalidConfiguration(t *testing.T) {
 // Nothing is traced without the address of a collector, or if tracing is disabled.
 func TestTraces_off(t *testing.T) {
 	t.Parallel()
-	s, c := newShop(t), newCollector(t)
+	s, c := newFixture(t), newCollector(t)
 	for _, off := range [][]string{
 		{"OTEL_SERVICE_NAME=orders", "OTEL_EXPORTER_OTLP_HEADERS=key=value", "OTEL_EXPORTER_OTLP_ENDPOINT="},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_SDK_DISABLED=true"},

@@ -16,21 +16,21 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// backend is what every command that makes orders, or goes on with them, works
-// with: the API, the completer, an operator.
-type backend struct {
-	pool     *pgxpool.Pool // its owner closes it
+// app holds the services of every command that runs operations: serve, completer,
+// reconcile and the operator commands.
+type app struct {
+	pool     *pgxpool.Pool // closed by withApp
 	traces   *tracing.Tracing
 	limiter  *limiter.Limiter
-	metrics  *metrics.Metrics // counts in any case, whether somebody may look or not
+	metrics  *metrics.Metrics // counts even if there is no admin listener
 	engine   *idempotency.Engine
 	payments *payments.Client
 	orders   *orders.Service
 }
 
-func newBackend(
+func newApp(
 	stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger,
-) (*backend, error) {
+) (*app, error) {
 	admission, err := limiter.New(limiter.Config{
 		Work:     workPerConnection * int(pool.Config().MaxConns),
 		Backlog:  maxBacklog,
@@ -85,27 +85,26 @@ func newBackend(
 	if err != nil {
 		return nil, err
 	}
-	logger.Info("payment provider", "provider", stripe.Provider())
-	return &backend{pool: pool, traces: traces, limiter: admission, metrics: m, engine: engine, payments: client, orders: service}, nil
+	logger.Info("payment provider", "provider", stripe.ProviderURL(), "mode", stripe.Mode())
+	return &app{pool: pool, traces: traces, limiter: admission, metrics: m, engine: engine, payments: client, orders: service}, nil
 }
 
 const (
-	// maxWaiters bounds the requests of a process that wait for a key which another
-	// run holds. Each costs a connection of a client and some 30 KiB of memory.
+	// maxWaiters bounds the requests of a process that wait for a key in progress. Each
+	// uses a client connection and about 30 KiB of memory.
 	maxWaiters = 1000
 
-	// maxInFlight bounds the requests in progress in a process, those that wait for
-	// the provider included. Each costs as much as a waiter.
+	// maxInFlight bounds the requests in flight in a process, including those that wait
+	// for the provider. Each uses as much as a waiter.
 	maxInFlight = 1500
 
-	// maxBacklog bounds the new requests that wait for a permit: on two cores about
-	// two thirds of a second of work. backlogTimeout bounds their wait where the work
-	// takes longer.
+	// maxBacklog bounds the new requests that wait for a permit: about two thirds of a
+	// second of work on two cores. backlogTimeout bounds their wait on slower machines.
 	maxBacklog     = 400
 	backlogTimeout = time.Second
 
-	// workPerConnection is how many requests are at work for each connection of the
-	// pool: enough to keep both the processors and the connections busy.
+	// workPerConnection is the number of permits for each connection of the pool:
+	// enough to keep both the processors and the connections busy.
 	workPerConnection = 2
 )
 
@@ -122,31 +121,32 @@ func newEngine(
 	})
 }
 
-// withBackend connects, and hands a backend to work.
-func withBackend(
+// withApp connects to the database and calls work with the services.
+func withApp(
 	ctx context.Context, database boot.Database, stripe boot.Stripe, durations boot.Durations, logger *slog.Logger,
-	work func(*backend) error,
+	work func(*app) error,
 ) error {
 	traces, err := tracing.Start(ctx, logger)
 	if err != nil {
 		return err
 	}
-	defer traces.Stop(ctx) // behind all that makes spans
+	defer traces.Stop(ctx) // last, so that all spans are sent
 	pool, err := boot.Pool(ctx, database, logger, traces.ConfigurePool)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	b, err := newBackend(stripe, durations, pool, traces, logger)
+	a, err := newApp(stripe, durations, pool, traces, logger)
 	if err != nil {
 		return err
 	}
-	defer b.payments.Close()
-	return work(b)
+	defer a.payments.Close()
+	return work(a)
 }
 
-// withEngine connects, and hands work what needs no provider.
-func withEngine(ctx context.Context, config boot.Upkeep, logger *slog.Logger, work func(*idempotency.Engine, *pgxpool.Pool) error) error {
+// withEngine connects to the database and calls work with an engine, for commands
+// that do not need the provider.
+func withEngine(ctx context.Context, config boot.Maintenance, logger *slog.Logger, work func(*idempotency.Engine, *pgxpool.Pool) error) error {
 	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err

@@ -13,9 +13,9 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// requireRefused checks that a command fails, says why, shows no secret and
-// leaves nothing running.
-func requireRefused(t *testing.T, environ []string, command string, reasons ...string) {
+// requireStartupError checks that a command fails with these reasons, prints no secret
+// and leaves no process running.
+func requireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
 	t.Helper()
 	p := start(t, environ, strings.Fields(command)...)
 	require.Equal(t, 1, p.wait())
@@ -24,79 +24,79 @@ func requireRefused(t *testing.T, environ []string, command string, reasons ...s
 		require.Contains(t, p.stderr.String(), reason)
 	}
 	require.NotContains(t, p.stderr.String()+p.stdout.String(), "canary")
-	p.requireNothingLeft()
+	p.requireNoProcessLeft()
 }
 
-func TestRefusal_namesEveryFault(t *testing.T) {
+func TestStartupError_allProblems(t *testing.T) {
 	t.Parallel()
 	env := environ(t, "DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x")
 	for _, command := range []string{"serve", "worker", "worker --once", "completer", "reaper", "keys list", "keys show K", "keys retry K --reason x", "migrate up", "accounts create --name x", "dev"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			requireRefused(t, env, command, "orders: wrong configuration:\n  DATABASE_URL: cannot be read", "\n  LOG_FORMAT: ")
+			requireStartupError(t, env, command, "orders: wrong configuration:\n  DATABASE_URL: cannot be parsed", "\n  LOG_FORMAT: ")
 		})
 	}
 }
 
-// Whoever works on keys refuses durations that are out of order, and shows all of
-// them (R9).
-func TestRefusal_durationsOutOfOrder(t *testing.T) {
+// Every command that reads keys rejects durations out of order and prints all of them
+// (R9).
+func TestStartupError_durationsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	env := environ(t, "DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_test_1",
 		"LOCK_TIMEOUT=20s", "KEY_RETENTION=72s")
 	for _, command := range []string{"serve", "completer", "reaper", "reaper --dry-run", "keys list", "keys show K", "keys retry K --reason x", "keys resolve K --reason x"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			requireRefused(t, env, command, "\n  durations out of order: "+
+			requireStartupError(t, env, command, "\n  durations out of order: "+
 				"STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s !< KEY_RETENTION 1m12s "+
 				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, COMPLETER_GRACE must be less than KEY_RETENTION)\n")
 		})
 	}
 }
 
-func TestRefusal_liveKeyOutsideProduction(t *testing.T) {
+func TestStartupError_liveKey(t *testing.T) {
 	t.Parallel()
 	env := environ(t, "STRIPE_SECRET_KEY=sk_live_canary")
-	requireRefused(t, env, "demo", "STRIPE_SECRET_KEY: is not a test key")
-	requireRefused(t, env, "dev", "STRIPE_SECRET_KEY: is not a test key")
+	requireStartupError(t, env, "demo", "STRIPE_SECRET_KEY: is not a test key")
+	requireStartupError(t, env, "dev", "STRIPE_SECRET_KEY: is not a test key")
 }
 
-func TestRefusal_schemaOutOfDate(t *testing.T) {
+func TestStartupError_outdatedSchema(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0")
 	for _, command := range []string{"serve", "worker", "completer", "reaper", "keys list", "accounts create --name x"} {
-		requireRefused(t, env, command, "run `orders migrate up`")
+		requireStartupError(t, env, command, "run `orders migrate up`")
 	}
 }
 
-func TestRefusal_portInUse(t *testing.T) {
+func TestStartupError_portInUse(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	f := newFixture(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
 	address := listener.Addr().String()
 	reason := "orders: LISTEN_ADDR: another program listens on " + address + ": stop it or choose another address\n"
-	requireRefused(t, s.with("LISTEN_ADDR="+address), "serve", reason)
-	requireRefused(t, s.with("LISTEN_ADDR="+address, "DATABASE_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE="), "dev", reason)
+	requireStartupError(t, f.with("LISTEN_ADDR="+address), "serve", reason)
+	requireStartupError(t, f.with("LISTEN_ADDR="+address, "DATABASE_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE="), "dev", reason)
 }
 
-func TestRefusal_noDatabase(t *testing.T) {
+func TestStartupError_unreachableDatabase(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := listener.Addr().String()
-	require.NoError(t, listener.Close()) // nobody is there now
+	require.NoError(t, listener.Close()) // no program listens there now
 	env := environ(t, "DATABASE_URL=postgres://u:canary@"+address+"/orders", "STRIPE_SECRET_KEY=sk_test_1")
 	for _, command := range []string{"serve", "worker", "migrate up", "migrate status", "accounts create --name x", "dev", "demo"} {
-		requireRefused(t, env, command, "connect to the database (DATABASE_URL): ")
+		requireStartupError(t, env, command, "connect to the database (DATABASE_URL): ")
 	}
 }
 
-// A server that takes the connection and says nothing must not hold a start
-// for good, and the wait begins with a line that names it.
-func TestRefusal_silentDatabase(t *testing.T) {
+// A server that accepts the connection and does not respond blocks a start for a
+// bounded time. A log line before the wait names the server.
+func TestStartupError_unresponsiveDatabase(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestRefusal_silentDatabase(t *testing.T) {
 	require.NotContains(t, p.stderr.String(), "canary")
 }
 
-func TestRefusal_wrongPassword(t *testing.T) {
+func TestStartupError_wrongPassword(t *testing.T) {
 	t.Parallel()
 	right := passwordDatabase(t, "canary-right")
 	u, err := url.Parse(right)
@@ -116,15 +116,15 @@ func TestRefusal_wrongPassword(t *testing.T) {
 	u.User = url.UserPassword(u.User.Username(), "canary-wrong")
 	env := environ(t, "DATABASE_URL="+u.String(), "STRIPE_SECRET_KEY=sk_test_1")
 	for _, command := range []string{"serve", "migrate up", "accounts create --name x", "demo"} {
-		requireRefused(t, env, command, "password authentication failed")
+		requireStartupError(t, env, command, "password authentication failed")
 	}
-	// And in the driver's other notation.
-	env = environ(t, "DATABASE_URL=host="+u.Hostname()+" port="+u.Port()+" dbname=orders user=shop password=canary-wrong sslmode=disable")
-	requireRefused(t, env, "migrate status", "password authentication failed")
+	// The same in keyword/value notation.
+	env = environ(t, "DATABASE_URL=host="+u.Hostname()+" port="+u.Port()+" dbname=orders user=tester password=canary-wrong sslmode=disable")
+	requireStartupError(t, env, "migrate status", "password authentication failed")
 }
 
-// passwordDatabase returns the URL of an empty database on a server of its own
-// that, unlike the usual private one, asks for a password.
+// passwordDatabase returns the URL of an empty database on a new server that requires
+// a password.
 func passwordDatabase(t *testing.T, password string) string {
 	t.Helper()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: serverPrograms(t), Logger: discard()})
@@ -136,8 +136,8 @@ func passwordDatabase(t *testing.T, password string) string {
 	var rules string
 	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&rules))
 	for _, statement := range []string{
-		"CREATE ROLE shop LOGIN PASSWORD '" + password + "'",
-		"CREATE DATABASE orders OWNER shop",
+		"CREATE ROLE tester LOGIN PASSWORD '" + password + "'",
+		"CREATE DATABASE orders OWNER tester",
 		"COPY (SELECT 'host all all 127.0.0.1/32 scram-sha-256') TO '" + rules + "'",
 		"SELECT pg_reload_conf()",
 	} {
@@ -146,14 +146,14 @@ func passwordDatabase(t *testing.T, password string) string {
 	}
 	u, err := url.Parse(server.URL("orders"))
 	require.NoError(t, err)
-	u.User = url.User("shop")
-	eventually(t, func() bool { // the server reads its rules a little later
+	u.User = url.User("tester")
+	eventually(t, func() bool { // the server reloads its rules asynchronously
 		conn, err := pgx.Connect(t.Context(), u.String())
 		if err == nil {
 			require.NoError(t, conn.Close(t.Context()))
 		}
 		return err != nil
 	})
-	u.User = url.UserPassword("shop", password)
+	u.User = url.UserPassword("tester", password)
 	return u.String()
 }

@@ -22,9 +22,9 @@ import (
 
 const confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 
-// shop is a database with one account and a stand-in for Stripe, and the
-// environment that names both.
-type shop struct {
+// fixture is a database with one account, a stand-in for Stripe, and the environment
+// that names both.
+type fixture struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
 	stripe  *stripetest.Server
@@ -32,16 +32,16 @@ type shop struct {
 	apiKey  string
 }
 
-func newShop(t *testing.T) *shop {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := dbtest.New(t)
-	s := &shop{t: t, pool: pool}
+	f := &fixture{t: t, pool: pool}
 	var provider string
-	s.stripe, provider = standIn(t)
-	s.environ = environ(t,
-		"DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_shop", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
-	s.apiKey = createAccount(t, s.environ)
-	return s
+	f.stripe, provider = standIn(t)
+	f.environ = environ(t,
+		"DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
+	f.apiKey = createAccount(t, f.environ)
+	return f
 }
 
 // standIn starts a stand-in for Stripe and returns its URL.
@@ -50,74 +50,74 @@ func standIn(t *testing.T) (*stripetest.Server, string) {
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)
 	t.Cleanup(server.Close)
-	t.Cleanup(stripe.Close) // before the server's, which waits for held requests
+	t.Cleanup(stripe.Close) // before server.Close, which waits for held requests
 	return stripe, server.URL
 }
 
-// createAccount returns the API key that the program prints.
+// createAccount creates an account and returns its API key.
 func createAccount(t *testing.T, environ []string) string {
 	t.Helper()
-	code, stdout, stderr := run(t, environ, "accounts", "create", "--name", "My shop")
+	code, stdout, stderr := run(t, environ, "accounts", "create", "--name", "Fixture")
 	require.Zero(t, code, stderr)
 	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	return lines[len(lines)-1]
 }
 
 // serve starts the API and waits until it listens.
-func (s *shop) serve(environ []string, args ...string) *api {
-	s.t.Helper()
-	p := start(s.t, environ, append([]string{"serve"}, args...)...)
+func (f *fixture) serve(environ []string, args ...string) *api {
+	f.t.Helper()
+	p := start(f.t, environ, append([]string{"serve"}, args...)...)
 	address := p.waitFor(&p.stderr, `listening.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
-	return &api{process: p, base: "http://" + address, key: s.apiKey}
+	return &api{process: p, base: "http://" + address, key: f.apiKey}
 }
 
-// with returns the environment with further settings.
-func (s *shop) with(settings ...string) []string {
-	return append(s.environ[:len(s.environ):len(s.environ)], settings...)
+// with returns the environment with additional settings.
+func (f *fixture) with(settings ...string) []string {
+	return append(f.environ[:len(f.environ):len(f.environ)], settings...)
 }
 
-// api is a running API and the key to it.
+// api is a running API and an API key for it.
 type api struct {
 	*process
 	base string
 	key  string
 }
 
-// answer is what the API says.
-type answer struct {
+// apiResponse is a response of the API.
+type apiResponse struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// do sends one request, on a connection of its own.
-func (a *api) do(ctx context.Context, method, path, body string, header http.Header) (answer, error) {
+// do sends one request on a new connection.
+func (a *api) do(ctx context.Context, method, path, body string, header http.Header) (apiResponse, error) {
 	request, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader([]byte(body)))
 	if err != nil {
-		return answer{}, err
+		return apiResponse{}, err
 	}
 	request.Header = http.Header{"Authorization": {"Bearer " + a.key}, "Content-Type": {"application/json"}}
 	for name, values := range header {
 		request.Header[name] = values
 	}
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: waitTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
-		return answer{}, err
+		return apiResponse{}, err
 	}
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
-	return answer{response.StatusCode, response.Header, string(content)}, err
+	return apiResponse{response.StatusCode, response.Header, string(content)}, err
 }
 
-func (a *api) order(idempotencyKey, body string) (answer, error) {
+func (a *api) order(idempotencyKey, body string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
 }
 
-// orderUntilFinal sends the same request again for as long as it is told to.
-func (a *api) orderUntilFinal(idempotencyKey, body string) answer {
+// orderUntilFinal sends the same request until its response is neither 409 nor 503.
+func (a *api) orderUntilFinal(idempotencyKey, body string) apiResponse {
 	a.t.Helper()
-	var final answer
+	var final apiResponse
 	eventually(a.t, func() bool {
 		var err error
 		final, err = a.order(idempotencyKey, body)
@@ -127,10 +127,10 @@ func (a *api) orderUntilFinal(idempotencyKey, body string) answer {
 	return final
 }
 
-// untilPaid sends an order for as long as it is told to send it again, and
-// returns the paid one. It may be called anywhere, since it fails no test.
-func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// untilPaid retries an order until its response is 201. It returns an error instead of
+// failing the test, so that any goroutine may call it.
+func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -138,39 +138,38 @@ func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (answer, err
 		got, err := a.do(ctx, http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {idempotencyKey}})
 		switch {
 		case err != nil:
-			return answer{}, err
+			return apiResponse{}, err
 		case got.status == http.StatusCreated:
 			return got, nil
 		case got.status != http.StatusConflict && got.status != http.StatusServiceUnavailable,
 			got.header.Get("Retry-After") == "":
-			return answer{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.status, got.body)
+			return apiResponse{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.status, got.body)
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return answer{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.status, got.body)
+			return apiResponse{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.status, got.body)
 		}
 	}
 }
 
-// ready returns the status of /readyz, 0 when nobody answers.
+// ready returns the status of /readyz, 0 without a response.
 func (a *api) ready() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	answer, err := a.do(ctx, http.MethodGet, "/readyz", "", nil)
+	response, err := a.do(ctx, http.MethodGet, "/readyz", "", nil)
 	if err != nil {
 		return 0
 	}
-	return answer.status
+	return response.status
 }
 
 // tea is an order of two teas at 12.50.
 const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 
-// requirePaid checks that an answer is a new paid order of 25.00 and returns
-// its id.
-func requirePaid(t *testing.T, a answer) string {
+// requirePaid checks that a response is a paid order of 25.00 and returns its id.
+func requirePaid(t *testing.T, a apiResponse) string {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, a.status, a.body)
 	var order struct {

@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// state is what an operator calls the condition of a key.
+// state returns the state of a key, in the words of the API.
 func state(key idempotency.Status) string {
 	switch {
 	case key.Point == idempotency.Finished:
@@ -31,19 +31,19 @@ func state(key idempotency.Status) string {
 
 func printKeys(w io.Writer, keys []idempotency.Status) error {
 	if len(keys) == 0 {
-		_, err := fmt.Fprintln(w, "No key is stuck.")
+		_, err := fmt.Fprintln(w, "No key is abandoned or needs review.")
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR")
 	for _, key := range keys {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", key.ID, key.AccountID, key.Operation, key.Point, state(key),
-			key.Attempt, stamp(key.CreatedAt), stamp(key.LastRunAt), key.LastError)
+			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError)
 	}
 	return table.Flush()
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.DateTime) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
 func printKeysJSON(w io.Writer, keys []idempotency.Status) error {
 	type item struct {
@@ -70,9 +70,9 @@ func printKeysJSON(w io.Writer, keys []idempotency.Status) error {
 	return encoder.Encode(items)
 }
 
-// printStory prints all there is to know of a key, and then what happened to it,
-// in the order of time.
-func printStory(w io.Writer, key idempotency.Status, story orders.KeyHistory) error {
+// printHistory prints a key with its order or refund, and then its events in the order
+// of time.
+func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
@@ -87,48 +87,48 @@ func printStory(w io.Writer, key idempotency.Status, story orders.KeyHistory) er
 	if key.LastError != "" {
 		line("last error", "%s", key.LastError)
 	}
-	if refund := story.Refund; refund != nil {
+	if refund := history.Refund; refund != nil {
 		line("refund", "%s, %s, %d %s in the smallest unit", refund.ID, refund.Status, refund.Amount, refund.Currency)
 		if refund.ProviderRefundID != nil {
 			line("refund at the provider", "%s", *refund.ProviderRefundID)
 		}
 	}
-	order := story.Order
+	order := history.Order
 	line("order", "%s, %s, %d %s in the smallest unit", order.ID, order.Status, order.Amount, order.Currency)
 	if order.PaymentIntentID != nil {
 		line("payment intent", "%s", *order.PaymentIntentID)
 	}
 	fmt.Fprintln(table, "\nTimeline, UTC")
-	for _, event := range timeline(key, story.Records) {
-		line(stamp(event.at), "%s", event.text)
+	for _, event := range timeline(key, history.Records) {
+		line(formatTime(event.at), "%s", event.text)
 	}
 	return table.Flush()
 }
 
-// event is something that happened to a key.
-type event struct {
+// timelineEvent is one event in the history of a key.
+type timelineEvent struct {
 	at   time.Time
 	text string
 }
 
-func timeline(key idempotency.Status, records []orders.AuditRecord) []event {
-	events := []event{{key.CreatedAt, "key claimed"}}
+func timeline(key idempotency.Status, records []orders.AuditRecord) []timelineEvent {
+	events := []timelineEvent{{key.CreatedAt, "key claimed"}}
 	for _, record := range records {
 		text := fmt.Sprintf("%s %s", record.Action, record.Data)
 		if record.ClientIP != "" {
 			text += " from " + record.ClientIP
 		}
-		events = append(events, event{record.CreatedAt, text})
+		events = append(events, timelineEvent{record.CreatedAt, text})
 	}
 	if key.Attempt > 1 {
-		events = append(events, event{key.LastRunAt, fmt.Sprintf("run %d, the last one so far", key.Attempt)})
+		events = append(events, timelineEvent{key.LastRunAt, fmt.Sprintf("run %d, the last one so far", key.Attempt)})
 	}
 	if key.NeedsReviewAt != nil {
-		events = append(events, event{*key.NeedsReviewAt, "given up by the completer: needs review"})
+		events = append(events, timelineEvent{*key.NeedsReviewAt, "no attempts of the completer are left: needs review"})
 	}
 	if key.FinishedAt != nil {
-		events = append(events, event{*key.FinishedAt, fmt.Sprintf("finished, answer %d stored", key.ResponseStatus)})
+		events = append(events, timelineEvent{*key.FinishedAt, fmt.Sprintf("finished, response %d stored", key.ResponseStatus)})
 	}
-	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
+	slices.SortStableFunc(events, func(a, b timelineEvent) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
 	return events
 }
