@@ -51,6 +51,10 @@ WITH claimed AS (
     RETURNING locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM claimed;
+SELECT 1 / (1 - count(*))
+  FROM refunds
+ WHERE account_id = '11111111-1111-4111-8111-111111111111'
+   AND id = md5('14' || :n)::uuid;
 INSERT INTO orders (
     id,
     account_id,
@@ -63,10 +67,7 @@ INSERT INTO orders (
     payment_method,
     status,
     created_at
-) VALUES (
-    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = '11111111-1111-4111-8111-111111111111' AND idempotency_key = 'bench-floor-' || :n) THEN md5('order' || :n)::uuid::uuid END,
-    '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'pending', now()
-);
+) VALUES (md5('order' || :n)::uuid, '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'pending', now());
 INSERT INTO audit_records (
     id,
     account_id,
@@ -75,7 +76,7 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('30' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('32' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -105,7 +106,7 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('46' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('48' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -138,7 +139,7 @@ INSERT INTO staged_jobs (
 			id,
 			kind,
 			args
-		) VALUES ('11111111-1111-4111-8111-111111111111', md5('60' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
+		) VALUES ('11111111-1111-4111-8111-111111111111', md5('62' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
 INSERT INTO audit_records (
     id,
     account_id,
@@ -147,6 +148,6 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('68' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('70' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline
