@@ -21,7 +21,7 @@ func TestReceiptThatKillsItsWorkersIsGivenUp(t *testing.T) {
 	shop.sell(t, "jane@example.com")
 	shop.exec(t, `UPDATE staged_jobs SET attempt = 3`) // taken three times, never settled
 
-	pass(t, worker, receipts.Result{Dead: 1})
+	pass(t, worker, receipts.Result{Failed: 1})
 	require.Contains(t, shop.jobs(t)[0].LastError, "no attempt ever came to an end")
 }
 
@@ -79,14 +79,14 @@ func TestWorkerWhoseLeaseRanOutChangesNothing(t *testing.T) {
 				}
 				return errors.Join(err, test.late)
 			}))
-			pass(t, worker, receipts.Result{Unsettled: 1})
+			pass(t, worker, receipts.Result{Lost: 1})
 			require.Equal(t, receipts.Result{Retried: 1}, meanwhile)
 
 			jobs := shop.jobs(t)
 			require.Len(t, jobs, 1)
 			require.Equal(t, 2, jobs[0].Attempt)
 			require.Equal(t, "the other", jobs[0].LastError)
-			require.False(t, jobs[0].Dead)
+			require.False(t, jobs[0].Failed)
 		})
 	}
 }
@@ -105,10 +105,10 @@ func TestWorkerKilledBetweenAcceptAndDeleteSendsTheSameMailAgain(t *testing.T) {
 		return mailer.Send(ctx, message)
 	}), receipts.Config{From: "shop@example.com", Concurrency: 1}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	pass(t, victim, receipts.Result{Unsettled: 1})
+	pass(t, victim, receipts.Result{Lost: 1})
 
 	worker := shop.worker(t, mailer)
-	pass(t, worker, receipts.Result{}) // the dead worker's lease
+	pass(t, worker, receipts.Result{}) // the lease of the killed worker
 	shop.exec(t, makeDue)              // runs out
 	pass(t, worker, receipts.Result{Sent: 1})
 	require.Empty(t, shop.jobs(t))

@@ -116,8 +116,8 @@ func (w *Worker) attempt(ctx context.Context, j job) (outcome, error) {
 	switch {
 	case err != nil || !held:
 		log.WarnContext(ctx, "receipt's outcome not recorded", "outcome", result.String(), "error", err)
-		return unsettled, cause
-	case result == dead:
+		return lost, cause
+	case result == failed:
 		log.ErrorContext(ctx, "receipt given up", "error", cause)
 	case result == retried:
 		log.DebugContext(ctx, "receipt failed", "error", cause)
@@ -136,7 +136,7 @@ func (w *Worker) finishJob(ctx context.Context, j job, cause error) (result outc
 		return sent, held, err
 	case errors.Is(cause, ErrPermanent) || j.attempt >= w.config.MaxAttempts:
 		held, err = w.store.markFailed(ctx, j, cause)
-		return dead, held, err
+		return failed, held, err
 	default:
 		held, err = w.store.retryLater(ctx, j, w.config.Backoff(j.attempt), cause)
 		return retried, held, err

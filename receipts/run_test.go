@@ -100,8 +100,8 @@ func TestStats(t *testing.T) {
 
 	stats, err = receipts.ReadStats(t.Context(), shop.pool)
 	require.NoError(t, err)
-	require.Equal(t, 2, stats.Waiting)
-	require.Equal(t, 1, stats.Dead)
+	require.Equal(t, 2, stats.Pending)
+	require.Equal(t, 1, stats.Failed)
 	require.InDelta(t, 50, stats.Oldest.Hours(), 0.1)
 }
 

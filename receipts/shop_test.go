@@ -68,7 +68,7 @@ type job struct {
 	Attempt   int
 	Wait      time.Duration // until it is due
 	LastError string
-	Dead      bool
+	Failed    bool
 }
 
 // jobs returns the receipt jobs there are, oldest first.

@@ -67,8 +67,8 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 		fields := []any{
 			"sent", p.result.Sent,
 			"retried", p.result.Retried,
-			"dead", p.result.Dead,
-			"unsettled", p.result.Unsettled,
+			"failed", p.result.Failed,
+			"lost", p.result.Lost,
 			"took", time.Since(start),
 		}
 		if p.lastError != nil {

@@ -125,13 +125,13 @@ func TestRefusedReceiptIsDeadAtOnce(t *testing.T) {
 				receipts.Config{From: "shop@example.com"}, slog.New(slog.NewJSONHandler(&log, nil)))
 			require.NoError(t, err)
 
-			pass(t, worker, receipts.Result{Dead: 1})
+			pass(t, worker, receipts.Result{Failed: 1})
 			shop.exec(t, makeDue)
 			pass(t, worker, receipts.Result{})
 
 			jobs := shop.jobs(t)
 			require.Len(t, jobs, 1)
-			require.True(t, jobs[0].Dead)
+			require.True(t, jobs[0].Failed)
 			require.Contains(t, jobs[0].LastError, "nobody called jane@example.com")
 			require.Equal(t, before, shop.row(t, order), "the order is no business of its receipt")
 			require.Contains(t, log.String(), `"level":"ERROR","msg":"receipt given up"`)
@@ -152,8 +152,8 @@ func TestReceiptIsGivenUpAfterItsLastAttempt(t *testing.T) {
 		pass(t, worker, receipts.Result{Retried: 1})
 		shop.exec(t, makeDue)
 	}
-	pass(t, worker, receipts.Result{Dead: 1})
-	require.True(t, shop.jobs(t)[0].Dead)
+	pass(t, worker, receipts.Result{Failed: 1})
+	require.True(t, shop.jobs(t)[0].Failed)
 	require.Equal(t, 3, shop.jobs(t)[0].Attempt)
 }
 
@@ -196,7 +196,7 @@ func TestPoisonousJobsStopNoOther(t *testing.T) {
 	shop.sell(t, "jane@example.com")
 
 	worker := shop.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.Concurrency = 1 })
-	pass(t, worker, receipts.Result{Sent: 1, Dead: 6, Retried: 1})
+	pass(t, worker, receipts.Result{Sent: 1, Failed: 6, Retried: 1})
 
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)

@@ -59,7 +59,7 @@ func TestWorker_onePassWithoutAMailServer(t *testing.T) {
 
 	code, _, stderr := run(t, s.with("SMTP_URL=smtp://"+listener.Addr().String()), "worker", "--once")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "orders: receipts not sent: 1 to be retried, 0 given up, 0 unsettled\n")
+	require.Contains(t, stderr, "orders: receipts not sent: 1 to be retried, 0 failed, 0 lost\n")
 	require.Equal(t, 1, s.staged())
 }
 

@@ -100,9 +100,9 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge(needsReview, float64(r.keys.NeedsReview))
 	gauge(oldestReview, r.keys.OldestNeedsReview.Seconds())
 	gauge(oldestFinished, r.keys.OldestFinished.Seconds())
-	gauge(receiptsWaiting, float64(r.receipts.Waiting))
+	gauge(receiptsWaiting, float64(r.receipts.Pending))
 	gauge(oldestReceipt, r.receipts.Oldest.Seconds())
-	gauge(receiptsDead, float64(r.receipts.Dead))
+	gauge(receiptsDead, float64(r.receipts.Failed))
 }
 
 // read reads the database, or returns the last reading while that is fresh. A
