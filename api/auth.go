@@ -11,8 +11,8 @@ import (
 	"example.com/orders-api/internal/accounts"
 )
 
-// requireAPIKey rejects requests without a valid API key. It puts the id of the
-// key's account into the context of the others, see [accountID].
+// requireAPIKey rejects a request without a valid API key, and otherwise adds the
+// key's account to the context, see [accountID].
 func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {

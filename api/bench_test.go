@@ -30,7 +30,7 @@ import (
 // BenchmarkOrder is a whole order on the API's own path: from the router to a
 // real database, with a provider that costs next to nothing.
 func BenchmarkOrder(b *testing.B) {
-	buy := newDesk(b)
+	buy := newOrderSender(b)
 	buy(0)
 	b.ReportAllocs()
 	n := 0
@@ -42,7 +42,7 @@ func BenchmarkOrder(b *testing.B) {
 
 // BenchmarkReplay is the second request under a key.
 func BenchmarkReplay(b *testing.B) {
-	buy := newDesk(b)
+	buy := newOrderSender(b)
 	buy(0)
 	buy(0)
 	b.ReportAllocs()
@@ -51,13 +51,12 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// TestAllocations keeps the API's own path as lean as it is. The limits are a
-// tenth above what was measured: the race detector makes some more, and another
-// release of Go may.
+// TestAllocations bounds the allocations of the API's own path. The bounds are 1 %
+// above what was measured with the race detector, which adds about 3 %.
 func TestAllocations(t *testing.T) {
 	// Not parallel: allocations are counted for the whole process.
-	const mostOfAnOrder, mostOfAReplay = 1480, 395
-	buy := newDesk(t)
+	const mostOfAnOrder, mostOfAReplay = 1300, 304
+	buy := newOrderSender(t)
 	buy(0)
 	n := 0
 	order := testing.AllocsPerRun(50, func() {
@@ -72,14 +71,14 @@ func TestAllocations(t *testing.T) {
 
 // newDesk returns a function that sends the request number n to an API and
 // requires that it is answered 201.
-func newDesk(tb testing.TB) func(n int) {
+func newOrderSender(tb testing.TB) func(n int) {
 	tb.Helper()
 	pool := idempotencytest.NewPool(tb, func(c *pgxpool.Config) { c.MaxConns = accounts.Connections })
 	_, apiKey, err := accounts.Create(tb.Context(), pool, "bench")
 	require.NoError(tb, err)
 	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
 	client, err := payments.New(payments.Config{
-		SecretKey: "sk_test_bench", Timeout: stepTimeout, Logger: logger, Transport: limiter.Transport(&obliging{}),
+		SecretKey: "sk_test_bench", Timeout: stepTimeout, Logger: logger, Transport: limiter.Transport(&fastProvider{}),
 	})
 	require.NoError(tb, err)
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now})
@@ -97,7 +96,7 @@ func newDesk(tb testing.TB) func(n int) {
 		Background: background, Retention: retention,
 	})
 	require.NoError(tb, err)
-	order := []byte(body())
+	order := []byte(orderBody())
 	return func(n int) {
 		r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, "/v1/orders", bytes.NewReader(order))
 		require.NoError(tb, err)
@@ -114,12 +113,12 @@ func newDesk(tb testing.TB) func(n int) {
 }
 
 // obliging is a provider that takes every payment and keeps as little as it can.
-type obliging struct {
+type fastProvider struct {
 	mu   sync.Mutex
 	last string // the intent that was created last
 }
 
-func (o *obliging) RoundTrip(r *http.Request) (*http.Response, error) {
+func (o *fastProvider) RoundTrip(r *http.Request) (*http.Response, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	status, received := "requires_confirmation", int64(0)

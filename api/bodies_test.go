@@ -15,7 +15,7 @@ import (
 
 func TestMalformedBodiesDoNothing(t *testing.T) {
 	t.Parallel()
-	whole := body()
+	whole := orderBody()
 	// insert puts text behind the opening brace of an order.
 	insert := func(text string) string { return "{" + text + whole[1:] }
 	tests := map[string]string{
@@ -70,18 +70,18 @@ func TestMalformedBodiesDoNothing(t *testing.T) {
 		"brackets that close what is not":   `{"a":]}`,
 		"a quote of 60 kilobytes, unclosed": `{"` + strings.Repeat("a", 60<<10),
 	}
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	before := a.rows(t)
+	before := f.rowCounts(t)
 	for name, text := range tests {
-		got := a.create(t, key, text, header("Content-Type", "application/json"))
+		got := f.create(t, key, text, header("Content-Type", "application/json"))
 		require.Equal(t, http.StatusBadRequest, got.status, "%s: %s", name, got.body)
 		require.Equal(t, "malformed-request", got.problem(t).slug(), name)
 		require.Equal(t, key, got.header.Get("Idempotency-Key"), name)
 		require.Less(t, len(got.body), 1000, name)
 	}
-	require.Equal(t, before, a.rows(t))
-	require.Equal(t, http.StatusCreated, a.create(t, key, whole).status, "the key was not used")
+	require.Equal(t, before, f.rowCounts(t))
+	require.Equal(t, http.StatusCreated, f.create(t, key, whole).status, "the key was not used")
 }
 
 func TestInvalidOrdersDoNothing(t *testing.T) {
@@ -91,7 +91,7 @@ func TestInvalidOrdersDoNothing(t *testing.T) {
 		for _, c := range change {
 			c(members)
 		}
-		return with("items", []any{members})
+		return withMember("items", []any{members})
 	}
 	without := func(name string) func(map[string]any) {
 		return func(members map[string]any) { delete(members, name) }
@@ -110,104 +110,104 @@ func TestInvalidOrdersDoNothing(t *testing.T) {
 		pointer string
 	}{
 		"no email":                          {without("email"), "/email"},
-		"email null":                        {with("email", nil), "/email"},
-		"email a number":                    {with("email", 1), "/email"},
-		"email empty":                       {with("email", ""), "/email"},
-		"email without an at":               {with("email", "ada.example.com"), "/email"},
-		"email with a name":                 {with("email", "Ada <ada@example.com>"), "/email"},
-		"two emails":                        {with("email", "ada@example.com, bob@example.com"), "/email"},
-		"email with a line of its own":      {with("email", "ada@example.com\r\nBcc: all@example.com"), "/email"},
-		"email with NUL":                    {with("email", "ada\x00@example.com"), "/email"},
-		"email too long":                    {with("email", long(250)+"@example.com"), "/email"},
+		"email null":                        {withMember("email", nil), "/email"},
+		"email a number":                    {withMember("email", 1), "/email"},
+		"email empty":                       {withMember("email", ""), "/email"},
+		"email without an at":               {withMember("email", "ada.example.com"), "/email"},
+		"email with a name":                 {withMember("email", "Ada <ada@example.com>"), "/email"},
+		"two emails":                        {withMember("email", "ada@example.com, bob@example.com"), "/email"},
+		"email with a line of its own":      {withMember("email", "ada@example.com\r\nBcc: all@example.com"), "/email"},
+		"email with NUL":                    {withMember("email", "ada\x00@example.com"), "/email"},
+		"email too long":                    {withMember("email", long(250)+"@example.com"), "/email"},
 		"no currency":                       {without("currency"), "/currency"},
-		"currency in capitals":              {with("currency", "USD"), "/currency"},
-		"currency too long":                 {with("currency", "usdollar"), "/currency"},
-		"currency with a line break":        {with("currency", "us\n"), "/currency"},
-		"currency in other letters":         {with("currency", "üsd"), "/currency"},
+		"currency in capitals":              {withMember("currency", "USD"), "/currency"},
+		"currency too long":                 {withMember("currency", "usdollar"), "/currency"},
+		"currency with a line break":        {withMember("currency", "us\n"), "/currency"},
+		"currency in other letters":         {withMember("currency", "üsd"), "/currency"},
 		"no payment method":                 {without("payment_method"), "/payment_method"},
-		"a card number":                     {with("payment_method", "4242424242424242"), "/payment_method"},
-		"a payment method with a path":      {with("payment_method", "pm_card/../x"), "/payment_method"},
-		"a payment method too long":         {with("payment_method", "pm_"+long(250)), "/payment_method"},
+		"a card number":                     {withMember("payment_method", "4242424242424242"), "/payment_method"},
+		"a payment method with a path":      {withMember("payment_method", "pm_card/../x"), "/payment_method"},
+		"a payment method too long":         {withMember("payment_method", "pm_"+long(250)), "/payment_method"},
 		"no items":                          {without("items"), "/items"},
-		"items null":                        {with("items", nil), "/items"},
-		"items an object":                   {with("items", map[string]any{}), "/items"},
-		"items empty":                       {with("items", []any{}), "/items"},
-		"101 items":                         {with("items", items(101)), "/items"},
-		"an item that is null":              {with("items", []any{nil}), "/items/0"},
-		"an item that is an array":          {with("items", []any{[]any{}}), "/items/0"},
+		"items null":                        {withMember("items", nil), "/items"},
+		"items an object":                   {withMember("items", map[string]any{}), "/items"},
+		"items empty":                       {withMember("items", []any{}), "/items"},
+		"101 items":                         {withMember("items", items(101)), "/items"},
+		"an item that is null":              {withMember("items", []any{nil}), "/items/0"},
+		"an item that is an array":          {withMember("items", []any{[]any{}}), "/items/0"},
 		"sku missing":                       {item(without("sku")), "/items/0/sku"},
-		"sku empty":                         {item(with("sku", "")), "/items/0/sku"},
-		"sku too long":                      {item(with("sku", long(65))), "/items/0/sku"},
-		"sku with NUL":                      {item(with("sku", "a\x00b")), "/items/0/sku"},
-		"sku with a line break":             {item(with("sku", "a\r\nb")), "/items/0/sku"},
-		"description null":                  {item(with("description", nil)), "/items/0/description"},
-		"description empty":                 {item(with("description", "")), "/items/0/description"},
-		"description too long":              {item(with("description", long(501))), "/items/0/description"},
+		"sku empty":                         {item(withMember("sku", "")), "/items/0/sku"},
+		"sku too long":                      {item(withMember("sku", long(65))), "/items/0/sku"},
+		"sku with NUL":                      {item(withMember("sku", "a\x00b")), "/items/0/sku"},
+		"sku with a line break":             {item(withMember("sku", "a\r\nb")), "/items/0/sku"},
+		"description null":                  {item(withMember("description", nil)), "/items/0/description"},
+		"description empty":                 {item(withMember("description", "")), "/items/0/description"},
+		"description too long":              {item(withMember("description", long(501))), "/items/0/description"},
 		"quantity missing":                  {item(without("quantity")), "/items/0/quantity"},
-		"quantity 0":                        {item(with("quantity", 0)), "/items/0/quantity"},
-		"quantity negative":                 {item(with("quantity", -1)), "/items/0/quantity"},
-		"quantity a fraction":               {item(with("quantity", 1.5)), "/items/0/quantity"},
-		"quantity a string":                 {item(with("quantity", "1")), "/items/0/quantity"},
-		"quantity true":                     {item(with("quantity", true)), "/items/0/quantity"},
-		"quantity too large":                {item(with("quantity", 10_001)), "/items/0/quantity"},
-		"unit_amount 0":                     {item(with("unit_amount", 0)), "/items/0/unit_amount"},
-		"unit_amount too large":             {item(with("unit_amount", 100_000_000)), "/items/0/unit_amount"},
-		"a total too large":                 {item(with("unit_amount", 99_999_999), with("quantity", 2)), "/items"},
-		"a total that would overflow":       {item(with("unit_amount", 99_999_999), with("quantity", 10_000)), "/items"},
-		"metadata an array":                 {with("metadata", []any{}), "/metadata"},
-		"metadata null":                     {with("metadata", nil), "/metadata"},
-		"metadata of 21":                    {with("metadata", notes), "/metadata"},
-		"metadata with a number":            {with("metadata", map[string]any{"a": 1}), "/metadata/a"},
-		"metadata with an object":           {with("metadata", map[string]any{"a": map[string]any{}}), "/metadata/a"},
-		"metadata with an empty name":       {with("metadata", map[string]any{"": "x"}), "/metadata/"},
-		"metadata with a long name":         {with("metadata", map[string]any{long(41): "x"}), "/metadata/" + long(40) + "…"},
-		"metadata with a long value":        {with("metadata", map[string]any{"a/b~c": long(501)}), "/metadata/a~1b~0c"},
-		"a known member in capitals":        {with("Email", email), "/Email"},
-		"a status of its own":               {with("status", "paid"), "/status"},
-		"an amount of its own":              {with("amount", 1), "/amount"},
-		"a time of payment of its own":      {with("paid_at", "2026-11-20T09:30:13Z"), "/paid_at"},
-		"another account":                   {with("account_id", "00000000-0000-0000-0000-000000000001"), "/account_id"},
-		"a payment of its own":              {with("payment_intent_id", "pi_1"), "/payment_intent_id"},
-		"__proto__":                         {with("__proto__", map[string]any{"status": "paid"}), "/__proto__"},
-		"an unknown member with a slash":    {with("a/b", 1), "/a~1b"},
-		"an unknown member of an item":      {item(with("price", 1)), "/items/0/price"},
-		"an item with an amount of its own": {item(with("amount", 1)), "/items/0/amount"},
+		"quantity 0":                        {item(withMember("quantity", 0)), "/items/0/quantity"},
+		"quantity negative":                 {item(withMember("quantity", -1)), "/items/0/quantity"},
+		"quantity a fraction":               {item(withMember("quantity", 1.5)), "/items/0/quantity"},
+		"quantity a string":                 {item(withMember("quantity", "1")), "/items/0/quantity"},
+		"quantity true":                     {item(withMember("quantity", true)), "/items/0/quantity"},
+		"quantity too large":                {item(withMember("quantity", 10_001)), "/items/0/quantity"},
+		"unit_amount 0":                     {item(withMember("unit_amount", 0)), "/items/0/unit_amount"},
+		"unit_amount too large":             {item(withMember("unit_amount", 100_000_000)), "/items/0/unit_amount"},
+		"a total too large":                 {item(withMember("unit_amount", 99_999_999), withMember("quantity", 2)), "/items"},
+		"a total that would overflow":       {item(withMember("unit_amount", 99_999_999), withMember("quantity", 10_000)), "/items"},
+		"metadata an array":                 {withMember("metadata", []any{}), "/metadata"},
+		"metadata null":                     {withMember("metadata", nil), "/metadata"},
+		"metadata of 21":                    {withMember("metadata", notes), "/metadata"},
+		"metadata with a number":            {withMember("metadata", map[string]any{"a": 1}), "/metadata/a"},
+		"metadata with an object":           {withMember("metadata", map[string]any{"a": map[string]any{}}), "/metadata/a"},
+		"metadata with an empty name":       {withMember("metadata", map[string]any{"": "x"}), "/metadata/"},
+		"metadata with a long name":         {withMember("metadata", map[string]any{long(41): "x"}), "/metadata/" + long(40) + "…"},
+		"metadata with a long value":        {withMember("metadata", map[string]any{"a/b~c": long(501)}), "/metadata/a~1b~0c"},
+		"a known member in capitals":        {withMember("Email", email), "/Email"},
+		"a status of its own":               {withMember("status", "paid"), "/status"},
+		"an amount of its own":              {withMember("amount", 1), "/amount"},
+		"a time of payment of its own":      {withMember("paid_at", "2026-11-20T09:30:13Z"), "/paid_at"},
+		"another account":                   {withMember("account_id", "00000000-0000-0000-0000-000000000001"), "/account_id"},
+		"a payment of its own":              {withMember("payment_intent_id", "pi_1"), "/payment_intent_id"},
+		"__proto__":                         {withMember("__proto__", map[string]any{"status": "paid"}), "/__proto__"},
+		"an unknown member with a slash":    {withMember("a/b", 1), "/a~1b"},
+		"an unknown member of an item":      {item(withMember("price", 1)), "/items/0/price"},
+		"an item with an amount of its own": {item(withMember("amount", 1)), "/items/0/amount"},
 	}
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	before := a.rows(t)
+	before := f.rowCounts(t)
 	for name, test := range tests {
-		got := a.create(t, key, body(test.change))
+		got := f.create(t, key, orderBody(test.change))
 		require.Equal(t, http.StatusUnprocessableEntity, got.status, "%s: %s", name, got.body)
 		p := got.problem(t)
 		require.Equal(t, "validation-failed", p.slug(), name)
 		require.Equal(t, []string{test.pointer}, p.pointers(), name)
 		require.NotEmpty(t, p.Errors[0].Message, name)
 	}
-	require.Equal(t, before, a.rows(t))
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status, "the key was not used")
+	require.Equal(t, before, f.rowCounts(t))
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status, "the key was not used")
 }
 
 func TestAllFaultsOfAnOrderAreListed(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	p := a.create(t, newKey(), `{"currency":"USD","items":[{"sku":"tea","quantity":0}],"status":"paid"}`).problem(t)
+	f := newFixture(t)
+	p := f.create(t, newKey(), `{"currency":"USD","items":[{"sku":"tea","quantity":0}],"status":"paid"}`).problem(t)
 	require.ElementsMatch(t, []string{
 		"/email", "/payment_method", "/items/0/quantity", "/items/0/unit_amount", "/status", "/currency",
 	}, p.pointers())
 }
 
-// A small body has room for thousands of faults. The answer has not.
+// A request may have hundreds of faults. The response lists the first hundred.
 func TestAListOfFaultsIsBounded(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	members := map[string]int{}
-	for i := range 4500 {
+	for i := range 900 {
 		members[fmt.Sprint(i)] = i
 	}
 	hostile, err := json.Marshal(members)
 	require.NoError(t, err)
-	got := a.create(t, newKey(), string(hostile))
+	got := f.create(t, newKey(), string(hostile))
 	require.Equal(t, "validation-failed", got.problem(t).slug())
 	require.Len(t, got.problem(t).Errors, 100)
 	require.Less(t, len(got.body), 16<<10)
@@ -215,7 +215,7 @@ func TestAListOfFaultsIsBounded(t *testing.T) {
 
 func TestTextsComeBackAsTheyWere(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	notes := map[string]string{
 		"NUL":       "a\x00b",
 		"controls":  "\r\n\t\x1b[31m\u2028",
@@ -228,23 +228,23 @@ func TestTextsComeBackAsTheyWere(t *testing.T) {
 		"not_found": "\ufffd",
 	}
 	want := []orders.Item{{SKU: `'; --`, Description: "Thé <b>à</b> 'x' \u2028 👩‍🚀", Quantity: 1, UnitAmount: 100}}
-	key, sent := newKey(), body(with("metadata", notes), with("items", want))
-	got := a.create(t, key, sent)
+	key, sent := newKey(), orderBody(withMember("metadata", notes), withMember("items", want))
+	got := f.create(t, key, sent)
 	require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
 	require.Equal(t, notes, got.order(t).Metadata)
 	require.Equal(t, want, got.order(t).Items)
-	require.Equal(t, string(got.body), string(a.create(t, key, sent).body))
-	require.Equal(t, string(got.body), string(a.get(t, got.header.Get("Location")).body))
+	require.Equal(t, string(got.body), string(f.create(t, key, sent).body))
+	require.Equal(t, string(got.body), string(f.get(t, got.header.Get("Location")).body))
 }
 
 func TestBodiesUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 65_536
-	a := start(t)
-	pad := func(n int) string { return body() + strings.Repeat(" ", n-len(body())) }
+	f := newFixture(t)
+	pad := func(n int) string { return orderBody() + strings.Repeat(" ", n-len(orderBody())) }
 	for name, test := range map[string]struct {
 		body   string
-		edit   edit
+		edit   requestEdit
 		status int
 	}{
 		"the limit":                     {pad(limit), func(*http.Request) {}, http.StatusCreated},
@@ -254,14 +254,14 @@ func TestBodiesUpToTheLimit(t *testing.T) {
 		"a million members":             {`{` + strings.Repeat(`"a":1,`, 1_000_000) + `"b":1}`, func(*http.Request) {}, http.StatusRequestEntityTooLarge},
 		"one more, and not JSON either": {strings.Repeat("x", limit+1), chunked, http.StatusRequestEntityTooLarge},
 	} {
-		before := a.rows(t)
+		before := f.rowCounts(t)
 		key := newKey()
-		got := a.create(t, key, test.body, test.edit)
+		got := f.create(t, key, test.body, test.edit)
 		require.Equal(t, test.status, got.status, "%s: %s", name, got.body)
 		require.Equal(t, key, got.header.Get("Idempotency-Key"), name)
 		if test.status != http.StatusCreated {
 			require.Equal(t, "too-large", got.problem(t).slug(), name)
-			require.Equal(t, before, a.rows(t), name)
+			require.Equal(t, before, f.rowCounts(t), name)
 		}
 	}
 }
@@ -269,39 +269,39 @@ func TestBodiesUpToTheLimit(t *testing.T) {
 func TestMediaTypes(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		edits []edit
+		edits []requestEdit
 		fine  bool
 	}{
-		"JSON":                             {[]edit{header("Content-Type", "application/json")}, true},
-		"JSON in capitals":                 {[]edit{header("Content-Type", "Application/Json")}, true},
-		"JSON in UTF-8":                    {[]edit{header("Content-Type", "application/json;charset=utf-8")}, true},
-		"JSON in UTF-8, in quotes":         {[]edit{header("Content-Type", `application/json; charset="UTF-8"`)}, true},
-		"JSON with another parameter":      {[]edit{header("Content-Type", "application/json; v=1")}, true},
-		"no encoding, said aloud":          {[]edit{header("Content-Encoding", "Identity")}, true},
-		"none":                             {[]edit{header("Content-Type")}, false},
-		"empty":                            {[]edit{header("Content-Type", "")}, false},
-		"a form":                           {[]edit{header("Content-Type", "application/x-www-form-urlencoded")}, false},
-		"text":                             {[]edit{header("Content-Type", "text/plain")}, false},
-		"text that says it is JSON":        {[]edit{header("Content-Type", "text/json")}, false},
-		"JSON of another kind":             {[]edit{header("Content-Type", "application/merge-patch+json")}, false},
-		"a problem":                        {[]edit{header("Content-Type", "application/problem+json")}, false},
-		"JSON in Latin-1":                  {[]edit{header("Content-Type", "application/json; charset=iso-8859-1")}, false},
-		"JSON in UTF-16":                   {[]edit{header("Content-Type", "application/json; charset=utf-16")}, false},
-		"JSON in nothing":                  {[]edit{header("Content-Type", `application/json; charset=""`)}, false},
-		"a parameter without a value":      {[]edit{header("Content-Type", "application/json; charset")}, false},
-		"two charsets":                     {[]edit{header("Content-Type", "application/json; charset=utf-8; charset=utf-16")}, false},
-		"two media types in one line":      {[]edit{header("Content-Type", "application/json, text/plain")}, false},
-		"two lines":                        {[]edit{header("Content-Type", "application/json", "text/plain")}, false},
-		"two equal lines":                  {[]edit{header("Content-Type", "application/json", "application/json")}, false},
-		"gzip":                             {[]edit{header("Content-Encoding", "gzip")}, false},
-		"gzip behind identity":             {[]edit{header("Content-Encoding", "identity", "gzip")}, false},
-		"gzip behind identity in one line": {[]edit{header("Content-Encoding", "identity, gzip")}, false},
-		"an unknown encoding":              {[]edit{header("Content-Encoding", "zip")}, false},
+		"JSON":                             {[]requestEdit{header("Content-Type", "application/json")}, true},
+		"JSON in capitals":                 {[]requestEdit{header("Content-Type", "Application/Json")}, true},
+		"JSON in UTF-8":                    {[]requestEdit{header("Content-Type", "application/json;charset=utf-8")}, true},
+		"JSON in UTF-8, in quotes":         {[]requestEdit{header("Content-Type", `application/json; charset="UTF-8"`)}, true},
+		"JSON with another parameter":      {[]requestEdit{header("Content-Type", "application/json; v=1")}, true},
+		"no encoding, said aloud":          {[]requestEdit{header("Content-Encoding", "Identity")}, true},
+		"none":                             {[]requestEdit{header("Content-Type")}, false},
+		"empty":                            {[]requestEdit{header("Content-Type", "")}, false},
+		"a form":                           {[]requestEdit{header("Content-Type", "application/x-www-form-urlencoded")}, false},
+		"text":                             {[]requestEdit{header("Content-Type", "text/plain")}, false},
+		"text that says it is JSON":        {[]requestEdit{header("Content-Type", "text/json")}, false},
+		"JSON of another kind":             {[]requestEdit{header("Content-Type", "application/merge-patch+json")}, false},
+		"a problem":                        {[]requestEdit{header("Content-Type", "application/problem+json")}, false},
+		"JSON in Latin-1":                  {[]requestEdit{header("Content-Type", "application/json; charset=iso-8859-1")}, false},
+		"JSON in UTF-16":                   {[]requestEdit{header("Content-Type", "application/json; charset=utf-16")}, false},
+		"JSON in nothing":                  {[]requestEdit{header("Content-Type", `application/json; charset=""`)}, false},
+		"a parameter without a value":      {[]requestEdit{header("Content-Type", "application/json; charset")}, false},
+		"two charsets":                     {[]requestEdit{header("Content-Type", "application/json; charset=utf-8; charset=utf-16")}, false},
+		"two media types in one line":      {[]requestEdit{header("Content-Type", "application/json, text/plain")}, false},
+		"two lines":                        {[]requestEdit{header("Content-Type", "application/json", "text/plain")}, false},
+		"two equal lines":                  {[]requestEdit{header("Content-Type", "application/json", "application/json")}, false},
+		"gzip":                             {[]requestEdit{header("Content-Encoding", "gzip")}, false},
+		"gzip behind identity":             {[]requestEdit{header("Content-Encoding", "identity", "gzip")}, false},
+		"gzip behind identity in one line": {[]requestEdit{header("Content-Encoding", "identity, gzip")}, false},
+		"an unknown encoding":              {[]requestEdit{header("Content-Encoding", "zip")}, false},
 	}
-	a := start(t)
+	f := newFixture(t)
 	for name, test := range tests {
-		before := a.rows(t)
-		got := a.create(t, newKey(), body(), test.edits...)
+		before := f.rowCounts(t)
+		got := f.create(t, newKey(), orderBody(), test.edits...)
 		if test.fine {
 			require.Equal(t, http.StatusCreated, got.status, "%s: %s", name, got.body)
 			continue
@@ -309,7 +309,7 @@ func TestMediaTypes(t *testing.T) {
 		require.Equal(t, http.StatusUnsupportedMediaType, got.status, "%s: %s", name, got.body)
 		require.Equal(t, "unsupported-media-type", got.problem(t).slug(), name)
 		require.NotEmpty(t, got.header.Get("Idempotency-Key"), name)
-		require.Equal(t, before, a.rows(t), name)
+		require.Equal(t, before, f.rowCounts(t), name)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestTextsAreKeptUpToTheirLimit(t *testing.T) {
 	var texts []text
 	request, answered := c.doc.Components.Schemas["OrderRequest"].Value, c.doc.Components.Schemas["Order"].Value
 	for name, schema := range request.Properties {
-		member := text{"/" + name, name, schema.Value.MaxLength, func(value string) func(object) { return with(name, value) }, nil}
+		member := text{"/" + name, name, schema.Value.MaxLength, func(value string) func(object) { return withMember(name, value) }, nil}
 		if answered.Properties[name] != nil {
 			member.kept = func(order object) any { return order[name] }
 		}
@@ -338,7 +338,7 @@ func TestTextsAreKeptUpToTheirLimit(t *testing.T) {
 	}
 	for name, schema := range request.Properties["items"].Value.Items.Value.Properties {
 		texts = append(texts, text{"/items/0/" + name, name, schema.Value.MaxLength, func(value string) func(object) {
-			return with("items", []any{object{"sku": "tea", "quantity": 1, "unit_amount": 100, name: value}})
+			return withMember("items", []any{object{"sku": "tea", "quantity": 1, "unit_amount": 100, name: value}})
 		}, func(order object) any { return order["items"].([]any)[0].(object)[name] }})
 	}
 
@@ -347,7 +347,7 @@ func TestTextsAreKeptUpToTheirLimit(t *testing.T) {
 		"email":          func(n int) string { return "a@" + strings.Repeat(strings.Repeat("x", 60)+".", 5)[:n-3] + "x" },
 		"payment_method": func(n int) string { return "pppppppppp_" + strings.Repeat("x", n-11) },
 	}
-	a := start(t)
+	f := newFixture(t)
 	tried := 0
 	for _, member := range texts {
 		if member.max == nil {
@@ -358,18 +358,18 @@ func TestTextsAreKeptUpToTheirLimit(t *testing.T) {
 		if value == nil {
 			value = func(n int) string { return strings.Repeat("x", n) }
 		}
-		got := a.create(t, newKey(), body(member.send(value(limit))))
+		got := f.create(t, newKey(), orderBody(member.send(value(limit))))
 		if member.kept == nil {
 			require.NotEqual(t, "validation-failed", got.problem(t).slug(), member.at)
 		} else {
 			require.Equal(t, http.StatusCreated, got.status, "%s: %s", member.at, got.body)
-			for _, answer := range []answer{got, a.get(t, got.header.Get("Location"))} {
+			for _, answer := range []response{got, f.get(t, got.header.Get("Location"))} {
 				var order object
 				require.NoError(t, json.Unmarshal(answer.body, &order))
 				require.Equal(t, value(limit), member.kept(order), "%s: %s", member.at, answer.body)
 			}
 		}
-		got = a.create(t, newKey(), body(member.send(value(limit+1))))
+		got = f.create(t, newKey(), orderBody(member.send(value(limit+1))))
 		require.Equal(t, http.StatusUnprocessableEntity, got.status, "%s: %s", member.at, got.body)
 		require.Equal(t, []string{member.at}, got.problem(t).pointers())
 	}

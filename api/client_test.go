@@ -18,8 +18,8 @@ import (
 // What the client knows of orders is what the API tells of them.
 func TestTheClientKnowsTheContract(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	shop, err := client.New(client.Config{BaseURL: a.url, APIKey: a.apiKey, Transport: a.client.Transport})
+	f := newFixture(t)
+	shop, err := client.New(client.Config{BaseURL: f.url, APIKey: f.apiKey, Transport: f.client.Transport})
 	require.NoError(t, err)
 	params := client.OrderParams{
 		Email: email, Currency: "usd", PaymentMethod: "pm_card_visa",
@@ -85,18 +85,18 @@ func TestTheClientKnowsTheContract(t *testing.T) {
 // A failure names the seed to run it again with.
 func TestAClientThatFollowsRetryNeverChargesTwice(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	network := newFlaky(t, a)
+	f := newFixture(t)
+	network := newFaultProxy(t, f)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	paid, told := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCustomer(t, a, network)
-		shop, err := client.New(client.Config{BaseURL: network.url, APIKey: a.apiKey, Transport: transport, Wait: c.wait})
+		c := newSimulatedClient(t, f, network)
+		shop, err := client.New(client.Config{BaseURL: network.url, APIKey: f.apiKey, Transport: transport, Sleep: c.wait})
 		require.NoError(t, err)
-		defer func() { _ = c.makePeace() }() // also after a failure
-		answer, err := c.buy(shop)
-		require.NoError(t, c.makePeace())
+		defer func() { _ = c.endFaults() }() // also after a failure
+		answer, err := c.run(shop)
+		require.NoError(t, c.endFaults())
 
 		var problem *client.Problem
 		switch {
@@ -104,44 +104,44 @@ func TestAClientThatFollowsRetryNeverChargesTwice(t *testing.T) {
 			paid++
 			told["paid"]++
 			require.Contains(t, string(answer.Body), `"id":"`+c.orderID()+`"`)
-			charges := a.stripe.ChargesByOrder(c.orderID())
+			charges := f.stripe.ChargesByOrder(c.orderID())
 			require.Len(t, charges, 1)
 			require.EqualValues(t, 4300, charges[0].Amount)
 		case errors.As(err, &problem):
 			told[problem.Type]++
 			require.Equal(t, client.RetryNewKey, problem.Retry)
-			require.Empty(t, a.stripe.ChargesByOrder(c.orderID()))
+			require.Empty(t, f.stripe.ChargesByOrder(c.orderID()))
 		default:
 			require.NoError(t, err)
 		}
-		require.Len(t, a.stripe.Charges(), paid, "no charge under another name")
-		require.Empty(t, a.stripe.OrdersChargedTwice())
+		require.Len(t, f.stripe.Charges(), paid, "no charge under another name")
+		require.Empty(t, f.stripe.OrdersChargedTwice())
 
 		again, err := shop.Send(context.Background(), c.request)
 		require.NoError(t, err)
 		require.True(t, again.Replayed())
 		require.Equal(t, string(answer.Body), string(again.Body))
 	})
-	t.Log(told, network.flawed)
+	t.Log(told, network.counts)
 }
 
 // customer buys one thing, with a world against it.
-type customer struct {
+type simulatedClient struct {
 	t       *rapid.T
-	app     *app
-	network *flaky
+	app     *fixture
+	network *faultProxy
 	request client.Request
 	faults  []*stripetest.Injection
 	waits   int
 }
 
-func newCustomer(t *rapid.T, a *app, network *flaky) *customer {
+func newSimulatedClient(t *rapid.T, f *fixture, network *faultProxy) *simulatedClient {
 	t.Helper()
 	card := rapid.SampledFrom([]string{
 		"pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired", "pm_card_nobody",
 	}).Draw(t, "card")
-	c := &customer{t: t, app: a, network: network, request: client.Request{
-		Key: client.NewKey(), Path: "/v1/orders", Body: []byte(body(with("payment_method", card))),
+	c := &simulatedClient{t: t, app: f, network: network, request: client.Request{
+		Key: client.NewKey(), Path: "/v1/orders", Body: []byte(orderBody(withMember("payment_method", card))),
 	}}
 	type strike struct {
 		fault    stripetest.Fault
@@ -159,13 +159,13 @@ func newCustomer(t *rapid.T, a *app, network *flaky) *customer {
 		}
 	})
 	for _, s := range rapid.SliceOfN(draw, 0, 4).Draw(t, "faults of the provider") {
-		c.faults = append(c.faults, a.stripe.Inject(stripetest.Rule{Fault: s.fault, Endpoint: s.endpoint, Times: s.times}))
+		c.faults = append(c.faults, f.stripe.Inject(stripetest.Rule{Fault: s.fault, Endpoint: s.endpoint, Times: s.times}))
 	}
 	var hold *stripetest.Injection
-	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer}).Draw(t, "hold"); fault != "" {
-		hold = a.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
+	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}).Draw(t, "hold"); fault != "" {
+		hold = f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
 	}
-	network.plan(rapid.SliceOfN(rapid.SampledFrom(flaws), 0, 6).Draw(t, "flaws of the network"), hold)
+	network.plan(rapid.SliceOfN(rapid.SampledFrom(networkFaults), 0, 6).Draw(t, "flaws of the network"), hold)
 	return c
 }
 
@@ -174,7 +174,7 @@ var errCrash = errors.New("the program crashes")
 
 // buy sends the request until it has an answer, over as many lives of the
 // program as that takes.
-func (c *customer) buy(shop *client.Client) (client.Answer, error) {
+func (c *simulatedClient) run(shop *client.Client) (client.Response, error) {
 	for {
 		answer, err := shop.Do(context.Background(), c.request)
 		if !errors.Is(err, errCrash) {
@@ -182,13 +182,13 @@ func (c *customer) buy(shop *client.Client) (client.Answer, error) {
 		}
 		if rapid.Bool().Draw(c.t, "resumed by the server meanwhile") {
 			key := idempotency.KeyID(c.app.account, idempotency.Key(c.request.Key))
-			c.network.under.Go(func() { _, _ = c.app.service.Resume(context.Background(), c.app.account, key) })
+			c.network.inFlight.Go(func() { _, _ = c.app.service.Resume(context.Background(), c.app.account, key) })
 		}
 	}
 }
 
 // wait passes the time, in which something may happen.
-func (c *customer) wait(context.Context, time.Duration) error {
+func (c *simulatedClient) wait(context.Context, time.Duration) error {
 	c.waits++
 	if c.waits >= 12 { // enough is enough
 		c.network.release()
@@ -207,17 +207,17 @@ func (c *customer) wait(context.Context, time.Duration) error {
 
 // makePeace ends all faults and waits until nothing is under way: what the
 // provider has put off happens now. It returns what broke the contract.
-func (c *customer) makePeace() error {
+func (c *simulatedClient) endFaults() error {
 	for _, fault := range c.faults {
 		fault.Release()
 	}
 	c.network.release()
 	c.network.plan(nil, nil)
-	return c.network.settle()
+	return c.network.waitIdle()
 }
 
 // endLease makes a run that still holds the key one that has lost it.
-func (c *customer) endLease() {
+func (c *simulatedClient) endLease() {
 	_, err := c.app.pool.Exec(context.Background(), `
 UPDATE idempotency_keys
    SET locked_at = locked_at - interval '1 hour'
@@ -227,6 +227,6 @@ UPDATE idempotency_keys
 }
 
 // orderID is the order that the key made.
-func (c *customer) orderID() string {
+func (c *simulatedClient) orderID() string {
 	return idempotency.DeriveID("order", c.app.account, idempotency.Key(c.request.Key)).String()
 }

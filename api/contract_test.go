@@ -74,8 +74,8 @@ var problems = map[string]struct {
 	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After"},
 }
 
-// options make the validator strict: an undocumented status is an error.
-func options() *openapi3filter.Options {
+// validatorOptions make the validator strict: an undocumented status is an error.
+func validatorOptions() *openapi3filter.Options {
 	return &openapi3filter.Options{
 		IncludeResponseStatus: true,
 		AuthenticationFunc: func(_ context.Context, input *openapi3filter.AuthenticationInput) error {
@@ -91,7 +91,7 @@ func options() *openapi3filter.Options {
 // check returns what is wrong with an answer. A request that the contract does
 // not allow must have been refused; whether the contract allows what the API
 // refuses is for each test to say.
-func (c contract) check(req *http.Request, body []byte, got answer) error {
+func (c contract) check(req *http.Request, body []byte, got response) error {
 	if err := checkHeaders(got); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 	if err != nil {
 		return err
 	}
-	coverage.saw("problem " + slug)
+	coverage.record("problem " + slug)
 
 	asked := req.Clone(req.Context())
 	if asked.Method == http.MethodHead {
@@ -121,7 +121,7 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 			return err
 		}
 	}
-	input := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route, Options: options()}
+	input := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route, Options: validatorOptions()}
 	if got.status < 400 || got.status > 499 {
 		if err := openapi3filter.ValidateRequest(req.Context(), input); err != nil {
 			return fmt.Errorf("status %d for a request that the contract does not allow: %w", got.status, err)
@@ -141,7 +141,7 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 		return fmt.Errorf("answer to %s: %w", route.Operation.OperationID, err)
 	}
 	promise := route.Operation.OperationID + " " + strconv.Itoa(got.status)
-	coverage.saw(promise)
+	coverage.record(promise)
 	if err := checkDocumentedHeaders(promise, documented.Value.Headers, got.header); err != nil {
 		return err
 	}
@@ -163,19 +163,19 @@ func checkDocumentedHeaders(promise string, documented openapi3.Headers, got htt
 	}
 	for name := range documented {
 		if got.Get(name) != "" {
-			coverage.saw(promise + " header " + name)
+			coverage.record(promise + " header " + name)
 		}
 	}
 	return nil
 }
 
 // checked is a transport that checks every exchange against the contract.
-type checked struct {
+type contractTransport struct {
 	base    http.RoundTripper
 	secrets *secrets
 }
 
-func (c *checked) RoundTrip(req *http.Request) (*http.Response, error) {
+func (c *contractTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	contract, err := loadContract()
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (c *checked) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := read(resp)
+	got, err := readResponse(resp)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (c *checked) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // checkHeaders looks for what every answer carries.
-func checkHeaders(got answer) error {
+func checkHeaders(got response) error {
 	for name, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff",
 		"Referrer-Policy":        "no-referrer",
@@ -239,7 +239,7 @@ func checkHeaders(got answer) error {
 
 // checkProblem compares a problem with its row in the table, and returns its
 // slug.
-func checkProblem(got answer) (slug string, err error) {
+func checkProblem(got response) (slug string, err error) {
 	if got.status < 400 {
 		return "", nil
 	}

@@ -15,34 +15,34 @@ import (
 func TestCostOfARequest(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
-	a := start(t, poolOf(1), func(s *settings) { s.pool = append(s.pool, meter.Configure) })
+	f := newFixture(t, poolSize(1), func(s *options) { s.pool = append(s.pool, meter.Configure) })
 	key := newKey()
-	cost := func(send func() answer, status int) (roundTrips, commits int) {
+	cost := func(send func() response, status int) (roundTrips, commits int) {
 		meter.Reset()
 		require.Equal(t, status, send().status)
 		return meter.RoundTrips(), meter.Commits()
 	}
-	order := func() answer { return a.create(t, newKey(), body()) }
+	order := func() response { return f.create(t, newKey(), orderBody()) }
 	cost(order, http.StatusCreated) // prepares the statements
 
 	roundTrips, commits := cost(order, http.StatusCreated)
 	require.Equal(t, 4, roundTrips)
 	require.Equal(t, 3, commits)
 
-	a.expireAPIKeys()
+	f.expireAPIKeys()
 	roundTrips, commits = cost(order, http.StatusCreated)
 	require.Equal(t, 5, roundTrips, "with the lookup of the API key")
 	require.Equal(t, 3, commits)
 
-	cost(func() answer { return a.create(t, key, body()) }, http.StatusCreated)
-	roundTrips, commits = cost(func() answer { return a.create(t, key, body()) }, http.StatusCreated)
+	cost(func() response { return f.create(t, key, orderBody()) }, http.StatusCreated)
+	roundTrips, commits = cost(func() response { return f.create(t, key, orderBody()) }, http.StatusCreated)
 	require.Equal(t, 1, roundTrips, "a replay")
 	require.Equal(t, 0, commits)
 
-	roundTrips, _ = cost(func() answer { return a.create(t, newKey(), "[]") }, http.StatusBadRequest)
+	roundTrips, _ = cost(func() response { return f.create(t, newKey(), "[]") }, http.StatusBadRequest)
 	require.Equal(t, 0, roundTrips, "rejected before the lookup of the key")
 
-	malformed := func() answer { return a.create(t, newKey(), body(), header("Authorization", "Bearer nonsense")) }
+	malformed := func() response { return f.create(t, newKey(), orderBody(), header("Authorization", "Bearer nonsense")) }
 	roundTrips, _ = cost(malformed, http.StatusUnauthorized)
 	require.Equal(t, 0, roundTrips, "a malformed API key")
 }

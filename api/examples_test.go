@@ -60,7 +60,7 @@ func TestExamplesAreValid(t *testing.T) {
 // Every request of the contract that needs a key is sent as it is shown.
 func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	c, err := loadContract()
 	require.NoError(t, err)
 	refusals := map[string]int{"createOrder declined": http.StatusPaymentRequired}
@@ -73,8 +73,8 @@ func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 				name := operation.OperationID + " " + example.name
 				sent, err := json.Marshal(example.value)
 				require.NoError(t, err)
-				order := a.create(t, newKey(), body()).order(t).ID.String()
-				got := a.send(t, method, strings.ReplaceAll(path, "{id}", order), string(sent), header("Idempotency-Key", newKey()))
+				order := f.create(t, newKey(), orderBody()).order(t).ID.String()
+				got := f.send(t, method, strings.ReplaceAll(path, "{id}", order), string(sent), header("Idempotency-Key", newKey()))
 				if status, refused := refusals[name]; refused {
 					require.Equal(t, status, got.status, name)
 				} else {
@@ -89,7 +89,7 @@ func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 // what is new each time.
 func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	c, err := loadContract()
 	require.NoError(t, err)
 	create := c.doc.Paths.Value("/v1/orders").Post
@@ -100,7 +100,7 @@ func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
 	want := create.Responses.Status(http.StatusCreated).Value.Content.Get("application/json").Examples["paid"].Value.Value.(map[string]any)
 	want = maps.Clone(want)
 	var got map[string]any
-	require.NoError(t, json.Unmarshal(a.create(t, key, string(order)).body, &got))
+	require.NoError(t, json.Unmarshal(f.create(t, key, string(order)).body, &got))
 	for _, name := range []string{"id", "payment_intent_id", "created_at", "paid_at"} {
 		require.Contains(t, got, name)
 		delete(got, name)
@@ -117,18 +117,18 @@ func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
 // those that have not. Coverage says which are.
 func TestExamplesOfAnswersAreGiven(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	invalid := a.create(t, newKey(), body(with("email", "ada"), with("items", []any{
+	f := newFixture(t)
+	invalid := f.create(t, newKey(), orderBody(withMember("email", "ada"), withMember("items", []any{
 		map[string]any{"sku": "TEA-CANARY", "quantity": 0, "unit_amount": 1250},
 	})))
 	require.Len(t, invalid.problem(t).Errors, 2)
 
-	a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
 	key := newKey()
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, body()).status)
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
 	var id string
-	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT id FROM orders").Scan(&id))
-	pending := a.get(t, "/v1/orders/"+id).order(t)
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id FROM orders").Scan(&id))
+	pending := f.get(t, "/v1/orders/"+id).order(t)
 	require.Equal(t, "pending", string(pending.Status))
 	require.Nil(t, pending.PaymentIntentID)
 }

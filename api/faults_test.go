@@ -54,14 +54,14 @@ func TestTheProviderFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := start(t)
-			key, order := newKey(), body()
+			f := newFixture(t)
+			key, order := newKey(), orderBody()
 			var faults []*stripetest.Injection
 			for _, rule := range test.rules {
-				faults = append(faults, a.stripe.Inject(rule))
+				faults = append(faults, f.stripe.Inject(rule))
 			}
 			for n := range 2 {
-				got := a.create(t, key, order)
+				got := f.create(t, key, order)
 				require.Equal(t, http.StatusServiceUnavailable, got.status)
 				if n == 0 { // the second may know less: an earlier one could have charged
 					require.Equal(t, test.slug, got.problem(t).slug())
@@ -70,93 +70,93 @@ func TestTheProviderFails(t *testing.T) {
 				require.NoError(t, err)
 				require.Positive(t, seconds)
 			}
-			require.Equal(t, 0, a.rows(t)["staged_jobs"])
+			require.Equal(t, 0, f.rowCounts(t)["staged_jobs"])
 			for _, f := range faults {
 				f.Release()
 			}
 
-			got := a.create(t, key, order)
+			got := f.create(t, key, order)
 			require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
 			require.Empty(t, got.header.Get("Idempotent-Replayed"))
-			require.Equal(t, string(got.body), string(a.create(t, key, order).body))
-			a.requireOnePaidOrder(t)
+			require.Equal(t, string(got.body), string(f.create(t, key, order).body))
+			f.requireOnePaidOrder(t)
 		})
 	}
 }
 
 func TestAPaymentInProcessIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	key, order := newKey(), body(with("payment_method", stripetest.ProcessingCard))
-	got := a.create(t, key, order)
+	f := newFixture(t)
+	key, order := newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))
+	got := f.create(t, key, order)
 	require.Equal(t, "payment-outcome-unknown", got.problem(t).slug())
 	require.Equal(t, "30", got.header.Get("Retry-After"))
 
 	var id, intent string
-	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT id, payment_intent_id FROM orders").Scan(&id, &intent))
-	require.Equal(t, "pending", string(a.get(t, "/v1/orders/"+id).order(t).Status))
-	require.NoError(t, a.stripe.Settle(intent, true))
-	require.Equal(t, http.StatusCreated, a.create(t, key, order).status)
-	a.requireOnePaidOrder(t)
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id, payment_intent_id FROM orders").Scan(&id, &intent))
+	require.Equal(t, "pending", string(f.get(t, "/v1/orders/"+id).order(t).Status))
+	require.NoError(t, f.stripe.Settle(intent, true))
+	require.Equal(t, http.StatusCreated, f.create(t, key, order).status)
+	f.requireOnePaidOrder(t)
 }
 
 // trapdoor is a transport to the provider that panics on demand.
-type trapdoor struct {
+type panickingTransport struct {
 	http.Transport
-	open atomic.Bool
+	panics atomic.Bool
 }
 
-func (p *trapdoor) RoundTrip(req *http.Request) (*http.Response, error) {
-	if p.open.Load() {
-		panic("the trapdoor is open")
+func (p *panickingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p.panics.Load() {
+		panic("the transport panics")
 	}
 	return p.Transport.RoundTrip(req)
 }
 
 func TestAPanicLeavesTheKeyResumable(t *testing.T) {
 	t.Parallel()
-	provider := &trapdoor{}
-	provider.open.Store(true)
-	a := start(t, func(s *settings) { s.transport = provider })
+	provider := &panickingTransport{}
+	provider.panics.Store(true)
+	f := newFixture(t, func(s *options) { s.transport = provider })
 	key := newKey()
 
-	got := a.create(t, key, body(), header("X-Request-Id", "panicking"))
+	got := f.create(t, key, orderBody(), header("X-Request-Id", "panicking"))
 	require.Equal(t, http.StatusInternalServerError, got.status)
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
 	require.JSONEq(t, `{"type":"/problems/internal-error","title":"Something went wrong on our side","status":500,
 		"detail":"Send the same request with the same key.","retry":"same-key","request_id":"panicking"}`, string(got.body))
-	line := a.log.await(t, map[string]any{"request_id": "panicking"})
+	line := f.log.await(t, map[string]any{"request_id": "panicking"})
 	require.Equal(t, "ERROR", line["level"])
-	require.Equal(t, "panic: the trapdoor is open", line["error"])
-	require.Contains(t, line["stack"], "(*trapdoor).RoundTrip")
+	require.Equal(t, "panic: the transport panics", line["error"])
+	require.Contains(t, line["stack"], "(*panickingTransport).RoundTrip")
 
-	provider.open.Store(false)
-	again := a.create(t, key, body(), header("X-Request-Id", "recovering"))
+	provider.panics.Store(false)
+	again := f.create(t, key, orderBody(), header("X-Request-Id", "recovering"))
 	require.Equal(t, http.StatusCreated, again.status)
-	line = a.log.await(t, map[string]any{"request_id": "recovering"})
+	line = f.log.await(t, map[string]any{"request_id": "recovering"})
 	require.Equal(t, "recovered", line["outcome"])
 	require.Equal(t, "order_created", line["from"])
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }
 
 // What was begun cannot become another answer: the client must see that it is
 // not whole.
 func TestAPanicInTheMiddleOfAnAnswerCutsIt(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	a.router.Get("/half", func(w http.ResponseWriter, _ *http.Request) {
+	f := newFixture(t)
+	f.router.Get("/half", func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write([]byte("the first half"))
 		require.NoError(t, err)
 		require.NoError(t, http.NewResponseController(w).Flush())
 		panic("in the middle")
 	})
-	req := a.request(t, http.MethodGet, "/half", "", header("X-Request-Id", "half-answered"))
-	resp, err := a.client.Transport.(*checked).base.RoundTrip(req) // the contract does not know the address
+	req := f.request(t, http.MethodGet, "/half", "", header("X-Request-Id", "half-answered"))
+	resp, err := f.client.Transport.(*contractTransport).base.RoundTrip(req) // the contract does not know the address
 	require.NoError(t, err)
-	got, err := read(resp)
+	got, err := readResponse(resp)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Equal(t, "the first half", string(got.body))
-	line := a.log.await(t, map[string]any{"request_id": "half-answered"})
+	line := f.log.await(t, map[string]any{"request_id": "half-answered"})
 	require.Equal(t, "ERROR", line["level"])
 	require.Equal(t, "panic: in the middle", line["error"])
 	require.NotEmpty(t, line["stack"])
@@ -165,35 +165,35 @@ func TestAPanicInTheMiddleOfAnAnswerCutsIt(t *testing.T) {
 // A client that hangs up does not cancel the charge.
 func TestAClientThatHangsUpFindsItsOrderDone(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
-	first := a.createAsync(t, key, body(), header("X-Request-Id", "hanging-up"), func(r *http.Request) { *r = *r.WithContext(ctx) })
+	first := f.createAsync(t, key, orderBody(), header("X-Request-Id", "hanging-up"), func(r *http.Request) { *r = *r.WithContext(ctx) })
 	<-held.Reached()
 	hangUp()
 	require.ErrorIs(t, (<-first).err, context.Canceled)
-	require.Equal(t, http.StatusConflict, a.create(t, key, body()).status, "it runs on")
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "it runs on")
 
 	held.Release()
-	line := a.log.await(t, map[string]any{"request_id": "hanging-up"})
+	line := f.log.await(t, map[string]any{"request_id": "hanging-up"})
 	require.Equal(t, "INFO", line["level"])
 	require.EqualValues(t, http.StatusCreated, line["status"])
 	require.Equal(t, "created", line["outcome"])
-	got := a.create(t, key, body())
+	got := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }
 
 // A client that hangs up while its order is read takes the query with it, which
 // is nobody's fault.
 func TestAHangUpDuringAReadIsNoError(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	order := a.create(t, newKey(), body()).header.Get("Location")
-	tx, err := a.pool.Begin(t.Context())
+	f := newFixture(t)
+	order := f.create(t, newKey(), orderBody()).header.Get("Location")
+	tx, err := f.pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE orders")
 	require.NoError(t, err)
@@ -201,8 +201,8 @@ func TestAHangUpDuringAReadIsNoError(t *testing.T) {
 	for _, path := range []string{order, "/v1/orders"} {
 		ctx, hangUp := context.WithCancel(t.Context())
 		defer hangUp()
-		req := a.request(t, http.MethodGet, path, "", header("X-Request-Id", "hung-up-"+strconv.Itoa(len(path))))
-		done := a.sendAsync(req.WithContext(ctx))
+		req := f.request(t, http.MethodGet, path, "", header("X-Request-Id", "hung-up-"+strconv.Itoa(len(path))))
+		done := f.sendAsync(req.WithContext(ctx))
 		require.Eventually(t, func() bool {
 			var waiting int
 			err := tx.QueryRow(t.Context(), `
@@ -212,10 +212,10 @@ SELECT count(*)
    AND relation = 'orders'::regclass
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)
 			return err == nil && waiting > 0
-		}, patience, time.Millisecond)
+		}, responseTimeout, time.Millisecond)
 		hangUp()
 		require.ErrorIs(t, (<-done).err, context.Canceled)
-		line := a.log.await(t, map[string]any{"request_id": "hung-up-" + strconv.Itoa(len(path))})
+		line := f.log.await(t, map[string]any{"request_id": "hung-up-" + strconv.Itoa(len(path))})
 		require.Equal(t, "INFO", line["level"], "%v", line)
 		require.Equal(t, "temporarily-unavailable", line["problem"])
 		_, err = tx.Exec(t.Context(), `
@@ -231,11 +231,11 @@ SELECT pg_terminate_backend(pid, 5000)
 
 func TestFiftyRequestsWithOneKeyMakeOneOrder(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	running := make([]<-chan outcome, 50)
+	running := make([]<-chan asyncResponse, 50)
 	for i := range running {
-		running[i] = a.createAsync(t, key, body())
+		running[i] = f.createAsync(t, key, orderBody())
 	}
 	answers := map[string]int{}
 	for _, done := range running {
@@ -249,24 +249,24 @@ func TestFiftyRequestsWithOneKeyMakeOneOrder(t *testing.T) {
 		answers[string(got.body)]++
 	}
 	require.Len(t, answers, 1, "the same bytes for all")
-	require.Contains(t, answers, string(a.create(t, key, body()).body))
-	a.requireOnePaidOrder(t)
-	require.Equal(t, 2, len(a.stripe.Requests()), "one create, one confirm")
+	require.Contains(t, answers, string(f.create(t, key, orderBody()).body))
+	f.requireOnePaidOrder(t)
+	require.Equal(t, 2, len(f.stripe.Requests()), "one create, one confirm")
 }
 
 // A server that stops finishes what it has begun.
 func TestAStopWaitsForTheAnswer(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := a.createAsync(t, newKey(), body())
+	f := newFixture(t)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, newKey(), orderBody())
 	<-held.Reached()
 
 	stopping, stopped := make(chan struct{}), make(chan error, 1)
-	a.server.RegisterOnShutdown(func() { close(stopping) })
-	go func() { stopped <- a.server.Shutdown(context.WithoutCancel(t.Context())) }()
+	f.server.RegisterOnShutdown(func() { close(stopping) })
+	go func() { stopped <- f.server.Shutdown(context.WithoutCancel(t.Context())) }()
 	<-stopping
-	_, err := a.try(a.request(t, http.MethodGet, "/v1/orders/"+uuid.NewString(), ""))
+	_, err := f.do(f.request(t, http.MethodGet, "/v1/orders/"+uuid.NewString(), ""))
 	require.Error(t, err, "nothing new is taken")
 	select {
 	case err := <-stopped:
@@ -279,5 +279,5 @@ func TestAStopWaitsForTheAnswer(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, http.StatusCreated, got.status)
 	require.NoError(t, <-stopped)
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }

@@ -67,7 +67,7 @@ func FuzzOrderRequest(f *testing.F) {
 	require.NoError(f, err)
 	schema := contract.doc.Components.Schemas["OrderRequest"].Value
 	beyondSchema := regexp.MustCompile(`the total must be|must be an email address|the name must be`)
-	f.Add([]byte(body()))
+	f.Add([]byte(orderBody()))
 	f.Fuzz(func(t *testing.T, request []byte) {
 		params, err := idempotency.Canonicalize(request)
 		if err != nil {

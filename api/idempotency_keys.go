@@ -16,7 +16,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// acceptedRetryAfter is when a client that did not wait may ask for the result:
+// acceptedRetryAfter is the Retry-After of a 202:
 // most orders take less.
 const acceptedRetryAfter = time.Second
 

@@ -25,7 +25,7 @@ import (
 // them and no other.
 func TestProblemPages(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	pages := api.ProblemSlugs()
 	require.ElementsMatch(t, slices.Collect(maps.Keys(problems)), pages)
 
@@ -33,7 +33,7 @@ func TestProblemPages(t *testing.T) {
 		require.Contains(t, pages, string(match[1]))
 	}
 	for _, slug := range pages {
-		got := a.get(t, "/problems/"+slug, header("Authorization"))
+		got := f.get(t, "/problems/"+slug, header("Authorization"))
 		require.Equal(t, http.StatusOK, got.status, slug)
 		require.Contains(t, string(ordersapi.Spec), "`"+slug+"`")
 		require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
@@ -54,24 +54,24 @@ func TestProblemPages(t *testing.T) {
 // A page shows the answer that the problem really gets.
 func TestTheExampleOnAPageIsTheAnswer(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	declined := body(with("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))
-	for _, got := range []answer{
-		a.create(t, newKey(), declined),
-		a.create(t, newKey(), body(with("payment_method", "pm_card_nobody"))),
-		a.create(t, newKey(), "[]"),
-		a.create(t, "short", body()),
-		a.get(t, "/v1/orders", header("Authorization")),
-		a.get(t, "/nothing"),
+	f := newFixture(t)
+	declined := orderBody(withMember("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))
+	for _, got := range []response{
+		f.create(t, newKey(), declined),
+		f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_nobody"))),
+		f.create(t, newKey(), "[]"),
+		f.create(t, "short", orderBody()),
+		f.get(t, "/v1/orders", header("Authorization")),
+		f.get(t, "/nothing"),
 	} {
 		p := got.problem(t)
-		page := html.UnescapeString(string(a.get(t, p.Type).body))
+		page := html.UnescapeString(string(f.get(t, p.Type).body))
 		_, shown, found := strings.Cut(page, "<pre>")
 		require.True(t, found)
 		shown, _, _ = strings.Cut(shown, "</pre>")
 		resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(shown)), nil)
 		require.NoError(t, err)
-		example, err := read(resp)
+		example, err := readResponse(resp)
 		require.NoError(t, err)
 		require.Equal(t, got.status, example.status)
 		for name := range example.header {
@@ -80,7 +80,7 @@ func TestTheExampleOnAPageIsTheAnswer(t *testing.T) {
 		var e, g any
 		require.NoError(t, json.Unmarshal(example.body, &e))
 		require.NoError(t, json.Unmarshal(got.body, &g))
-		require.True(t, like(e, g, ""), "%s is not like %s", got.body, example.body)
+		require.True(t, matchesExample(e, g, ""), "%s is not like %s", got.body, example.body)
 	}
 }
 
@@ -103,15 +103,15 @@ func TestNoProblemIsForgotten(t *testing.T) {
 
 func TestTheTitleOfAProblemIsThatOfItsPage(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	for _, got := range []answer{
-		a.create(t, newKey(), body(with("payment_method", "pm_card_visa_chargeDeclined"))), // stored by orders
-		a.create(t, newKey(), body(with("payment_method", "pm_card_nobody"))),
-		a.create(t, newKey(), "[]"),
-		a.get(t, "/nothing"),
+	f := newFixture(t)
+	for _, got := range []response{
+		f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined"))), // stored by orders
+		f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_nobody"))),
+		f.create(t, newKey(), "[]"),
+		f.get(t, "/nothing"),
 	} {
 		p := got.problem(t)
-		page := html.UnescapeString(string(a.get(t, p.Type).body))
+		page := html.UnescapeString(string(f.get(t, p.Type).body))
 		require.Contains(t, page, "<h1>"+p.Title+"</h1>")
 	}
 }

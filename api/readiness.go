@@ -38,8 +38,8 @@ type readyCheck struct {
 	ended time.Time
 }
 
-// NewReadiness returns a Readiness that calls check at most once at a time and at
-// most once per second.
+// NewReadiness returns a Readiness that calls check at most once per second, and never
+// concurrently.
 func NewReadiness(check func(context.Context) error) *Readiness { return &Readiness{check: check} }
 
 // Drain makes the process not ready from now on.

@@ -15,7 +15,7 @@ import (
 )
 
 // page reads the answer as a page of orders.
-func (got answer) page(t *testing.T) (ids []string, more bool) {
+func (got response) page(t *testing.T) (ids []string, more bool) {
 	t.Helper()
 	var page struct {
 		Data    []orders.Order `json:"data"`
@@ -30,8 +30,8 @@ func (got answer) page(t *testing.T) (ids []string, more bool) {
 
 func TestOrdersAreListedNewestFirst(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	empty := a.get(t, "/v1/orders")
+	f := newFixture(t)
+	empty := f.get(t, "/v1/orders")
 	require.JSONEq(t, `{"data":[],"has_more":false}`, string(empty.body))
 
 	var newestFirst []string
@@ -40,24 +40,24 @@ func TestOrdersAreListedNewestFirst(t *testing.T) {
 		if i == 2 {
 			card = "pm_card_visa_chargeDeclined"
 		}
-		a.create(t, newKey(), body(with("payment_method", card)))
+		f.create(t, newKey(), orderBody(withMember("payment_method", card)))
 		var id string
-		require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT id FROM orders ORDER BY created_at DESC LIMIT 1").Scan(&id))
+		require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id FROM orders ORDER BY created_at DESC LIMIT 1").Scan(&id))
 		newestFirst = append([]string{id}, newestFirst...)
 	}
 	// Two of one moment, which the id tells apart.
-	a.exec(t, "UPDATE orders SET created_at = (SELECT created_at FROM orders WHERE id = $1) WHERE id = $2", newestFirst[1], newestFirst[2])
+	f.exec(t, "UPDATE orders SET created_at = (SELECT created_at FROM orders WHERE id = $1) WHERE id = $2", newestFirst[1], newestFirst[2])
 	if newestFirst[1] < newestFirst[2] {
 		newestFirst[1], newestFirst[2] = newestFirst[2], newestFirst[1]
 	}
 
-	whole, more := a.get(t, "/v1/orders").page(t)
+	whole, more := f.get(t, "/v1/orders").page(t)
 	require.Equal(t, newestFirst, whole)
 	require.False(t, more)
 	for size := 1; size <= 6; size++ {
 		var all []string
 		for path := "/v1/orders?limit=" + strconv.Itoa(size); ; {
-			ids, more := a.get(t, path).page(t)
+			ids, more := f.get(t, path).page(t)
 			all = append(all, ids...)
 			require.LessOrEqual(t, len(ids), size)
 			if !more {
@@ -67,18 +67,18 @@ func TestOrdersAreListedNewestFirst(t *testing.T) {
 		}
 		require.Equal(t, newestFirst, all, "in pages of %d", size)
 	}
-	ids, more := a.get(t, "/v1/orders?after="+newestFirst[4]).page(t)
+	ids, more := f.get(t, "/v1/orders?after="+newestFirst[4]).page(t)
 	require.Empty(t, ids)
 	require.False(t, more)
 
-	other, _ := a.get(t, "/v1/orders", header("Authorization", "Bearer "+a.otherAccount(t))).page(t)
+	other, _ := f.get(t, "/v1/orders", header("Authorization", "Bearer "+f.otherAccount(t))).page(t)
 	require.Empty(t, other, "another account's orders are nobody else's")
 }
 
 func TestInvalidPagesAreRefused(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	id := a.create(t, newKey(), body()).order(t).ID.String()
+	f := newFixture(t)
+	id := f.create(t, newKey(), orderBody()).order(t).ID.String()
 	for query, pointers := range map[string][]string{
 		"limit=0":                    {"/limit"},
 		"limit=101":                  {"/limit"},
@@ -107,31 +107,31 @@ func TestInvalidPagesAreRefused(t *testing.T) {
 		"limit=5;after=x":                            {""},
 		"limit=%zz":                                  {""},
 	} {
-		req := a.request(t, http.MethodGet, "/v1/orders", "")
+		req := f.request(t, http.MethodGet, "/v1/orders", "")
 		req.URL.RawQuery = query
-		got, err := a.try(req)
+		got, err := f.do(req)
 		require.NoError(t, err, query)
 		require.Equal(t, http.StatusUnprocessableEntity, got.status, query)
 		require.Equal(t, "validation-failed", got.problem(t).slug(), query)
 		require.Equal(t, pointers, got.problem(t).pointers(), query)
 	}
 	for _, query := range []string{"", "limit=1", "limit=100", "limit=100&after=" + id} {
-		require.Equal(t, http.StatusOK, a.get(t, "/v1/orders?"+query).status, query)
+		require.Equal(t, http.StatusOK, f.get(t, "/v1/orders?"+query).status, query)
 	}
 }
 
 // Whatever another account owns looks like what does not exist, byte for byte.
 func TestForeignIdsLookUnknown(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	theirs := a.create(t, newKey(), body()).order(t).ID.String()
-	me, requestID := header("Authorization", "Bearer "+a.otherAccount(t)), header("X-Request-Id", "same-for-all")
-	mine := a.create(t, newKey(), body(), me).order(t).ID.String()
-	require.Equal(t, http.StatusOK, a.get(t, "/v1/orders/"+mine, me).status)
+	f := newFixture(t)
+	theirs := f.create(t, newKey(), orderBody()).order(t).ID.String()
+	me, requestID := header("Authorization", "Bearer "+f.otherAccount(t)), header("X-Request-Id", "same-for-all")
+	mine := f.create(t, newKey(), orderBody(), me).order(t).ID.String()
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders/"+mine, me).status)
 
 	for _, path := range []string{"/v1/orders/", "/v1/orders?after="} {
-		foreign := a.get(t, path+theirs, me, requestID)
-		unknown := a.get(t, path+uuid.NewString(), me, requestID)
+		foreign := f.get(t, path+theirs, me, requestID)
+		unknown := f.get(t, path+uuid.NewString(), me, requestID)
 		require.Equal(t, string(unknown.body), string(foreign.body))
 		require.Equal(t, unknown.status, foreign.status)
 		foreign.header.Del("Date")
@@ -142,8 +142,8 @@ func TestForeignIdsLookUnknown(t *testing.T) {
 
 func TestWhatIsNoIdIsNotFound(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	id := a.create(t, newKey(), body()).order(t).ID.String()
+	f := newFixture(t)
+	id := f.create(t, newKey(), orderBody()).order(t).ID.String()
 	for _, path := range []string{
 		"/v1/orders/" + uuid.NewString(),
 		"/v1/orders/" + uuid.Nil.String(),
@@ -161,9 +161,9 @@ func TestWhatIsNoIdIsNotFound(t *testing.T) {
 		"/v1/orders/%27%20OR%201=1--",
 		"/v1/orders/",
 	} {
-		got := a.get(t, path)
+		got := f.get(t, path)
 		require.Equal(t, http.StatusNotFound, got.status, path)
 		require.Equal(t, "not-found", got.problem(t).slug(), path)
 	}
-	require.Equal(t, http.StatusOK, a.get(t, "/v1/orders/"+id).status)
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders/"+id).status)
 }

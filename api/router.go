@@ -17,8 +17,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// Config is what the API works with. All of it is needed but for Trace and
-// Observer.
+// Config configures the API. Only Trace and Observer are optional.
 type Config struct {
 	Orders        *orders.Service
 	Authenticator *accounts.Authenticator
@@ -26,17 +25,17 @@ type Config struct {
 	Spec          []byte // openapi.yaml
 	Logger        *slog.Logger
 
-	// Background holds the runs whose clients do not wait for them. Who stops the
-	// server waits for it.
+	// Background runs requests whose clients prefer not to wait. A process that stops
+	// waits for it.
 	Background *Background
 
-	// Retention is how long a finished key is kept, as the reaper has it.
+	// Retention is how long a finished key is kept, as configured for the reaper.
 	Retention time.Duration
 
-	// Trace, when not nil, goes around everything else.
+	// Trace is the outermost middleware.
 	Trace func(http.Handler) http.Handler
 
-	// Ready answers /readyz. Its error is logged.
+	// Ready is the readiness check of /readyz. Its error is logged.
 	Ready *Readiness
 
 	Observer Observer
@@ -107,12 +106,11 @@ func NewRouter(config Config) (chi.Router, error) {
 	return r, nil
 }
 
-// methodNotAllowed answers 405 with the Allow header, which chi leaves out when
-// the answer is not its own. chi also comes here with a method that it does not
-// know, whatever the address.
+// methodNotAllowed responds with 405 and the Allow header, which chi does not set for a
+// custom handler. chi also calls it for a method that it does not know, on any path.
 func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		path := r.URL.RawPath // what chi looks at first
+		path := r.URL.RawPath // which chi prefers
 		if path == "" {
 			path = r.URL.Path
 		}
@@ -134,7 +132,7 @@ func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	}).ServeHTTP
 }
 
-// healthz says that the process lives.
+// healthz reports that the process is alive.
 func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }

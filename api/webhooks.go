@@ -12,9 +12,9 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// maxEvent is the size of the largest event, in bytes. A payment's has some three
-// KiB.
-const maxEvent = 256 << 10
+// maxEventBody is the size of the largest event, in bytes. That of a payment has about
+// three KiB.
+const maxEventBody = 256 << 10
 
 // maxWebhookBodies bounds the bodies that are read at once, before their signature
 // is verified.
@@ -31,7 +31,7 @@ type webhooksAPI struct {
 // delivers an event again, over days, until the response is a success. A request
 // takes a permit only after its signature was verified (R25).
 func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
-	payload, err := a.bodies.read(w, r, maxEvent)
+	payload, err := a.bodies.read(w, r, maxEventBody)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-// event adds the event and its result.
+// event adds an event and its result.
 func (l *requestLog) event(event orders.Event, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if event.KeyID != uuid.Nil {
@@ -63,7 +63,7 @@ func (l *requestLog) event(event orders.Event, err error) {
 	switch {
 	case err == nil && event.RefundID != uuid.Nil:
 		l.add(slog.String("refund_id", event.RefundID.String()))
-		l.setOutcome("followed")
+		l.setOutcome("refund_synced")
 		return
 	case err == nil && event.Result.Response.Status == 0:
 		l.setOutcome("ignored")

@@ -2,14 +2,59 @@ package idempotency
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 )
 
+// Status is the public part of a key's row. Times are by the database's clock.
+type Status struct {
+	AccountID      uuid.UUID
+	ID             uuid.UUID
+	Key            Key
+	Operation      string
+	Path           string // of the request
+	Point          RecoveryPoint
+	Attempt        int // runs so far
+	CreatedAt      time.Time
+	LastRunAt      time.Time
+	Idle           time.Duration // since LastRunAt
+	FinishedAt     *time.Time    // nil while unfinished
+	NeedsReviewAt  *time.Time    // nil unless the completer has marked the key
+	Leased         bool          // a run holds the key
+	LastError      string        // of the last run, "" if it had none
+	ResponseStatus int           // of the stored response, 0 while unfinished
+}
+
+// statusColumns are what Status.fields scans; $1 is the length of a lease.
+const statusColumns = `
+       k.account_id,
+       k.id,
+       k.idempotency_key,
+       k.operation,
+       k.request_path,
+       k.recovery_point,
+       k.attempt,
+       k.created_at,
+       k.last_run_at,
+       now() - k.last_run_at,
+       k.finished_at,
+       k.needs_review_at,
+       coalesce(k.locked_at > now() - $1::interval, false),
+       coalesce(k.last_error, ''),
+       coalesce(k.response_code, 0)`
+
+func (s *Status) fields() []any {
+	return []any{
+		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
+		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.ResponseStatus,
+	}
+}
+
 // Status returns one key of the account, or [ErrNotFound].
 func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
-	list, err := e.store.statuses(ctx, statusSQL, accountID, id)
+	list, err := e.statuses(ctx, statusSQL, accountID, id)
 	if err != nil {
 		return Status{}, err
 	}
@@ -22,7 +67,7 @@ func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, e
 // Statuses returns keys by their ids. Keys that do not exist are left out. The
 // slices have the account and the id of each key.
 func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
-	list, err := e.store.statuses(ctx, statusesSQL, accountIDs, ids)
+	list, err := e.statuses(ctx, statusesSQL, accountIDs, ids)
 	byID := make(map[uuid.UUID]Status, len(list))
 	for _, status := range list {
 		byID[status.ID] = status
@@ -34,7 +79,7 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 // first: those whose lease is over and whose last run is older than grace, and
 // those that need review.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
-	return e.store.statuses(ctx, stuckSQL, grace, limit)
+	return e.statuses(ctx, stuckSQL, grace, limit)
 }
 
 // Find returns the keys that an operator may mean: by the row's id or by the
@@ -48,7 +93,15 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	if accountID != uuid.Nil {
 		account = &accountID
 	}
-	return e.store.statuses(ctx, byKeySQL, id, idOrKey, account)
+	return e.statuses(ctx, byKeySQL, id, idOrKey, account)
+}
+
+func (e *Engine) statuses(ctx context.Context, query string, arguments ...any) ([]Status, error) {
+	list, err := e.store.statuses(ctx, query, arguments...)
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	return list, nil
 }
 
 // Requeue returns a key that needs review to the completer, with all its

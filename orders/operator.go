@@ -15,8 +15,8 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// OperatorAction says who acts on a stuck key, and why. Its audit record is written
-// before the action.
+// OperatorAction is an operator's action on a stuck key. Its audit record is written
+// first.
 type OperatorAction struct {
 	Actor  string
 	Reason string

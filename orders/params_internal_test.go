@@ -14,8 +14,8 @@ func TestTotal_rejected(t *testing.T) {
 		"overflow":               {{Quantity: math.MaxInt64, UnitAmount: math.MaxInt64}},
 		"sum beyond the maximum": {{Quantity: 1, UnitAmount: 99_999_999}, {Quantity: 1, UnitAmount: 1}},
 		"no quantity":            {{Quantity: 0, UnitAmount: 1}},
-		"no price":               {{Quantity: 1, UnitAmount: 0}},
-		"negative price":         {{Quantity: 4, UnitAmount: math.MinInt64}},
+		"no amount":              {{Quantity: 1, UnitAmount: 0}},
+		"negative amount":        {{Quantity: 4, UnitAmount: math.MinInt64}},
 		"two negative values":    {{Quantity: math.MinInt64, UnitAmount: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 // RefundStatus is the state of a refund.
 type RefundStatus string
 
-// The states a refund can be in. One that succeeded may fail later, when the
-// card's bank sends the money back.
+// The states of a refund. A succeeded refund may fail later, when the card's bank
+// returns the money.
 const (
-	RefundPending        RefundStatus = "pending"         // about to be made, or in transit
-	RefundRequiresAction RefundStatus = "requires_action" // the customer must name an account
+	RefundPending        RefundStatus = "pending"         // not made yet, or in transit
+	RefundRequiresAction RefundStatus = "requires_action" // the customer must name a bank account
 	RefundSucceeded      RefundStatus = "succeeded"
 	RefundFailed         RefundStatus = "failed"   // no money was returned, or the bank rejected it
 	RefundCanceled       RefundStatus = "canceled" // at the provider
@@ -55,18 +55,16 @@ func refundID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", accountID, key)
 }
 
-// RefundParams is what a client asks for: the members of
-// POST /v1/orders/{id}/refunds.
+// RefundParams are the members of POST /v1/orders/{id}/refunds.
 type RefundParams struct {
-	Amount int64   // 0: all that is left
+	Amount int64   // 0: the remaining amount
 	Reason *string // nil: none
 }
 
-// refundReasons are those that the provider knows.
+// refundReasons are the reasons that the provider accepts.
 var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 
-// DecodeRefundParams reads a request from its canonical JSON, as strictly as
-// [DecodeParams] does.
+// DecodeRefundParams decodes a request like [DecodeParams].
 func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(canonical, &members); err != nil {
@@ -83,28 +81,28 @@ func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 		in.check("/reason", reason, func(reason string) bool { return slices.Contains(refundReasons, reason) },
 			"must be one of "+strings.Join(refundReasons, ", "))
 	}
-	if len(in.faults) > 0 {
-		return RefundParams{}, &ValidationError{Fields: in.faults}
+	if len(in.errs) > 0 {
+		return RefundParams{}, &ValidationError{Fields: in.errs}
 	}
 	return params, nil
 }
 
-// refundRow is a refund with what only its run needs.
+// refundRow is a refund with the columns that only its run needs.
 type refundRow struct {
 	Refund
 	intentID         string     // of the order
 	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
-// lockedOrder is what a refund needs to know of its order.
+// lockedOrder has the columns of an order that a refund depends on.
 type lockedOrder struct {
 	status   Status
 	amount   int64
 	currency string
 }
 
-// refundable returns the amount of a refund. requested is 0 for all that is left;
-// reserved is what other refunds of the order hold.
+// refundable returns the amount of a refund. requested is 0 for the remaining amount;
+// reserved is the sum of the order's other refunds.
 func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
 	left := o.amount - reserved
 	switch {
@@ -125,7 +123,7 @@ func invalid(pointer, message string) error {
 	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Message: message}}}
 }
 
-// matches reports whether a refund of the provider is this one, in a known state.
+// matches reports whether the provider's refund is this one, in a known state.
 func (r refundRow) matches(at payments.Refund) bool {
 	switch at.Status {
 	case payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded,

@@ -14,11 +14,10 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
-	"example.com/orders-api/receipts"
 )
 
-// Every statement on refunds is in this file. Those that change a refund and its
-// order lock the order first.
+// All statements on refunds are in this file. A statement that changes a refund and
+// its order locks the order first.
 
 const lockOrderSQL = `
 SELECT status,
@@ -40,13 +39,12 @@ func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUI
 	return o, err
 }
 
-// reservedTx returns how much the refunds of a locked order hold. It must be a
-// separate statement: under READ COMMITTED only a statement that starts after the
-// lock was granted sees the previous holder's commit. It fails when the key created
-// something before and was reaped since (R17).
+// reservedTx returns the sum of a locked order's refunds. It must be a separate
+// statement: under READ COMMITTED only a statement that starts after the lock was
+// granted sees the previous holder's commit. It fails if the key is reaped (R17).
 func reservedTx(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run, order uuid.UUID) (int64, error) {
 	var reserved int64
-	var ordered, refunded *uuid.UUID // made by the key
+	var ordered, refunded *uuid.UUID // created by the key
 	err := tx.QueryRow(ctx, `
 SELECT (SELECT coalesce(sum(amount), 0)::bigint
           FROM refunds
@@ -117,7 +115,7 @@ UPDATE refunds
 // from it for the order. It may be repeated, arrive late or out of order: a refund
 // that succeeded is never pending again, one that failed stays failed. Only a change
 // leaves an audit record.
-func applyRefundStatusTx(tx receipts.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
+func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	var why *string
 	if RefundStatus(made.Status).Void() && made.FailureReason != "" {
 		why = &made.FailureReason
@@ -213,8 +211,8 @@ SELECT`+refundColumns+`,
 	return r, nil
 }
 
-// listRefunds reads up to limit refunds of an order, newest first, behind the
-// refund after when that is not nil.
+// listRefunds reads up to limit refunds of an order, newest first, that follow the
+// refund after unless it is nil.
 func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after *refundRow) ([]Refund, error) {
 	query, arguments := `
 SELECT`+refundColumns+`

@@ -12,10 +12,10 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// SyncRefund reads a refund from the provider and applies its status: a pending
-// one succeeds or fails days later, and one that succeeded may fail. The stored
-// response of its key stays as it was. A refund that contradicts our record changes
-// nothing and is logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the
+// SyncRefund reads a refund from the provider and applies its status: a pending refund
+// succeeds or fails days later, and a succeeded one may fail. The stored response of
+// its key stays as it is. A refund that contradicts our record changes nothing and is
+// logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the
 // database's.
 func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stepTimeout)
@@ -30,14 +30,14 @@ func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, provi
 		return s.retryLater(ErrProviderUnavailable, failed, about...)
 	}
 	if !r.matches(made) {
-		return s.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"}, about...)
+		return s.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
 	}
 	if r.ProviderRefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).Void() {
 		s.logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
 	}
 	batch := &pgx.Batch{}
 	applyRefundStatusTx(batch, accountID, r, made, netip.Addr{})
-	// READ COMMITTED: each statement must see what the lock before it waited for.
+	// READ COMMITTED: each statement must see the commit that its lock waited for.
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		return tx.SendBatch(ctx, batch).Close()
 	})

@@ -44,8 +44,8 @@ type problem struct {
 	OrderID     uuid.UUID `json:"order_id"`
 }
 
-// failure is why an order was not charged, or a refund not made, and never will
-// be (R23).
+// failure is the reason why an order was not charged, or a refund not made, and never
+// will be (R23).
 type failure struct {
 	slug        string
 	code        string

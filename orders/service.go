@@ -23,7 +23,7 @@ type Service struct {
 	logger      *slog.Logger
 }
 
-// Config configures a [Service]. All of it is needed.
+// Config configures a [Service]. All fields are required.
 type Config struct {
 	Engine   *idempotency.Engine
 	Pool     *pgxpool.Pool
@@ -36,7 +36,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// New returns a Service, or an error that names what is missing.
+// New returns a Service, or an error that names a missing field.
 func New(config Config) (*Service, error) {
 	switch {
 	case config.Engine == nil:

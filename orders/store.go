@@ -17,10 +17,10 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Every statement on orders and audit_records is in this file, but for those of
-// refunds, which are in refund_store.go.
+// The statements on orders are in this file; refund_store.go has those that refunds
+// need, and operator.go those on audit records of keys.
 
-// orderRow is an order with what only its run needs.
+// orderRow is an order with the columns that only its run needs.
 type orderRow struct {
 	Order
 	paymentMethod  string
@@ -108,10 +108,15 @@ SELECT`+orderColumns+`
 	return found, nil
 }
 
-// insertOrderTx fails when the key created something before and was reaped since
-// (R17): an order, which the constraints see, or a refund, where the id is NULL and
-// so rejected. See resourceOfExpiredKey.
+// insertOrderTx inserts an order. It fails if the key was used before and reaped
+// since (R17): for an order by the table's constraints, for a refund by the first
+// statement, which raises division_by_zero. See keyExpired.
 func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
+	tx.Queue(`
+SELECT 1 / (1 - count(*))
+  FROM refunds
+ WHERE account_id = $1
+   AND id = $2`, run.AccountID, refundID(run.AccountID, run.Key))
 	tx.Queue(`
 INSERT INTO orders (
     id,
@@ -125,10 +130,7 @@ INSERT INTO orders (
     payment_method,
     status,
     created_at
-) VALUES (
-    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = $2 AND idempotency_key = $3) THEN $1::uuid END,
-    $2, $3, $4, $5, $6, $7, $8, $9, $10, now()
-)`,
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now())`,
 		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
 		o.paymentMethod, o.Status)
 }
@@ -167,9 +169,9 @@ UPDATE orders
    AND id = $2`, accountID, id)
 }
 
-// auditTx records what happened to an order, or to another resource that the
-// action names (order.paid, refund.created), in the transaction that did it. The
-// ids are UUIDv7: nothing looks them up, and ascending values keep the index small.
+// auditTx writes an audit record about the resource that the action names, as in
+// order.paid or refund.created. The ids are UUIDv7: nothing refers to them, and
+// ascending values keep the index small.
 func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
 	resource, _, _ := strings.Cut(action, ".")
 	tx.Queue(`

@@ -53,13 +53,13 @@ type Event struct {
 	Result idempotency.Result
 }
 
-// HandleEvent uses an event only as a hint: the key that the event's metadata names
-// resumes now instead of later, and its run reads the outcome from the provider. So
-// an event that is old, repeated, out of order or untrue changes nothing. An event about a refund of a finished key updates our record of
-// that refund to what the provider reports now.
+// HandleEvent uses an event only as a hint: the key that its metadata names is resumed,
+// and the run reads the outcome from the provider. So an event that is old, repeated,
+// out of order or untrue changes nothing. If the key is finished, an event about its
+// refund makes us read and apply the refund's status.
 //
 // An error means that the key is still unfinished, or that the refund could not be
-// read from the provider, so the event should be delivered again.
+// read from the provider. The provider should repeat the event.
 func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Event, error) {
 	event := Event{ID: verified.ID, Type: verified.Type}
 	if verified.AccountID == uuid.Nil {
@@ -73,15 +73,15 @@ func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Even
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	switch {
 	case verified.delivered.RefundID != "" && (!known || busy || result.Replayed):
-		// A run in progress may have read the refund before this change, and no other
-		// event may follow.
+		// A run in progress may have read the refund before this change, and this may be
+		// the last event.
 		event.RefundID, err = s.syncRefundFromEvent(ctx, verified.AccountID, verified.delivered)
 		return event, err
 	case !known:
 		return event, nil
 	case busy, event.Type == "payment_intent.processing" && stillProcessing(err):
-		// Events overtake our own commits all the time, and the provider sends another
-		// event with its decision.
+		// Events often arrive before our commit. The provider sends another event when it
+		// has decided.
 		event.Result = result
 		return event, nil
 	default:

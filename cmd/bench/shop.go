@@ -200,7 +200,7 @@ func (s *shop) ask(doors []*client.Client, name string, n int) load.Send {
 
 func key(name string, i int) client.Key { return client.Key(fmt.Sprintf("bench-%s-%010d", name, i)) }
 
-func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Answer, error) {
+func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Response, error) {
 	return doors[i%len(doors)].Send(ctx, s.order(key))
 }
 

@@ -109,9 +109,9 @@ func TestAdmin_otherCommands(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for command, want := range map[string]string{
-		"worker --every 1h":    "orders_receipts_waiting 0\n",
-		"completer --every 1h": `orders_passes_total{command="completer",result="ok"} 1` + "\n",
-		"reaper --every 1h":    `orders_passes_total{command="reaper",result="ok"} 1` + "\n",
+		"worker --every 1h":    "orders_receipts_pending 0\n",
+		"completer --every 1h": `orders_maintenance_runs_total{command="completer",result="ok"} 1` + "\n",
+		"reaper --every 1h":    `orders_maintenance_runs_total{command="reaper",result="ok"} 1` + "\n",
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +173,7 @@ func TestGenerated(t *testing.T) {
 		found = describeMetrics(body)
 		all := strings.Join(found, "\n")
 		return strings.Contains(all, "orders_background_runs_total") && strings.Contains(all, "orders_unfinished_keys") &&
-			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_last_pass_timestamp_seconds")
+			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_maintenance_last_success_timestamp_seconds")
 	})
 	held.Release()
 	a.stop()

@@ -40,11 +40,13 @@ func newApp(
 	if err != nil {
 		return nil, err
 	}
+	var engine *idempotency.Engine // made below, because it uses the metrics
 	m, err := metrics.New(metrics.Config{
 		Pool:      pool,
 		Logger:    logger,
 		Clock:     time.Now,
 		Limiter:   admission,
+		Waiters:   func() int { return engine.Waiters() },
 		Retention: durations.KeyRetention.Duration,
 		Grace:     durations.CompleterGrace.Duration,
 	})
@@ -57,13 +59,13 @@ func newApp(
 		BaseURL:       stripe.APIBase,
 		Timeout:       durations.StripeTimeout.Duration,
 		Transport:     limiter.Transport(traces.Provider()),
-		Observe:       m.Exchange,
+		Observe:       m.ProviderAttempt,
 		Logger:        logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(durations, pool, func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+	engine, err = newEngine(durations, pool, func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
 		ctx, endSpan := traces.OnStep(ctx, step)
 		return ctx, func(end idempotency.StepEnd) {
 			endSpan(end)

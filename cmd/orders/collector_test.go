@@ -99,16 +99,11 @@ func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
 // describe returns a span as one line, without what differs from run to run.
 func describe(span *tracepb.Span) string {
 	line := span.GetName()
-	run := strings.HasPrefix(line, "run ")
-	from, to := attribute(span, "orders.recovery_point.from"), attribute(span, "orders.recovery_point.to")
-	switch {
-	case run:
-		line += fmt.Sprintf(": attempt %s, %s to %s", attribute(span, "orders.attempt"), from, to)
-	case strings.HasPrefix(line, "step ") && from != to:
+	if from, to := attribute(span, "orders.recovery_point.from"), attribute(span, "orders.recovery_point.to"); from != to {
 		line += " to " + to
 	}
-	if attribute(span, "orders.replayed") == "true" {
-		line += ", replayed"
+	if attempt := attribute(span, "orders.attempt"); attempt != "" {
+		line += ", attempt " + attempt
 	}
 	if size := attribute(span, "db.operation.batch.size"); size != "" {
 		line += " of " + size
@@ -118,8 +113,8 @@ func describe(span *tracepb.Span) string {
 	}
 	if span.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR {
 		line += ", failed"
-		if run {
-			line += ": " + span.GetStatus().GetMessage()
+		if message := span.GetStatus().GetMessage(); message != "" {
+			line += ": " + message
 		}
 	}
 	for _, link := range span.GetLinks() {

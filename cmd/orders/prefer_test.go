@@ -46,7 +46,7 @@ func TestServe_killedAfterA202(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.serve(f.environ)
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	location := a.accepted("accepted-order-key")
 	<-held.Reached()
 	a.signal(syscall.SIGKILL)

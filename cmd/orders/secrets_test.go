@@ -120,7 +120,7 @@ func (l *leakTest) createOrders() {
 		for _, endpoint := range []string{"POST /v1/payment_intents", confirmEndpoint} {
 			injected := l.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint})
 			require.Contains(l.t, []int{http.StatusCreated, http.StatusServiceUnavailable}, l.order(), "%s at %s", fault, endpoint)
-			require.Equal(l.t, 1, injected.Struck())
+			require.Equal(l.t, 1, injected.Triggered())
 		}
 	}
 

@@ -226,7 +226,7 @@ func TestServe_killedDuringCharge(t *testing.T) {
 	f := newFixture(t)
 	env := f.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
 	a := f.serve(env)
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("killed-order-key-1", tea)
@@ -283,7 +283,7 @@ func TestServe_twoProcesses(t *testing.T) {
 		require.Len(t, f.stripe.ChargesByOrder(id), 1)
 	}
 
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("orphan-order-key-1", tea)

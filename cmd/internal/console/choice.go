@@ -32,7 +32,7 @@ type failure struct {
 	NeedsStandIn bool
 
 	// play sends the order, causes the failure and returns the final response.
-	play func(*play, context.Context) (client.Answer, error)
+	play func(*play, context.Context) (client.Response, error)
 }
 
 func failures() []failure {

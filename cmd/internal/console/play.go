@@ -149,13 +149,13 @@ func (p *play) announce(r requestView, text string) {
 }
 
 // send sends a request once.
-func (p *play) send(ctx context.Context, title string, r client.Request) (client.Answer, error) {
+func (p *play) send(ctx context.Context, title string, r client.Request) (client.Response, error) {
 	p.announce(requestView{Title: title, Curl: curl(p.console.base, r)}, "sends: "+lower(title))
 	return p.console.client.Send(ctx, r)
 }
 
 // sendUntilFinal sends the order until its response is final.
-func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Answer, error) {
+func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Response, error) {
 	p.announce(requestView{Title: title, Curl: curl(p.console.base, p.request)}, "sends: "+lower(title))
 	answer, err := p.console.client.Do(ctx, p.request)
 	var problem *client.Problem

@@ -72,15 +72,15 @@ func TestPlay_providerCalls(t *testing.T) {
 func TestPlay_responses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		exchange     client.Exchange
+		exchange     client.Attempt
 		text, detail string
 	}{
-		"none":    {client.Exchange{Err: errors.New("reset")}, "gets no answer", "the connection broke"},
-		"created": {client.Exchange{Answer: client.Answer{Status: 201, Body: []byte(`{"id":"x"}`)}}, "gets 201", "created"},
-		"replayed": {client.Exchange{Answer: client.Answer{
+		"none":    {client.Attempt{Err: errors.New("reset")}, "gets no answer", "the connection broke"},
+		"created": {client.Attempt{Response: client.Response{Status: 201, Body: []byte(`{"id":"x"}`)}}, "gets 201", "created"},
+		"replayed": {client.Attempt{Response: client.Response{
 			Status: 201, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: []byte(`{}`),
 		}}, "gets 201", "created, replayed"},
-		"in progress": {client.Exchange{Answer: client.Answer{
+		"in progress": {client.Attempt{Response: client.Response{
 			Status: 409, Header: http.Header{"Retry-After": {"2"}}, Body: []byte(`{"type":"/problems/idempotency-key-in-progress"}`),
 		}}, "gets 409", "idempotency-key-in-progress, again after 2 s"},
 	} {

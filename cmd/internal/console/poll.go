@@ -141,7 +141,7 @@ func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cen
 
 // verify sends the order once more and checks the end state, which must be the same
 // after every failure.
-func (p *play) verify(ctx context.Context, final client.Answer) error {
+func (p *play) verify(ctx context.Context, final client.Response) error {
 	pays := p.chosen.card.Pays
 	if err := p.pause(ctx); err != nil {
 		return err

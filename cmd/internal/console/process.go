@@ -85,7 +85,7 @@ func (c *Console) prepare(ctx context.Context) error {
 }
 
 // observeExchange passes a response of the API to the latest play.
-func (c *Console) observeExchange(e client.Exchange) {
+func (c *Console) observeExchange(e client.Attempt) {
 	if p, _ := c.latest(); p != nil {
 		p.noteAnswer(e)
 	}

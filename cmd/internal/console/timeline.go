@@ -13,19 +13,19 @@ import (
 )
 
 // noteAnswer adds a response to the latest request.
-func (p *play) noteAnswer(e client.Exchange) {
+func (p *play) noteAnswer(e client.Attempt) {
 	now := time.Now()
 	p.update(func(v *view) {
 		request := &v.Requests[len(v.Requests)-1]
 		a := answerView{
 			At:         p.since(now),
-			Status:     e.Answer.Status,
-			Text:       describe(e.Answer),
-			RetryAfter: int(e.Answer.RetryAfter() / time.Second),
-			Replayed:   e.Answer.Replayed(),
+			Status:     e.Response.Status,
+			Text:       describe(e.Response),
+			RetryAfter: int(e.Response.RetryAfter() / time.Second),
+			Replayed:   e.Response.Replayed(),
 		}
 		request.Answers = append(request.Answers, a)
-		request.Body = string(e.Answer.Body)
+		request.Body = string(e.Response.Body)
 		if request.Many {
 			return // one event for all of them
 		}
@@ -44,7 +44,7 @@ func (p *play) noteAnswer(e client.Exchange) {
 }
 
 // describe describes a response in a few words. The zero value means no response.
-func describe(a client.Answer) string {
+func describe(a client.Response) string {
 	if a.Status == 0 {
 		return "no answer"
 	}
@@ -59,7 +59,7 @@ func describe(a client.Answer) string {
 }
 
 // problemOf returns the slug of a problem response, "" for any other.
-func problemOf(a client.Answer) string {
+func problemOf(a client.Response) string {
 	var problem client.Problem
 	if json.Unmarshal(a.Body, &problem) != nil {
 		return ""

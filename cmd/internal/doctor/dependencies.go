@@ -32,7 +32,7 @@ func (c Checker) checkProvider(ctx context.Context, logger *slog.Logger) []Resul
 		}
 		defer client.Close()
 		sent := time.Now()
-		response, err := client.Probe(ctx)
+		response, err := client.Ping(ctx)
 		if err != nil {
 			return c.providerFailed(name, err)
 		}

@@ -124,7 +124,7 @@ func TestRun_dependencies(t *testing.T) {
 				e.Stripe.APIBase = fixedProvider(t, 200, nil, "<html>It works!</html>")
 			},
 			check: "stripe",
-			want:  []string{"✗ ", "unreadable answer", "→ this is not Stripe: correct STRIPE_API_BASE"},
+			want:  []string{"✗ ", "unreadable response", "→ this is not Stripe: correct STRIPE_API_BASE"},
 		},
 		"connection refused": {
 			change: func(t *testing.T, e *doctor.Environment) { e.Stripe.APIBase = "http://" + unusedAddress(t) },

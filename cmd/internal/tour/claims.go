@@ -64,7 +64,7 @@ func (t *tour) repeat(ctx context.Context) (string, error) {
 func (t *tour) twins(ctx context.Context) (string, error) {
 	const n = 20
 	p := newPurchase("pm_card_visa")
-	answers := make([]client.Answer, n)
+	answers := make([]client.Response, n)
 	errs := make([]error, n)
 	start := make(chan struct{})
 	var group sync.WaitGroup
@@ -80,7 +80,7 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var created, replayed, told int
-	var final client.Answer
+	var final client.Response
 	for _, a := range answers {
 		switch {
 		case a.Status == http.StatusCreated && !a.Replayed():
@@ -219,7 +219,7 @@ func (t *tour) savedError(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if fault.Struck() != 1 {
+	if fault.Triggered() != 1 {
 		return "", errors.New("the fault did not strike")
 	}
 	_, err = t.paid(a)

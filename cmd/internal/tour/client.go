@@ -29,7 +29,7 @@ func newPurchase(paymentMethod string) client.Request {
 // sent is a purchase with its response.
 type sent struct {
 	purchase client.Request
-	answer   client.Answer
+	answer   client.Response
 }
 
 // newClient returns the client of the API.
@@ -41,7 +41,7 @@ func (t *tour) newClient() (*client.Client, error) {
 		// The API sends Retry-After, and no other client competes.
 		Backoff:    time.Millisecond,
 		MaxBackoff: 100 * time.Millisecond,
-		Observe: func(e client.Exchange) {
+		Observe: func(e client.Attempt) {
 			if e.Method == http.MethodPost {
 				t.requests.Add(1)
 			}
@@ -50,14 +50,14 @@ func (t *tour) newClient() (*client.Client, error) {
 }
 
 // sendUntilFinal sends the purchase until its response is final.
-func (t *tour) sendUntilFinal(ctx context.Context, p client.Request) (client.Answer, error) {
+func (t *tour) sendUntilFinal(ctx context.Context, p client.Request) (client.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return t.client.Do(ctx, p)
 }
 
 // paid checks that a response is a new paid order, and records it for the audit.
-func (t *tour) paid(a client.Answer) (client.Order, error) {
+func (t *tour) paid(a client.Response) (client.Order, error) {
 	var o client.Order
 	if a.Status != http.StatusCreated || a.Replayed() {
 		return o, fmt.Errorf("expected 201 and a new order, got %s", a)
@@ -73,7 +73,7 @@ func (t *tour) paid(a client.Answer) (client.Order, error) {
 }
 
 // expectProblem reads a problem response with this status and slug.
-func expectProblem(a client.Answer, status int, slug string) (client.Problem, error) {
+func expectProblem(a client.Response, status int, slug string) (client.Problem, error) {
 	var p client.Problem
 	err := json.Unmarshal(a.Body, &p)
 	if a.Status != status || err != nil || p.Type != "/problems/"+slug {
@@ -83,7 +83,7 @@ func expectProblem(a client.Answer, status int, slug string) (client.Problem, er
 }
 
 // replayOf checks that a response is a marked replay of another, byte for byte.
-func replayOf(a, original client.Answer) error {
+func replayOf(a, original client.Response) error {
 	if !a.Replayed() || a.Status != original.Status || !bytes.Equal(a.Body, original.Body) {
 		return fmt.Errorf("expected a replay of %s, got %s", original, a)
 	}

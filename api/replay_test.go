@@ -1,0 +1,148 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// Whatever legal text an order holds, its answer is the same bytes each time,
+// and the same as if nothing had gone wrong when the completer made it.
+func TestReplaysAreTheSameBytes(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]string{
+		"every control character":           unusualOrder(controlCharacters(), "tea"),
+		"no character of ASCII":             unusualOrder("Ünïcödé 漢字 👩‍🚀 \u202e \ufffd \uffff \U0010ffff", "茶 \u2028\u2029"),
+		"escapes without need":              strings.ReplaceAll(unusualOrder("a/b", "tea"), "a/b", `\u0061\/\u0062\ud83d\ude00`),
+		"what HTML and SQL would eat":       unusualOrder(`</script>&'";-- \\ $1 %s`, `<b>&amp;'`),
+		"64 KiB of four-byte letters":       largestOrder("😀"),
+		"64 KiB of what the answer escapes": largestOrder("<"),
+		"64 KiB of NUL in the notes":        largestOrder("\x00"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			for card, status := range map[string]int{
+				"pm_card_visa":                http.StatusCreated,
+				"pm_card_visa_chargeDeclined": http.StatusPaymentRequired,
+				"pm_card_nobody":              http.StatusUnprocessableEntity,
+			} {
+				body := padToLimit(t, strings.Replace(order, "pm_card_visa", card, 1))
+				key := newKey()
+				direct := f.create(t, key, body)
+				require.Equal(t, status, direct.status, "%s", direct.body)
+				f.requireReplays(t, key, body, direct)
+
+				key = newKey()
+				f.interrupt(t, key, body)
+				f.runCompleter(t)
+				completed := f.create(t, key, body)
+				require.Equal(t, withoutIDs(direct), withoutIDs(completed))
+				require.Equal(t, "true", completed.header.Get("Idempotent-Replayed"))
+				f.requireReplays(t, key, body, completed)
+			}
+		})
+	}
+}
+
+// requireReplays says that a key's answer is what it was, for the same request
+// written in another way, too.
+func (f *fixture) requireReplays(t *testing.T, key, body string, first response) {
+	t.Helper()
+	var members map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &members))
+	rewritten, err := json.MarshalIndent(members, "", "")
+	require.NoError(t, err)
+	for _, again := range []string{body, string(rewritten)} {
+		if len(again) > 64<<10 {
+			continue // the other way is longer than a body may be
+		}
+		got := f.create(t, key, again)
+		require.Equal(t, first.status, got.status)
+		require.Equal(t, string(first.body), string(got.body))
+		require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
+		for _, name := range []string{"Content-Type", "Content-Length", "Location"} {
+			require.Equal(t, first.header[name], got.header[name], name)
+		}
+	}
+	if first.status == http.StatusCreated {
+		require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body))
+	}
+}
+
+// abandon leaves a key that nobody finished, whose client has gone.
+func (f *fixture) interrupt(t *testing.T, key, body string) {
+	t.Helper()
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	defer down.Release()
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, body).status)
+}
+
+// complete makes one pass of the completer, in which it finishes one key.
+func (f *fixture) runCompleter(t *testing.T) {
+	t.Helper()
+	const grace = time.Hour
+	completer, err := idempotency.NewCompleter(f.engine, f.service.Operation,
+		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 10, Concurrency: 1})
+	require.NoError(t, err)
+	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
+	pass, err := completer.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
+}
+
+// names are what differs between two orders alike.
+var idPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|pi_[0-9A-Za-z]+|"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
+
+func withoutIDs(got response) string { return idPattern.ReplaceAllString(string(got.body), "…") }
+
+// controls is every character below the blank, and DEL.
+func controlCharacters() string {
+	var b strings.Builder
+	for c := range rune(' ') {
+		b.WriteRune(c)
+	}
+	return b.String() + "\x7f"
+}
+
+// oddOrder is an order with a note, under a name as odd, and a description.
+func unusualOrder(note, description string) string {
+	name := string([]rune(note)[:min(40, len([]rune(note)))])
+	return orderBody(withMember("metadata", map[string]string{name: note}), withMember("items", []orders.Item{
+		{SKU: "tea", Description: description, Quantity: 2, UnitAmount: 1250},
+	}))
+}
+
+// largest is an order with as many bytes of one character as fit in.
+func largestOrder(character string) string {
+	notes := map[string]string{}
+	items := []orders.Item{}
+	var order string
+	for n := 0; len(order) < 60_000; n++ {
+		if n < 20 {
+			notes[character+string(rune('a'+n))] = strings.Repeat(character, 500)
+		} else {
+			items = append(items, orders.Item{SKU: "tea", Description: strings.Repeat(character, 500), Quantity: 1, UnitAmount: 1})
+		}
+		order = orderBody(withMember("metadata", notes), withMember("items", append(items, orders.Item{SKU: "tea", Quantity: 1, UnitAmount: 99})))
+		order = strings.ReplaceAll(order, `\u003c`, "<") // six times as much in the answer
+	}
+	return order
+}
+
+// fill makes a body as long as one may be.
+func padToLimit(t *testing.T, body string) string {
+	t.Helper()
+	rest := 64<<10 - len(body)
+	require.GreaterOrEqual(t, rest, 0)
+	return body + strings.Repeat(" ", rest)
+}
