@@ -82,22 +82,6 @@ func TestARefusalOfTheProviderIsStored(t *testing.T) {
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 }
 
-func TestTheSameRequestInOtherWordsIsReplayed(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	first := f.create(t, key, `{"email":"canary.ada@example.com","currency":"usd","payment_method":"pm_card_visa",
-		"items":[{"sku":"TEA-CANARY","quantity":2,"unit_amount":1250}]}`)
-	require.Equal(t, http.StatusCreated, first.status)
-
-	again := f.create(t, key, `{ "items":[{"unit_amount":1.25e3,"quantity":2.0,"sku":"\u0054EA-CANARY"}],
-		"payment_method":"pm_card_visa", "currency":"usd", "email":"canary.ada@example.com" }`,
-		header("Content-Type", "Application/JSON; charset=UTF-8"))
-	require.Equal(t, http.StatusCreated, again.status)
-	require.Equal(t, string(first.body), string(again.body))
-	require.Len(t, f.stripe.Charges(), 1)
-}
-
 func TestAKeyNamesOneRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -137,21 +121,6 @@ func TestAKeyIsInProgressWhileItsRequestRuns(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestAReapedKeyNeverExecutesAgain(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	order := f.create(t, key, orderBody()).order(t)
-	f.exec(t, "DELETE FROM idempotency_keys")
-
-	again := f.create(t, key, orderBody())
-	require.Equal(t, http.StatusUnprocessableEntity, again.status)
-	require.Equal(t, "idempotency-key-expired", again.problem(t).slug())
-	require.Equal(t, order.ID.String(), again.problem(t).OrderID)
-	require.Len(t, f.stripe.Charges(), 1)
-	require.Equal(t, 0, f.rowCounts(t)["idempotency_keys"])
-}
-
 func TestAKeyOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -166,49 +135,23 @@ func TestAKeyOfANewerVersionIsLeftAlone(t *testing.T) {
 	require.Equal(t, "2", got.header.Get("Retry-After"))
 }
 
-// The raw and the quoted form of RFC 9651 name the same key, and each request
-// gets back what it sent.
-func TestRawAndQuotedKeysAreOne(t *testing.T) {
-	t.Parallel()
-	unique := newKey()
-	for name, forms := range map[string][2]string{
-		"plain":                        {unique, `"` + unique + `"`},
-		"with a quote and a backslash": {unique + `-a"b\c`, `"` + unique + `-a\"b\\c"`},
-		"of backslashes only":          {strings.Repeat(`\`, 16), `"` + strings.Repeat(`\\`, 16) + `"`},
-		"with every punctuation":       {"!#$%&'()*+,-./:;<=>?@[]^_`{|}~", `"!#$%&'()*+,-./:;<=>?@[]^_` + "`" + `{|}~"`},
-		"of 16 characters":             {"0123456789abcdef", `"0123456789abcdef"`},
-		"of 255 characters":            {strings.Repeat("k", 255), `"` + strings.Repeat("k", 255) + `"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			raw := f.create(t, forms[0], orderBody())
-			require.Equal(t, http.StatusCreated, raw.status)
-			require.Equal(t, forms[0], raw.header.Get("Idempotency-Key"))
-
-			quoted := f.create(t, forms[1], orderBody())
-			require.Equal(t, http.StatusCreated, quoted.status)
-			require.Equal(t, forms[1], quoted.header.Get("Idempotency-Key"))
-			require.Equal(t, "true", quoted.header.Get("Idempotent-Replayed"))
-			require.Equal(t, string(raw.body), string(quoted.body))
-			f.requireOnePaidOrder(t)
-		})
-	}
-}
-
-func TestAKeyBelongsToItsAccount(t *testing.T) {
+// The raw and the quoted form of RFC 9651 name the same key. The response repeats the
+// form of the request. [FuzzIdempotencyKeyHeader] compares all forms.
+func TestCreateOrder_quotedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	key := newKey()
-	mine := f.create(t, key, orderBody()).order(t)
-	otherKey := f.otherAccount(t)
+	key := newKey() + `-a"b\c`
+	quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+	first := f.create(t, key, orderBody())
+	require.Equal(t, http.StatusCreated, first.status)
+	require.Equal(t, key, first.header.Get("Idempotency-Key"))
 
-	theirs := f.create(t, key, orderBody(), header("Authorization", "Bearer "+otherKey))
-	require.Equal(t, http.StatusCreated, theirs.status)
-	require.Empty(t, theirs.header.Get("Idempotent-Replayed"))
-	require.NotEqual(t, mine.ID, theirs.order(t).ID)
-	require.Len(t, f.stripe.Charges(), 2)
-	require.Empty(t, f.stripe.OrdersChargedTwice())
+	again := f.create(t, quoted, orderBody())
+	require.Equal(t, http.StatusCreated, again.status)
+	require.Equal(t, quoted, again.header.Get("Idempotency-Key"))
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, string(first.body), string(again.body))
+	f.requireOnePaidOrder(t)
 }
 
 // otherAccount makes a second account and returns its API key.

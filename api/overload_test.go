@@ -149,7 +149,7 @@ func TestOverload_oneAccount(t *testing.T) {
 			requireRejected(t, "rate-limited", got)
 		}
 	}
-	for _, path := range []string{order, "/v1/orders", order + "/refunds", keyPath(newKey())} {
+	for _, path := range []string{order, "/v1/orders", order + "/refunds", order + "/refunds/" + uuid.NewString(), keyPath(newKey())} {
 		requireRejected(t, "rate-limited", f.get(t, path))
 	}
 	require.Equal(t, before, f.rowCounts(t))

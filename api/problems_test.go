@@ -100,18 +100,3 @@ func TestNoProblemIsForgotten(t *testing.T) {
 	})
 	require.Len(t, api.ProblemSlugs(), defined)
 }
-
-func TestTheTitleOfAProblemIsThatOfItsPage(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, got := range []response{
-		f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined"))), // stored by orders
-		f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_nobody"))),
-		f.create(t, newKey(), "[]"),
-		f.get(t, "/nothing"),
-	} {
-		p := got.problem(t)
-		page := html.UnescapeString(string(f.get(t, p.Type).body))
-		require.Contains(t, page, "<h1>"+p.Title+"</h1>")
-	}
-}

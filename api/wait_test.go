@@ -54,43 +54,33 @@ func (b *blockingTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return b.Transport.RoundTrip(req)
 }
 
-func TestDuplicatesWaitForTheAnswer(t *testing.T) {
+func TestWait_duplicates(t *testing.T) {
 	t.Parallel()
-	for card, status := range map[string]int{
-		"pm_card_visa":                http.StatusCreated,
-		"pm_card_visa_chargeDeclined": http.StatusPaymentRequired,
-	} {
-		t.Run(card, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, poolSize(1))
-			key, order := newKey(), orderBody(withMember("payment_method", card))
-			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-			first := f.createAsync(t, key, order)
-			<-held.Reached()
-			waiting := f.startWaiters(t, 50, key, order)
-			require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "the only connection is free (R6)")
-			held.Release()
-			made := <-first
-			require.NoError(t, made.err)
-			require.Equal(t, status, made.status)
-			for _, done := range waiting {
-				got := <-done
-				require.NoError(t, got.err)
-				require.Equal(t, status, got.status)
-				require.Equal(t, string(made.body), string(got.body))
-				require.Equal(t, made.header.Get("Location"), got.header.Get("Location"))
-				require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
-				require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
-			}
-			replay := f.create(t, key, order, prefer("wait=30"))
-			require.Equal(t, string(made.body), string(replay.body))
-			require.Empty(t, replay.header.Get("Preference-Applied"), "there was nothing to wait for")
-			require.Len(t, f.stripe.Requests(), 2, "one create, one confirm")
-			if status == http.StatusCreated {
-				f.requireOnePaidOrder(t)
-			}
-		})
+	f := newFixture(t, poolSize(1))
+	key, order := newKey(), orderBody()
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	first := f.createAsync(t, key, order)
+	<-held.Reached()
+	waiting := f.startWaiters(t, 50, key, order)
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "the only connection is free (R6)")
+	held.Release()
+	created := <-first
+	require.NoError(t, created.err)
+	require.Equal(t, http.StatusCreated, created.status)
+	for _, done := range waiting {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, http.StatusCreated, got.status)
+		require.Equal(t, string(created.body), string(got.body))
+		require.Equal(t, created.header.Get("Location"), got.header.Get("Location"))
+		require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
+		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 	}
+	replay := f.create(t, key, order, prefer("wait=30"))
+	require.Equal(t, string(created.body), string(replay.body))
+	require.Empty(t, replay.header.Get("Preference-Applied"), "there was nothing to wait for")
+	require.Len(t, f.stripe.Requests(), 2, "one create, one confirm")
+	f.requireOnePaidOrder(t)
 }
 
 // Waiters that come at any moment of a short run, also as it ends.
