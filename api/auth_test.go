@@ -92,8 +92,8 @@ func TestAuthentication_keyInAnotherPlace(t *testing.T) {
 	}
 }
 
-// Every route below /v1 but the webhook requires an API key, and answers 401 before
-// it looks at anything else.
+// Every route below /v1 except the webhook requires an API key. Its 401 comes before
+// any other response.
 func TestAuthentication_everyRoute(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -112,7 +112,7 @@ func TestAuthentication_everyRoute(t *testing.T) {
 	require.Equal(t, before, f.rowCounts(t))
 }
 
-// heldLookups is a pgx tracer that blocks the lookup of every API key but one.
+// blockedLookups is a pgx tracer that blocks the lookup of every API key but one.
 type blockedLookups struct {
 	valid    []byte // SHA-256 of the key whose lookups pass
 	held     chan struct{}
@@ -134,7 +134,7 @@ func (h *blockedLookups) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQuer
 
 // Requests with unknown API keys neither take a connection of the orders nor cause
 // the rejection of a request with a valid key (R25), however slow their lookups are.
-func TestAuthentication_unknownKeysRejectNoValidOne(t *testing.T) {
+func TestAuthentication_manyUnknownKeys(t *testing.T) {
 	t.Parallel()
 	const unknown, valid = 40, 20
 	lookups := &blockedLookups{held: make(chan struct{}, unknown), released: make(chan struct{})}

@@ -91,12 +91,12 @@ func TestCreateOrder_bodySize(t *testing.T) {
 		edit   requestEdit
 		status int
 	}{
-		"the limit":                     {pad(limit), func(*http.Request) {}, http.StatusCreated},
-		"one more":                      {pad(limit + 1), func(*http.Request) {}, http.StatusRequestEntityTooLarge},
-		"the limit in chunks":           {pad(limit), chunked, http.StatusCreated},
-		"one more in chunks":            {pad(limit + 1), chunked, http.StatusRequestEntityTooLarge},
-		"a million members":             {`{` + strings.Repeat(`"a":1,`, 1_000_000) + `"b":1}`, func(*http.Request) {}, http.StatusRequestEntityTooLarge},
-		"one more, and not JSON either": {strings.Repeat("x", limit+1), chunked, http.StatusRequestEntityTooLarge},
+		"limit":                     {pad(limit), func(*http.Request) {}, http.StatusCreated},
+		"above the limit":           {pad(limit + 1), func(*http.Request) {}, http.StatusRequestEntityTooLarge},
+		"limit, chunked":            {pad(limit), chunked, http.StatusCreated},
+		"above the limit, chunked":  {pad(limit + 1), chunked, http.StatusRequestEntityTooLarge},
+		"a million members":         {`{` + strings.Repeat(`"a":1,`, 1_000_000) + `"b":1}`, func(*http.Request) {}, http.StatusRequestEntityTooLarge},
+		"above the limit, not JSON": {strings.Repeat("x", limit+1), chunked, http.StatusRequestEntityTooLarge},
 	} {
 		before := f.rowCounts(t)
 		key := newKey()
@@ -135,15 +135,15 @@ func TestCreateOrder_textLength(t *testing.T) {
 		at   string // a JSON pointer
 		name string
 		max  *uint64
-		send func(value string) func(object) // puts it into a request
-		kept func(order object) any          // finds it in the answer; nil where that has none
+		send func(value string) func(object) // sets it in a request
+		read func(order object) any          // reads it from the response; nil if that has none
 	}
 	var texts []text
-	request, answered := c.doc.Components.Schemas["OrderRequest"].Value, c.doc.Components.Schemas["Order"].Value
+	request, created := c.doc.Components.Schemas["OrderRequest"].Value, c.doc.Components.Schemas["Order"].Value
 	for name, schema := range request.Properties {
 		member := text{"/" + name, name, schema.Value.MaxLength, func(value string) func(object) { return withMember(name, value) }, nil}
-		if answered.Properties[name] != nil {
-			member.kept = func(order object) any { return order[name] }
+		if created.Properties[name] != nil {
+			member.read = func(order object) any { return order[name] }
 		}
 		texts = append(texts, member)
 	}
@@ -153,7 +153,7 @@ func TestCreateOrder_textLength(t *testing.T) {
 		}, func(order object) any { return order["items"].([]any)[0].(object)[name] }})
 	}
 
-	// Where not every letter will do. Nobody has that payment method.
+	// Texts that must have a certain form. The payment method does not exist.
 	long := map[string]func(n int) string{
 		"email":          func(n int) string { return "a@" + strings.Repeat(strings.Repeat("x", 60)+".", 5)[:n-3] + "x" },
 		"payment_method": func(n int) string { return "pppppppppp_" + strings.Repeat("x", n-11) },
@@ -170,14 +170,14 @@ func TestCreateOrder_textLength(t *testing.T) {
 			value = func(n int) string { return strings.Repeat("x", n) }
 		}
 		got := f.create(t, newKey(), orderBody(member.send(value(limit))))
-		if member.kept == nil {
+		if member.read == nil {
 			require.NotEqual(t, "validation-failed", got.problem(t).slug(), member.at)
 		} else {
 			require.Equal(t, http.StatusCreated, got.status, "%s: %s", member.at, got.body)
-			for _, answer := range []response{got, f.get(t, got.header.Get("Location"))} {
+			for _, r := range []response{got, f.get(t, got.header.Get("Location"))} {
 				var order object
-				require.NoError(t, json.Unmarshal(answer.body, &order))
-				require.Equal(t, value(limit), member.kept(order), "%s: %s", member.at, answer.body)
+				require.NoError(t, json.Unmarshal(r.body, &order))
+				require.Equal(t, value(limit), member.read(order), "%s: %s", member.at, r.body)
 			}
 		}
 		got = f.create(t, newKey(), orderBody(member.send(value(limit+1))))

@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestAnOrderIsChargedOnceAndReplayed(t *testing.T) {
+func TestCreateOrder_paid(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -34,7 +34,7 @@ func TestAnOrderIsChargedOnceAndReplayed(t *testing.T) {
 	require.Equal(t, map[string]string{"note": "CANARY"}, order.Metadata)
 	require.Equal(t, f.stripe.Charges()[0].IntentID, *order.PaymentIntentID)
 	require.WithinRange(t, *order.PaidAt, order.CreatedAt, time.Now().Add(time.Minute))
-	require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body), "as it was created")
+	require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body), "the order is unchanged")
 
 	for range 2 {
 		again := f.create(t, key, orderBody())
@@ -48,7 +48,7 @@ func TestAnOrderIsChargedOnceAndReplayed(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestADeclineIsStoredAndReplayed(t *testing.T) {
+func TestCreateOrder_declined(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key, declined := newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))
@@ -69,7 +69,7 @@ func TestADeclineIsStoredAndReplayed(t *testing.T) {
 	require.Empty(t, f.stripe.Charges())
 }
 
-func TestARefusalOfTheProviderIsStored(t *testing.T) {
+func TestCreateOrder_refused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key, refused := newKey(), orderBody(withMember("payment_method", "pm_card_nobody"))
@@ -82,7 +82,7 @@ func TestARefusalOfTheProviderIsStored(t *testing.T) {
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 }
 
-func TestAKeyNamesOneRequest(t *testing.T) {
+func TestCreateOrder_keyReused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -94,11 +94,11 @@ func TestAKeyNamesOneRequest(t *testing.T) {
 	require.Equal(t, key, other.header.Get("Idempotency-Key"))
 
 	invalid := f.create(t, key, `{"currency":"usd"}`)
-	require.Equal(t, "idempotency-key-reused", invalid.problem(t).slug(), "the key is looked at before the rules (R19)")
+	require.Equal(t, "idempotency-key-reused", invalid.problem(t).slug(), "the key is looked up before validation (R19)")
 	f.requireOnePaidOrder(t)
 }
 
-func TestAKeyIsInProgressWhileItsRequestRuns(t *testing.T) {
+func TestCreateOrder_keyInProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -121,13 +121,13 @@ func TestAKeyIsInProgressWhileItsRequestRuns(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestAKeyOfANewerVersionIsLeftAlone(t *testing.T) {
+func TestCreateOrder_newerVersion(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
 	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
-	f.exec(t, "UPDATE idempotency_keys SET recovery_point = 'of_tomorrow'")
+	f.exec(t, "UPDATE idempotency_keys SET recovery_point = 'of_a_newer_version'")
 
 	got := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
@@ -154,7 +154,7 @@ func TestCreateOrder_quotedKey(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// otherAccount makes a second account and returns its API key.
+// otherAccount creates another account and returns its API key.
 func (f *fixture) otherAccount(t *testing.T) string {
 	t.Helper()
 	_, key, err := accounts.Create(t.Context(), f.pool, "other")

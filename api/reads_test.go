@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// page reads the answer as a page of orders.
+// page decodes a page of orders.
 func (got response) page(t *testing.T) (ids []string, more bool) {
 	t.Helper()
 	var page struct {

@@ -16,7 +16,7 @@ import (
 
 const refundEndpoint = "POST /v1/refunds"
 
-// refund reads the answer as a refund.
+// refund decodes a refund.
 func (got response) refund(t *testing.T) orders.Refund {
 	t.Helper()
 	var r orders.Refund
@@ -24,13 +24,13 @@ func (got response) refund(t *testing.T) orders.Refund {
 	return r
 }
 
-// giveBack sends POST to the refunds of the order at that address.
+// createRefund sends POST /v1/orders/{id}/refunds for the order at that path.
 func (f *fixture) createRefund(t *testing.T, order, key, body string, edits ...requestEdit) response {
 	t.Helper()
 	return f.send(t, http.MethodPost, order+"/refunds", body, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...)
 }
 
-// buy makes an order and returns its address.
+// createPaid creates a paid order and returns its path.
 func (f *fixture) createPaid(t *testing.T, change ...func(map[string]any)) string {
 	t.Helper()
 	got := f.create(t, newKey(), orderBody(change...))
@@ -141,9 +141,8 @@ func TestRefunds_notFound(t *testing.T) {
 	}
 }
 
-// The address belongs to the request: the same body under the same key about
-// another order is another request.
-func TestAKeyIsForOneOrdersRefund(t *testing.T) {
+// The path is part of the request: the same body for another order is another request.
+func TestCreateRefund_keyReused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	one, other := f.createPaid(t), f.createPaid(t)
@@ -155,7 +154,7 @@ func TestAKeyIsForOneOrdersRefund(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 4300}, f.stripe.MoneyMoved())
 }
 
-func TestForeignRefundsLookUnknown(t *testing.T) {
+func TestRefunds_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order := f.createPaid(t)
@@ -174,9 +173,8 @@ func TestForeignRefundsLookUnknown(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 8500}, f.stripe.MoneyMoved())
 }
 
-// Nobody makes an order with the key of a refund, or a refund with that of an
-// order, however long ago (R17).
-func TestReapedKeysOfRefundsAndOrders(t *testing.T) {
+// A reaped key never executes again, whatever operation uses it (R17).
+func TestKeyExpired_ordersAndRefunds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	orderKey, refundKey := newKey(), newKey()
@@ -205,8 +203,8 @@ func TestReapedKeysOfRefundsAndOrders(t *testing.T) {
 	require.Zero(t, f.rowCounts(t)["idempotency_keys"])
 }
 
-// Somebody refunded the charge at the provider, where we do not look.
-func TestARefundThatTheProviderRefuses(t *testing.T) {
+// The charge was refunded at the provider's dashboard.
+func TestCreateRefund_refused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order := f.createPaid(t)
@@ -220,10 +218,10 @@ func TestARefundThatTheProviderRefuses(t *testing.T) {
 	again := f.createRefund(t, order, key, `{}`)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 	require.Equal(t, string(got.body), string(again.body))
-	require.Equal(t, orders.StatusPaid, f.get(t, order).order(t).Status, "reconcile reports what was given back elsewhere")
+	require.Equal(t, orders.StatusPaid, f.get(t, order).order(t).Status, "reconcile reports the other refund")
 }
 
-// refundElsewhere gives an intent's money back without us.
+// refundAtProvider refunds an intent without our service.
 func (f *fixture) refundAtProvider(t *testing.T, intent string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/refunds", strings.NewReader("payment_intent="+intent))
@@ -235,7 +233,7 @@ func (f *fixture) refundAtProvider(t *testing.T, intent string) {
 	require.Equal(t, http.StatusOK, recorder.Code, recorder.Body.String())
 }
 
-func TestARefundWhileTheProviderFails(t *testing.T) {
+func TestCreateRefund_providerFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order, key := f.createPaid(t), newKey()
@@ -244,17 +242,17 @@ func TestARefundWhileTheProviderFails(t *testing.T) {
 	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 	limit.Release()
 	lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint, Times: stripetest.Always})
-	blind := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: "GET /v1/refunds", Times: stripetest.Always, After: 1})
+	unlisted := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: "GET /v1/refunds", Times: stripetest.Always, After: 1})
 	got = f.createRefund(t, order, key, `{}`)
 	require.Equal(t, "payment-outcome-unknown", got.problem(t).slug())
 	lost.Release()
-	blind.Release()
+	unlisted.Release()
 	got = f.createRefund(t, order, key, `{}`)
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Equal(t, map[string]int64{"usd": 0}, f.stripe.MoneyMoved())
 }
 
-func TestARefundInProgress(t *testing.T) {
+func TestCreateRefund_inProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order, key := f.createPaid(t), newKey()
@@ -262,7 +260,7 @@ func TestARefundInProgress(t *testing.T) {
 	first := f.sendAsync(f.request(t, http.MethodPost, order+"/refunds", `{}`, header("Idempotency-Key", key)))
 	<-held.Reached()
 	require.Equal(t, "idempotency-key-in-progress", f.createRefund(t, order, key, `{}`).problem(t).slug())
-	require.Equal(t, []string{""}, f.createRefund(t, order, newKey(), `{}`).problem(t).pointers(), "its amount is held")
+	require.Equal(t, []string{""}, f.createRefund(t, order, newKey(), `{}`).problem(t).pointers(), "its amount is reserved")
 	var id string
 	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id FROM refunds").Scan(&id))
 	require.Equal(t, orders.RefundPending, f.get(t, order+"/refunds/"+id).refund(t).Status)
@@ -272,8 +270,8 @@ func TestARefundInProgress(t *testing.T) {
 	require.Equal(t, http.StatusCreated, got.status)
 }
 
-// The money comes back from the bank: the books follow, the stored answer stays.
-func TestAnEventSettlesARefund(t *testing.T) {
+// A refund fails days later. Our record is updated, the stored response stays.
+func TestWebhook_refundFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order, key := f.createPaid(t, withMember("payment_method", "pm_card_pendingRefund")), newKey()
@@ -295,7 +293,7 @@ func TestAnEventSettlesARefund(t *testing.T) {
 	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
 }
 
-func TestRefundsWithABrokenDatabase(t *testing.T) {
+func TestRefunds_databaseFails(t *testing.T) {
 	t.Parallel()
 	database := &databaseOutage{}
 	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })

@@ -21,7 +21,7 @@ import (
 
 const webhookPath = "/v1/webhooks/stripe"
 
-// event is a delivery about the newest order's payment, as it is now.
+// signedEvent returns an event about the newest order's payment in its current state.
 func (f *fixture) signedEvent(t *testing.T, eventType string) (payload, signature string) {
 	t.Helper()
 	body, signature, err := f.stripe.Event(f.webhook, eventType, f.intentID(t))
@@ -36,21 +36,21 @@ func (f *fixture) intentID(t *testing.T) string {
 	return id
 }
 
-// deliver sends an event as Stripe does, which has no API key.
+// deliver sends an event like Stripe, without an API key.
 func (f *fixture) deliver(t *testing.T, payload, signature string, edits ...requestEdit) response {
 	t.Helper()
 	return f.send(t, http.MethodPost, webhookPath, payload,
 		append([]requestEdit{header("Authorization"), header("Stripe-Signature", signature)}, edits...)...)
 }
 
-// tell delivers an event about the newest order's payment.
+// deliverEvent delivers an event about the newest order's payment.
 func (f *fixture) deliverEvent(t *testing.T, eventType string) response {
 	t.Helper()
 	payload, signature := f.signedEvent(t, eventType)
 	return f.deliver(t, payload, signature)
 }
 
-// keys is every byte of the keys.
+// keyRows returns the rows of all keys as text.
 func (f *fixture) keyRows(t *testing.T) []string {
 	t.Helper()
 	rows, err := f.pool.Query(t.Context(), "SELECT k::text FROM idempotency_keys k ORDER BY id")
@@ -67,8 +67,8 @@ func requireReceived(t *testing.T, got response) {
 	require.NotContains(t, got.header, "Idempotency-Key")
 }
 
-// The client has gone away, and the provider decides.
-func TestAnEventFinishesAnOrder(t *testing.T) {
+// An event finishes an order whose client has disconnected.
+func TestWebhook_finishesOrder(t *testing.T) {
 	t.Parallel()
 	for name, paid := range map[string]bool{"paid": true, "declined": false} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAnEventFinishesAnOrder(t *testing.T) {
 			key, order := newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))
 			require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, order).status)
 
-			requireReceived(t, f.deliverEvent(t, "payment_intent.processing")) // true, and no reason to deliver it again
+			requireReceived(t, f.deliverEvent(t, "payment_intent.processing")) // no error, so the provider does not repeat it
 			tooEarly := f.deliverEvent(t, "payment_intent.succeeded")
 			require.Equal(t, "payment-outcome-unknown", tooEarly.problem(t).slug())
 			require.Equal(t, "30", tooEarly.header.Get("Retry-After"))
@@ -104,13 +104,13 @@ func TestAnEventFinishesAnOrder(t *testing.T) {
 	}
 }
 
-// signed is the header of a payload sent at the given time.
+// signatureHeader returns the Stripe-Signature of a payload sent at that time.
 func signatureHeader(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
 }
 
-// halfSent begins so many deliveries that have no valid signature, and waits until
-// the server reads their bodies.
+// sendPartialBodies starts so many deliveries without sending the body, and waits until
+// the server reads them.
 func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
 	t.Helper()
 	conns := make([]net.Conn, n)
@@ -130,8 +130,8 @@ func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
 	return conns
 }
 
-// Bodies that do not arrive keep no event away (R25).
-func TestWebhook_halfSentBodies(t *testing.T) {
+// Incomplete bodies do not block an event (R25).
+func TestWebhook_partialBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -141,8 +141,8 @@ func TestWebhook_halfSentBodies(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// At most 100 bodies are in memory: the one that takes the longest is given up.
-func TestWebhook_manyHalfSentBodies(t *testing.T) {
+// At most 100 bodies are read at once. The one that takes the longest is interrupted.
+func TestWebhook_tooManyPartialBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -218,8 +218,7 @@ func TestWebhook_accepted(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// What the contract shows is what is answered as it says.
-func TestExamplesOfEventsAreReceived(t *testing.T) {
+func TestExamples_events(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, err := loadContract()
@@ -234,7 +233,7 @@ func TestExamplesOfEventsAreReceived(t *testing.T) {
 	require.Empty(t, f.stripe.Requests())
 }
 
-func TestWithoutASecretTheWebhookIsOff(t *testing.T) {
+func TestWebhook_noSecret(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.noWebhook = true })
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -244,8 +243,8 @@ func TestWithoutASecretTheWebhookIsOff(t *testing.T) {
 	require.Equal(t, before, f.keyRows(t))
 }
 
-// The provider delivers again what failed here, and then it works.
-func TestEventsThatFail(t *testing.T) {
+// An event that fails is repeated by the provider, and then finishes the order.
+func TestWebhook_fails(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}
 	f := newFixture(t, func(s *options) { s.transport = provider })
@@ -275,9 +274,9 @@ func TestEventsThatFail(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// The line of a delivery says which event it was and which key it brought on, and
-// nothing else of what is in it.
-func TestOneLineForEachDelivery(t *testing.T) {
+// The log line of a delivery has the ids of the event and the key, and nothing else of
+// the event.
+func TestLog_webhookLine(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	line := func(payload, signature string) map[string]any {
@@ -319,7 +318,7 @@ func TestOneLineForEachDelivery(t *testing.T) {
 		"problem", "payment-outcome-unknown", "error", unfinished["error"]), unfinished)
 
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = now()")
-	require.Equal(t, plus("outcome", "ignored"), line(payload, signature), "somebody is at it")
+	require.Equal(t, plus("outcome", "ignored"), line(payload, signature), "held by another run")
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = NULL")
 
 	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
