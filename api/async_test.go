@@ -14,7 +14,7 @@ import (
 
 const respondAsync = "respond-async"
 
-// requireAccepted says that the answer is a whole 202 for the key.
+// requireAccepted checks that the response is a complete 202 for the key.
 func requireAccepted(t *testing.T, got response, key, applied string) {
 	t.Helper()
 	require.Equal(t, http.StatusAccepted, got.status, "%s", got.body)
@@ -26,7 +26,7 @@ func requireAccepted(t *testing.T, got response, key, applied string) {
 	require.Equal(t, key, got.keyStatus(t).Key)
 }
 
-func TestAClientThatDoesNotWait(t *testing.T) {
+func TestAsync_accepted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -37,9 +37,9 @@ func TestAClientThatDoesNotWait(t *testing.T) {
 	line := f.log.await(t, map[string]any{"request_id": "not-waiting"})
 	require.Equal(t, "accepted", line["outcome"])
 	<-held.Reached()
-	require.Equal(t, http.StatusOK, f.get(t, got.keyStatus(t).Order.Href).status, "the order is there")
+	require.Equal(t, http.StatusOK, f.get(t, got.keyStatus(t).Order.Href).status, "the order exists")
 	requireAccepted(t, f.create(t, key, orderBody(), prefer(respondAsync)), key, respondAsync) // a duplicate
-	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "as ever without the preference")
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "without the preference")
 	require.Equal(t, "idempotency-key-reused", f.create(t, key, orderBody(withMember("currency", "eur")), prefer(respondAsync)).problem(t).slug())
 	requireAccepted(t, f.create(t, key, orderBody(), prefer(respondAsync, "wait=1")), key, "respond-async, wait=1")
 
@@ -62,8 +62,8 @@ func TestAClientThatDoesNotWait(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// What fails before the claim is told at once, and claims nothing.
-func TestNothingIsAcceptedThatIsNotClaimed(t *testing.T) {
+// A request that fails before the claim gets its problem, not 202, and claims nothing.
+func TestAsync_notClaimed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	before := f.rowCounts(t)
@@ -85,7 +85,7 @@ func TestNothingIsAcceptedThatIsNotClaimed(t *testing.T) {
 	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody(), prefer(respondAsync)).problem(t).slug())
 }
 
-func TestAClientThatWaitsALittle(t *testing.T) {
+func TestAsync_withWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for card, status := range map[string]int{
@@ -112,17 +112,16 @@ func TestAClientThatWaitsALittle(t *testing.T) {
 
 	away := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	failed := newKey()
-	require.Equal(t, "temporarily-unavailable", f.create(t, failed, orderBody(), prefer(respondAsync+", wait=30")).problem(t).slug(), "it does not go on")
+	require.Equal(t, "temporarily-unavailable", f.create(t, failed, orderBody(), prefer(respondAsync+", wait=30")).problem(t).slug(), "the run has ended")
 	away.Release()
-	requireAccepted(t, f.create(t, failed, orderBody(), prefer(respondAsync)), failed, respondAsync) // now it does
+	requireAccepted(t, f.create(t, failed, orderBody(), prefer(respondAsync)), failed, respondAsync) // now it continues
 	require.Equal(t, "finished", f.getKey(t, failed, prefer("wait=30")).keyStatus(t).State)
 	require.Len(t, f.stripe.Charges(), 3)
 	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
-// With too many runs in the background a client is served as if it had no
-// preference.
-func TestTooManyRunsInTheBackground(t *testing.T) {
+// If there are too many background runs, the preference is ignored.
+func TestAsync_tooManyRuns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.background = 1 })
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
@@ -132,14 +131,14 @@ func TestTooManyRunsInTheBackground(t *testing.T) {
 	got := f.create(t, second, orderBody(), prefer(respondAsync))
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Empty(t, got.header.Get("Preference-Applied"))
-	require.Equal(t, http.StatusConflict, f.create(t, first, orderBody(), prefer(respondAsync)).status, "as without the preference")
+	require.Equal(t, http.StatusConflict, f.create(t, first, orderBody(), prefer(respondAsync)).status, "the preference is ignored")
 
 	stopped := make(chan error, 1)
 	go func() { stopped <- f.background.Wait(t.Context()) }()
 	require.Empty(t, stopped)
 	held.Release()
 	require.NoError(t, <-stopped)
-	require.Equal(t, "finished", f.getKey(t, first).keyStatus(t).State, "a stop waits for it")
+	require.Equal(t, "finished", f.getKey(t, first).keyStatus(t).State, "Wait waits for it")
 	ended, end := context.WithCancel(t.Context())
 	end()
 	again := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
@@ -152,7 +151,7 @@ func TestTooManyRunsInTheBackground(t *testing.T) {
 	require.Len(t, f.stripe.Charges(), 3)
 }
 
-func TestBackgroundRunsNeedRoomAndALog(t *testing.T) {
+func TestNewBackground_config(t *testing.T) {
 	t.Parallel()
 	_, err := api.NewBackground(0, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "must be positive")
@@ -160,7 +159,7 @@ func TestBackgroundRunsNeedRoomAndALog(t *testing.T) {
 	require.ErrorContains(t, err, "no logger")
 }
 
-func TestABackgroundRunPanics(t *testing.T) {
+func TestAsync_panic(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}
 	provider.panics.Store(true)

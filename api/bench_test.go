@@ -27,8 +27,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// BenchmarkOrder is a whole order on the API's own path: from the router to a
-// real database, with a provider that costs next to nothing.
+// BenchmarkOrder measures an order from the router to a real database, with a provider
+// that takes almost no time.
 func BenchmarkOrder(b *testing.B) {
 	buy := newOrderSender(b)
 	buy(0)
@@ -40,7 +40,7 @@ func BenchmarkOrder(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay is the second request under a key.
+// BenchmarkReplay measures the second request under a key.
 func BenchmarkReplay(b *testing.B) {
 	buy := newOrderSender(b)
 	buy(0)
@@ -69,8 +69,7 @@ func TestAllocations(t *testing.T) {
 	t.Logf("an order: %.0f allocations, a replay: %.0f", order, replay)
 }
 
-// newDesk returns a function that sends the request number n to an API and
-// requires that it is answered 201.
+// newOrderSender returns a function that sends request number n and requires a 201.
 func newOrderSender(tb testing.TB) func(n int) {
 	tb.Helper()
 	pool := idempotencytest.NewPool(tb, func(c *pgxpool.Config) { c.MaxConns = accounts.Connections })
@@ -112,7 +111,7 @@ func newOrderSender(tb testing.TB) func(n int) {
 	}
 }
 
-// obliging is a provider that takes every payment and keeps as little as it can.
+// fastProvider accepts every payment and keeps only the last intent.
 type fastProvider struct {
 	mu   sync.Mutex
 	last string // the intent that was created last

@@ -18,13 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sightings are the promises of the contract that some test has seen kept.
+// promiseCoverage records the promises of the contract that a response has fulfilled.
 type promiseCoverage struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-// coverage is for the whole package: TestMain asks it at the end.
+// coverage is that of all tests. TestMain reads it at the end.
 var coverage = &promiseCoverage{seen: map[string]bool{}}
 
 func (s *promiseCoverage) record(promise string) {
@@ -33,7 +33,7 @@ func (s *promiseCoverage) record(promise string) {
 	s.seen[promise] = true
 }
 
-// missing returns the promises that nobody has seen: each status of each
+// missing returns the promises that no response has fulfilled: each status of each
 // operation, each of its headers and examples, and each problem.
 func (s *promiseCoverage) missing() []string {
 	s.mu.Lock()
@@ -73,8 +73,7 @@ type namedExample struct {
 	value any
 }
 
-// jsonExamples returns the examples in JSON. Pages and scripts are shown in
-// extracts.
+// jsonExamples returns the examples in JSON. Those of pages and scripts are extracts.
 func jsonExamples(content openapi3.Content) []namedExample {
 	var all []namedExample
 	for mediaType, c := range content {
@@ -98,8 +97,7 @@ func requestExamples(operation *openapi3.Operation) []namedExample {
 	return jsonExamples(operation.RequestBody.Value.Content)
 }
 
-// checkExamples notes the examples that this exchange is like. An example that
-// no exchange of the whole suite is like is a promise that nobody keeps.
+// checkExamples records the examples that this exchange matches.
 func checkExamples(operation *openapi3.Operation, response *openapi3.Response, sent []byte, got response) error {
 	var request any
 	if json.Unmarshal(sent, &request) == nil {
@@ -115,7 +113,7 @@ func checkExamples(operation *openapi3.Operation, response *openapi3.Response, s
 	}
 	var body any
 	if json.Unmarshal(got.body, &body) != nil {
-		return nil // a page, or the answer to HEAD
+		return nil // a page, or the response to HEAD
 	}
 	for _, e := range jsonExamples(response.Content) {
 		example, err := plainJSON(e.value)
@@ -129,7 +127,7 @@ func checkExamples(operation *openapi3.Operation, response *openapi3.Response, s
 	return nil
 }
 
-// plainJSON makes what came from YAML comparable with what came from JSON.
+// plainJSON makes a value from YAML comparable with one from JSON.
 func plainJSON(value any) (plain any, err error) {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -139,24 +137,24 @@ func plainJSON(value any) (plain any, err error) {
 	return plain, decoder.Decode(&plain)
 }
 
-// chosen are the members whose text the API chooses from what it knows. The
-// text of others is the client's, the provider's or the moment's.
+// fixedMembers are the members whose text the API defines. The text of others comes
+// from the client or the provider, or depends on the time.
 var fixedMembers = []string{
 	"type", "title", "detail", "retry", "code", "decline_code", "pointer", "message",
 	"status", "state", "currency", "operation", "object",
 }
 
-// named is an id of the provider's in a text.
+// providerIDs matches the provider's ids in a text.
 var providerIDs = regexp.MustCompile(`\b[a-z]{2}_[0-9A-Za-z]{16,}`)
 
-// like says whether an answer has what the example has: the same members of the
-// same types, and of those that are chosen the same values.
-func matchesExample(example, answer any, name string) bool {
+// matchesExample reports whether a response has the example's members with the same
+// types, and the same values of fixedMembers.
+func matchesExample(example, actual any, name string) bool {
 	switch e := example.(type) {
 	case map[string]any:
-		a, ok := answer.(map[string]any)
+		a, ok := actual.(map[string]any)
 		if name == "metadata" {
-			return ok // the client's own
+			return ok // the client defines it
 		}
 		if !ok || len(a) != len(e) {
 			return false
@@ -168,7 +166,7 @@ func matchesExample(example, answer any, name string) bool {
 		}
 		return true
 	case []any:
-		a, ok := answer.([]any)
+		a, ok := actual.([]any)
 		if !ok || (len(e) == 0) != (len(a) == 0) {
 			return false
 		}
@@ -179,17 +177,17 @@ func matchesExample(example, answer any, name string) bool {
 		}
 		return true
 	case string:
-		a, ok := answer.(string)
+		a, ok := actual.(string)
 		return ok && (!slices.Contains(fixedMembers, name) || providerIDs.ReplaceAllString(e, "") == providerIDs.ReplaceAllString(a, ""))
 	case float64:
-		return reflect.TypeOf(example) == reflect.TypeOf(answer) && (!slices.Contains(fixedMembers, name) || example == answer)
+		return reflect.TypeOf(example) == reflect.TypeOf(actual) && (!slices.Contains(fixedMembers, name) || example == actual)
 	default: // null, true and false
-		return example == answer
+		return example == actual
 	}
 }
 
-// A check that lets everything pass would be green too.
-func TestTheCheckAgainstTheContractNotices(t *testing.T) {
+// The check against the contract finds each kind of violation.
+func TestContract_violations(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, err := loadContract()
@@ -202,26 +200,26 @@ func TestTheCheckAgainstTheContractNotices(t *testing.T) {
 
 	for fault, test := range map[string]struct {
 		change func(*response)
-		says   string
+		want   string
 	}{
-		"a status that is not documented":   {func(got *response) { got.status = http.StatusAlreadyReported }, "does not document status"},
-		"a header that is not documented":   {func(got *response) { got.header.Set("X-Total", "1") }, "does not document the header X-Total"},
-		"a header that is missing":          {func(got *response) { got.header.Del("Location") }, "Location"},
-		"a header that is not as it should": {func(got *response) { got.header.Set("Location", "https://elsewhere.example") }, "Location"},
-		"a member that is not documented":   {func(got *response) { got.body = bytes.Replace(got.body, []byte("{"), []byte(`{"secret":1,`), 1) }, "secret"},
-		"a member that is missing":          {func(got *response) { got.body = bytes.Replace(got.body, []byte(`"amount":4300,`), nil, 1) }, "amount"},
-		"a member of another type":          {func(got *response) { got.body = bytes.Replace(got.body, []byte("4300"), []byte(`"4300"`), 1) }, "amount"},
+		"undocumented status":    {func(got *response) { got.status = http.StatusAlreadyReported }, "does not document status"},
+		"undocumented header":    {func(got *response) { got.header.Set("X-Total", "1") }, "does not document the header X-Total"},
+		"missing header":         {func(got *response) { got.header.Del("Location") }, "Location"},
+		"wrong header":           {func(got *response) { got.header.Set("Location", "https://elsewhere.example") }, "Location"},
+		"undocumented member":    {func(got *response) { got.body = bytes.Replace(got.body, []byte("{"), []byte(`{"secret":1,`), 1) }, "secret"},
+		"missing member":         {func(got *response) { got.body = bytes.Replace(got.body, []byte(`"amount":4300,`), nil, 1) }, "amount"},
+		"member of another type": {func(got *response) { got.body = bytes.Replace(got.body, []byte("4300"), []byte(`"4300"`), 1) }, "amount"},
 	} {
 		got := response{status: good.status, header: good.header.Clone(), body: bytes.Clone(good.body)}
 		test.change(&got)
-		require.ErrorContains(t, c.check(req, []byte(sent), got), test.says, fault)
+		require.ErrorContains(t, c.check(req, []byte(sent), got), test.want, fault)
 	}
 }
 
-func TestWhatIsLikeAnExample(t *testing.T) {
+func TestMatchesExample_differences(t *testing.T) {
 	t.Parallel()
 	const example = `{"status":"paid","id":"a","items":[{"sku":"x"}],"metadata":{"n":"1"},"paid_at":null}`
-	for answer, want := range map[string]bool{
+	for body, want := range map[string]bool{
 		example: true,
 		`{"status":"paid","id":"b","items":[{"a":1},{"sku":"y"}],"metadata":{},"paid_at":null}`:      true,
 		`{"status":"pending","id":"a","items":[{"sku":"x"}],"metadata":{"n":"1"},"paid_at":null}`:    false,
@@ -233,7 +231,7 @@ func TestWhatIsLikeAnExample(t *testing.T) {
 	} {
 		var e, a any
 		require.NoError(t, json.Unmarshal([]byte(example), &e))
-		require.NoError(t, json.Unmarshal([]byte(answer), &a))
-		require.Equal(t, want, matchesExample(e, a, ""), answer)
+		require.NoError(t, json.Unmarshal([]byte(body), &a))
+		require.Equal(t, want, matchesExample(e, a, ""), body)
 	}
 }

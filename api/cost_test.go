@@ -12,7 +12,7 @@ import (
 // The round trips of a request, on connections that have prepared its statements:
 // one for the lookup of the key, one for the claim with the order, one for each of
 // the other two transactions, and one for an API key that is not in the cache.
-func TestCostOfARequest(t *testing.T) {
+func TestCost_request(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
 	f := newFixture(t, poolSize(1), func(s *options) { s.pool = append(s.pool, meter.Configure) })

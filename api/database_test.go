@@ -15,9 +15,9 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A migration, say, that holds a table for longer than a request waits. No key is
-// in progress, so nobody is told so.
-func TestAReadMeetsALock(t *testing.T) {
+// A table may be locked for longer than lock_timeout, for instance by a migration. That
+// is 503, not 409, because no key is in progress (R21).
+func TestDatabase_tableLocked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["lock_timeout"] = "20" })
@@ -40,8 +40,8 @@ func TestAReadMeetsALock(t *testing.T) {
 	}
 }
 
-// A table that is gone is an error of ours. Its text stays in the log.
-func TestABrokenDatabaseIsAnInternalError(t *testing.T) {
+// A missing table is an internal error, whose text is only logged.
+func TestDatabase_tableMissing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order := f.create(t, newKey(), orderBody()).header.Get("Location")
@@ -67,7 +67,7 @@ func TestABrokenDatabaseIsAnInternalError(t *testing.T) {
 	require.NotContains(t, string(got.body), "relation")
 }
 
-// outage is a switch in front of the database.
+// databaseOutage makes the database unreachable and reachable again.
 type databaseOutage struct {
 	mu    sync.Mutex
 	down  bool
@@ -100,7 +100,7 @@ func (o *databaseOutage) setDown(down bool) {
 	o.conns = nil
 }
 
-func TestTheDatabaseIsDown(t *testing.T) {
+func TestDatabase_down(t *testing.T) {
 	t.Parallel()
 	database := &databaseOutage{}
 	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })
@@ -129,8 +129,8 @@ func TestTheDatabaseIsDown(t *testing.T) {
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
 }
 
-// The database goes while the money moves. The order is found paid afterwards.
-func TestTheDatabaseGoesWhileTheCardIsCharged(t *testing.T) {
+// The database fails while the card is charged. Afterwards the order is found paid.
+func TestDatabase_downDuringCharge(t *testing.T) {
 	t.Parallel()
 	database := &databaseOutage{}
 	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })
@@ -145,7 +145,7 @@ func TestTheDatabaseGoesWhileTheCardIsCharged(t *testing.T) {
 	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 
 	database.setDown(false)
-	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "the lease could not be given back")
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "the lease could not be released")
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour'")
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
 	f.requireOnePaidOrder(t)
@@ -157,9 +157,8 @@ func poolSize(size int32) func(*options) {
 	}
 }
 
-// No request needs two connections at once, or one while it waits for the
-// provider.
-func TestOneConnectionIsEnough(t *testing.T) {
+// No request needs two connections, or one during a call to the provider (R6).
+func TestDatabase_oneConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1))
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: 8})
@@ -169,7 +168,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 		running[i] = f.createAsync(t, keys[i], orderBody())
 	}
 	<-held.Reached()
-	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "while eight cards are charged")
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "during eight calls to the provider")
 	require.Equal(t, http.StatusOK, f.get(t, "/readyz").status)
 	held.Release()
 	for i, done := range running {
@@ -182,8 +181,8 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	require.Len(t, f.stripe.Charges(), 8)
 }
 
-// Without a connection to spare the answer is "later", and soon.
-func TestTheLastConnectionIsTaken(t *testing.T) {
+// Without a free connection the response is 503, before any provider timeout.
+func TestDatabase_noFreeConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1))
 	conn, err := f.pool.Acquire(t.Context())

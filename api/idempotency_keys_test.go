@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// keyStatus is a key's status as clients read it.
+// keyStatus is the status of a key as a client reads it.
 type keyStatus struct {
 	Key           string `json:"key"`
 	State         string `json:"state"`
@@ -38,7 +38,7 @@ type keyStatus struct {
 	} `json:"order"`
 }
 
-// keyStatus reads the answer as a key's status.
+// keyStatus decodes the status of a key.
 func (got response) keyStatus(t *testing.T) keyStatus {
 	t.Helper()
 	var s keyStatus
@@ -47,7 +47,7 @@ func (got response) keyStatus(t *testing.T) keyStatus {
 	return s
 }
 
-// status asks for a key's status.
+// getKey sends GET /v1/idempotency-keys/{key}.
 func (f *fixture) getKey(t *testing.T, key string, edits ...requestEdit) response {
 	t.Helper()
 	return f.get(t, keyPath(key), edits...)
@@ -57,7 +57,7 @@ func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscap
 
 func prefer(preferences ...string) requestEdit { return header("Prefer", preferences...) }
 
-// times reads what a key's row says of time.
+// keyTimes reads the times of a key's row.
 func (f *fixture) keyTimes(t *testing.T, key string) (created, lastRun time.Time, finished *time.Time) {
 	t.Helper()
 	require.NoError(t, f.pool.QueryRow(t.Context(), `
@@ -70,8 +70,7 @@ SELECT created_at,
 	return created, lastRun, finished
 }
 
-// requireStatus compares a key's status with what it should be, the times with the
-// database's.
+// requireStatus compares the status of a key with want, and its times with the row.
 func (f *fixture) requireStatus(t *testing.T, key string, want keyStatus) {
 	t.Helper()
 	got := f.getKey(t, key).keyStatus(t)
@@ -92,10 +91,10 @@ func (f *fixture) requireStatus(t *testing.T, key string, want keyStatus) {
 	require.Equal(t, want, got)
 }
 
-func TestTheStatusOfAKeyInEachState(t *testing.T) {
+func TestGetKey_states(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	answered := func(status int) keyStatus {
+	finished := func(status int) keyStatus {
 		return keyStatus{State: "finished", RecoveryPoint: "finished", Attempt: 1, Response: &struct {
 			Status int `json:"status"`
 		}{status}}
@@ -104,7 +103,7 @@ func TestTheStatusOfAKeyInEachState(t *testing.T) {
 	key := newKey()
 	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "never used")
 	require.Equal(t, "validation-failed", f.create(t, key, "{}").problem(t).slug())
-	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "an invalid request uses no key")
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "an invalid request does not use its key")
 
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	running := f.createAsync(t, key, orderBody())
@@ -112,13 +111,13 @@ func TestTheStatusOfAKeyInEachState(t *testing.T) {
 	f.requireStatus(t, key, keyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: 1})
 	held.Release()
 	require.Equal(t, http.StatusCreated, (<-running).status)
-	f.requireStatus(t, key, answered(http.StatusCreated))
+	f.requireStatus(t, key, finished(http.StatusCreated))
 	require.Equal(t, http.StatusOK, f.send(t, http.MethodHead, keyPath(key), "").status)
 	f.requireOnePaidOrder(t)
 
 	declined := newKey()
 	f.create(t, declined, orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
-	f.requireStatus(t, declined, answered(http.StatusPaymentRequired))
+	f.requireStatus(t, declined, finished(http.StatusPaymentRequired))
 
 	interrupted := newKey()
 	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint, Times: 2})
@@ -130,7 +129,7 @@ func TestTheStatusOfAKeyInEachState(t *testing.T) {
 	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now() WHERE idempotency_key = $1", interrupted)
 	f.requireStatus(t, interrupted, keyStatus{State: "needs_review", RecoveryPoint: "order_created", Attempt: 2})
 	require.Equal(t, http.StatusCreated, f.create(t, interrupted, orderBody()).status)
-	want := answered(http.StatusCreated)
+	want := finished(http.StatusCreated)
 	want.Attempt = 3
 	f.requireStatus(t, interrupted, want)
 
@@ -139,8 +138,7 @@ func TestTheStatusOfAKeyInEachState(t *testing.T) {
 	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody()).problem(t).slug())
 }
 
-// The shape, byte for byte.
-func TestTheStatusOfAKeyIsWrittenAsTheContractShowsIt(t *testing.T) {
+func TestGetKey_body(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
@@ -153,8 +151,8 @@ func TestTheStatusOfAKeyIsWrittenAsTheContractShowsIt(t *testing.T) {
 		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"}}`, string(f.getKey(t, "a-key-of-this-test").body))
 }
 
-// A key may hold any visible ASCII, and its address must still be one.
-func TestEveryKeyHasAnAddress(t *testing.T) {
+// A key of any visible ASCII characters has a URL.
+func TestGetKey_escapedKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var all strings.Builder
@@ -185,7 +183,7 @@ func TestEveryKeyHasAnAddress(t *testing.T) {
 		require.Equal(t, key, status.Key)
 		require.Equal(t, "finished", status.State)
 
-		// Escaped more than it must be, it is the same.
+		// Needless escapes do not change the key.
 		var escaped strings.Builder
 		for _, c := range []byte(key) {
 			escaped.WriteString("%" + strings.ToUpper(string("0123456789abcdef"[c>>4])+string("0123456789abcdef"[c&15])))
@@ -197,8 +195,8 @@ func TestEveryKeyHasAnAddress(t *testing.T) {
 	}
 }
 
-// Two accounts use the same key, and neither hears of the other.
-func TestKeysOfAnotherAccountAreNotFound(t *testing.T) {
+// Two accounts use the same key and do not affect each other.
+func TestGetKey_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -220,7 +218,7 @@ func TestKeysOfAnotherAccountAreNotFound(t *testing.T) {
 	require.Equal(t, "unauthorized", f.getKey(t, key, header("Authorization")).problem(t).slug())
 }
 
-func TestAStatusIsWaitedFor(t *testing.T) {
+func TestGetKey_wait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1))
 	key := newKey()
@@ -229,7 +227,7 @@ func TestAStatusIsWaitedFor(t *testing.T) {
 	<-held.Reached()
 
 	now := f.getKey(t, key, prefer("wait=1"))
-	require.Equal(t, "in_progress", now.keyStatus(t).State, "after a second it is as it is")
+	require.Equal(t, "in_progress", now.keyStatus(t).State, "the wait is over")
 	require.Equal(t, "wait=1", now.header.Get("Preference-Applied"))
 	waiting := make([]<-chan asyncResponse, 20)
 	for i := range waiting {
@@ -250,9 +248,8 @@ func TestAStatusIsWaitedFor(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// Who waits for a status is told that a person is needed, and does not begin a run
-// itself.
-func TestAWaitForAStatusEndsWithReview(t *testing.T) {
+// A wait for the status ends when the key needs review. It starts no run.
+func TestGetKey_waitUntilReview(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -268,8 +265,8 @@ func TestAWaitForAStatusEndsWithReview(t *testing.T) {
 	require.Equal(t, 1, got.keyStatus(t).Attempt)
 }
 
-// The contract's examples are what the API says.
-func TestExamplesOfStatusesAreTrue(t *testing.T) {
+// The contract's examples of a status are the API's responses.
+func TestExamples_keyStatus(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, err := loadContract()
@@ -291,9 +288,9 @@ func TestExamplesOfStatusesAreTrue(t *testing.T) {
 		}
 		shown, err := json.Marshal(want)
 		require.NoError(t, err)
-		said, err := json.Marshal(got)
+		received, err := json.Marshal(got)
 		require.NoError(t, err)
-		require.JSONEq(t, string(shown), string(said))
+		require.JSONEq(t, string(shown), string(received))
 	}
 
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
@@ -310,8 +307,8 @@ UPDATE idempotency_keys
 	same("needsReview")
 }
 
-// The contract's preferences do what is said beside them.
-func TestExamplesOfPreferencesAreHonoured(t *testing.T) {
+// The contract's examples of preferences are honoured.
+func TestExamples_preferences(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, err := loadContract()

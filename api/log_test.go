@@ -12,15 +12,15 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each request has one line, and each line these fields and no other: somebody
-// reads them by name.
-func TestOneLineForEachRequest(t *testing.T) {
+// Each request has one log line with exactly these attributes, because programs read
+// them by name.
+func TestLog_requestLine(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}
 	f := newFixture(t, func(s *options) { s.transport = provider })
 	key, order := newKey(), orderBody()
 	sent := 0
-	// line returns the line of a request, less what differs each time.
+	// line returns the line of a request without the attributes that vary.
 	line := func(send func(id requestEdit) response) map[string]any {
 		sent++
 		got := send(header("X-Request-Id", "request-"+strings.Repeat("x", sent)))
@@ -111,9 +111,9 @@ func TestOneLineForEachRequest(t *testing.T) {
 	}))
 }
 
-// Every test looks for the secrets it sent when it ends; this one puts them in
-// every place that could end in the log, and makes everything fail.
-func TestNoSecretIsLogged(t *testing.T) {
+// Every fixture checks at the end that no secret was logged. This test sends secrets in
+// every part of a request, and makes the requests fail.
+func TestLog_noSecrets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	secret := func(name string) string {
@@ -145,7 +145,7 @@ func TestNoSecretIsLogged(t *testing.T) {
 		f.create(t, newKey(), orderBody(withMember("payment_method", card)))
 	}
 	f.create(t, secret("key"), order)
-	f.create(t, secret("key")+" with blanks", order)
+	f.create(t, secret("key")+" with spaces", order)
 	f.create(t, newKey(), `{"`+secret("member")+`":"`+secret("member's value")+`"}`)
 	f.create(t, newKey(), `{"`+secret("member")+`":1,"`+secret("member")+`":2}`)
 	f.create(t, newKey(), secret("body"))
@@ -169,5 +169,5 @@ func TestNoSecretIsLogged(t *testing.T) {
 
 	require.Greater(t, strings.Count(f.log.String(), "\n"), 200)
 	require.Empty(t, f.secrets.in(f.log.String()))
-	require.NotEmpty(t, f.secrets.in("a line with "+f.apiKey), "the search finds what there is")
+	require.NotEmpty(t, f.secrets.in("a line with "+f.apiKey), "the search works")
 }

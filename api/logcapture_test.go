@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// log keeps what the app logs, one JSON object a line.
+// logCapture keeps the API's log, a JSON object per line.
 type logCapture struct {
 	mu      sync.Mutex
 	buffer  bytes.Buffer
@@ -42,7 +42,7 @@ func (l *logCapture) String() string {
 	return l.buffer.String()
 }
 
-// await returns the first line with these attributes, once it is there.
+// await waits for a line with these attributes and returns the first one.
 func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {
 	t.Helper()
 	deadline := time.After(stepTimeout)
@@ -65,7 +65,7 @@ func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {
 	}
 }
 
-// secrets are what must not be in the log.
+// secrets are the values that must not be logged.
 type secrets struct {
 	mu     sync.Mutex
 	values []string
@@ -75,7 +75,7 @@ func (s *secrets) add(values ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range values {
-		if v = strings.Trim(v, ` "`); len(v) >= 6 { // shorter ones are tests of what is no key
+		if v = strings.Trim(v, ` "`); len(v) >= 6 { // shorter ones are invalid keys
 			s.values = append(s.values, v)
 		}
 	}

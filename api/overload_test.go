@@ -19,12 +19,13 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// admit sets the bounds of an app's limiter.
+// limiterBounds sets the bounds of the limiter.
 func limiterBounds(work, backlog int) func(*options) {
 	return func(s *options) { s.work, s.backlog = work, backlog }
 }
 
-// occupy takes permits of the limiter, or places in its backlog, until the test ends.
+// fillLimiter takes permits of the limiter, or waits in its backlog, until the test
+// ends.
 func (f *fixture) fillLimiter(t *testing.T, account uuid.UUID, n int) {
 	t.Helper()
 	before := f.limiter.Stats().InFlight
@@ -45,7 +46,7 @@ func (f *fixture) fillLimiter(t *testing.T, account uuid.UUID, n int) {
 	require.Eventually(t, func() bool { return f.limiter.Stats().InFlight == before+n }, responseTimeout, time.Millisecond)
 }
 
-// requireRejected checks a rejection, after which the client may come back.
+// requireRejected checks the response of a rejected request.
 func requireRejected(t *testing.T, slug string, got response) {
 	t.Helper()
 	require.Equal(t, slug, got.problem(t).slug(), "%s", got.body)
@@ -55,8 +56,8 @@ func requireRejected(t *testing.T, slug string, got response) {
 	require.LessOrEqual(t, wait, 3)
 }
 
-// Requests beyond the backlog are rejected while the others wait, and leave no row.
-// The others are served.
+// Requests beyond the backlog are rejected and write nothing. The others wait and are
+// served.
 func TestOverload_backlogIsFull(t *testing.T) {
 	t.Parallel()
 	const work, backlog, requests = 1, 5, 20
@@ -135,7 +136,7 @@ func TestOverload_waiters(t *testing.T) {
 	require.Equal(t, "finished", (<-status).keyStatus(t).State)
 }
 
-// An account that has its share is rejected with 429, and other accounts are served.
+// An account that has its share gets 429, while other accounts are served.
 func TestOverload_oneAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, limiterBounds(1, 10))
@@ -149,7 +150,7 @@ func TestOverload_oneAccount(t *testing.T) {
 			requireRejected(t, "rate-limited", got)
 		}
 	}
-	for _, path := range []string{order, "/v1/orders", order + "/refunds", keyPath(newKey())} {
+	for _, path := range []string{order, "/v1/orders", order + "/refunds", order + "/refunds/" + uuid.NewString(), keyPath(newKey())} {
 		requireRejected(t, "rate-limited", f.get(t, path))
 	}
 	require.Equal(t, before, f.rowCounts(t))
@@ -173,7 +174,7 @@ func TestOverload_rejectionIsCheap(t *testing.T) {
 	require.Equal(t, http.StatusOK, f.get(t, "/problems/rate-limited").status)
 }
 
-// A webhook that cannot resume its order is delivered again.
+// A rejected webhook gets 503, so that the provider repeats it.
 func TestOverload_webhook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, limiterBounds(1, 10))
@@ -188,8 +189,8 @@ func TestOverload_webhook(t *testing.T) {
 	require.Equal(t, before, f.keyRows(t), "the key is unchanged")
 }
 
-// awaitReadyz sends probes until /readyz has this status. The result of a check
-// is used for a second.
+// awaitReadyz sends probes until /readyz has this status. The result of a check is
+// used for a second.
 func (f *fixture) awaitReadyz(t *testing.T, status int, edits ...requestEdit) (got response) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -215,13 +216,13 @@ func TestReadyz_flood(t *testing.T) {
 			return nil
 		}
 	})
-	answers := make([]<-chan asyncResponse, probes)
-	for i := range answers {
-		answers[i] = f.sendAsync(f.request(t, http.MethodGet, "/readyz", "", header("Authorization")).WithContext(trace))
+	responses := make([]<-chan asyncResponse, probes)
+	for i := range responses {
+		responses[i] = f.sendAsync(f.request(t, http.MethodGet, "/readyz", "", header("Authorization")).WithContext(trace))
 	}
 	require.Eventually(t, func() bool { return sent.Load() == probes }, responseTimeout, time.Millisecond)
 	close(release)
-	for _, done := range answers {
+	for _, done := range responses {
 		got := <-done
 		require.NoError(t, got.err)
 		require.Equal(t, http.StatusOK, got.status)
@@ -229,7 +230,7 @@ func TestReadyz_flood(t *testing.T) {
 	require.LessOrEqual(t, checks.Load(), int64(2), "the second check belongs to probes that arrived a second later")
 }
 
-// Requests that are rejected together are not told to come back together.
+// Requests that are rejected together get different values of Retry-After.
 func TestOverload_retryAfterHasJitter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, limiterBounds(1, 1))

@@ -70,8 +70,7 @@ func TestReadiness_checkHasItsOwnDeadline(t *testing.T) {
 	})
 }
 
-// A good result of a moment ago does not make a draining process ready, nor does
-// one that arrives during the drain.
+// Neither a recent result nor one that arrives later makes a draining process ready.
 func TestReadiness_drain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

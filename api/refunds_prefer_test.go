@@ -9,14 +9,13 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// giveBackAsync sends what giveBack sends, and does not wait for the answer.
+// createRefundAsync is createRefund without waiting for the response.
 func (f *fixture) createRefundAsync(t *testing.T, order, key string, edits ...requestEdit) <-chan asyncResponse {
 	t.Helper()
 	return f.sendAsync(f.request(t, http.MethodPost, order+"/refunds", `{}`, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...))
 }
 
-// Refunds take the same path as orders, so preferences hold for them too.
-func TestAClientThatDoesNotWaitForARefund(t *testing.T) {
+func TestCreateRefund_respondAsync(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order, key := f.createPaid(t), newKey()
@@ -45,26 +44,27 @@ func TestAClientThatDoesNotWaitForARefund(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 0}, f.stripe.MoneyMoved())
 }
 
-// Whatever comes of a refund within the wait is the answer.
-func TestAClientThatWaitsALittleForARefund(t *testing.T) {
+// The response is the result of the refund, or its problem, if that is known within the
+// wait.
+func TestCreateRefund_respondAsyncAndWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	little := prefer(respondAsync + ", wait=30")
-	elsewhere := f.createPaid(t)
+	asyncAndWait := prefer(respondAsync + ", wait=30")
+	refundedThere := f.createPaid(t)
 	f.refundAtProvider(t, f.intentID(t))
-	refused := f.createRefund(t, elsewhere, newKey(), `{}`, little)
+	refused := f.createRefund(t, refundedThere, newKey(), `{}`, asyncAndWait)
 	require.Equal(t, "payment-refused", refused.problem(t).slug())
 	require.Equal(t, "wait=30", refused.header.Get("Preference-Applied"))
 
 	order, key := f.createPaid(t), newKey()
 	limit := f.stripe.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Endpoint: refundEndpoint, Times: stripetest.Always})
-	unavailable := f.createRefund(t, order, key, `{}`, little)
+	unavailable := f.createRefund(t, order, key, `{}`, asyncAndWait)
 	require.Equal(t, "temporarily-unavailable", unavailable.problem(t).slug())
 	require.Equal(t, "wait=30", unavailable.header.Get("Preference-Applied"))
 	limit.Release()
 
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: refundEndpoint})
-	running := f.createRefundAsync(t, order, key, little)
+	running := f.createRefundAsync(t, order, key, asyncAndWait)
 	<-held.Reached()
 	f.exec(t, "ALTER TABLE refunds RENAME TO gone")
 	held.Release()
@@ -74,6 +74,6 @@ func TestAClientThatWaitsALittleForARefund(t *testing.T) {
 	require.Equal(t, "wait=30", failed.header.Get("Preference-Applied"))
 	f.exec(t, "ALTER TABLE gone RENAME TO refunds")
 
-	require.Equal(t, http.StatusCreated, f.createRefund(t, order, key, `{}`, little).status)
-	require.Equal(t, map[string]int64{"usd": 0}, f.stripe.MoneyMoved(), "the one was refunded elsewhere, the other here, once")
+	require.Equal(t, http.StatusCreated, f.createRefund(t, order, key, `{}`, asyncAndWait).status)
+	require.Equal(t, map[string]int64{"usd": 0}, f.stripe.MoneyMoved(), "both are refunded once")
 }

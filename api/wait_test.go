@@ -13,14 +13,14 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// awaitWaiters returns when so many requests wait. Those of a crowd do for thirty
-// seconds; a busy machine may need a good part of them to get so many there.
+// awaitWaiters returns when so many requests wait. They wait for thirty seconds, and a
+// busy machine may need many of these to start them all.
 func (f *fixture) awaitWaiters(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return f.engine.Waiters() == n }, 25*time.Second, time.Millisecond)
 }
 
-// crowd sends the same order n times, each ready to wait, and returns when all do.
+// startWaiters sends the same order n times with wait=30, and returns when all wait.
 func (f *fixture) startWaiters(t *testing.T, n int, key, body string, edits ...requestEdit) []<-chan asyncResponse {
 	t.Helper()
 	waiting := make([]<-chan asyncResponse, n)
@@ -31,11 +31,11 @@ func (f *fixture) startWaiters(t *testing.T, n int, key, body string, edits ...r
 	return waiting
 }
 
-// barrier is a transport to the provider that stops the first request to an
-// endpoint on its way.
+// blockingTransport is a transport to the provider that holds the first request to an
+// endpoint.
 type blockingTransport struct {
 	http.Transport
-	path              string // the end of it
+	path              string // the suffix
 	reached, released chan struct{}
 	once              sync.Once
 }
@@ -54,47 +54,37 @@ func (b *blockingTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return b.Transport.RoundTrip(req)
 }
 
-func TestDuplicatesWaitForTheAnswer(t *testing.T) {
+func TestWait_duplicates(t *testing.T) {
 	t.Parallel()
-	for card, status := range map[string]int{
-		"pm_card_visa":                http.StatusCreated,
-		"pm_card_visa_chargeDeclined": http.StatusPaymentRequired,
-	} {
-		t.Run(card, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, poolSize(1))
-			key, order := newKey(), orderBody(withMember("payment_method", card))
-			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-			first := f.createAsync(t, key, order)
-			<-held.Reached()
-			waiting := f.startWaiters(t, 50, key, order)
-			require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "the only connection is free (R6)")
-			held.Release()
-			made := <-first
-			require.NoError(t, made.err)
-			require.Equal(t, status, made.status)
-			for _, done := range waiting {
-				got := <-done
-				require.NoError(t, got.err)
-				require.Equal(t, status, got.status)
-				require.Equal(t, string(made.body), string(got.body))
-				require.Equal(t, made.header.Get("Location"), got.header.Get("Location"))
-				require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
-				require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
-			}
-			replay := f.create(t, key, order, prefer("wait=30"))
-			require.Equal(t, string(made.body), string(replay.body))
-			require.Empty(t, replay.header.Get("Preference-Applied"), "there was nothing to wait for")
-			require.Len(t, f.stripe.Requests(), 2, "one create, one confirm")
-			if status == http.StatusCreated {
-				f.requireOnePaidOrder(t)
-			}
-		})
+	f := newFixture(t, poolSize(1))
+	key, order := newKey(), orderBody()
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	first := f.createAsync(t, key, order)
+	<-held.Reached()
+	waiting := f.startWaiters(t, 20, key, order)
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "the only connection is free (R6)")
+	held.Release()
+	created := <-first
+	require.NoError(t, created.err)
+	require.Equal(t, http.StatusCreated, created.status)
+	for _, done := range waiting {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, http.StatusCreated, got.status)
+		require.Equal(t, string(created.body), string(got.body))
+		require.Equal(t, created.header.Get("Location"), got.header.Get("Location"))
+		require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
+		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 	}
+	replay := f.create(t, key, order, prefer("wait=30"))
+	require.Equal(t, string(created.body), string(replay.body))
+	require.Empty(t, replay.header.Get("Preference-Applied"), "there was nothing to wait for")
+	require.Len(t, f.stripe.Requests(), 2, "one create, one confirm")
+	f.requireOnePaidOrder(t)
 }
 
-// Waiters that come at any moment of a short run, also as it ends.
-func TestWaitersArriveAsTheRunFinishes(t *testing.T) {
+// Waiters arrive at any time of a short run, also as it ends.
+func TestWait_shortRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 5 {
@@ -120,7 +110,7 @@ func TestWaitersArriveAsTheRunFinishes(t *testing.T) {
 	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
-func TestAWaitThatIsTooShort(t *testing.T) {
+func TestWait_tooShort(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -142,9 +132,9 @@ func TestAWaitThatIsTooShort(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// The run that fifty wait for gives the key back. One of them takes over, and is
-// the only one that was not answered with a replay.
-func TestOneOfThoseWhoWaitTakesOver(t *testing.T) {
+// The run releases the key without a response. One of the waiters takes over, and is
+// the only one whose response is not a replay.
+func TestWait_takeover(t *testing.T) {
 	t.Parallel()
 	barrier := newBlockingTransport("/v1/payment_intents")
 	f := newFixture(t, func(s *options) { s.transport = barrier })
@@ -152,7 +142,7 @@ func TestOneOfThoseWhoWaitTakesOver(t *testing.T) {
 	key := newKey()
 	first := f.createAsync(t, key, orderBody())
 	<-barrier.reached
-	waiting := f.startWaiters(t, 50, key, orderBody())
+	waiting := f.startWaiters(t, 20, key, orderBody())
 	close(barrier.released)
 	require.Equal(t, http.StatusServiceUnavailable, (<-first).status)
 	made := 0
@@ -173,7 +163,7 @@ func TestOneOfThoseWhoWaitTakesOver(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestTheWaitingRoomIsFull(t *testing.T) {
+func TestWait_tooManyWaiters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.waiters = 1 })
 	key := newKey()
@@ -193,8 +183,8 @@ func TestTheWaitingRoomIsFull(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// Who hangs up leaves a seat, and nothing else.
-func TestAWaiterHangsUp(t *testing.T) {
+// A waiter that disconnects makes room for another one.
+func TestWait_clientDisconnects(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -214,7 +204,7 @@ func TestAWaiterHangsUp(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestAStopSendsThoseAwayWhoWait(t *testing.T) {
+func TestWait_shutdown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
@@ -236,14 +226,14 @@ func TestAStopSendsThoseAwayWhoWait(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, "in_progress", got.keyStatus(t).State)
 	require.Empty(t, got.header.Get("Preference-Applied"))
-	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody(), prefer("wait=30")).status, "nobody waits any more")
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody(), prefer("wait=30")).status, "no request waits any more")
 	held.Release()
 	require.Equal(t, http.StatusCreated, (<-first).status)
 	f.requireOnePaidOrder(t)
 }
 
-// The database goes and comes back while they wait. Nobody is stranded.
-func TestTheDatabaseIsAwayWhileTheyWait(t *testing.T) {
+// The waiters survive an outage of the database.
+func TestWait_databaseOutage(t *testing.T) {
 	t.Parallel()
 	database := &databaseOutage{}
 	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })

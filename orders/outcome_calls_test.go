@@ -146,6 +146,22 @@ func confirmOutcomes() []outcome {
 			calls: "create 200, " + calls + ", get 200",
 		})
 	}
+	// The intent cannot be read either, so the retry resolves the outcome.
+	for fault, calls := range map[stripetest.Fault]string{
+		stripetest.CutBody:     "confirm 200 ×3, get 503 ×3, get 200",
+		stripetest.BadGateway:  "confirm 502 ×3, get 503 ×3, get 200",
+		stripetest.ErrorBefore: "confirm 500, get 503 ×3, get 200, confirm 500, get 200 ×2, confirm-2 200",
+		stripetest.ErrorLater:  "confirm 500, get 503 ×3, get 200",
+	} {
+		rows = append(rows, outcome{
+			name: string(fault) + ", and the intent cannot be read",
+			tries: []try{
+				{faults: slices.Concat(always(fault, confirmEndpoint), always(stripetest.Unavailable, getEndpoint)), want: "unknown 2s"},
+				{want: "201"},
+			},
+			calls: "create 200, " + calls,
+		})
+	}
 	// The card is not charged. Only if that is certain is the problem "unavailable".
 	for fault, row := range map[stripetest.Fault]struct{ want, calls string }{
 		stripetest.CloseBefore:  {"unknown 1s", "confirm 0 ×3, get 200 ×2"},
