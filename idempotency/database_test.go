@@ -116,7 +116,7 @@ func TestDatabase_rowLocked(t *testing.T) {
 
 func TestDatabase_statementTimeout(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sessionSetting("statement_timeout", "50"))
+	f := newFixture(t, sessionSetting("statement_timeout", "500"))
 	for name, record := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
 		"queued": func(_ context.Context, tx *idempotency.Tx) error {
 			tx.Queue("SELECT pg_sleep(60)")
