@@ -115,10 +115,10 @@ func (w *Worker) attempt(ctx context.Context, j job) (outcome, error) {
 	result, held, err := w.finishJob(ctx, j, cause)
 	switch {
 	case err != nil || !held:
-		log.WarnContext(ctx, "receipt's outcome not recorded", "outcome", result.String(), "error", err)
-		return unsettled, cause
-	case result == dead:
-		log.ErrorContext(ctx, "receipt given up", "error", cause)
+		log.WarnContext(ctx, "outcome of a receipt not recorded", "outcome", result.String(), "error", err)
+		return lost, cause
+	case result == failed:
+		log.ErrorContext(ctx, "receipt marked as failed", "error", cause)
 	case result == retried:
 		log.DebugContext(ctx, "receipt failed", "error", cause)
 	}
@@ -136,21 +136,22 @@ func (w *Worker) finishJob(ctx context.Context, j job, cause error) (result outc
 		return sent, held, err
 	case errors.Is(cause, ErrPermanent) || j.attempt >= w.config.MaxAttempts:
 		held, err = w.store.markFailed(ctx, j, cause)
-		return dead, held, err
+		return failed, held, err
 	default:
 		held, err = w.store.retryLater(ctx, j, w.config.Backoff(j.attempt), cause)
 		return retried, held, err
 	}
 }
 
-// send reads, renders and sends. It holds no connection while it talks (R6).
+// send reads the order, renders the receipt and sends it. It holds no database
+// connection while it sends (R6).
 func (w *Worker) send(ctx context.Context, j job) error {
 	if j.attempt > w.config.MaxAttempts {
-		return errors.New("receipts: no attempt ever came to an end")
+		return errors.New("receipts: no attempt ended")
 	}
 	orderID, err := uuid.Parse(j.orderID)
 	if err != nil {
-		return fmt.Errorf("%w: the job names no order", ErrPermanent)
+		return fmt.Errorf("%w: the job has no order id", ErrPermanent)
 	}
 	o, err := w.order(ctx, j.accountID, orderID)
 	if err != nil {
@@ -171,8 +172,8 @@ func (w *Worker) order(ctx context.Context, accountID, orderID uuid.UUID) (order
 	return w.store.order(ctx, accountID, orderID)
 }
 
-// detached bounds a step that a stop must not cut short: a mail that was
-// accepted while the worker is told to stop still gets its job deleted.
+// detached returns a context for a step that a stop must not interrupt: the job of a
+// mail that was accepted during the stop must still be deleted.
 func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }

@@ -8,7 +8,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// kind names this package's jobs in staged_jobs.
+// kind is the kind of this package's jobs in staged_jobs.
 const kind = "receipt"
 
 // StageTx queues the INSERT of an order's receipt job in the caller's transaction

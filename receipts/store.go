@@ -217,7 +217,7 @@ SELECT count(*),
 // stats counts the jobs of all accounts.
 func (s store) stats(ctx context.Context) (Stats, error) {
 	var stats Stats
-	if err := s.pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Waiting, &stats.Oldest, &stats.Dead); err != nil {
+	if err := s.pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Pending, &stats.Oldest, &stats.Failed); err != nil {
 		return Stats{}, fmt.Errorf("receipts: count jobs: %w", err)
 	}
 	return stats, nil

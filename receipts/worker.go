@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// queryTimeout bounds one statement of an attempt, waiting for a connection
-	// included. It is the statement_timeout of R21.
+	// queryTimeout bounds one statement, including the wait for a connection. It
+	// equals the statement_timeout of R21.
 	queryTimeout = 10 * time.Second
 
 	// minPause keeps Run from spinning while a due job cannot be claimed.
 	minPause = 100 * time.Millisecond
 )
 
-// Worker drains the receipt jobs. Any number of workers may run at once.
+// Worker sends the receipts of the jobs that are due. Any number of workers may run
+// at once.
 type Worker struct {
 	store    store
 	mailer   Mailer
@@ -28,7 +29,7 @@ type Worker struct {
 	logger   *slog.Logger
 }
 
-// NewWorker returns a Worker that reads jobs through pool and sends with mailer.
+// NewWorker returns a worker that finds jobs through pool and sends with mailer.
 func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Logger) (*Worker, error) {
 	if pool == nil || mailer == nil || logger == nil {
 		return nil, errors.New("receipts: a worker needs a pool, a mailer and a logger")
@@ -44,7 +45,7 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 	return &Worker{store: store{pool}, mailer: mailer, renderer: renderer, config: config, logger: logger}, nil
 }
 
-// ReadStats counts the jobs, for metrics and operators. It needs no worker.
+// ReadStats counts the jobs, for metrics.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) { return store{pool}.stats(ctx) }
 
 // RunOnce makes one pass: it tries every job once that is due when it starts. A job
@@ -67,8 +68,8 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 		fields := []any{
 			"sent", p.result.Sent,
 			"retried", p.result.Retried,
-			"dead", p.result.Dead,
-			"unsettled", p.result.Unsettled,
+			"failed", p.result.Failed,
+			"lost", p.result.Lost,
 			"took", time.Since(start),
 		}
 		if p.lastError != nil {

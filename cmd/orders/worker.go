@@ -54,8 +54,8 @@ func worker(ctx context.Context, call invocation) error {
 	}
 	if *once {
 		result, err := w.RunOnce(ctx)
-		if err == nil && result.Retried+result.Dead+result.Unsettled > 0 {
-			err = fmt.Errorf("receipts not sent: %d will be retried, %d failed, %d with an unknown outcome", result.Retried, result.Dead, result.Unsettled)
+		if err == nil && result.Retried+result.Failed+result.Lost > 0 {
+			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", result.Retried, result.Failed, result.Lost)
 		}
 		return err
 	}

@@ -59,7 +59,7 @@ func TestWorker_once_noMailServer(t *testing.T) {
 
 	code, _, stderr := run(t, f.with("SMTP_URL=smtp://"+listener.Addr().String()), "worker", "--once")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "orders: receipts not sent: 1 will be retried, 0 failed, 0 with an unknown outcome\n")
+	require.Contains(t, stderr, "orders: receipts not sent: 1 to be retried, 0 failed, 0 lost\n")
 	require.Equal(t, 1, f.staged())
 }
 

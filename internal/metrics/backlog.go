@@ -100,9 +100,9 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge(needingReview, float64(r.keys.NeedsReview))
 	gauge(oldestReview, r.keys.OldestNeedsReview.Seconds())
 	gauge(oldestFinished, r.keys.OldestFinished.Seconds())
-	gauge(receiptsPending, float64(r.receipts.Waiting))
+	gauge(receiptsPending, float64(r.receipts.Pending))
 	gauge(oldestReceipt, r.receipts.Oldest.Seconds())
-	gauge(receiptsFailed, float64(r.receipts.Dead))
+	gauge(receiptsFailed, float64(r.receipts.Failed))
 }
 
 // read reads the database, or returns the last reading if it is recent. A failure is
