@@ -35,7 +35,7 @@ func commands() []command {
 		{"keys retry", "Run an unfinished key again", keysRetry},
 		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", keysResolve},
 		{"migrate up", "Apply all pending migrations", migrateUp},
-		{"migrate down", "Roll back the newest migration, with its data", migrateDown},
+		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
 		{"migrate status", "List the migrations and whether they are applied", migrateStatus},
 		{"doctor", "Check configuration, database, Stripe and mail server, and print remedies", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
