@@ -118,7 +118,7 @@ generated: ## Fail when a generated part is out of date
 
 .PHONY: memory
 memory: ## Fail when an idle API takes 40 MiB or more
-	$(GO) test -run TestServe_isSmallWhenIdle ./cmd/orders
+	$(GO) test -run TestServe_idleMemory ./cmd/orders
 
 # -count=1: go test does not see when files outside of its module change.
 .PHONY: spec

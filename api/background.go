@@ -5,8 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
 )
 
 // Background holds the runs whose clients prefer not to wait for them (RFC 7240,
@@ -81,4 +86,59 @@ func recovered(ctx context.Context, run func(context.Context) runResult, entry *
 		}
 	}()
 	return run(ctx)
+}
+
+// serveAsync executes the request in the background. It responds with the result
+// if that is known before the client's wait is over, otherwise with 202 as soon as
+// the key is durably claimed, by this run or another one.
+func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req orders.Request, prefer preferences, execute executeFunc) error {
+	claimed := make(chan struct{})
+	claiming := req
+	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
+	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
+		run := a.run(ctx, claiming, prefer.wait, execute)
+		a.observer.backgroundRun(outcome(run.Result, run.err))
+		return run
+	})
+	if done == nil { // too many background runs
+		return a.writeRunResult(w, r, a.run(r.Context(), req, prefer.wait, execute), prefer)
+	}
+	run, ended := awaitRun(claimed, done, prefer.wait)
+	switch {
+	case !ended:
+		return a.writeAccepted(w, r, req.Key, prefer)
+	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
+		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.appliedWait(prefer)})
+	default:
+		return a.writeRunResult(w, r, run, prefer)
+	}
+}
+
+// awaitRun waits for the end of a background run. Once the key is claimed, it
+// waits for up to wait and then reports that the run has not ended.
+func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
+	select {
+	case <-claimed:
+	case run = <-done:
+		ended = true
+	}
+	select {
+	case <-claimed: // takes precedence over a run that has ended meanwhile
+	default:
+		return run, true // the run claimed nothing
+	}
+	switch {
+	case wait == 0:
+		return runResult{}, false
+	case !ended:
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case run = <-done:
+		case <-timer.C:
+			return runResult{}, false
+		}
+	}
+	run.waited = true
+	return run, true
 }

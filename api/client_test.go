@@ -92,7 +92,7 @@ func TestClient_followsRetry(t *testing.T) {
 	paid, results := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		c := newSimulatedClient(t, f, network)
-		apiClient, err := client.New(client.Config{BaseURL: network.url, APIKey: f.apiKey, Transport: transport, Wait: c.wait})
+		apiClient, err := client.New(client.Config{BaseURL: network.url, APIKey: f.apiKey, Transport: transport, Sleep: c.wait})
 		require.NoError(t, err)
 		defer func() { _ = c.endFaults() }() // also after a failure
 		response, err := c.run(apiClient)
@@ -162,10 +162,10 @@ func newSimulatedClient(t *rapid.T, f *fixture, network *faultProxy) *simulatedC
 		c.faults = append(c.faults, f.stripe.Inject(stripetest.Rule{Fault: s.fault, Endpoint: s.endpoint, Times: s.times}))
 	}
 	var hold *stripetest.Injection
-	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer}).Draw(t, "hold"); fault != "" {
+	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}).Draw(t, "hold"); fault != "" {
 		hold = f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
 	}
-	network.plan(rapid.SliceOfN(rapid.SampledFrom(networkFaults), 0, 6).Draw(t, "flaws of the network"), hold)
+	network.plan(rapid.SliceOfN(rapid.SampledFrom(networkFaults), 0, 6).Draw(t, "faults of the network"), hold)
 	return c
 }
 
@@ -173,7 +173,7 @@ func newSimulatedClient(t *rapid.T, f *fixture, network *faultProxy) *simulatedC
 var errCrash = errors.New("the program crashes")
 
 // run sends the request until it has a response, and again after each crash.
-func (c *simulatedClient) run(apiClient *client.Client) (client.Answer, error) {
+func (c *simulatedClient) run(apiClient *client.Client) (client.Response, error) {
 	for {
 		response, err := apiClient.Do(context.Background(), c.request)
 		if !errors.Is(err, errCrash) {

@@ -135,7 +135,7 @@ func TestDatabase_downDuringCharge(t *testing.T) {
 	database := &databaseOutage{}
 	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })
 	key := newKey()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint})
 	first := f.createAsync(t, key, orderBody())
 	<-held.Reached()
 	database.setDown(true)

@@ -85,7 +85,7 @@ func outcome(result idempotency.Result, err error) string {
 	case errors.Is(err, limiter.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
 		return "refused"
 	case err != nil:
-		return "unfinished"
+		return "retryable"
 	case result.Replayed:
 		return "replayed"
 	case result.Attempt > 1:

@@ -108,7 +108,7 @@ func TestOverload_slowProvider(t *testing.T) {
 	running := make([]<-chan asyncResponse, 8)
 	for i := range running {
 		running[i] = f.createAsync(t, newKey(), orderBody())
-		require.Eventually(t, func() bool { return held.Struck() > i }, responseTimeout, time.Millisecond)
+		require.Eventually(t, func() bool { return held.Triggered() > i }, responseTimeout, time.Millisecond)
 	}
 	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
 	held.Release()
@@ -159,7 +159,7 @@ func TestOverload_oneAccount(t *testing.T) {
 	require.Empty(t, other)
 }
 
-// A rejected request is neither parsed nor logged as an error (R25).
+// A rejection takes no connection and is not logged as an error (R25).
 func TestOverload_rejectionIsCheap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
@@ -167,9 +167,9 @@ func TestOverload_rejectionIsCheap(t *testing.T) {
 	conn, err := f.pool.Acquire(t.Context()) // a rejection needs none
 	require.NoError(t, err)
 	defer conn.Release()
-	got := f.create(t, newKey(), "not JSON", header("X-Request-Id", "rejected"))
-	requireRejected(t, "rate-limited", got)
-	require.Equal(t, "INFO", f.log.await(t, map[string]any{"request_id": "rejected"})["level"])
+	got := f.create(t, newKey(), orderBody(), header("X-Request-Id", "rejected"))
+	requireRejected(t, "temporarily-unavailable", got)
+	require.Equal(t, "WARN", f.log.await(t, map[string]any{"request_id": "rejected"})["level"])
 	require.Equal(t, http.StatusUnauthorized, f.get(t, "/v1/orders", header("Authorization", "Bearer nonsense")).status)
 	require.Equal(t, http.StatusOK, f.get(t, "/problems/rate-limited").status)
 }

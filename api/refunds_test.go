@@ -286,7 +286,7 @@ func TestWebhook_refundFails(t *testing.T) {
 	require.NoError(t, err)
 	requireReceived(t, f.deliver(t, string(payload), signature, header("X-Request-Id", "refund-failed")))
 	line := f.log.await(t, map[string]any{"request_id": "refund-failed"})
-	require.Equal(t, "followed", line["outcome"])
+	require.Equal(t, "refund_synced", line["outcome"])
 	require.Equal(t, refund.ID.String(), line["refund_id"])
 	require.Equal(t, orders.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
 	require.Equal(t, orders.StatusPaid, f.get(t, order).order(t).Status)

@@ -63,7 +63,7 @@ func (l *requestLog) event(event orders.Event, err error) {
 	switch {
 	case err == nil && event.RefundID != uuid.Nil:
 		l.add(slog.String("refund_id", event.RefundID.String()))
-		l.setOutcome("followed")
+		l.setOutcome("refund_synced")
 		return
 	case err == nil && event.Result.Response.Status == 0:
 		l.setOutcome("ignored")

@@ -314,7 +314,7 @@ func TestLog_webhookLine(t *testing.T) {
 	base = plus("event_id", name(payload), "event_type", "payment_intent.succeeded", "key_id", keyID)
 	unfinished := line(payload, signature)
 	require.Contains(t, unfinished["error"], "the outcome of the payment is not known yet")
-	require.Equal(t, plus("level", "WARN", "outcome", "unfinished", "from", "charge_created", "to", "charge_created", "attempt", 2.0,
+	require.Equal(t, plus("level", "WARN", "outcome", "retryable", "from", "charge_created", "to", "charge_created", "attempt", 2.0,
 		"problem", "payment-outcome-unknown", "error", unfinished["error"]), unfinished)
 
 	f.exec(t, "UPDATE idempotency_keys SET locked_at = now()")

@@ -8,6 +8,50 @@ import (
 	"github.com/google/uuid"
 )
 
+// Status is the public part of a key's row. Times are by the database's clock.
+type Status struct {
+	AccountID      uuid.UUID
+	ID             uuid.UUID
+	Key            Key
+	Operation      string
+	Path           string // of the request
+	Point          RecoveryPoint
+	Attempt        int // runs so far
+	CreatedAt      time.Time
+	LastRunAt      time.Time
+	Idle           time.Duration // since LastRunAt
+	FinishedAt     *time.Time    // nil while unfinished
+	NeedsReviewAt  *time.Time    // nil unless the completer has marked the key
+	Leased         bool          // a run holds the key
+	LastError      string        // of the last run, "" if it had none
+	ResponseStatus int           // of the stored response, 0 while unfinished
+}
+
+// statusColumns are what Status.fields scans; $1 is the length of a lease.
+const statusColumns = `
+       k.account_id,
+       k.id,
+       k.idempotency_key,
+       k.operation,
+       k.request_path,
+       k.recovery_point,
+       k.attempt,
+       k.created_at,
+       k.last_run_at,
+       now() - k.last_run_at,
+       k.finished_at,
+       k.needs_review_at,
+       coalesce(k.locked_at > now() - $1::interval, false),
+       coalesce(k.last_error, ''),
+       coalesce(k.response_code, 0)`
+
+func (s *Status) fields() []any {
+	return []any{
+		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
+		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.ResponseStatus,
+	}
+}
+
 // Status returns one key of the account, or [ErrNotFound].
 func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
 	list, err := e.statuses(ctx, statusSQL, accountID, id)

@@ -22,7 +22,7 @@ func TestStep_callFails(t *testing.T) {
 		stored string
 	}{
 		{"plain", errNoResponse, errNoResponse.Error()},
-		{"NUL and invalid UTF-8", errors.New("a\x00b\xff"), "ab?"},
+		{"NUL and invalid UTF-8", errors.New("a\x00b\xff"), "a?b?"},
 		{"long", errors.New(strings.Repeat("é", 600)), strings.Repeat("é", 500)},
 		{"empty", errors.New(""), ""},
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,50 +58,6 @@ func (s *store) withConn(ctx context.Context, statement func(ctx context.Context
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	return translateOn(conn.Conn(), statement(ctx, conn.Conn()))
-}
-
-// Status is the public part of a key's row. Times are by the database's clock.
-type Status struct {
-	AccountID      uuid.UUID
-	ID             uuid.UUID
-	Key            Key
-	Operation      string
-	Path           string // of the request
-	Point          RecoveryPoint
-	Attempt        int // runs so far
-	CreatedAt      time.Time
-	LastRunAt      time.Time
-	Idle           time.Duration // since LastRunAt
-	FinishedAt     *time.Time    // nil while unfinished
-	NeedsReviewAt  *time.Time    // nil unless the completer has marked the key
-	Leased         bool          // a run holds the key
-	LastError      string        // of the last run, "" if it had none
-	ResponseStatus int           // of the stored response, 0 while unfinished
-}
-
-// statusColumns are what Status.fields scans; $1 is the length of a lease.
-const statusColumns = `
-       k.account_id,
-       k.id,
-       k.idempotency_key,
-       k.operation,
-       k.request_path,
-       k.recovery_point,
-       k.attempt,
-       k.created_at,
-       k.last_run_at,
-       now() - k.last_run_at,
-       k.finished_at,
-       k.needs_review_at,
-       coalesce(k.locked_at > now() - $1::interval, false),
-       coalesce(k.last_error, ''),
-       coalesce(k.response_code, 0)`
-
-func (s *Status) fields() []any {
-	return []any{
-		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
-		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.ResponseStatus,
-	}
 }
 
 // storedKey is a row with what only the engine needs.
@@ -323,7 +278,6 @@ RETURNING attempt, created_at, locked_at`, f.accountID, f.id, f.token, string(f.
 // release ends the lease early and keeps the recovery point (R11).
 func (s *store) release(ctx context.Context, f fence, cause error) error {
 	const limit = 500 // characters, as the column's CHECK requires
-	text := []rune(strings.ToValidUTF8(strings.ReplaceAll(cause.Error(), "\x00", ""), "?"))
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	return s.exec(ctx, `
@@ -333,12 +287,5 @@ UPDATE idempotency_keys
  WHERE account_id = $1
    AND id = $2
    AND lease_token = $3
-   AND recovery_point <> 'finished'`, f.accountID, f.id, f.token, string(text[:min(len(text), limit)]))
-}
-
-func (s *store) exec(ctx context.Context, query string, arguments ...any) error {
-	return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, query, arguments...)
-		return err
-	})
+   AND recovery_point <> 'finished'`, f.accountID, f.id, f.token, postgres.Text(cause.Error(), limit))
 }

@@ -263,6 +263,13 @@ func (s *store) count(ctx context.Context, query string, arguments ...any) (n in
 	return n, err
 }
 
+func (s *store) exec(ctx context.Context, query string, arguments ...any) error {
+	return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, query, arguments...)
+		return err
+	})
+}
+
 // collect returns the rows of a query.
 func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query string, arguments ...any) (list []T, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {

@@ -42,7 +42,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
 		// The intent has dropped the card, so it can no longer succeed (R23).
 		return r.recordFailure(declinedBy(failed), failed), nil
-	case failed.Outcome == payments.NotRun && first:
+	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
 
@@ -53,7 +53,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 		return nil, r.retryLater(ErrOutcomeUnknown, unread)
 	case intent.Status != payments.StatusRequiresConfirmation:
 		return r.applyStatus(ctx, intent)
-	case failed.Saved500, failed.UnexpectedState:
+	case failed.ReplayedError, failed.UnexpectedState:
 		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, ErrOutcomeUnknown, failed)
 	case failed.Outcome == payments.Declined:
 		return r.cancel(ctx, declinedBy(failed), failed)
@@ -85,7 +85,7 @@ func (r *orderRun) readIntent(ctx context.Context) (payments.Intent, *payments.E
 func (r *orderRun) verify(intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := asPaymentError(err)
 	if failed == nil && !intent.Matches(r.order.Amount, r.order.Currency, r.order.ID.String()) {
-		failed = &payments.Error{Misuse: true, Code: "not_our_payment"} // its Outcome is Unknown
+		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"} // its Outcome is Unknown
 	}
 	return intent, failed
 }
@@ -109,7 +109,7 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 			return r.cancel(ctx, paymentMethodMissing(), nil)
 		}
 	default:
-		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: string(intent.Status)})
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	}
 }
 
@@ -123,8 +123,8 @@ func (r *orderRun) cancel(ctx context.Context, why failure, cause *payments.Erro
 	case failed == nil && intent.Status == payments.StatusCanceled:
 		return r.recordFailure(why, cause), nil
 	case failed == nil:
-		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: string(intent.Status)})
-	case failed.Saved500, failed.UnexpectedState:
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+	case failed.ReplayedError, failed.UnexpectedState:
 		// It arrived too late, or its own response is lost: confirmIntent reads the intent again.
 		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, ErrOutcomeUnknown, failed)
 	default:
@@ -188,7 +188,7 @@ func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
 // logs what only an operator can fix. attrs identify the object.
 func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) error {
 	wait := retryAfter
-	if failed.Misuse {
+	if failed.NeedsOperator {
 		s.logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
 		wait = misuseRetryAfter
 	}
@@ -197,7 +197,7 @@ func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) e
 
 // logMisuse logs a final refusal that may be our own fault. cause may be nil.
 func (s *Service) logMisuse(cause *payments.Error, attrs ...any) {
-	if cause != nil && cause.Misuse {
+	if cause != nil && cause.NeedsOperator {
 		s.logger.Error("the payment provider refused a request that should not have been sent", append(attrs, "error", cause)...)
 	}
 }
@@ -219,7 +219,7 @@ func asPaymentError(err error) *payments.Error {
 	}
 	var failed *payments.Error
 	if !errors.As(err, &failed) {
-		failed = &payments.Error{Misuse: true, Code: "unexpected_error"} // its Outcome is Unknown, which is safe
+		failed = &payments.Error{NeedsOperator: true, Code: "unexpected_error"} // its Outcome is Unknown, which is safe
 	}
 	return failed
 }

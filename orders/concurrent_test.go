@@ -59,7 +59,7 @@ func TestConcurrent_oneConnection(t *testing.T) {
 		})
 	}
 	// All of them wait for the provider, and the pool is idle.
-	require.Eventually(t, func() bool { return held.Struck() == clients }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return held.Triggered() == clients }, 30*time.Second, time.Millisecond)
 	require.Zero(t, f.pool.Stat().AcquiredConns())
 	held.Release()
 	require.NoError(t, group.Wait())

@@ -138,7 +138,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 		return r.recordFailure(declinedBy(failed), failed), nil
 	case failed.Outcome == payments.Refused:
 		return r.recordFailure(refusedBy(failed), failed), nil
-	case failed.Saved500:
+	case failed.ReplayedError:
 		return r.rotateKey(&r.order.createAttempt, pointOrderCreated, ErrProviderUnavailable, failed)
 	default: // whatever the outcome is, an unconfirmed intent moves no money
 		return nil, r.retryLater(ErrProviderUnavailable, failed)

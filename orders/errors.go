@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 )
 
 var (
@@ -75,18 +76,18 @@ func (e *ValidationError) Error() string {
 	return "invalid request: " + strings.Join(parts, "; ")
 }
 
-// keyExpired returns a [*KeyExpiredError] if err violates a constraint that outlives a
-// reaped key: the claim succeeded, but the key has created an order or a refund before
-// (R17). The order's id derives from the key, so the primary key may be violated
-// first; for a refund see insertOrderTx. It returns other errors unchanged.
+// keyExpired returns a [*KeyExpiredError] if err is of the statements that detect a
+// reaped key: the claim succeeded, but the key has created something before (R17).
+// An order's id derives from its key, so either constraint may be violated first. It
+// returns other errors unchanged.
 func (s *Service) keyExpired(ctx context.Context, req idempotency.Request, err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case !errors.As(err, &pg):
 		return err
-	case pg.Code == "23505" && (pg.ConstraintName == "orders_idempotency_key_unique" || pg.ConstraintName == "orders_pkey"):
+	case pg.ConstraintName == "orders_idempotency_key_unique", pg.ConstraintName == "orders_pkey":
 		return &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
-	case pg.Code == "23502" && pg.TableName == "orders" && pg.ColumnName == "id":
+	case pg.Code == postgres.DivisionByZero: // see insertOrderTx
 		r, err := findRefund(ctx, s.pool, req.AccountID, refundID(req.AccountID, req.Key))
 		if err != nil {
 			return err

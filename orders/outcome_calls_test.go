@@ -279,7 +279,7 @@ func requiresAction(name string, second, third try, calls string) outcome {
 // the retry starts, so the two are concurrent.
 func timeoutOutcomes() []outcome {
 	var rows []outcome
-	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer} {
+	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse} {
 		first := "unavailable 1s"
 		if fault == stripetest.HoldRunning {
 			first = "unavailable 2s" // the second send conflicts with the first

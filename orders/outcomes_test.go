@@ -99,7 +99,7 @@ func (o outcome) run(f *fixture, retry func(f *fixture, card string) (idempotenc
 		}
 		require.Equal(t, try.want, outcomeOf(ask(f, card)), "try %d, calls: %s", i+1, f.transport.calls())
 		for _, fault := range faults {
-			require.NotZero(t, fault.Struck(), "try %d: the fault was not triggered", i+1)
+			require.NotZero(t, fault.Triggered(), "try %d: the fault was not triggered", i+1)
 			fault.Release()
 		}
 		f.transport.intercept(nil)

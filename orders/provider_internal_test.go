@@ -32,7 +32,7 @@ func TestAsPaymentError(t *testing.T) {
 	known := &payments.Error{Code: "x"}
 	require.Same(t, known, asPaymentError(fmt.Errorf("wrapped: %w", known)))
 	other := asPaymentError(errors.New("of another kind"))
-	require.True(t, other.Misuse)
+	require.True(t, other.NeedsOperator)
 	require.Equal(t, payments.Unknown, other.Outcome)
 }
 

@@ -78,7 +78,7 @@ func (o refundOutcome) run(f *fixture, retry func(*paidOrder) (idempotency.Resul
 		}
 		require.Equal(t, try.want, outcomeOf(ask(p)), "try %d, calls: %s", i+1, p.transport.calls())
 		for _, fault := range faults {
-			require.NotZero(t, fault.Struck(), "try %d: the fault was not triggered", i+1)
+			require.NotZero(t, fault.Triggered(), "try %d: the fault was not triggered", i+1)
 			fault.Release()
 		}
 		p.transport.intercept(nil)

@@ -30,7 +30,7 @@ func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, provi
 		return s.retryLater(ErrProviderUnavailable, failed, about...)
 	}
 	if !r.matches(made) {
-		return s.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"}, about...)
+		return s.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
 	}
 	if r.ProviderRefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).Void() {
 		s.logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)

@@ -121,7 +121,7 @@ func TestHandleEvent_refundInProgress(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{concurrent: true})
 			p := f.createPaid(pendingRefund)
-			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: refundEndpoint})
+			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: refundEndpoint})
 			done := make(chan string, 1)
 			req := refundRequest(t, f.account, p.orderID, oneRefund, `{}`)
 			go func() { done <- outcomeOf(f.service.Refund(t.Context(), p.orderID, req)) }()

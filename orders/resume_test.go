@@ -128,7 +128,7 @@ func TestResume_delayedRequest(t *testing.T) {
 			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: test.endpoint})
 			resent := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseBefore, Endpoint: test.endpoint, After: 1, Times: stripetest.Always})
 			require.Equal(t, test.first, outcomeOf(f.create(test.card)))
-			require.Equal(t, 1, held.Struck())
+			require.Equal(t, 1, held.Triggered())
 			resent.Release()
 			if test.before != nil {
 				test.before(f)

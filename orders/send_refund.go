@@ -60,7 +60,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	switch {
 	case failed == nil:
 		return r.applyRefund(made)
-	case failed.Outcome == payments.NotRun && first:
+	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
 
@@ -72,7 +72,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 		return nil, r.retryLater(ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.applyRefund(found)
-	case failed.Saved500:
+	case failed.ReplayedError:
 		now := r.Now()
 		r.refund.providerFailedAt = &now
 		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
@@ -105,7 +105,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error) {
 	switch {
 	case !r.refund.matches(made):
-		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Misuse: true, Code: "not_our_refund"})
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	case RefundStatus(made.Status).Void():
 		return r.recordFailure(refundFailed(made), made, nil), nil
 	default:

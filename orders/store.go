@@ -108,10 +108,15 @@ SELECT`+orderColumns+`
 	return found, nil
 }
 
-// insertOrderTx fails if the key is reaped (R17): an order that it created violates a
-// unique constraint; if it created a refund, the id is NULL and rejected. See
-// keyExpired.
+// insertOrderTx inserts an order. It fails if the key was used before and reaped
+// since (R17): for an order by the table's constraints, for a refund by the first
+// statement, which raises division_by_zero. See keyExpired.
 func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
+	tx.Queue(`
+SELECT 1 / (1 - count(*))
+  FROM refunds
+ WHERE account_id = $1
+   AND id = $2`, run.AccountID, refundID(run.AccountID, run.Key))
 	tx.Queue(`
 INSERT INTO orders (
     id,
@@ -125,10 +130,7 @@ INSERT INTO orders (
     payment_method,
     status,
     created_at
-) VALUES (
-    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = $2 AND idempotency_key = $3) THEN $1::uuid END,
-    $2, $3, $4, $5, $6, $7, $8, $9, $10, now()
-)`,
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now())`,
 		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
 		o.paymentMethod, o.Status)
 }

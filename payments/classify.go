@@ -100,33 +100,33 @@ func (e *Error) judge(answer *stripe.Error, call call) {
 		case answer.Type == stripe.ErrorTypeIdempotency:
 			// The key ran with other parameters, and that run may have had an
 			// effect: what became of it is not known here.
-			e.Misuse = true
+			e.NeedsOperator = true
 			e.RetryAfter = misuseRetryAfter
 		case answer.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
 			e.UnexpectedState = true
 		case answer.Type == stripe.ErrorTypeInvalidRequest:
 			e.Outcome = Refused
 			e.RetryAfter = 0
-			e.Misuse = !blamesClientData(answer)
+			e.NeedsOperator = !blamesClientData(answer)
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		// Said before anything runs. No final answer for an order: once the key
 		// or the URL is set right, the same request runs.
-		e.Outcome = NotRun
-		e.Misuse = true
+		e.Outcome = NotExecuted
+		e.NeedsOperator = true
 		e.RetryAfter = misuseRetryAfter
 	case http.StatusTooManyRequests:
-		e.Outcome = NotRun
+		e.Outcome = NotExecuted
 		if answer.Code == stripe.ErrorCodeLockTimeout {
 			e.RetryAfter = lockRetryAfter
 		}
 	case http.StatusInternalServerError:
 		if answer.Type == stripe.ErrorTypeAPI && call.key != "" {
-			e.Saved500 = true
+			e.ReplayedError = true
 			e.RetryAfter = saved500RetryAfter
 		}
 	}
-	if e.Outcome == Declined || e.Outcome == Refused && !e.Misuse {
+	if e.Outcome == Declined || e.Outcome == Refused && !e.NeedsOperator {
 		e.Message = printable(answer.Msg)
 	}
 }
@@ -135,9 +135,9 @@ func (e *Error) judge(answer *stripe.Error, call call) {
 // is not declined at all.
 func (e *Error) decline(call call) {
 	if e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID {
-		e.Misuse = true
+		e.NeedsOperator = true
 		e.RetryAfter = misuseRetryAfter
-		e.cause = ErrNotOurs
+		e.cause = ErrMismatch
 		return
 	}
 	if e.Intent != nil && e.Intent.chargeable() {
@@ -170,21 +170,21 @@ func blamesClientData(answer *stripe.Error) bool {
 func (e *Error) fault(err error, w *wire) {
 	detail := printableFault(err)
 	switch {
-	case errors.Is(err, ErrNotOurs):
-		e.Misuse = true
+	case errors.Is(err, ErrMismatch):
+		e.NeedsOperator = true
 		e.RetryAfter = misuseRetryAfter
-		e.cause = ErrNotOurs
+		e.cause = ErrMismatch
 		return
 	case w.status == 0:
 		e.RetryAfter = networkRetryAfter
-		e.cause = ErrNoAnswer
+		e.cause = ErrNoResponse
 		if w.nothingSent() {
-			e.Outcome = NotRun
+			e.Outcome = NotExecuted
 		}
 	default:
 		e.cause = ErrUnreadable
 		if w.status/100 == 3 { // we talk to something that is not Stripe
-			e.Misuse = true
+			e.NeedsOperator = true
 			e.RetryAfter = misuseRetryAfter
 		}
 	}

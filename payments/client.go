@@ -26,7 +26,7 @@ type Config struct {
 	Logger    *slog.Logger
 
 	// Observe, when not nil, hears of each send, for metrics. Calls wait for it.
-	Observe func(Exchange)
+	Observe func(Attempt)
 
 	// WebhookSecret is whsec_…, the webhook endpoint's signing secret; "" means
 	// that there is none (see [Client.Event]). While it is rolled, Stripe signs
@@ -81,7 +81,7 @@ type Client struct {
 	refunds refund.Client
 	http    *http.Client
 	logger  *slog.Logger
-	observe func(Exchange)
+	observe func(Attempt)
 	timeout time.Duration
 	backoff time.Duration
 	pause   func(context.Context, time.Duration) error
@@ -150,7 +150,7 @@ type CreateParams struct {
 
 // Create makes a PaymentIntent without confirming it: no money moves. The
 // answer is checked to be the intent asked for, else the error is Unknown with
-// Misuse.
+// NeedsOperator.
 func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent, error) {
 	if err := checkKey(key); err != nil {
 		return Intent{}, err
@@ -194,7 +194,7 @@ func (c *Client) Confirm(ctx context.Context, key, intentID string) (Intent, err
 	})
 }
 
-// Get reads the intent as it is now. It has no effect: Unknown and NotRun both
+// Get reads the intent as it is now. It has no effect: Unknown and NotExecuted both
 // mean that nothing was learnt.
 func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 	if err := checkID(intentID); err != nil {
@@ -238,7 +238,7 @@ func ask[S, T any](ctx context.Context, c *Client, call call, send func(stripe.P
 			return err
 		}
 		if !ours(answer) {
-			return ErrNotOurs
+			return ErrMismatch
 		}
 		return nil
 	})

@@ -5,7 +5,7 @@
 //
 //   - a nil error: the returned [Intent] or [Refund] is the provider's answer;
 //   - [Declined] and [Refused]: a final no, nothing was charged by this call;
-//   - [NotRun]: nothing happened, the same key is free to run;
+//   - [NotExecuted]: nothing happened, the same key is free to run;
 //   - [Unknown]: it may have happened. After a confirm, Get the intent; after a
 //     create, send it again under the same key; after a refund, ListRefunds (R12).
 //

@@ -12,13 +12,13 @@ import (
 var (
 	// ErrInvalidCall says that an argument is wrong; nothing was sent.
 	ErrInvalidCall = errors.New("invalid call")
-	// ErrNoAnswer says that no answer came back.
-	ErrNoAnswer = errors.New("no answer")
+	// ErrNoResponse says that no answer came back.
+	ErrNoResponse = errors.New("no response")
 	// ErrUnreadable says that what came back is not an answer of Stripe's.
-	ErrUnreadable = errors.New("unreadable answer")
-	// ErrNotOurs says that the answer is about another payment than the one
+	ErrUnreadable = errors.New("unreadable response")
+	// ErrMismatch says that the answer is about another payment than the one
 	// asked for.
-	ErrNotOurs = errors.New("answer about another payment")
+	ErrMismatch = errors.New("response about another payment")
 )
 
 // What [Client.Event] fails with.
@@ -37,9 +37,9 @@ const (
 	// Unknown means the call may have had its effect. It is the zero value: an
 	// error nobody has judged proves nothing.
 	Unknown Outcome = iota
-	// NotRun means none of the call's sends had an effect; its key is unused.
+	// NotExecuted means none of the call's sends had an effect; its key is unused.
 	// It says nothing about earlier calls under the same key.
-	NotRun
+	NotExecuted
 	// Refused is final: the provider does not take this request, for a reason
 	// that is not the card (an unknown payment method, too small an amount).
 	// After a Confirm the intent still stands and must be cancelled before the
@@ -53,8 +53,8 @@ const (
 // String returns the outcome as it appears in errors and logs.
 func (o Outcome) String() string {
 	switch o {
-	case NotRun:
-		return "not run"
+	case NotExecuted:
+		return "not executed"
 	case Refused:
 		return "refused"
 	case Declined:
@@ -75,20 +75,20 @@ type Error struct {
 	RequestID                      string
 
 	// Message is Stripe's text where it may be shown to the paying client, that
-	// is for Declined, and for Refused without Misuse. Empty otherwise.
+	// is for Declined, and for Refused without NeedsOperator. Empty otherwise.
 	Message string
 
 	// Intent is the PaymentIntent inside the error, nil when there was none.
 	Intent *Intent
 
-	// Saved500: Stripe keeps a 500 under this key and will repeat it, so the key
+	// ReplayedError: Stripe keeps a 500 under this key and will repeat it, so the key
 	// can never succeed. The effect may have been made all the same (R12).
-	Saved500 bool
+	ReplayedError bool
 	// UnexpectedState: the intent is not in a state for this call, perhaps
 	// because an earlier one took effect. Not an answer: Get it, then decide.
 	UnexpectedState bool
-	// Misuse: our bug or our configuration. Somebody should be told.
-	Misuse bool
+	// NeedsOperator: our bug or our configuration. Somebody should be told.
+	NeedsOperator bool
 
 	// RetryAfter is how long to leave the provider alone, 0 for final outcomes.
 	RetryAfter time.Duration
@@ -130,16 +130,16 @@ func (e *Error) Unwrap() error { return e.cause }
 // another answer now.
 func (e *Error) resendable() bool {
 	final := e.Outcome == Declined || e.Outcome == Refused
-	return !final && !e.Misuse && !e.Saved500 && !e.UnexpectedState
+	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState
 }
 
-// invalidCall refuses an argument before anything is sent. NotRun rather than
+// invalidCall refuses an argument before anything is sent. NotExecuted rather than
 // Refused: a bug of ours must not become an order's final answer.
 func invalidCall(format string, args ...any) *Error {
 	return &Error{
-		Outcome:    NotRun,
-		Misuse:     true,
-		RetryAfter: misuseRetryAfter,
-		cause:      fmt.Errorf("%w: %s", ErrInvalidCall, fmt.Sprintf(format, args...)),
+		Outcome:       NotExecuted,
+		NeedsOperator: true,
+		RetryAfter:    misuseRetryAfter,
+		cause:         fmt.Errorf("%w: %s", ErrInvalidCall, fmt.Sprintf(format, args...)),
 	}
 }

@@ -40,7 +40,7 @@ func (c *Client) ListRefunds(ctx context.Context, intentID string, visit func(Re
 	return c.walkRefunds(ctx, list, params, func(re *stripe.Refund) (Refund, error) {
 		r, err := newRefund(re)
 		if err == nil && r.IntentID != intentID {
-			return Refund{}, ErrNotOurs // a list of others says nothing about ours
+			return Refund{}, ErrMismatch // a list of others says nothing about ours
 		}
 		return r, err
 	}, visit)

@@ -22,9 +22,9 @@ func (c *Client) logExchange(ctx context.Context, call call, n int, took time.Du
 		outcome = failure.Outcome.String()
 		attrs = append(attrs, slog.String("error", failure.Error()))
 		switch {
-		case failure.Misuse:
+		case failure.NeedsOperator:
 			level = slog.LevelError
-		case failure.Outcome == Unknown || failure.Outcome == NotRun:
+		case failure.Outcome == Unknown || failure.Outcome == NotExecuted:
 			level = slog.LevelWarn
 		}
 	}

@@ -102,7 +102,7 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 	})
 }
 
-// GetRefund reads the refund as it is now. It has no effect: Unknown and NotRun
+// GetRefund reads the refund as it is now. It has no effect: Unknown and NotExecuted
 // both mean that nothing was learnt.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
 	if err := checkRefundID(refundID); err != nil {

@@ -39,7 +39,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 		if failure == nil {
 			return nil
 		}
-		if doubt && failure.Outcome == NotRun {
+		if doubt && failure.Outcome == NotExecuted {
 			failure.Outcome = Unknown
 		}
 		doubt = failure.Outcome == Unknown
@@ -64,13 +64,13 @@ func (c *Client) exchange(ctx context.Context, call call, n int, limit time.Dura
 	took := time.Since(start)
 	c.logExchange(ctx, call, n, took, wire, failure)
 	if c.observe != nil {
-		c.observe(Exchange{Call: call.name, Took: took, Err: failure})
+		c.observe(Attempt{Call: call.name, Took: took, Err: failure})
 	}
 	return failure
 }
 
-// Exchange is one send of a call and what came of it, for those who measure.
-type Exchange struct {
+// Attempt is one send of a call and what came of it, for those who measure.
+type Attempt struct {
 	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds or list all refunds
 	Took time.Duration
 	Err  *Error // nil when it was answered
@@ -79,7 +79,7 @@ type Exchange struct {
 // waitToResend pauses after send n, for as long as the provider asked for if it
 // did. It reports false when the caller gave up, or when less than needed would
 // be left afterwards: a send without the time to be answered only makes an
-// Unknown of a NotRun.
+// Unknown of a NotExecuted.
 func (c *Client) waitToResend(ctx context.Context, n int, asked, needed time.Duration) bool {
 	wait := max(jittered(c.backoff<<(n-1)), asked)
 	deadline, _ := ctx.Deadline()

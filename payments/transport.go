@@ -19,7 +19,7 @@ const maxAnswer = 1 << 20
 func NewTransport() *http.Transport {
 	return &http.Transport{
 		// A healthy connect takes a fraction of a second. Waiting longer than
-		// this costs the time for a resend, and a failed dial is a sure NotRun.
+		// this costs the time for a resend, and a failed dial is a sure NotExecuted.
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,
 		ForceAttemptHTTP2:      true,

@@ -35,27 +35,27 @@ const (
 
 func (o outcome) String() string { return [...]string{"sent", "retried", "dead", "unsettled"}[o] }
 
-// tally counts outcomes from several goroutines.
-type tally struct {
+// counter counts the outcomes of concurrent attempts.
+type counter struct {
 	mu        sync.Mutex
 	result    Result
 	lastError error // a sample, for the log
 }
 
-func (t *tally) add(o outcome, cause error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (c *counter) add(o outcome, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch o {
 	case sent:
-		t.result.Sent++
+		c.result.Sent++
 	case retried:
-		t.result.Retried++
+		c.result.Retried++
 	case dead:
-		t.result.Dead++
+		c.result.Dead++
 	case unsettled:
-		t.result.Unsettled++
+		c.result.Unsettled++
 	}
 	if cause != nil {
-		t.lastError = cause
+		c.lastError = cause
 	}
 }

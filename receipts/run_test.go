@@ -158,7 +158,7 @@ func TestDatabaseAwayIsAnError(t *testing.T) {
 	worker := shop.worker(t, mailerFunc(nil))
 	shop.pool.Close()
 	_, err := worker.RunOnce(t.Context())
-	require.ErrorContains(t, err, "receipts: look for jobs")
+	require.ErrorContains(t, err, "receipts: find the next job")
 	_, err = receipts.ReadStats(t.Context(), shop.pool)
 	require.Error(t, err)
 }

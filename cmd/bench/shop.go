@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/child"
+	"example.com/orders-api/cmd/internal/subprocess"
 	"example.com/orders-api/internal/load"
 )
 
@@ -26,9 +26,9 @@ type shop struct {
 	database  string // URL
 	pool      *pgxpool.Pool
 	apiKey    string
-	stripe    *child.Process
+	stripe    *subprocess.Process
 	environ   []string
-	apis      []*child.Process
+	apis      []*subprocess.Process
 	doors     []*client.Client // to each of apis
 	addresses []string
 	body      []byte
@@ -67,7 +67,7 @@ func (s *shop) open(ctx context.Context, name string, delay time.Duration, apis 
 	if s.body, err = json.Marshal(basket()); err != nil {
 		return err
 	}
-	address, err := child.FreeAddress(ctx)
+	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,8 +125,8 @@ func basket() client.OrderParams {
 	}
 }
 
-func (s *shop) program(name string, args ...string) *child.Process {
-	return &child.Process{
+func (s *shop) program(name string, args ...string) *subprocess.Process {
+	return &subprocess.Process{
 		Name:       name,
 		Executable: filepath.Join(s.programs, name),
 		Args:       args,
@@ -141,8 +141,8 @@ func (s *shop) openAPI(ctx context.Context, database string) error {
 }
 
 // openDoor starts process, which takes orders.
-func (s *shop) openDoor(ctx context.Context, process *child.Process, database string) error {
-	address, err := child.FreeAddress(ctx)
+func (s *shop) openDoor(ctx context.Context, process *subprocess.Process, database string) error {
+	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (s *shop) ask(doors []*client.Client, name string, n int) load.Send {
 
 func key(name string, i int) client.Key { return client.Key(fmt.Sprintf("bench-%s-%010d", name, i)) }
 
-func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Answer, error) {
+func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Response, error) {
 	return doors[i%len(doors)].Send(ctx, s.order(key))
 }
 

@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/internal/metrics"
 )
 
-// maxAdminConnections bounds the connections of the admin listener: Prometheus,
-// probes, an operator with a profiler.
+// maxAdminConnections bounds the connections of the admin listener, which serves
+// Prometheus, probes and an operator's profiler.
 const maxAdminConnections = 16
 
 // readyCheck reports whether the process should get traffic.
@@ -35,19 +35,19 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready r
 	server := &http.Server{
 		Handler:           adminRoutes(m, ready, logger),
 		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       2 * time.Minute, // a Prometheus keeps its connection from one scrape to the next
+		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		// No more: a profile takes as long as it was asked for, and a ReadTimeout would
-		// end its context.
+		// No ReadTimeout and no WriteTimeout: they would end a profile, which takes as
+		// long as its request says.
 	}
 	go func() {
 		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("the admin listener ended", "error", err)
+			logger.Error("admin listener failed", "error", err)
 		}
 	}()
-	logger.InfoContext(ctx, "admin: /metrics and /debug/pprof", "at", listener.Addr().String())
-	return func() { _ = server.Close() }, nil // nobody there waits for an answer worth the time
+	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
+	return func() { _ = server.Close() }, nil // a response in progress is not worth a wait
 }
 
 func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http.Handler {

@@ -26,7 +26,7 @@ var errNotCompared = errors.New("records were not compared")
 // runReconcile compares our records with the provider's and prints the
 // discrepancies.
 func runReconcile(ctx context.Context, call invocation) error {
-	var config boot.Keys
+	var config boot.KeyCommands
 	flags := call.flags()
 	since := flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
 	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status, nothing else")
@@ -42,14 +42,14 @@ func runReconcile(ctx context.Context, call invocation) error {
 	}
 	logger := config.Logger(call.stderr)
 	var report reconcile.Report
-	err := withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
+	err := withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
 		progress, remove := progressBar(call.stderr)
 		defer remove()
 		r, err := reconcile.New(reconcile.Config{
-			Orders:   b.orders,
-			Engine:   b.engine,
-			Pool:     b.pool,
-			Payments: b.payments,
+			Orders:   a.orders,
+			Engine:   a.engine,
+			Pool:     a.pool,
+			Payments: a.payments,
 			Logger:   logger,
 			Since:    *since,
 			Grace:    config.CompleterGrace.Duration,
@@ -126,7 +126,8 @@ func moneyCell(m reconcile.Money) string {
 	return cell(fmt.Sprintf("%d %s", m.Amount, m.Currency))
 }
 
-// cell replaces what would break the table, whatever the text's origin.
+// cell returns the text of a table cell, without characters that would break the
+// table.
 func cell(text string) string {
 	if text == "" {
 		return "-"

@@ -2,12 +2,16 @@ package accounts
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/singleflight"
 
@@ -168,4 +172,49 @@ func (a *Authenticator) remove(hash keyHash) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.cache, hash)
+}
+
+// findAccount returns the account of an API key that is not revoked, or
+// [ErrUnauthorized]. The query compares hashes, so its duration reveals nothing
+// about valid keys.
+func findAccount(ctx context.Context, pool *pgxpool.Pool, hash keyHash) (uuid.UUID, error) {
+	var accountID uuid.UUID
+	err := pool.QueryRow(ctx, `
+SELECT account_id
+  FROM api_keys
+ WHERE key_hash = $1
+   AND revoked_at IS NULL`, hash[:]).Scan(&accountID)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return uuid.Nil, ErrUnauthorized
+	case err != nil:
+		return uuid.Nil, fmt.Errorf("look up API key: %w", postgres.Translate(err))
+	}
+	return accountID, nil
+}
+
+// An API key is keyPrefix and randomLength random characters of randomAlphabet.
+// The prefix lets secret scanners recognise a key. The rest has 130 random bits,
+// so an unsalted hash is enough.
+const (
+	keyPrefix      = "ok_"
+	randomLength   = 26
+	randomAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
+)
+
+// storedPrefixLength is the number of characters of a key that are stored in
+// plain text: enough to tell an account's keys apart, and 105 secret bits remain.
+const storedPrefixLength = len(keyPrefix) + 5
+
+// keyHash is the SHA-256 of an API key.
+type keyHash [sha256.Size]byte
+
+func hashKey(apiKey string) keyHash { return sha256.Sum256([]byte(apiKey)) }
+
+func newKey() string { return keyPrefix + rand.Text()[:randomLength] }
+
+// isWellFormed reports whether apiKey has the form of an API key.
+func isWellFormed(apiKey string) bool {
+	random, found := strings.CutPrefix(apiKey, keyPrefix)
+	return found && len(random) == randomLength && strings.Trim(random, randomAlphabet) == ""
 }

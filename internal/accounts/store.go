@@ -154,22 +154,3 @@ func ValidAPIKey(ctx context.Context, pool *pgxpool.Pool, apiKey string) (bool, 
 	}
 	return err == nil, err
 }
-
-// findAccount returns the account of an API key that is not revoked, or
-// [ErrUnauthorized]. The query compares hashes, so its duration reveals nothing
-// about valid keys.
-func findAccount(ctx context.Context, pool *pgxpool.Pool, hash keyHash) (uuid.UUID, error) {
-	var accountID uuid.UUID
-	err := pool.QueryRow(ctx, `
-SELECT account_id
-  FROM api_keys
- WHERE key_hash = $1
-   AND revoked_at IS NULL`, hash[:]).Scan(&accountID)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return uuid.Nil, ErrUnauthorized
-	case err != nil:
-		return uuid.Nil, fmt.Errorf("look up API key: %w", postgres.Translate(err))
-	}
-	return accountID, nil
-}

@@ -197,7 +197,7 @@ SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
 	var found int
 	for _, plan := range idempotencytest.Plans(t, pool) {
 		if strings.Contains(plan.Statement, "key_hash") {
-			require.Contains(t, plan.Text, "Index Scan using api_keys_key_hash_key")
+			require.Contains(t, plan.Text, "Index Scan using api_keys_key_hash_unique")
 			require.NotZero(t, plan.Generic)
 			found++
 		}

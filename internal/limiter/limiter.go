@@ -1,8 +1,10 @@
 package limiter
 
 import (
+	"container/list"
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
 
@@ -19,9 +21,9 @@ var (
 
 const (
 	// shareFactor is α of the dynamic threshold policy (Choudhury and Hahne, 1998): an
-	// account may have at most α times as many requests in the backlog as there are
-	// free places. With 4 one account gets 4/5 of the backlog, two get 4/9 each, and a
-	// new account always finds a place.
+	// account may have at most α times as many requests as there are free places. With
+	// 4 one account gets 4/5 of the places, two get 4/9 each, and a new account always
+	// finds one.
 	shareFactor = 4
 
 	// rejectionDelay is the delay of a rejection. Clients that ignore Retry-After would
@@ -40,12 +42,13 @@ type Config struct {
 	Backlog int
 	Timeout time.Duration
 
-	// InFlight bounds the requests in progress, including those that wait for a permit
-	// or for the payment provider. They only need memory.
+	// InFlight bounds the requests in progress, those that wait for a permit or for the
+	// payment provider included. They need memory.
 	InFlight int
 }
 
-// Limiter admits requests. It is safe for concurrent use.
+// Limiter admits requests. It is safe for concurrent use, and each operation takes
+// constant time.
 type Limiter struct {
 	config Config
 
@@ -53,24 +56,22 @@ type Limiter struct {
 	running  int // requests at work
 	inFlight int
 	backlog  int                    // new requests that wait
-	accounts map[uuid.UUID]*account // with new requests that wait
-	turns    []*account             // the same, in turn
-	resuming []*waiter              // before all new requests
+	accounts map[uuid.UUID]*account // with requests in progress
+	turns    list.List              // of *account with new requests that wait, next first
+	resuming list.List              // of waiter, before all new requests
 	rejected uint64
 }
 
-// account is an account with new requests that wait.
+// account is an account with requests in progress.
 type account struct {
-	id      uuid.UUID
-	backlog int
-	queue   []*waiter // oldest first
+	id       uuid.UUID
+	inFlight int
+	queue    list.List     // of waiter, oldest first
+	turn     *list.Element // nil if the queue is empty
 }
 
-// waiter is a request that waits for a permit.
-type waiter struct {
-	granted chan struct{} // closed when it has the permit
-	left    bool          // it has stopped waiting
-}
+// waiter is a request that waits for a permit. It is closed when it has the permit.
+type waiter chan struct{}
 
 // New returns a limiter.
 func New(config Config) (*Limiter, error) {
@@ -94,130 +95,132 @@ func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context
 
 // acquire admits a request of the account.
 func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, error) {
-	w, err := l.enter(accountID)
+	p, element, err := l.enter(accountID)
 	switch {
 	case err != nil:
-		wait(ctx, rejectionDelay, nil)
+		_ = wait(ctx, rejectionDelay, nil)
 		return nil, err
-	case w != nil && !wait(ctx, l.config.Timeout, w.granted) && l.leave(accountID, w):
-		return nil, ErrOverloaded
-	default:
-		return &permit{limiter: l, working: true}, nil
+	case element != nil:
+		if err := wait(ctx, l.config.Timeout, element.Value.(waiter)); err != nil && l.leave(p, element) {
+			return nil, err
+		}
 	}
+	return p, nil
 }
 
-// wait reports whether the channel was closed before the timeout and the end of ctx.
-func wait(ctx context.Context, timeout time.Duration, granted <-chan struct{}) bool {
+// wait waits until w is closed. It returns [ErrOverloaded] after the timeout, or the
+// error of ctx.
+func wait(ctx context.Context, timeout time.Duration, w waiter) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case <-granted:
-		return true
+	case <-w:
+		return nil
 	case <-timer.C:
+		return ErrOverloaded
 	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return false
 }
 
-// enter admits a new request. It returns nil if the request has its permit, a waiter
-// if it has to wait, and an error if a bound is reached.
-func (l *Limiter) enter(accountID uuid.UUID) (*waiter, error) {
+// enter admits a new request, and returns its place in the queue unless it has its
+// permit at once. It returns an error if a bound is reached.
+func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.inFlight >= l.config.InFlight {
-		l.rejected++
-		return nil, ErrOverloaded
-	}
-	if l.running < l.config.Work { // then none waits
-		l.running++
-		l.inFlight++
-		return nil, nil
-	}
 	a := l.accounts[accountID]
 	if a == nil {
 		a = &account{id: accountID}
 	}
-	if a.backlog >= shareFactor*(l.config.Backlog-l.backlog) {
+	err := share(a.inFlight, l.inFlight, l.config.InFlight)
+	busy := l.running >= l.config.Work
+	if busy && err == nil {
+		err = share(a.queue.Len(), l.backlog, l.config.Backlog)
+	}
+	if err != nil {
 		l.rejected++
-		if a.backlog < l.backlog {
-			return nil, ErrRateLimited // there is room for other accounts
-		}
-		return nil, ErrOverloaded
+		return nil, nil, err
 	}
-	if a.backlog == 0 {
-		l.accounts[accountID] = a
-		l.turns = append(l.turns, a)
-	}
-	w := &waiter{granted: make(chan struct{})}
-	a.queue = append(a.queue, w)
-	a.backlog++
-	l.backlog++
+	l.accounts[accountID] = a
+	a.inFlight++
 	l.inFlight++
-	return w, nil
+	p := &permit{limiter: l, account: a, working: true}
+	if !busy { // then none waits
+		l.running++
+		return p, nil, nil
+	}
+	if a.turn == nil {
+		a.turn = l.turns.PushBack(a)
+	}
+	l.backlog++
+	return p, a.queue.PushBack(make(waiter)), nil
 }
 
-// leave removes a request whose time is up. It reports false if the request has its
-// permit by now.
-func (l *Limiter) leave(accountID uuid.UUID, w *waiter) bool {
+// share returns an error if an account that has n of all requests may have no more,
+// within a bound.
+func share(n, all, bound int) error {
+	switch {
+	case n < shareFactor*(bound-all):
+		return nil
+	case n < all && all < bound: // there is room for other accounts
+		return ErrRateLimited
+	default:
+		return ErrOverloaded
+	}
+}
+
+// leave removes a request that has waited too long. It reports false if the request
+// has its permit by now.
+func (l *Limiter) leave(p *permit, element *list.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-w.granted:
+	case <-element.Value.(waiter):
 		return false
 	default:
 	}
-	w.left = true
-	l.inFlight--
+	l.dequeue(p.account, element)
+	l.exit(p.account)
 	l.rejected++
-	l.dequeued(l.accounts[accountID])
 	return true
 }
 
-// dequeued counts a request of the account that does not wait any more.
-func (l *Limiter) dequeued(a *account) {
-	l.backlog--
-	if a.backlog--; a.backlog == 0 {
+// exit counts a request of the account that is not in progress any more.
+func (l *Limiter) exit(a *account) {
+	l.inFlight--
+	if a.inFlight--; a.inFlight == 0 {
 		delete(l.accounts, a.id)
 	}
+}
+
+// dequeue takes a waiter out of its account's queue.
+func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
+	l.backlog--
+	w := a.queue.Remove(element).(waiter)
+	if a.queue.Len() == 0 {
+		l.turns.Remove(a.turn)
+		a.turn = nil
+	}
+	return w
 }
 
 // grant gives free permits to waiters: first to those that resume, then to the
 // accounts in turn.
 func (l *Limiter) grant() {
 	for l.running < l.config.Work {
-		w := l.next()
-		if w == nil {
+		var w waiter
+		if first := l.resuming.Front(); first != nil {
+			w = l.resuming.Remove(first).(waiter)
+		} else if turn := l.turns.Front(); turn != nil {
+			a := turn.Value.(*account)
+			l.turns.MoveToBack(turn)
+			w = l.dequeue(a, a.queue.Front())
+		} else {
 			return
 		}
 		l.running++
-		close(w.granted)
+		close(w)
 	}
-}
-
-// next removes the next waiter from its queue; nil if none waits.
-func (l *Limiter) next() *waiter {
-	if len(l.resuming) > 0 {
-		w := l.resuming[0]
-		l.resuming = l.resuming[1:]
-		return w
-	}
-	for len(l.turns) > 0 {
-		a := l.turns[0]
-		l.turns = l.turns[1:]
-		for a.backlog > 0 { // otherwise all have left
-			w := a.queue[0]
-			a.queue = a.queue[1:]
-			if w.left {
-				continue
-			}
-			l.dequeued(a)
-			if a.backlog > 0 {
-				l.turns = append(l.turns, a)
-			}
-			return w
-		}
-	}
-	return nil
 }
 
 // Stats are the counts of a [Limiter].
@@ -234,4 +237,68 @@ func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{Capacity: l.config.Work, Running: l.running, Backlog: l.backlog, InFlight: l.inFlight, Rejected: l.rejected}
+}
+
+// permit is the permit of one request, for one goroutine.
+type permit struct {
+	limiter *Limiter
+	account *account
+	working bool
+}
+
+type permitKey struct{}
+
+// release ends the request.
+func (p *permit) release() {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exit(p.account)
+	if p.working {
+		l.running--
+		l.grant()
+	}
+}
+
+// suspend returns the permit while the request waits for another system.
+func (p *permit) suspend() {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.working = false
+	l.running--
+	l.grant()
+}
+
+// resume takes the permit again, before all new requests. It is never rejected.
+func (p *permit) resume() {
+	l := p.limiter
+	w := make(waiter)
+	l.mu.Lock()
+	l.resuming.PushBack(w)
+	l.grant()
+	l.mu.Unlock()
+	<-w
+	p.working = true
+}
+
+// Transport returns a transport that suspends the permit in a request's context
+// while next sends the request. Without a permit it only sends it.
+func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
+
+type transport struct{ next http.RoundTripper }
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p, admitted := r.Context().Value(permitKey{}).(*permit); admitted {
+		p.suspend()
+		defer p.resume()
+	}
+	return t.next.RoundTrip(r)
+}
+
+// CloseIdleConnections closes what next keeps open.
+func (t transport) CloseIdleConnections() {
+	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
 }

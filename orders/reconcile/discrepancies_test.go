@@ -195,7 +195,7 @@ func discrepancyCases() map[string]discrepancyCase {
 				require.Zero(f.t, f.create(visa))
 				unanswered.Release()
 			},
-			want: []string{"key_stuck: create_order at order_created after 1 runs, the last at TIME: the payment provider is unavailable: payments: unknown: no answer: EOF"},
+			want: []string{"key_stuck: create_order at order_created after 1 runs, the last at TIME: the payment provider is unavailable: payments: unknown: no response: EOF"},
 		},
 		"two orphaned intents of a paid order": {
 			setup: paid(func(f *fixture) {
@@ -316,7 +316,7 @@ func discrepancyCases() map[string]discrepancyCase {
 // stuckAt is the discrepancy of a key whose provider rejected all requests.
 func stuckAt(point string) string {
 	return "key_stuck: create_order at " + point + " after 1 runs, the last at TIME: the payment provider is unavailable: " +
-		"payments: not run, status 429, type invalid_request_error, code rate_limit, request ID"
+		"payments: not executed, status 429, type invalid_request_error, code rate_limit, request ID"
 }
 
 func TestRun_discrepancies(t *testing.T) {

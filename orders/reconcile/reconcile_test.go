@@ -233,7 +233,7 @@ func TestRun_incomplete(t *testing.T) {
 			setup: func(f *fixture) {
 				f.transport.replies = map[string]string{getEndpoint: `{"error":{"type":"invalid_request_error","message":"No such page."}}`}
 			},
-			err: "get pi_UNKNOWN: payments: not run, status 404",
+			err: "get pi_UNKNOWN: payments: not executed, status 404",
 		},
 		"orders cannot be read":  {setup: sql("ALTER TABLE orders RENAME COLUMN amount TO x"), err: "read records: "},
 		"refunds cannot be read": {setup: sql("ALTER TABLE refunds RENAME COLUMN amount TO x"), err: "read records: "},
@@ -292,7 +292,7 @@ func TestRun_fixFails(t *testing.T) {
 	}{
 		"the provider is down for the cancel": {
 			setup:    fault(stripetest.Unavailable, cancelEndpoint),
-			fixError: "payments: unknown, status 503: unreadable answer",
+			fixError: "payments: unknown, status 503: unreadable response",
 		},
 		"a stored 500 without an effect": {
 			setup:    fault(stripetest.ErrorBefore, cancelEndpoint),
@@ -304,7 +304,7 @@ func TestRun_fixFails(t *testing.T) {
 		},
 		"the intent cannot be read": {
 			setup:    fault(stripetest.Unavailable, getEndpoint),
-			fixError: "get ID: payments: unknown, status 503: unreadable answer",
+			fixError: "get ID: payments: unknown, status 503: unreadable response",
 		},
 		"the client of the lost order retries": {
 			setup: func(f *fixture) {
