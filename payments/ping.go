@@ -23,7 +23,7 @@ type ServerInfo struct {
 func (c *Client) Ping(ctx context.Context) (ServerInfo, error) {
 	var info ServerInfo
 	err := c.run(ctx, call{name: "ping"}, func(ctx context.Context) error {
-		it := c.api.List(&stripe.PaymentIntentListParams{
+		it := c.intents.List(&stripe.PaymentIntentListParams{
 			ListParams: stripe.ListParams{Context: ctx, Single: true, Limit: stripe.Int64(1)},
 		})
 		if err := it.Err(); err != nil {

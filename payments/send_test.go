@@ -87,7 +87,7 @@ func TestPausesGrow(t *testing.T) {
 	provider := startProvider(t, answer{status: 503})
 	client := newClient(t, provider.url)
 	var pauses []time.Duration
-	client.SetPause(func(_ context.Context, d time.Duration) error {
+	client.SetSleep(func(_ context.Context, d time.Duration) error {
 		pauses = append(pauses, d)
 		return nil
 	})
@@ -108,7 +108,7 @@ func TestAPauseIsAsLongAsTheProviderAsks(t *testing.T) {
 		answer{status: 200, body: intent("succeeded")})
 	client := newClient(t, provider.url)
 	var pauses []time.Duration
-	client.SetPause(func(_ context.Context, d time.Duration) error {
+	client.SetSleep(func(_ context.Context, d time.Duration) error {
 		pauses = append(pauses, d)
 		return nil
 	})
@@ -136,7 +136,7 @@ func TestNoResendForACallerWhoLeft(t *testing.T) {
 	provider := startProvider(t, answer{status: 503})
 	client := newClient(t, provider.url)
 	ctx, cancel := context.WithCancel(t.Context())
-	client.SetPause(func(ctx context.Context, _ time.Duration) error {
+	client.SetSleep(func(ctx context.Context, _ time.Duration) error {
 		cancel()
 		return ctx.Err()
 	})
@@ -152,9 +152,9 @@ func TestThePauseItself(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start := time.Now()
-		require.NoError(t, payments.Pause(ctx, 10*time.Second))
+		require.NoError(t, payments.Sleep(ctx, 10*time.Second))
 		require.Equal(t, 10*time.Second, time.Since(start))
-		require.ErrorIs(t, payments.Pause(ctx, time.Hour), context.DeadlineExceeded)
+		require.ErrorIs(t, payments.Sleep(ctx, time.Hour), context.DeadlineExceeded)
 		require.Equal(t, time.Minute, time.Since(start))
 	})
 }
@@ -184,17 +184,17 @@ func TestEachSendIsLogged(t *testing.T) {
 	require.Equal(t, []map[string]any{
 		{
 			"level": "WARN", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
-			"payment_intent": "pi_1", "send": 1.0, "status": 502.0, "request_id": "req_1", "outcome": "unknown",
+			"payment_intent": "pi_1", "attempt": 1.0, "status": 502.0, "request_id": "req_1", "outcome": "unknown",
 			"error": "payments: unknown, status 502, request req_1: unreadable response",
 		},
 		{
 			"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
-			"payment_intent": "pi_1", "send": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not executed",
+			"payment_intent": "pi_1", "attempt": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not executed",
 			"error": "payments: not executed, status 401, type invalid_request_error, request req_1",
 		},
 		{
 			"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",
-			"payment_intent": "pi_1", "send": 1.0, "status": 200.0, "request_id": "req_1", "outcome": "answered",
+			"payment_intent": "pi_1", "attempt": 1.0, "status": 200.0, "request_id": "req_1", "outcome": "answered",
 		},
 	}, got)
 }

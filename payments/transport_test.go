@@ -232,7 +232,7 @@ func TestDialErrorAfterABrokenConnectionIsUnknown(t *testing.T) {
 	_, err = client.Get(t.Context(), "pi_1")
 	require.NoError(t, err)
 
-	client.SetPause(func(context.Context, time.Duration) error { return context.Canceled }) // one send only
+	client.SetSleep(func(context.Context, time.Duration) error { return context.Canceled }) // one send only
 	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
 	e := failure(t, err)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)
