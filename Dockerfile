@@ -1,11 +1,11 @@
 # syntax=docker/dockerfile:1
 
-# The program, and with --target stripetest the stand-in for Stripe. Both are
-# static, so the images hold nothing else that could run.
+# The program, and with --target stripetest the stand-in for Stripe. Both are static, so
+# the images contain no other executable.
 #   docker build -t orders-api .
 #   docker buildx build --platform linux/amd64,linux/arm64 -t … --push .
 
-# It compiles on the machine's own processor, whatever the image is for.
+# Cross-compiles on the platform of the build machine.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -17,9 +17,9 @@ ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/orders ./cmd/stripetest
 
-# Certificates of authorities, /tmp and a user, but no shell.
+# CA certificates, /tmp and a user, but no shell.
 FROM gcr.io/distroless/static-debian12:nonroot AS base
-# By its number, which is all that Kubernetes' runAsNonRoot can check.
+# Numeric, because Kubernetes' runAsNonRoot cannot check a name.
 USER 65532:65532
 
 FROM base AS stripetest
@@ -28,8 +28,8 @@ EXPOSE 12111
 ENTRYPOINT ["/stripetest"]
 CMD ["-addr", ":12111"]
 
-# No HEALTHCHECK: the image runs every command, and only serve can be asked. Who
-# starts that checks it with ["/orders", "healthcheck"], as docker-compose.yml does.
+# No HEALTHCHECK: the image runs every command, and only serve has /readyz. For serve, use
+# ["/orders", "healthcheck"] as in docker-compose.yml.
 FROM base AS orders
 COPY --from=build /out/orders /orders
 EXPOSE 8080

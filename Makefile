@@ -2,8 +2,7 @@
 
 GO ?= go
 
-# The race detector needs cgo and a C compiler; without one the tests run all
-# the same.
+# The race detector needs cgo and a C compiler. Without them, the tests run without it.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null 2>&1 && echo -race)
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -13,7 +12,7 @@ GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
 SPECTRAL      := @stoplight/spectral-cli@6.16.3
 
-# No package gets to run a script of its own when it is installed.
+# Packages must not run install scripts.
 NPX := npm_config_ignore_scripts=true npx --yes
 
 .DEFAULT_GOAL := help
@@ -23,7 +22,7 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Take the guided tour: nothing to install or start before (first build: about a minute)
+demo: ## Run the guided tour; it needs no setup (first build: about a minute)
 	@echo "Building cmd/orders (about a minute the first time) …"
 	@$(GO) build -o bin/orders ./cmd/orders
 	@bin/orders demo
@@ -33,22 +32,21 @@ run: ## Run everything in one process, on a private PostgreSQL and a stand-in fo
 	@$(GO) build -o bin/orders ./cmd/orders
 	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; exec bin/orders dev
 
-# make lint vets. Tests wait for the database most of the time, so more of them
-# run at once than there are processors; collecting less garbage takes a tenth off
-# the compiler, tables for debuggers are not made, and the race detector does not
-# sleep for a second at the end of each process.
+# -vet=off: make lint vets. -parallel 4: most tests wait for the database. GOGC=400 makes
+# the compiler a tenth faster, -s -w omits debug tables, and atexit_sleep_ms=0 avoids the
+# race detector's pause of a second at the end of each process.
 .PHONY: test
 test: ## Run all tests; they start the PostgreSQL they need
 	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
 	GORACE=atexit_sleep_ms=0 GOGC=400 $(GO) test -vet=off -ldflags='-s -w' -parallel 4 $(RACE) ./...
 
-# From inside the folder, because only then go test shows the count of cases.
+# go test prints the number of cases only if it runs inside the folder.
 .PHONY: crash
-crash: ## Break the program at every database round trip and provider call, and mutants of it
+crash: ## Run the crash matrix: fail at every round trip and provider call, and detect all mutants
 	$(GO) -C internal/crash test -vet=off -count=1 -timeout 15m -args -matrix=all
 
 .PHONY: bench
-bench: ## Measure the API against the floor of its database (a quarter of an hour; needs pgbench)
+bench: ## Measure the API against its SQL in pgbench (a quarter of an hour; needs pgbench)
 	@$(GO) build -o bin/ ./cmd/...
 	bin/bench $(BENCH)
 
@@ -57,7 +55,7 @@ bench-completer: ## Measure the completer, and the service without HTTP
 	$(GO) test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
 
 .PHONY: bench-reaper
-bench-reaper: ## Measure orders while a million old keys are reaped (some minutes)
+bench-reaper: ## Measure orders while a million old keys are deleted (some minutes)
 	$(GO) test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
 
 .PHONY: bench-store
@@ -90,18 +88,18 @@ compose-up: ## Start everything in containers: PROFILE=app, with the stand-in, o
 	docker compose --profile $(PROFILE) up -d --build --wait
 
 .PHONY: migrate
-migrate: ## Bring the schema of DATABASE_URL up to date
+migrate: ## Apply the migrations to DATABASE_URL
 	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; $(GO) run ./cmd/orders migrate up
 
 .PHONY: check
-check: tidy lint generated memory workflows spec ## Everything CI checks beside the tests
+check: tidy lint generated memory workflows spec ## Run all checks of CI except the tests
 
 .PHONY: tidy
-tidy: ## Fail when go.mod or go.sum are not tidy
+tidy: ## Fail if go.mod or go.sum is not tidy
 	$(GO) mod tidy -diff
 
 .PHONY: lint
-lint: ## Lint, import rules included
+lint: ## Lint, including the import rules
 	$(GO) run $(GOLANGCI_LINT) run
 
 .PHONY: fmt
@@ -109,20 +107,20 @@ fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write what is generated: parts of README.md, .env.example, openapi.yaml, the benchmark's SQL, the list of metrics
+generate: ## Write the generated parts of README.md, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
 	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -update
 
 .PHONY: generated
-generated: ## Fail when a generated part is out of date
+generated: ## Fail if a generated part is out of date
 	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
-memory: ## Fail when an idle API takes 40 MiB or more
-	$(GO) test -run TestServe_isSmallWhenIdle ./cmd/orders
+memory: ## Fail if an idle API uses 40 MiB or more
+	$(GO) test -run TestServe_idleMemory ./cmd/orders
 
-# -count=1: go test does not see when files outside of its module change.
+# -count=1: go test does not notice changes outside of its module.
 .PHONY: spec
-spec: ## Lint openapi.yaml, compare it with the released one, check what is in deploy/, try the alerts
+spec: ## Lint openapi.yaml, compare it with the released one, check deploy/ and the alerts
 	$(GO) -C tools test -count=1 ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
@@ -132,19 +130,19 @@ workflows: ## Lint .github/workflows
 	$(GO) run $(ACTIONLINT)
 
 .PHONY: vuln
-vuln: ## Look for known vulnerabilities in what is called (asks vuln.go.dev)
+vuln: ## Check the called code for known vulnerabilities (needs vuln.go.dev)
 	$(GO) run $(GOVULNCHECK) ./...
 
 .PHONY: compose-check
-compose-check: ## Place an order through the containers (needs Docker)
+compose-check: ## Place an order in the containers (needs Docker)
 	tools/deploy/compose-check.sh
 
 .PHONY: clients-check
-clients-check: ## Generate a client in TypeScript and one in Go, and compile them
+clients-check: ## Generate a TypeScript and a Go client and compile them
 	tools/contract/clients-check.sh
 
 .PHONY: mock-check
-mock-check: ## Ask a mock server made from openapi.yaml for every example
+mock-check: ## Request every example from a mock server generated from openapi.yaml
 	tools/contract/mock-check.sh
 
 .PHONY: docs-check
@@ -156,7 +154,7 @@ console-check: ## Click through /console in a browser (needs Chromium); PICTURES
 	tools/console/check.sh $(PICTURES)
 
 .PHONY: pgbouncer-check
-pgbouncer-check: ## Run the tests through PgBouncer (the one found, or Debian's)
+pgbouncer-check: ## Run the tests through PgBouncer (an installed one, or Debian's)
 	tools/pgbouncer/check.sh
 
 .PHONY: replication-check
@@ -164,26 +162,26 @@ replication-check: ## Kill the primary under load and promote its standby (Postg
 	$(GO) test -vet=off -count=1 -tags replication -run '^TestReplication_' ./cmd/orders
 
 .PHONY: links-check
-links-check: ## Ask for every outside link of the pages (needs a network)
+links-check: ## Request every external link of the pages (needs a network)
 	$(GO) test -vet=off -count=1 -run '^TestLinks_outside$$' ./internal/docscheck -args -fetch
 
 .PHONY: release-spec
-release-spec: ## Release the contract, for later ones to be compared with: make release-spec VERSION=1.2.3
+release-spec: ## Release the contract; later ones are compared with it: make release-spec VERSION=1.2.3
 	tools/contract/release.sh "$(VERSION)"
 
 .PHONY: rename
-rename: ## Make it yours: make rename MODULE=github.com/you/shop
+rename: ## Rename the module: make rename MODULE=github.com/you/shop
 	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
 	@old=$$(sed -n 's/^ *module-path: *//p' .golangci.yml) && [ -n "$$old" ] && $(GO) mod edit -module "$(MODULE)" && \
 	{ grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml --include=rules.yml --include=README.md "$$old" . || :; } | while read -r file; do \
 		sed -i.bak "s|$$old|$(MODULE)|g" "$$file" && rm "$$file.bak" || exit 1; \
-	done && $(GO) vet ./... && echo "The module is now $(MODULE). See git diff --stat; docs/guides/rename.md has what keeps its name."
+	done && $(GO) vet ./... && echo "The module is now $(MODULE). See git diff --stat; docs/guides/rename.md lists what keeps its name."
 
 # ARGS=-all runs all of their tests.
 .PHONY: rename-check
-rename-check: ## Rename a copy with make rename, and one with gonew; build, vet and test both (some minutes)
+rename-check: ## Rename one copy with make rename and one with gonew, then build, vet and test both (some minutes)
 	$(GO) -C tools test -tags copies -run 'Rename|Gonew' -count=1 -timeout 60m ./copies -args $(ARGS)
 
 .PHONY: engine-check
-engine-check: ## Copy only the engine into a new module; build, vet and test that
+engine-check: ## Copy only the engine into a new module, then build, vet and test it
 	$(GO) -C tools test -tags copies -run Engine -count=1 -timeout 20m ./copies

@@ -12,10 +12,10 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-const async = "respond-async"
+const respondAsync = "respond-async"
 
-// requireAccepted says that the answer is a whole 202 for the key.
-func requireAccepted(t *testing.T, got answer, key, applied string) {
+// requireAccepted checks that the response is a complete 202 for the key.
+func requireAccepted(t *testing.T, got response, key, applied string) {
 	t.Helper()
 	require.Equal(t, http.StatusAccepted, got.status, "%s", got.body)
 	require.Equal(t, keyPath(key), got.header.Get("Location"))
@@ -26,156 +26,155 @@ func requireAccepted(t *testing.T, got answer, key, applied string) {
 	require.Equal(t, key, got.keyStatus(t).Key)
 }
 
-func TestAClientThatDoesNotWait(t *testing.T) {
+func TestAsync_accepted(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	got := a.create(t, key, body(), prefer(async), header("X-Request-Id", "not-waiting"))
-	requireAccepted(t, got, key, async)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	got := f.create(t, key, orderBody(), prefer(respondAsync), header("X-Request-Id", "not-waiting"))
+	requireAccepted(t, got, key, respondAsync)
 	require.Equal(t, "in_progress", got.keyStatus(t).State)
-	line := a.log.await(t, map[string]any{"request_id": "not-waiting"})
+	line := f.log.await(t, map[string]any{"request_id": "not-waiting"})
 	require.Equal(t, "accepted", line["outcome"])
 	<-held.Reached()
-	require.Equal(t, http.StatusOK, a.get(t, got.keyStatus(t).Order.Href).status, "the order is there")
-	requireAccepted(t, a.create(t, key, body(), prefer(async)), key, async) // a duplicate
-	require.Equal(t, http.StatusConflict, a.create(t, key, body()).status, "as ever without the preference")
-	require.Equal(t, "idempotency-key-reused", a.create(t, key, body(with("currency", "eur")), prefer(async)).problem(t).slug())
-	requireAccepted(t, a.create(t, key, body(), prefer(async, "wait=1")), key, "respond-async, wait=1")
+	require.Equal(t, http.StatusOK, f.get(t, got.keyStatus(t).Order.Href).status, "the order exists")
+	requireAccepted(t, f.create(t, key, orderBody(), prefer(respondAsync)), key, respondAsync) // a duplicate
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "without the preference")
+	require.Equal(t, "idempotency-key-reused", f.create(t, key, orderBody(withMember("currency", "eur")), prefer(respondAsync)).problem(t).slug())
+	requireAccepted(t, f.create(t, key, orderBody(), prefer(respondAsync, "wait=1")), key, "respond-async, wait=1")
 
-	watching := a.sendAsync(a.request(t, http.MethodGet, got.header.Get("Location"), "", prefer("wait=30")))
-	a.awaitWaiters(t, 1)
+	watching := f.sendAsync(f.request(t, http.MethodGet, got.header.Get("Location"), "", prefer("wait=30")))
+	f.awaitWaiters(t, 1)
 	held.Release()
 	require.Equal(t, "finished", (<-watching).keyStatus(t).State)
-	line = a.log.await(t, map[string]any{"request_id": "not-waiting", "msg": "background run"})
+	line = f.log.await(t, map[string]any{"request_id": "not-waiting", "msg": "background run"})
 	require.Equal(t, "created", line["outcome"])
-	require.Equal(t, a.account.String(), line["account_id"])
+	require.Equal(t, f.account.String(), line["account_id"])
 	require.Equal(t, "finished", line["to"])
 	require.NotEmpty(t, line["key_id"])
 
-	for _, preference := range []string{"", async} {
-		replay := a.create(t, key, body(), prefer(preference))
+	for _, preference := range []string{"", respondAsync} {
+		replay := f.create(t, key, orderBody(), prefer(preference))
 		require.Equal(t, http.StatusCreated, replay.status)
 		require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
 		require.Empty(t, replay.header.Get("Preference-Applied"))
 	}
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }
 
-// What fails before the claim is told at once, and claims nothing.
-func TestNothingIsAcceptedThatIsNotClaimed(t *testing.T) {
+// A request that fails before the claim gets its problem, not 202, and claims nothing.
+func TestAsync_notClaimed(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	before := a.rows(t)
-	for slug, got := range map[string]answer{
-		"validation-failed":       a.create(t, newKey(), "{}", prefer(async)),
-		"malformed-request":       a.create(t, newKey(), "[]", prefer(async)),
-		"idempotency-key-invalid": a.create(t, "short", body(), prefer(async)),
-		"idempotency-key-missing": a.create(t, newKey(), body(), prefer(async), header("Idempotency-Key")),
-		"unauthorized":            a.create(t, newKey(), body(), prefer(async), header("Authorization")),
+	f := newFixture(t)
+	before := f.rowCounts(t)
+	for slug, got := range map[string]response{
+		"validation-failed":       f.create(t, newKey(), "{}", prefer(respondAsync)),
+		"malformed-request":       f.create(t, newKey(), "[]", prefer(respondAsync)),
+		"idempotency-key-invalid": f.create(t, "short", orderBody(), prefer(respondAsync)),
+		"idempotency-key-missing": f.create(t, newKey(), orderBody(), prefer(respondAsync), header("Idempotency-Key")),
+		"unauthorized":            f.create(t, newKey(), orderBody(), prefer(respondAsync), header("Authorization")),
 	} {
 		require.Equal(t, slug, got.problem(t).slug())
 		require.Empty(t, got.header.Get("Preference-Applied"))
 	}
-	require.Equal(t, before, a.rows(t))
+	require.Equal(t, before, f.rowCounts(t))
 
 	key := newKey()
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
-	a.exec(t, "DELETE FROM idempotency_keys")
-	require.Equal(t, "idempotency-key-expired", a.create(t, key, body(), prefer(async)).problem(t).slug())
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
+	f.exec(t, "DELETE FROM idempotency_keys")
+	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody(), prefer(respondAsync)).problem(t).slug())
 }
 
-func TestAClientThatWaitsALittle(t *testing.T) {
+func TestAsync_withWait(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	for card, status := range map[string]int{
 		"pm_card_visa":                http.StatusCreated,
 		"pm_card_visa_chargeDeclined": http.StatusPaymentRequired,
 		"pm_card_nobody":              http.StatusUnprocessableEntity,
 	} {
-		got := a.create(t, newKey(), body(with("payment_method", card)), prefer(async+", wait=30"))
+		got := f.create(t, newKey(), orderBody(withMember("payment_method", card)), prefer(respondAsync+", wait=30"))
 		require.Equal(t, status, got.status, "%s", got.body)
 		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 	}
 
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	requireAccepted(t, a.create(t, key, body(), prefer(async+", wait=1")), key, "respond-async, wait=1")
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	requireAccepted(t, f.create(t, key, orderBody(), prefer(respondAsync+", wait=1")), key, "respond-async, wait=1")
 	<-held.Reached()
-	duplicate := a.createAsync(t, key, body(), prefer(async+", wait=30"))
-	a.awaitWaiters(t, 1)
+	duplicate := f.createAsync(t, key, orderBody(), prefer(respondAsync+", wait=30"))
+	f.awaitWaiters(t, 1)
 	held.Release()
 	got := <-duplicate
 	require.NoError(t, got.err)
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 
-	away := a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	away := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
 	failed := newKey()
-	require.Equal(t, "temporarily-unavailable", a.create(t, failed, body(), prefer(async+", wait=30")).problem(t).slug(), "it does not go on")
+	require.Equal(t, "temporarily-unavailable", f.create(t, failed, orderBody(), prefer(respondAsync+", wait=30")).problem(t).slug(), "the run has ended")
 	away.Release()
-	requireAccepted(t, a.create(t, failed, body(), prefer(async)), failed, async) // now it does
-	require.Equal(t, "finished", a.status(t, failed, prefer("wait=30")).keyStatus(t).State)
-	require.Len(t, a.stripe.Charges(), 3)
-	require.Empty(t, a.stripe.OrdersChargedTwice())
+	requireAccepted(t, f.create(t, failed, orderBody(), prefer(respondAsync)), failed, respondAsync) // now it continues
+	require.Equal(t, "finished", f.getKey(t, failed, prefer("wait=30")).keyStatus(t).State)
+	require.Len(t, f.stripe.Charges(), 3)
+	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
-// With too many runs in the background a client is served as if it had no
-// preference.
-func TestTooManyRunsInTheBackground(t *testing.T) {
+// If there are too many background runs, the preference is ignored.
+func TestAsync_tooManyRuns(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(s *settings) { s.background = 1 })
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	f := newFixture(t, func(s *options) { s.background = 1 })
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	first, second := newKey(), newKey()
-	requireAccepted(t, a.create(t, first, body(), prefer(async)), first, async)
+	requireAccepted(t, f.create(t, first, orderBody(), prefer(respondAsync)), first, respondAsync)
 	<-held.Reached()
-	got := a.create(t, second, body(), prefer(async))
+	got := f.create(t, second, orderBody(), prefer(respondAsync))
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Empty(t, got.header.Get("Preference-Applied"))
-	require.Equal(t, http.StatusConflict, a.create(t, first, body(), prefer(async)).status, "as without the preference")
+	require.Equal(t, http.StatusConflict, f.create(t, first, orderBody(), prefer(respondAsync)).status, "the preference is ignored")
 
 	stopped := make(chan error, 1)
-	go func() { stopped <- a.background.Wait(t.Context()) }()
+	go func() { stopped <- f.background.Wait(t.Context()) }()
 	require.Empty(t, stopped)
 	held.Release()
 	require.NoError(t, <-stopped)
-	require.Equal(t, "finished", a.status(t, first).keyStatus(t).State, "a stop waits for it")
+	require.Equal(t, "finished", f.getKey(t, first).keyStatus(t).State, "Wait waits for it")
 	ended, end := context.WithCancel(t.Context())
 	end()
-	again := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	again := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	third := newKey()
-	requireAccepted(t, a.create(t, third, body(), prefer(async)), third, async)
+	requireAccepted(t, f.create(t, third, orderBody(), prefer(respondAsync)), third, respondAsync)
 	<-again.Reached()
-	require.ErrorIs(t, a.background.Wait(ended), context.Canceled)
+	require.ErrorIs(t, f.background.Wait(ended), context.Canceled)
 	again.Release()
-	require.Equal(t, "finished", a.status(t, third, prefer("wait=30")).keyStatus(t).State)
-	require.Len(t, a.stripe.Charges(), 3)
+	require.Equal(t, "finished", f.getKey(t, third, prefer("wait=30")).keyStatus(t).State)
+	require.Len(t, f.stripe.Charges(), 3)
 }
 
-func TestBackgroundRunsNeedRoomAndALog(t *testing.T) {
+func TestNewBackground_config(t *testing.T) {
 	t.Parallel()
 	_, err := api.NewBackground(0, slog.New(slog.DiscardHandler))
-	require.ErrorContains(t, err, "room for at least one")
+	require.ErrorContains(t, err, "must be positive")
 	_, err = api.NewBackground(1, nil)
 	require.ErrorContains(t, err, "no logger")
 }
 
-func TestABackgroundRunPanics(t *testing.T) {
+func TestAsync_panic(t *testing.T) {
 	t.Parallel()
-	provider := &trapdoor{}
-	provider.open.Store(true)
-	a := start(t, func(s *settings) { s.transport = provider })
+	provider := &panickingTransport{}
+	provider.panics.Store(true)
+	f := newFixture(t, func(s *options) { s.transport = provider })
 	key := newKey()
-	requireAccepted(t, a.create(t, key, body(), prefer(async), header("X-Request-Id", "panicking")), key, async)
-	line := a.log.await(t, map[string]any{"request_id": "panicking", "msg": "background run"})
+	requireAccepted(t, f.create(t, key, orderBody(), prefer(respondAsync), header("X-Request-Id", "panicking")), key, respondAsync)
+	line := f.log.await(t, map[string]any{"request_id": "panicking", "msg": "background run"})
 	require.Equal(t, "ERROR", line["level"])
-	require.Equal(t, "panic: the trapdoor is open", line["error"])
-	require.Contains(t, line["stack"], "(*trapdoor).RoundTrip")
-	require.Equal(t, "order_created", a.status(t, key).keyStatus(t).RecoveryPoint)
+	require.Equal(t, "panic: the transport panics", line["error"])
+	require.Contains(t, line["stack"], "(*panickingTransport).RoundTrip")
+	require.Equal(t, "order_created", f.getKey(t, key).keyStatus(t).RecoveryPoint)
 
-	got := a.create(t, newKey(), body(), prefer(async+", wait=30"))
+	got := f.create(t, newKey(), orderBody(), prefer(respondAsync+", wait=30"))
 	require.Equal(t, "internal-error", got.problem(t).slug())
-	provider.open.Store(false)
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
-	require.Len(t, a.stripe.Charges(), 1)
+	provider.panics.Store(false)
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
+	require.Len(t, f.stripe.Charges(), 1)
 }

@@ -5,34 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
 )
 
-// Background is where runs go on when their clients prefer not to wait for them
-// (RFC 7240, respond-async). Their number is bounded, because no client's
-// patience bounds it.
+// Background holds the runs whose clients prefer not to wait for them (RFC 7240,
+// respond-async). Their number is bounded, because no open connection bounds it.
 type Background struct {
-	slots  chan struct{} // has as many elements as runs are under way
+	slots  chan struct{} // one element per run in progress
 	logger *slog.Logger
 }
 
-// NewBackground returns room for limit runs at once.
+// NewBackground returns a Background for up to limit runs at once.
 func NewBackground(limit int, logger *slog.Logger) (*Background, error) {
 	switch {
 	case limit < 1:
-		return nil, errors.New("api: room for at least one background run is needed")
+		return nil, errors.New("api: the limit of background runs must be positive")
 	case logger == nil:
 		return nil, errors.New("api: no logger")
 	}
 	return &Background{slots: make(chan struct{}, limit), logger: logger}, nil
 }
 
-// Wait waits until all runs have ended, or ctx has. For that it takes one slot
-// after the other, so that no run begins meanwhile. A run that it does not wait
-// for is not lost: a retry or the completer takes it over (R10).
+// Wait waits until all runs have ended, or until ctx ends. It takes one slot after
+// the other, so no run begins meanwhile. A run that is still in progress when ctx
+// ends is not lost: a retry or the completer takes it over (R10).
 func (b *Background) Wait(ctx context.Context) error {
 	for range cap(b.slots) {
 		select {
@@ -45,33 +47,23 @@ func (b *Background) Wait(ctx context.Context) error {
 	return nil
 }
 
-// keyedRun runs a request under its key. It waits up to wait for another run that
-// holds the key, and calls claimed once the request is sure to be finished.
-type keyedRun func(ctx context.Context, wait time.Duration, claimed func()) (idempotency.Result, error)
-
-// ended is what a run came to.
-type ended struct {
-	result idempotency.Result
-	err    error
-}
-
-// start runs in the background, unless there are too many already: then it
-// returns nil. The channel gets one value; nobody needs to read it.
-func (b *Background) start(ctx context.Context, run func(context.Context) (idempotency.Result, error)) <-chan ended {
+// start runs in the background, unless there are too many runs already: then it
+// returns nil. The channel receives one value and need not be read.
+func (b *Background) start(ctx context.Context, run func(context.Context) runResult) <-chan runResult {
 	select {
 	case b.slots <- struct{}{}:
 	default:
 		return nil
 	}
-	done := make(chan ended, 1)
+	done := make(chan runResult, 1)
 	go func() {
 		defer func() { <-b.slots }()
 		begun := time.Now()
 		entry := &requestLog{}
-		result, err := caught(ctx, run, entry)
-		entry.result(result, err)
-		if err != nil {
-			entry.problem(ctx, problemOf(err), err)
+		result := recovered(ctx, run, entry)
+		entry.result(result.Result, result.err)
+		if result.err != nil {
+			entry.problem(ctx, problemOf(result.err), result.err)
 		}
 		b.logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
 			slog.String("request_id", requestID(ctx)),
@@ -79,21 +71,74 @@ func (b *Background) start(ctx context.Context, run func(context.Context) (idemp
 			slog.String("key_id", result.KeyID.String()),
 			slog.Duration("duration", time.Since(begun)),
 		}, entry.attrs...)...)
-		done <- ended{result, err}
+		done <- result
 	}()
 	return done
 }
 
-// caught makes an error of a panic. No handler is above a background run, so it
-// would end the process.
-func caught(
-	ctx context.Context, run func(context.Context) (idempotency.Result, error), entry *requestLog,
-) (result idempotency.Result, err error) {
+// recovered turns a panic into an error. No handler is above a background run, so
+// the panic would end the process.
+func recovered(ctx context.Context, run func(context.Context) runResult, entry *requestLog) (result runResult) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			entry.add(slog.String("stack", string(debug.Stack())))
-			err = fmt.Errorf("panic: %v", cause)
+			result.err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
 	return run(ctx)
+}
+
+// serveAsync executes the request in the background. It responds with the result
+// if that is known before the client's wait is over, otherwise with 202 as soon as
+// the key is durably claimed, by this run or another one.
+func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req orders.Request, prefer preferences, execute executeFunc) error {
+	claimed := make(chan struct{})
+	claiming := req
+	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
+	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
+		run := a.run(ctx, claiming, prefer.wait, execute)
+		a.observer.backgroundRun(outcome(run.Result, run.err))
+		return run
+	})
+	if done == nil { // too many background runs
+		return a.writeRunResult(w, r, a.run(r.Context(), req, prefer.wait, execute), prefer)
+	}
+	run, ended := awaitRun(claimed, done, prefer.wait)
+	switch {
+	case !ended:
+		return a.writeAccepted(w, r, req.Key, prefer)
+	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
+		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.appliedWait(prefer)})
+	default:
+		return a.writeRunResult(w, r, run, prefer)
+	}
+}
+
+// awaitRun waits for the end of a background run. Once the key is claimed, it
+// waits for up to wait and then reports that the run has not ended.
+func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
+	select {
+	case <-claimed:
+	case run = <-done:
+		ended = true
+	}
+	select {
+	case <-claimed: // takes precedence over a run that has ended meanwhile
+	default:
+		return run, true // the run claimed nothing
+	}
+	switch {
+	case wait == 0:
+		return runResult{}, false
+	case !ended:
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case run = <-done:
+		case <-timer.C:
+			return runResult{}, false
+		}
+	}
+	run.waited = true
+	return run, true
 }

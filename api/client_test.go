@@ -15,11 +15,11 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// What the client knows of orders is what the API tells of them.
-func TestTheClientKnowsTheContract(t *testing.T) {
+// The types of package client have every member of the API's responses.
+func TestClient_contract(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	shop, err := client.New(client.Config{BaseURL: a.url, APIKey: a.apiKey, Transport: a.client.Transport})
+	f := newFixture(t)
+	c, err := client.New(client.Config{BaseURL: f.url, APIKey: f.apiKey, Transport: f.client.Transport})
 	require.NoError(t, err)
 	params := client.OrderParams{
 		Email: email, Currency: "usd", PaymentMethod: "pm_card_visa",
@@ -27,7 +27,7 @@ func TestTheClientKnowsTheContract(t *testing.T) {
 		Metadata: map[string]string{"note": "a\x00b"},
 	}
 	key := client.NewKey()
-	order, err := shop.CreateOrder(t.Context(), key, params)
+	order, err := c.CreateOrder(t.Context(), key, params)
 	require.NoError(t, err)
 	require.Equal(t, "paid", order.Status)
 	require.EqualValues(t, 2500, order.Amount)
@@ -36,112 +36,112 @@ func TestTheClientKnowsTheContract(t *testing.T) {
 	require.NotEmpty(t, order.PaymentIntentID)
 	require.NotNil(t, order.PaidAt)
 
-	again, err := shop.CreateOrder(t.Context(), key, params)
+	again, err := c.CreateOrder(t.Context(), key, params)
 	require.NoError(t, err)
 	require.Equal(t, order, again)
-	read, err := shop.GetOrder(t.Context(), order.ID)
+	read, err := c.GetOrder(t.Context(), order.ID)
 	require.NoError(t, err)
 	require.Equal(t, order, read)
 
 	refundKey := client.NewKey()
-	refund, err := shop.CreateRefund(t.Context(), refundKey, order.ID, client.RefundParams{Amount: 1000, Reason: "duplicate"})
+	refund, err := c.CreateRefund(t.Context(), refundKey, order.ID, client.RefundParams{Amount: 1000, Reason: "duplicate"})
 	require.NoError(t, err)
 	require.Equal(t, []any{order.ID, int64(1000), "usd", "duplicate", "succeeded"},
 		[]any{refund.OrderID, refund.Amount, refund.Currency, refund.Reason, refund.Status})
 	require.NotEmpty(t, refund.RefundID)
 	require.False(t, refund.CreatedAt.IsZero())
-	status, err := shop.GetKey(t.Context(), refundKey)
+	status, err := c.GetKey(t.Context(), refundKey)
 	require.NoError(t, err)
 	require.Equal(t, []any{refundKey, "finished", "create_refund", http.StatusCreated, order.ID},
 		[]any{status.Key, status.State, status.Operation, status.Response.Status, status.Order.ID})
-	order, err = shop.GetOrder(t.Context(), order.ID)
+	order, err = c.GetOrder(t.Context(), order.ID)
 	require.NoError(t, err)
 	require.Equal(t, "partially_refunded", order.Status)
 
 	params.PaymentMethod = "pm_card_visa_chargeDeclinedInsufficientFunds"
-	_, err = shop.CreateOrder(t.Context(), client.NewKey(), params)
+	_, err = c.CreateOrder(t.Context(), client.NewKey(), params)
 	var problem *client.Problem
 	require.ErrorAs(t, err, &problem)
 	require.Equal(t, "insufficient_funds", problem.DeclineCode)
-	declined, err := shop.GetOrder(t.Context(), problem.OrderID)
+	declined, err := c.GetOrder(t.Context(), problem.OrderID)
 	require.NoError(t, err)
 	require.Nil(t, declined.PaidAt)
 
-	page, err := shop.ListOrders(t.Context(), 1, declined.ID)
+	page, err := c.ListOrders(t.Context(), 1, declined.ID)
 	require.NoError(t, err)
 	require.Equal(t, client.OrderPage{Data: []client.Order{order}}, page)
-	_, err = shop.ListOrders(t.Context(), 0, "")
+	_, err = c.ListOrders(t.Context(), 0, "")
 	require.ErrorAs(t, err, &problem)
 	require.Equal(t, "/limit", problem.Errors[0].Pointer)
-	_, err = shop.CreateOrder(t.Context(), key, params)
+	_, err = c.CreateOrder(t.Context(), key, params)
 	require.ErrorAs(t, err, &problem)
 	require.Equal(t, client.RetryNever, problem.Retry, "another request under a used key")
 }
 
-// A client that follows nothing but the problem's retry member and Retry-After
-// never charges twice, whatever the network and the provider do meanwhile. What
-// it is told is true: one charge behind "paid", none behind "declined".
+// A client that follows only the member retry and Retry-After never pays twice,
+// whatever faults the network and the provider have. Its result is true: a paid order
+// has one charge, a failed one none.
 //
-// A failure names the seed to run it again with.
-func TestAClientThatFollowsRetryNeverChargesTwice(t *testing.T) {
+// A failure names the seed that repeats it.
+func TestClient_followsRetry(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	network := newFlaky(t, a)
+	f := newFixture(t)
+	network := newFaultProxy(t, f)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	paid, told := 0, map[string]int{}
+	paid, results := 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCustomer(t, a, network)
-		shop, err := client.New(client.Config{BaseURL: network.url, APIKey: a.apiKey, Transport: transport, Wait: c.wait})
+		c := newSimulatedClient(t, f, network)
+		apiClient, err := client.New(client.Config{BaseURL: network.url, APIKey: f.apiKey, Transport: transport, Sleep: c.wait})
 		require.NoError(t, err)
-		defer func() { _ = c.makePeace() }() // also after a failure
-		answer, err := c.buy(shop)
-		require.NoError(t, c.makePeace())
+		defer func() { _ = c.endFaults() }() // also after a failure
+		response, err := c.run(apiClient)
+		require.NoError(t, c.endFaults())
 
 		var problem *client.Problem
 		switch {
 		case err == nil:
 			paid++
-			told["paid"]++
-			require.Contains(t, string(answer.Body), `"id":"`+c.orderID()+`"`)
-			charges := a.stripe.ChargesByOrder(c.orderID())
+			results["paid"]++
+			require.Contains(t, string(response.Body), `"id":"`+c.orderID()+`"`)
+			charges := f.stripe.ChargesByOrder(c.orderID())
 			require.Len(t, charges, 1)
 			require.EqualValues(t, 4300, charges[0].Amount)
 		case errors.As(err, &problem):
-			told[problem.Type]++
+			results[problem.Type]++
 			require.Equal(t, client.RetryNewKey, problem.Retry)
-			require.Empty(t, a.stripe.ChargesByOrder(c.orderID()))
+			require.Empty(t, f.stripe.ChargesByOrder(c.orderID()))
 		default:
 			require.NoError(t, err)
 		}
-		require.Len(t, a.stripe.Charges(), paid, "no charge under another name")
-		require.Empty(t, a.stripe.OrdersChargedTwice())
+		require.Len(t, f.stripe.Charges(), paid, "no charge of another order")
+		require.Empty(t, f.stripe.OrdersChargedTwice())
 
-		again, err := shop.Send(context.Background(), c.request)
+		again, err := apiClient.Send(context.Background(), c.request)
 		require.NoError(t, err)
 		require.True(t, again.Replayed())
-		require.Equal(t, string(answer.Body), string(again.Body))
+		require.Equal(t, string(response.Body), string(again.Body))
 	})
-	t.Log(told, network.flawed)
+	t.Log(results, network.counts)
 }
 
-// customer buys one thing, with a world against it.
-type customer struct {
+// simulatedClient sends one order through faults of the network and the provider.
+type simulatedClient struct {
 	t       *rapid.T
-	app     *app
-	network *flaky
+	fixture *fixture
+	network *faultProxy
 	request client.Request
 	faults  []*stripetest.Injection
 	waits   int
 }
 
-func newCustomer(t *rapid.T, a *app, network *flaky) *customer {
+func newSimulatedClient(t *rapid.T, f *fixture, network *faultProxy) *simulatedClient {
 	t.Helper()
 	card := rapid.SampledFrom([]string{
 		"pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired", "pm_card_nobody",
 	}).Draw(t, "card")
-	c := &customer{t: t, app: a, network: network, request: client.Request{
-		Key: client.NewKey(), Path: "/v1/orders", Body: []byte(body(with("payment_method", card))),
+	c := &simulatedClient{t: t, fixture: f, network: network, request: client.Request{
+		Key: client.NewKey(), Path: "/v1/orders", Body: []byte(orderBody(withMember("payment_method", card))),
 	}}
 	type strike struct {
 		fault    stripetest.Fault
@@ -159,38 +159,38 @@ func newCustomer(t *rapid.T, a *app, network *flaky) *customer {
 		}
 	})
 	for _, s := range rapid.SliceOfN(draw, 0, 4).Draw(t, "faults of the provider") {
-		c.faults = append(c.faults, a.stripe.Inject(stripetest.Rule{Fault: s.fault, Endpoint: s.endpoint, Times: s.times}))
+		c.faults = append(c.faults, f.stripe.Inject(stripetest.Rule{Fault: s.fault, Endpoint: s.endpoint, Times: s.times}))
 	}
 	var hold *stripetest.Injection
-	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer}).Draw(t, "hold"); fault != "" {
-		hold = a.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
+	if fault := rapid.SampledFrom([]stripetest.Fault{"", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}).Draw(t, "hold"); fault != "" {
+		hold = f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
 	}
-	network.plan(rapid.SliceOfN(rapid.SampledFrom(flaws), 0, 6).Draw(t, "flaws of the network"), hold)
+	network.plan(rapid.SliceOfN(rapid.SampledFrom(networkFaults), 0, 6).Draw(t, "faults of the network"), hold)
 	return c
 }
 
-// errCrash ends the customer's program. The key and the request are stored.
+// errCrash ends the client's process. It has stored the key and the request.
 var errCrash = errors.New("the program crashes")
 
-// buy sends the request until it has an answer, over as many lives of the
-// program as that takes.
-func (c *customer) buy(shop *client.Client) (client.Answer, error) {
+// run sends the request until it has a response, and again after each crash.
+func (c *simulatedClient) run(apiClient *client.Client) (client.Response, error) {
 	for {
-		answer, err := shop.Do(context.Background(), c.request)
+		response, err := apiClient.Do(context.Background(), c.request)
 		if !errors.Is(err, errCrash) {
-			return answer, err
+			return response, err
 		}
 		if rapid.Bool().Draw(c.t, "resumed by the server meanwhile") {
-			key := idempotency.KeyID(c.app.account, idempotency.Key(c.request.Key))
-			c.network.under.Go(func() { _, _ = c.app.service.Resume(context.Background(), c.app.account, key) })
+			key := idempotency.KeyID(c.fixture.account, idempotency.Key(c.request.Key))
+			c.network.inFlight.Go(func() { _, _ = c.fixture.service.Resume(context.Background(), c.fixture.account, key) })
 		}
 	}
 }
 
-// wait passes the time, in which something may happen.
-func (c *customer) wait(context.Context, time.Duration) error {
+// wait replaces the client's sleep. Meanwhile a fault may end, the lease may end, or
+// the client may crash.
+func (c *simulatedClient) wait(context.Context, time.Duration) error {
 	c.waits++
-	if c.waits >= 12 { // enough is enough
+	if c.waits >= 12 {
 		c.network.release()
 		c.endLease()
 	}
@@ -205,28 +205,28 @@ func (c *customer) wait(context.Context, time.Duration) error {
 	return nil
 }
 
-// makePeace ends all faults and waits until nothing is under way: what the
-// provider has put off happens now. It returns what broke the contract.
-func (c *customer) makePeace() error {
+// endFaults ends all faults and waits until no request is in flight. It returns the
+// responses that violated the contract.
+func (c *simulatedClient) endFaults() error {
 	for _, fault := range c.faults {
 		fault.Release()
 	}
 	c.network.release()
 	c.network.plan(nil, nil)
-	return c.network.settle()
+	return c.network.waitIdle()
 }
 
-// endLease makes a run that still holds the key one that has lost it.
-func (c *customer) endLease() {
-	_, err := c.app.pool.Exec(context.Background(), `
+// endLease ends the lease of a run that still holds the key.
+func (c *simulatedClient) endLease() {
+	_, err := c.fixture.pool.Exec(context.Background(), `
 UPDATE idempotency_keys
    SET locked_at = locked_at - interval '1 hour'
  WHERE account_id = $1
-   AND idempotency_key = $2`, c.app.account, string(c.request.Key))
+   AND idempotency_key = $2`, c.fixture.account, string(c.request.Key))
 	require.NoError(c.t, err)
 }
 
-// orderID is the order that the key made.
-func (c *customer) orderID() string {
-	return idempotency.DeriveID("order", c.app.account, idempotency.Key(c.request.Key)).String()
+// orderID is the id of the order that the key creates.
+func (c *simulatedClient) orderID() string {
+	return idempotency.DeriveID("order", c.fixture.account, idempotency.Key(c.request.Key)).String()
 }

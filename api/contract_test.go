@@ -23,7 +23,7 @@ import (
 	ordersapi "example.com/orders-api"
 )
 
-// contract checks requests and answers against openapi.yaml.
+// contract checks requests and responses against openapi.yaml.
 type contract struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -39,7 +39,7 @@ func newContract() (contract, error) {
 	return contract{doc: doc, router: router}, err
 }
 
-// loadContract reads the file once for all tests.
+// loadContract loads the file once for all tests.
 var loadContract = sync.OnceValues(func() (contract, error) {
 	for _, text := range []string{"text/html", "text/javascript", "application/yaml"} {
 		openapi3filter.RegisterBodyDecoder(text, openapi3filter.FileBodyDecoder)
@@ -47,7 +47,7 @@ var loadContract = sync.OnceValues(func() (contract, error) {
 	return newContract()
 })
 
-// problems is the table of DESIGN section 5: what is promised of each problem.
+// problems has what the contract promises of each problem.
 var problems = map[string]struct {
 	status int
 	retry  string
@@ -74,8 +74,8 @@ var problems = map[string]struct {
 	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After"},
 }
 
-// options make the validator strict: an undocumented status is an error.
-func options() *openapi3filter.Options {
+// validatorOptions make the validator strict: an undocumented status is an error.
+func validatorOptions() *openapi3filter.Options {
 	return &openapi3filter.Options{
 		IncludeResponseStatus: true,
 		AuthenticationFunc: func(_ context.Context, input *openapi3filter.AuthenticationInput) error {
@@ -88,10 +88,10 @@ func options() *openapi3filter.Options {
 	}
 }
 
-// check returns what is wrong with an answer. A request that the contract does
-// not allow must have been refused; whether the contract allows what the API
-// refuses is for each test to say.
-func (c contract) check(req *http.Request, body []byte, got answer) error {
+// check returns how a response violates the contract. A request that the contract does
+// not allow must have been rejected. Whether a rejected request is allowed depends on
+// the test.
+func (c contract) check(req *http.Request, body []byte, got response) error {
 	if err := checkHeaders(got); err != nil {
 		return err
 	}
@@ -99,18 +99,17 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 	if err != nil {
 		return err
 	}
-	coverage.saw("problem " + slug)
+	coverage.record("problem " + slug)
 
-	asked := req.Clone(req.Context())
-	if asked.Method == http.MethodHead {
-		asked.Method = http.MethodGet
+	sent := req.Clone(req.Context())
+	if sent.Method == http.MethodHead {
+		sent.Method = http.MethodGet
 	}
-	asked.URL.Path = asked.URL.EscapedPath() // an encoded slash separates nothing
-	asked.Body = io.NopCloser(bytes.NewReader(body))
-	route, params, err := c.router.FindRoute(asked)
-	if err != nil || strings.HasSuffix(asked.URL.Path, "/") {
-		// No operation (the router is lenient about the slash): the contract
-		// promises a problem and nothing else.
+	sent.URL.Path = sent.URL.EscapedPath() // an encoded slash separates nothing
+	sent.Body = io.NopCloser(bytes.NewReader(body))
+	route, params, err := c.router.FindRoute(sent)
+	if err != nil || strings.HasSuffix(sent.URL.Path, "/") {
+		// There is no such operation (the validator's router ignores a trailing slash).
 		if got.status != 401 && got.status != 404 && got.status != 405 {
 			return fmt.Errorf("status %d where the contract has nothing", got.status)
 		}
@@ -121,7 +120,7 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 			return err
 		}
 	}
-	input := &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route, Options: options()}
+	input := &openapi3filter.RequestValidationInput{Request: sent, PathParams: params, Route: route, Options: validatorOptions()}
 	if got.status < 400 || got.status > 499 {
 		if err := openapi3filter.ValidateRequest(req.Context(), input); err != nil {
 			return fmt.Errorf("status %d for a request that the contract does not allow: %w", got.status, err)
@@ -138,18 +137,18 @@ func (c contract) check(req *http.Request, body []byte, got answer) error {
 		Options:                &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: req.Method == http.MethodHead},
 	}).SetBodyBytes(got.body))
 	if err != nil {
-		return fmt.Errorf("answer to %s: %w", route.Operation.OperationID, err)
+		return fmt.Errorf("response of %s: %w", route.Operation.OperationID, err)
 	}
 	promise := route.Operation.OperationID + " " + strconv.Itoa(got.status)
-	coverage.saw(promise)
+	coverage.record(promise)
 	if err := checkDocumentedHeaders(promise, documented.Value.Headers, got.header); err != nil {
 		return err
 	}
 	return checkExamples(route.Operation, documented.Value, body, got)
 }
 
-// checkDocumentedHeaders refuses headers that the contract does not have. What
-// every HTTP server says is not its to document.
+// checkDocumentedHeaders rejects headers that the contract does not document, except
+// those of every HTTP server.
 func checkDocumentedHeaders(promise string, documented openapi3.Headers, got http.Header) error {
 	for name := range got {
 		switch name {
@@ -163,19 +162,19 @@ func checkDocumentedHeaders(promise string, documented openapi3.Headers, got htt
 	}
 	for name := range documented {
 		if got.Get(name) != "" {
-			coverage.saw(promise + " header " + name)
+			coverage.record(promise + " header " + name)
 		}
 	}
 	return nil
 }
 
-// checked is a transport that checks every exchange against the contract.
-type checked struct {
+// contractTransport checks every exchange against the contract.
+type contractTransport struct {
 	base    http.RoundTripper
 	secrets *secrets
 }
 
-func (c *checked) RoundTrip(req *http.Request) (*http.Response, error) {
+func (c *contractTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	contract, err := loadContract()
 	if err != nil {
 		return nil, err
@@ -198,7 +197,7 @@ func (c *checked) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := read(resp)
+	got, err := readResponse(resp)
 	if err != nil {
 		return nil, err
 	}
@@ -209,8 +208,8 @@ func (c *checked) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// checkHeaders looks for what every answer carries.
-func checkHeaders(got answer) error {
+// checkHeaders checks the headers of every response.
+func checkHeaders(got response) error {
 	for name, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff",
 		"Referrer-Policy":        "no-referrer",
@@ -239,7 +238,7 @@ func checkHeaders(got answer) error {
 
 // checkProblem compares a problem with its row in the table, and returns its
 // slug.
-func checkProblem(got answer) (slug string, err error) {
+func checkProblem(got response) (slug string, err error) {
 	if got.status < 400 {
 		return "", nil
 	}
@@ -263,7 +262,7 @@ func checkProblem(got answer) (slug string, err error) {
 	case p.Retry != want.retry:
 		err = fmt.Errorf("retry %q", p.Retry)
 	case p.Title == "" || p.Detail == "":
-		err = errors.New("nothing for people")
+		err = errors.New("no title or detail")
 	case want.header != "" && got.header.Get(want.header) == "":
 		err = fmt.Errorf("no %s", want.header)
 	case (got.header.Get("Retry-After") != "") != (want.header == "Retry-After"):
@@ -271,7 +270,7 @@ func checkProblem(got answer) (slug string, err error) {
 	case !want.stored && p.RequestID != got.header.Get("X-Request-Id"):
 		err = fmt.Errorf("request_id %q", p.RequestID)
 	case want.stored && p.RequestID != "":
-		err = errors.New("a stored answer with a request_id")
+		err = errors.New("a stored response with a request_id")
 	case !want.stored && got.header.Get("Idempotent-Replayed") != "":
 		err = errors.New("a replay of what is not stored")
 	}
@@ -281,7 +280,7 @@ func checkProblem(got answer) (slug string, err error) {
 	return slug, nil
 }
 
-// problem is a problem document as clients read it.
+// problem is a problem document as a client reads it.
 type problem struct {
 	Type, Title, Detail, Retry, Code string
 	Status                           int
@@ -293,7 +292,7 @@ type problem struct {
 
 func (p problem) slug() string { return strings.TrimPrefix(p.Type, "/problems/") }
 
-// pointers returns what the errors point at.
+// pointers returns the pointers of the errors.
 func (p problem) pointers() []string {
 	pointers := make([]string, len(p.Errors))
 	for i, e := range p.Errors {

@@ -9,32 +9,40 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// What a request costs the database, on a connection that has seen its
-// statements: one round trip for the look at the key, in which the API key is
-// checked, one for the claim with the order, one for each of the other two
-// transactions.
-func TestCostOfARequest(t *testing.T) {
+// The round trips of a request, on connections that have prepared its statements:
+// one for the lookup of the key, one for the claim with the order, one for each of
+// the other two transactions, and one for an API key that is not in the cache.
+func TestCost_request(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
-	a := start(t, poolOf(1), func(s *settings) { s.pool = append(s.pool, meter.Configure) })
+	f := newFixture(t, poolSize(1), func(s *options) { s.pool = append(s.pool, meter.Configure) })
 	key := newKey()
-	cost := func(send func() answer, status int) (roundTrips, commits int) {
+	cost := func(send func() response, status int) (roundTrips, commits int) {
 		meter.Reset()
 		require.Equal(t, status, send().status)
 		return meter.RoundTrips(), meter.Commits()
 	}
-	order := func() answer { return a.create(t, newKey(), body()) }
+	order := func() response { return f.create(t, newKey(), orderBody()) }
 	cost(order, http.StatusCreated) // prepares the statements
 
 	roundTrips, commits := cost(order, http.StatusCreated)
 	require.Equal(t, 4, roundTrips)
 	require.Equal(t, 3, commits)
 
-	cost(func() answer { return a.create(t, key, body()) }, http.StatusCreated)
-	roundTrips, commits = cost(func() answer { return a.create(t, key, body()) }, http.StatusCreated)
+	f.expireAPIKeys()
+	roundTrips, commits = cost(order, http.StatusCreated)
+	require.Equal(t, 5, roundTrips, "with the lookup of the API key")
+	require.Equal(t, 3, commits)
+
+	cost(func() response { return f.create(t, key, orderBody()) }, http.StatusCreated)
+	roundTrips, commits = cost(func() response { return f.create(t, key, orderBody()) }, http.StatusCreated)
 	require.Equal(t, 1, roundTrips, "a replay")
 	require.Equal(t, 0, commits)
 
-	roundTrips, _ = cost(func() answer { return a.create(t, newKey(), "[]") }, http.StatusBadRequest)
-	require.Equal(t, 1, roundTrips, "the credentials")
+	roundTrips, _ = cost(func() response { return f.create(t, newKey(), "[]") }, http.StatusBadRequest)
+	require.Equal(t, 0, roundTrips, "rejected before the lookup of the key")
+
+	malformed := func() response { return f.create(t, newKey(), orderBody(), header("Authorization", "Bearer nonsense")) }
+	roundTrips, _ = cost(malformed, http.StatusUnauthorized)
+	require.Equal(t, 0, roundTrips, "a malformed API key")
 }

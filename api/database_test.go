@@ -15,19 +15,22 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A migration, say, that holds a table for longer than a request waits. No key is
-// in progress, so nobody is told so.
-func TestAReadMeetsALock(t *testing.T) {
+// A table may be locked for longer than lock_timeout, for instance by a migration. That
+// is 503, not 409, because no key is in progress (R21).
+func TestDatabase_tableLocked(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(s *settings) {
+	f := newFixture(t, func(s *options) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["lock_timeout"] = "20" })
 	})
-	order := a.create(t, newKey(), body()).header.Get("Location")
-	for table, read := range map[string]func() answer{
-		"orders":   func() answer { return a.get(t, order) },
-		"api_keys": func() answer { return a.create(t, newKey(), body()) },
+	order := f.create(t, newKey(), orderBody()).header.Get("Location")
+	for table, read := range map[string]func() response{
+		"orders": func() response { return f.get(t, order) },
+		"api_keys": func() response {
+			f.expireAPIKeys()
+			return f.create(t, newKey(), orderBody())
+		},
 	} {
-		tx, err := a.pool.Begin(t.Context())
+		tx, err := f.pool.Begin(t.Context())
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "LOCK TABLE "+table)
 		require.NoError(t, err)
@@ -37,41 +40,41 @@ func TestAReadMeetsALock(t *testing.T) {
 	}
 }
 
-// A table that is gone is an error of ours. Its text stays in the log.
-func TestABrokenDatabaseIsAnInternalError(t *testing.T) {
+// A missing table is an internal error, whose text is only logged.
+func TestDatabase_tableMissing(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	order := a.create(t, newKey(), body()).header.Get("Location")
-	a.exec(t, "ALTER TABLE orders RENAME TO gone")
+	f := newFixture(t)
+	order := f.create(t, newKey(), orderBody()).header.Get("Location")
+	f.exec(t, "ALTER TABLE orders RENAME TO gone")
 	key := newKey()
-	for _, got := range []answer{
-		a.create(t, key, body()),
-		a.get(t, order),
-		a.get(t, "/v1/orders"),
+	for _, got := range []response{
+		f.create(t, key, orderBody()),
+		f.get(t, order),
+		f.get(t, "/v1/orders"),
 	} {
 		require.Equal(t, http.StatusInternalServerError, got.status)
 		require.NotContains(t, string(got.body), "relation")
-		line := a.log.await(t, map[string]any{"request_id": got.header.Get("X-Request-Id")})
+		line := f.log.await(t, map[string]any{"request_id": got.header.Get("X-Request-Id")})
 		require.Equal(t, "ERROR", line["level"])
 		require.Contains(t, line["error"], "42P01")
 	}
-	a.exec(t, "ALTER TABLE gone RENAME TO orders")
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
+	f.exec(t, "ALTER TABLE gone RENAME TO orders")
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
 
-	a.exec(t, "ALTER TABLE idempotency_keys RENAME TO gone")
-	got := a.status(t, key)
+	f.exec(t, "ALTER TABLE idempotency_keys RENAME TO gone")
+	got := f.getKey(t, key)
 	require.Equal(t, http.StatusInternalServerError, got.status)
 	require.NotContains(t, string(got.body), "relation")
 }
 
-// outage is a switch in front of the database.
-type outage struct {
+// databaseOutage makes the database unreachable and reachable again.
+type databaseOutage struct {
 	mu    sync.Mutex
 	down  bool
 	conns []net.Conn
 }
 
-func (o *outage) configure(config *pgxpool.Config) {
+func (o *databaseOutage) configure(config *pgxpool.Config) {
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		o.mu.Lock()
@@ -87,7 +90,7 @@ func (o *outage) configure(config *pgxpool.Config) {
 	}
 }
 
-func (o *outage) set(down bool) {
+func (o *databaseOutage) setDown(down bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.down = down
@@ -97,101 +100,100 @@ func (o *outage) set(down bool) {
 	o.conns = nil
 }
 
-func TestTheDatabaseIsDown(t *testing.T) {
+func TestDatabase_down(t *testing.T) {
 	t.Parallel()
-	database := &outage{}
-	a := start(t, func(s *settings) { s.pool = append(s.pool, database.configure) })
-	order := a.create(t, newKey(), body()).header.Get("Location")
+	database := &databaseOutage{}
+	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })
+	order := f.create(t, newKey(), orderBody()).header.Get("Location")
 	key := newKey()
 
-	database.set(true)
-	for _, got := range []answer{
-		a.create(t, key, body()),
-		a.create(t, key, body(), prefer(async)),
-		a.get(t, order),
-		a.get(t, "/v1/orders"),
-		a.status(t, key),
-		a.get(t, "/readyz"),
+	database.setDown(true)
+	for _, got := range []response{
+		f.create(t, key, orderBody()),
+		f.create(t, key, orderBody(), prefer(respondAsync)),
+		f.get(t, order),
+		f.get(t, "/v1/orders"),
+		f.getKey(t, key),
+		f.get(t, "/readyz"),
 	} {
 		require.Equal(t, http.StatusServiceUnavailable, got.status)
 		require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 		require.Equal(t, "2", got.header.Get("Retry-After"))
-		line := a.log.await(t, map[string]any{"request_id": got.header.Get("X-Request-Id")})
+		line := f.log.await(t, map[string]any{"request_id": got.header.Get("X-Request-Id")})
 		require.Equal(t, "WARN", line["level"])
 	}
-	require.Equal(t, http.StatusOK, a.get(t, "/healthz").status)
+	require.Equal(t, http.StatusOK, f.get(t, "/healthz").status)
 
-	database.set(false)
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
+	database.setDown(false)
+	f.awaitReadyz(t, http.StatusOK)
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
 }
 
-// The database goes while the money moves. The order is found paid afterwards.
-func TestTheDatabaseGoesWhileTheCardIsCharged(t *testing.T) {
+// The database fails while the card is charged. Afterwards the order is found paid.
+func TestDatabase_downDuringCharge(t *testing.T) {
 	t.Parallel()
-	database := &outage{}
-	a := start(t, func(s *settings) { s.pool = append(s.pool, database.configure) })
+	database := &databaseOutage{}
+	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint})
-	first := a.createAsync(t, key, body())
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint})
+	first := f.createAsync(t, key, orderBody())
 	<-held.Reached()
-	database.set(true)
+	database.setDown(true)
 	held.Release()
 	got := <-first
 	require.NoError(t, got.err)
 	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 
-	database.set(false)
-	require.Equal(t, http.StatusConflict, a.create(t, key, body()).status, "the lease could not be given back")
-	a.exec(t, "UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour'")
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
-	a.requireOnePaidOrder(t)
+	database.setDown(false)
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "the lease could not be released")
+	f.exec(t, "UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour'")
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
+	f.requireOnePaidOrder(t)
 }
 
-func poolOf(size int32) func(*settings) {
-	return func(s *settings) {
+func poolSize(size int32) func(*options) {
+	return func(s *options) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.MaxConns = size })
 	}
 }
 
-// No request needs two connections at once, or one while it waits for the
-// provider.
-func TestOneConnectionIsEnough(t *testing.T) {
+// No request needs two connections, or one during a call to the provider (R6).
+func TestDatabase_oneConnection(t *testing.T) {
 	t.Parallel()
-	a := start(t, poolOf(1))
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: 8})
-	keys, running := make([]string, 8), make([]<-chan outcome, 8)
+	f := newFixture(t, poolSize(1))
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: 8})
+	keys, running := make([]string, 8), make([]<-chan asyncResponse, 8)
 	for i := range running {
 		keys[i] = newKey()
-		running[i] = a.createAsync(t, keys[i], body())
+		running[i] = f.createAsync(t, keys[i], orderBody())
 	}
 	<-held.Reached()
-	require.Equal(t, http.StatusOK, a.get(t, "/v1/orders").status, "while eight cards are charged")
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "during eight calls to the provider")
+	require.Equal(t, http.StatusOK, f.get(t, "/readyz").status)
 	held.Release()
 	for i, done := range running {
 		got := <-done
 		require.NoError(t, got.err)
 		require.Equal(t, http.StatusCreated, got.status)
-		require.Equal(t, string(got.body), string(a.create(t, keys[i], body()).body))
-		require.Equal(t, "idempotency-key-reused", a.create(t, keys[i], body(with("currency", "eur"))).problem(t).slug())
+		require.Equal(t, string(got.body), string(f.create(t, keys[i], orderBody()).body))
+		require.Equal(t, "idempotency-key-reused", f.create(t, keys[i], orderBody(withMember("currency", "eur"))).problem(t).slug())
 	}
-	require.Len(t, a.stripe.Charges(), 8)
+	require.Len(t, f.stripe.Charges(), 8)
 }
 
-// Without a connection to spare the answer is "later", and soon.
-func TestTheLastConnectionIsTaken(t *testing.T) {
+// Without a free connection the response is 503, before any provider timeout.
+func TestDatabase_noFreeConnection(t *testing.T) {
 	t.Parallel()
-	a := start(t, poolOf(1))
-	conn, err := a.pool.Acquire(t.Context())
+	f := newFixture(t, poolSize(1))
+	conn, err := f.pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
 
 	begin := time.Now()
-	for _, waiting := range []<-chan outcome{
-		a.createAsync(t, newKey(), body()),
-		a.sendAsync(a.request(t, http.MethodGet, "/v1/orders", "")),
-		a.sendAsync(a.request(t, http.MethodGet, "/readyz", "")),
+	for _, waiting := range []<-chan asyncResponse{
+		f.createAsync(t, newKey(), orderBody()),
+		f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "")),
+		f.sendAsync(f.request(t, http.MethodGet, "/readyz", "")),
 	} {
 		got := <-waiting
 		require.NoError(t, got.err)

@@ -12,30 +12,20 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// maxBody is the size of the largest request body, in bytes. A hundred items
-// with full descriptions fit in.
+// maxBody is the size of the largest request body, in bytes. It is enough for a
+// hundred items with full descriptions.
 const maxBody = 64 << 10
 
-// readParams reads the body as canonical JSON, or says what is wrong with it.
-func readParams(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := readBody(w, r, maxBody)
-	if err != nil {
-		return nil, err
-	}
-	return idempotency.Canonicalize(body)
-}
-
-// readBody reads a body that is declared as JSON, of at most limit bytes, as it
-// came. One that ends early is not malformed: the client may have sent it whole,
-// and be too slow or badly connected. Told to take a new key it could buy twice,
-// because an earlier send under this one may have arrived.
+// readBody reads a body of at most limit bytes that is declared as JSON. A body that
+// ends early is not malformed, because the connection may be bad: a client that was
+// told to use a new key might pay twice, as an earlier request may have arrived.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if !isJSON(r.Header) {
 		return nil, errUnsupportedMedia
 	}
 	tooLarge := fmt.Errorf("%w: at most %d KiB are taken here", errTooLarge, limit>>10)
 	if r.ContentLength > limit {
-		return nil, tooLarge // before the client is told to go on sending (100 Continue)
+		return nil, tooLarge // before 100 Continue
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var overrun *http.MaxBytesError
@@ -51,8 +41,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, nil
 }
 
-// isJSON says whether the body is declared as JSON in UTF-8 without a content
-// encoding. Two lines of a header that has one value could be read either way.
+// isJSON reports whether the body is declared as JSON in UTF-8 without a content
+// encoding. Two Content-Type lines are ambiguous, so they are rejected.
 func isJSON(header http.Header) bool {
 	contentTypes := header.Values("Content-Type")
 	if len(contentTypes) != 1 {
@@ -66,8 +56,8 @@ func isJSON(header http.Header) bool {
 		(encoding == "" || strings.EqualFold(encoding, "identity"))
 }
 
-// readKey parses the Idempotency-Key header: one line, the raw key or a String
-// of RFC 9651. Both forms name the same key.
+// readKey parses the Idempotency-Key header: one line with the raw key or a String of
+// RFC 9651. Both forms name the same key.
 func readKey(header http.Header) (idempotency.Key, error) {
 	lines := header.Values("Idempotency-Key")
 	switch {
@@ -90,8 +80,8 @@ func readKey(header http.Header) (idempotency.Key, error) {
 	return idempotency.ParseKey(key)
 }
 
-// unquote reads a String of RFC 9651 section 3.3.3: quotes around it, and a
-// backslash before each quote and backslash in it.
+// unquote parses a String of RFC 9651 section 3.3.3, in which a backslash escapes a
+// quote or a backslash.
 func unquote(s string) (string, error) {
 	var out strings.Builder
 	for i := 1; i < len(s); i++ {

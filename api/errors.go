@@ -9,13 +9,14 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 )
 
-// Errors of this package's own. Each has its row in problemOf.
+// Errors of this package. Each has a row in problemOf.
 var (
-	errUnauthorized     = errors.New("unauthorized")
 	errNotFound         = errors.New("not found")
 	errMethodNotAllowed = errors.New("method not allowed")
 	errTooLarge         = errors.New("the body is too large")
@@ -25,24 +26,24 @@ var (
 	errBodyCut          = errors.New("the body ended early")
 )
 
-// problemType is one kind of failure: what clients switch on and people read.
+// problemType is a kind of problem, which clients and people distinguish by its slug.
 type problemType struct {
 	slug   string
 	status int
 	retry  string
 	title  string
-	help   string // what happened; explanations has the rest
+	help   string // what happened; problemDocs has the rest
 }
 
-// What a client may do next, the problem's retry member.
+// The values of the member retry.
 const (
 	retrySameKey = "same-key"
 	retryNewKey  = "new-key"
 	retryNever   = "never"
 )
 
-// The problems of DESIGN section 5. The two that are stored are written by
-// package orders and stand here for their pages.
+// The problems of the contract. Package orders writes the two that are stored; they
+// are listed here for their pages.
 var (
 	problemKeyMissing = problemType{
 		"idempotency-key-missing", http.StatusBadRequest, retryNewKey,
@@ -57,7 +58,7 @@ var (
 	problemMalformed = problemType{
 		"malformed-request", http.StatusBadRequest, retryNewKey,
 		"The request cannot be read",
-		"The body must be one JSON object in UTF-8, without duplicate members and without integers beyond 2^53 − 1. What is sent to the webhook must be an event that the payment provider has signed.",
+		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number is 0, or from 1e-30 to 2^53 − 1 without its sign, and has at most 17 significant digits. What is sent to the webhook must be an event that the payment provider has signed.",
 	}
 	problemUnauthorized = problemType{
 		"unauthorized", http.StatusUnauthorized, retryNever,
@@ -146,7 +147,7 @@ func problemTypes() []problemType {
 	}
 }
 
-// problem is the document that answers an error (RFC 9457).
+// problem is a problem document (RFC 9457).
 type problem struct {
 	Type      string              `json:"type"`
 	Title     string              `json:"title"`
@@ -160,28 +161,27 @@ type problem struct {
 
 	slug       string
 	retryAfter time.Duration
-	scatter    int // seconds, of which chance adds some to the wait
+	jitter     int // up to so many seconds are added to retryAfter
 }
 
-// resource says where something can be read.
+// resource links to an object of the API.
 type resource struct {
 	ID   uuid.UUID `json:"id"`
 	Href string    `json:"href"`
 }
 
-// Waits that a client is told when nobody knows better.
+// Values of Retry-After if the cause of the problem has none.
 const (
 	inProgressRetryAfter  = time.Second     // most orders take less
 	unavailableRetryAfter = 2 * time.Second // a restart of the database, say
 
-	// Of those who are turned away many are told so at once. They must not come
-	// back at once, too.
+	// Rejections come in bursts, so their Retry-After has jitter.
 	overloadRetryAfter = time.Second
-	overloadScatter    = 3
+	overloadJitter     = 3
 )
 
-// problemOf is the only place where an error becomes an answer. What it does
-// not know is an internal error, whose text reaches only the log.
+// problemOf is the only mapping of errors to problems. An unknown error is an internal
+// error, whose text is only logged.
 func problemOf(err error) problem {
 	var (
 		invalid  *orders.ValidationError
@@ -189,7 +189,7 @@ func problemOf(err error) problem {
 		provider *orders.ProviderError
 	)
 	switch {
-	case errors.Is(err, errUnauthorized):
+	case errors.Is(err, accounts.ErrUnauthorized):
 		return problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
 	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
 		return problemNotFound.detail("Nothing is at this address for this account.")
@@ -231,10 +231,10 @@ func problemOf(err error) problem {
 		return problemUnavailable.detail("The payment provider did not take the request. No money was moved.").after(provider.RetryAfter)
 	case errors.Is(err, errBodyCut):
 		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
-	case errors.Is(err, idempotency.ErrShareTaken):
-		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
-	case errors.Is(err, idempotency.ErrOverloaded):
-		return problemUnavailable.detail("There is too much to do, so nothing was begun. Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).scattered()
+	case errors.Is(err, limiter.ErrRateLimited):
+		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).withJitter()
+	case errors.Is(err, limiter.ErrOverloaded):
+		return problemUnavailable.detail("There is too much to do, so nothing was begun. Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).withJitter()
 	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
 		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	default:
@@ -246,17 +246,17 @@ func (t problemType) detail(text string) problem {
 	return problem{Type: "/problems/" + t.slug, Title: t.title, Status: t.status, Detail: text, Retry: t.retry, slug: t.slug}
 }
 
-// after adds a wait, of at least a second: 0 would invite to hammer.
+// after sets Retry-After to at least a second.
 func (p problem) after(wait time.Duration) problem {
 	p.retryAfter = max(wait, time.Second)
 	return p
 }
 
-// scattered says that the wait may be some seconds longer, as chance has it.
-func (p problem) scattered() problem {
-	p.scatter = overloadScatter
+// withJitter adds a random number of seconds to Retry-After.
+func (p problem) withJitter() problem {
+	p.jitter = overloadJitter
 	return p
 }
 
-// retryAfterSeconds is the Retry-After header's value: whole seconds, upwards.
+// retryAfterSeconds is the value of the Retry-After header, rounded up to seconds.
 func (p problem) retryAfterSeconds() int { return int(math.Ceil(p.retryAfter.Seconds())) }

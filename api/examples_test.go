@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Every example in the contract is what it is an example of.
-func TestExamplesAreValid(t *testing.T) {
+// Every example in the contract matches its schema.
+func TestExamples_valid(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()
 	require.NoError(t, err)
@@ -57,10 +57,10 @@ func TestExamplesAreValid(t *testing.T) {
 	require.Greater(t, count, 50)
 }
 
-// Every request of the contract that needs a key is sent as it is shown.
-func TestExamplesOfRequestsAreAnswered(t *testing.T) {
+// Every example of a request that needs a key is accepted.
+func TestExamples_requests(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	c, err := loadContract()
 	require.NoError(t, err)
 	refusals := map[string]int{"createOrder declined": http.StatusPaymentRequired}
@@ -73,8 +73,8 @@ func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 				name := operation.OperationID + " " + example.name
 				sent, err := json.Marshal(example.value)
 				require.NoError(t, err)
-				order := a.create(t, newKey(), body()).order(t).ID.String()
-				got := a.send(t, method, strings.ReplaceAll(path, "{id}", order), string(sent), header("Idempotency-Key", newKey()))
+				order := f.create(t, newKey(), orderBody()).order(t).ID.String()
+				got := f.send(t, method, strings.ReplaceAll(path, "{id}", order), string(sent), header("Idempotency-Key", newKey()))
 				if status, refused := refusals[name]; refused {
 					require.Equal(t, status, got.status, name)
 				} else {
@@ -85,11 +85,11 @@ func TestExamplesOfRequestsAreAnswered(t *testing.T) {
 	}
 }
 
-// The example of an answer is the answer to the example of a request, but for
-// what is new each time.
-func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
+// The response to the example of an order is the example of its response, except for
+// ids and times.
+func TestExamples_order(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	c, err := loadContract()
 	require.NoError(t, err)
 	create := c.doc.Paths.Value("/v1/orders").Post
@@ -100,7 +100,7 @@ func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
 	want := create.Responses.Status(http.StatusCreated).Value.Content.Get("application/json").Examples["paid"].Value.Value.(map[string]any)
 	want = maps.Clone(want)
 	var got map[string]any
-	require.NoError(t, json.Unmarshal(a.create(t, key, string(order)).body, &got))
+	require.NoError(t, json.Unmarshal(f.create(t, key, string(order)).body, &got))
 	for _, name := range []string{"id", "payment_intent_id", "created_at", "paid_at"} {
 		require.Contains(t, got, name)
 		delete(got, name)
@@ -108,34 +108,32 @@ func TestTheExampleOfAnOrderIsTheAnswerToThatOfARequest(t *testing.T) {
 	}
 	shown, err := json.Marshal(want)
 	require.NoError(t, err)
-	answered, err := json.Marshal(got)
+	received, err := json.Marshal(got)
 	require.NoError(t, err)
-	require.JSONEq(t, string(shown), string(answered))
+	require.JSONEq(t, string(shown), string(received))
 }
 
-// The other examples of answers have a test each that is about them; here are
-// those that have not. Coverage says which are.
-func TestExamplesOfAnswersAreGiven(t *testing.T) {
+// Responses that no other test receives, see promiseCoverage.
+func TestExamples_otherResponses(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	invalid := a.create(t, newKey(), body(with("email", "ada"), with("items", []any{
+	f := newFixture(t)
+	invalid := f.create(t, newKey(), orderBody(withMember("email", "ada"), withMember("items", []any{
 		map[string]any{"sku": "TEA-CANARY", "quantity": 0, "unit_amount": 1250},
 	})))
 	require.Len(t, invalid.problem(t).Errors, 2)
 
-	a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
 	key := newKey()
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, body()).status)
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
 	var id string
-	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT id FROM orders").Scan(&id))
-	pending := a.get(t, "/v1/orders/"+id).order(t)
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id FROM orders").Scan(&id))
+	pending := f.get(t, "/v1/orders/"+id).order(t)
 	require.Equal(t, "pending", string(pending.Status))
 	require.Nil(t, pending.PaymentIntentID)
 }
 
-// What is answered is documented to its last member: a schema of an answer that
-// lets others pass would hide what is not.
-func TestSchemasOfAnswersAreClosed(t *testing.T) {
+// The schemas of responses are closed, so that the check finds undocumented members.
+func TestContract_closedSchemas(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()
 	require.NoError(t, err)

@@ -21,179 +21,144 @@ const (
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 )
 
-// Whatever the provider does, the client hears "later", and a retry with the
-// same key ends in one charge.
-func TestTheProviderFails(t *testing.T) {
+// Package orders tests all faults of the provider. Here are the two problems that they
+// lead to, and that the retry ends in one charge.
+func TestCreateOrder_providerFails(t *testing.T) {
 	t.Parallel()
-	const unavailable, unknown = "temporarily-unavailable", "payment-outcome-unknown"
-	always := func(endpoint string, faults ...stripetest.Fault) []stripetest.Rule {
-		var rules []stripetest.Rule
-		for _, f := range faults {
-			rules = append(rules, stripetest.Rule{Fault: f, Endpoint: endpoint, Times: stripetest.Always})
-		}
-		return rules
+	always := func(endpoint string, fault stripetest.Fault) stripetest.Rule {
+		return stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always}
 	}
-	blind := always(readEndpoint, stripetest.Unavailable) // nor does a GET tell
+	unreadable := always(readEndpoint, stripetest.Unavailable)
 	for name, test := range map[string]struct {
 		rules []stripetest.Rule
 		slug  string
 	}{
-		"down before the create":               {always(createEndpoint, stripetest.Unavailable), unavailable},
-		"no answer to the create":              {always(createEndpoint, stripetest.CloseAfter), unavailable},
-		"too many requests":                    {always(createEndpoint, stripetest.RateLimit), unavailable},
-		"our key refused":                      {always(createEndpoint, stripetest.Unauthorized), unavailable},
-		"down before the confirm":              {append(always(confirmEndpoint, stripetest.Unavailable), blind...), unknown},
-		"the confirm not run":                  {append(always(confirmEndpoint, stripetest.LockTimeout), blind...), unavailable},
-		"charged, and the connection cut":      {append(always(confirmEndpoint, stripetest.CloseAfter), blind...), unknown},
-		"charged, and half an answer":          {append(always(confirmEndpoint, stripetest.CutBody), blind...), unknown},
-		"charged, and a proxy's error":         {append(always(confirmEndpoint, stripetest.BadGateway), blind...), unknown},
-		"charged, and a 500 for ever":          {append(always(confirmEndpoint, stripetest.ErrorAfter), blind...), unknown},
-		"not charged, and a 500 for ever":      {append(always(confirmEndpoint, stripetest.ErrorBefore), blind...), unknown},
-		"charged later, and a 500 till then":   {append(always(confirmEndpoint, stripetest.ErrorLater), blind...), unknown},
-		"the confirm lost, the intent unmoved": {always(confirmEndpoint, stripetest.CloseBefore), unknown},
+		"create: response lost":        {[]stripetest.Rule{always(createEndpoint, stripetest.CloseAfter)}, "temporarily-unavailable"},
+		"confirm not executed":         {[]stripetest.Rule{always(confirmEndpoint, stripetest.LockTimeout), unreadable}, "temporarily-unavailable"},
+		"confirm: response lost":       {[]stripetest.Rule{always(confirmEndpoint, stripetest.CloseAfter), unreadable}, "payment-outcome-unknown"},
+		"confirm: stored 500, charged": {[]stripetest.Rule{always(confirmEndpoint, stripetest.ErrorAfter), unreadable}, "payment-outcome-unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := start(t)
-			key, order := newKey(), body()
+			f := newFixture(t)
+			key, order := newKey(), orderBody()
 			var faults []*stripetest.Injection
 			for _, rule := range test.rules {
-				faults = append(faults, a.stripe.Inject(rule))
+				faults = append(faults, f.stripe.Inject(rule))
 			}
-			for n := range 2 {
-				got := a.create(t, key, order)
-				require.Equal(t, http.StatusServiceUnavailable, got.status)
-				if n == 0 { // the second may know less: an earlier one could have charged
-					require.Equal(t, test.slug, got.problem(t).slug())
-				}
-				seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
-				require.NoError(t, err)
-				require.Positive(t, seconds)
-			}
-			require.Equal(t, 0, a.rows(t)["staged_jobs"])
-			for _, f := range faults {
-				f.Release()
+			got := f.create(t, key, order)
+			require.Equal(t, test.slug, got.problem(t).slug())
+			seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
+			require.NoError(t, err)
+			require.Positive(t, seconds)
+			require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, order).status)
+			require.Equal(t, 0, f.rowCounts(t)["staged_jobs"])
+			for _, fault := range faults {
+				fault.Release()
 			}
 
-			got := a.create(t, key, order)
+			got = f.create(t, key, order)
 			require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
 			require.Empty(t, got.header.Get("Idempotent-Replayed"))
-			require.Equal(t, string(got.body), string(a.create(t, key, order).body))
-			a.requireOnePaidOrder(t)
+			require.Equal(t, string(got.body), string(f.create(t, key, order).body))
+			f.requireOnePaidOrder(t)
 		})
 	}
 }
 
-func TestAPaymentInProcessIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	a := start(t)
-	key, order := newKey(), body(with("payment_method", stripetest.ProcessingCard))
-	got := a.create(t, key, order)
-	require.Equal(t, "payment-outcome-unknown", got.problem(t).slug())
-	require.Equal(t, "30", got.header.Get("Retry-After"))
-
-	var id, intent string
-	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT id, payment_intent_id FROM orders").Scan(&id, &intent))
-	require.Equal(t, "pending", string(a.get(t, "/v1/orders/"+id).order(t).Status))
-	require.NoError(t, a.stripe.Settle(intent, true))
-	require.Equal(t, http.StatusCreated, a.create(t, key, order).status)
-	a.requireOnePaidOrder(t)
-}
-
-// trapdoor is a transport to the provider that panics on demand.
-type trapdoor struct {
+// panickingTransport is a transport to the provider that panics on demand.
+type panickingTransport struct {
 	http.Transport
-	open atomic.Bool
+	panics atomic.Bool
 }
 
-func (p *trapdoor) RoundTrip(req *http.Request) (*http.Response, error) {
-	if p.open.Load() {
-		panic("the trapdoor is open")
+func (p *panickingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p.panics.Load() {
+		panic("the transport panics")
 	}
 	return p.Transport.RoundTrip(req)
 }
 
-func TestAPanicLeavesTheKeyResumable(t *testing.T) {
+func TestPanic_keyIsResumable(t *testing.T) {
 	t.Parallel()
-	provider := &trapdoor{}
-	provider.open.Store(true)
-	a := start(t, func(s *settings) { s.transport = provider })
+	provider := &panickingTransport{}
+	provider.panics.Store(true)
+	f := newFixture(t, func(s *options) { s.transport = provider })
 	key := newKey()
 
-	got := a.create(t, key, body(), header("X-Request-Id", "panicking"))
+	got := f.create(t, key, orderBody(), header("X-Request-Id", "panicking"))
 	require.Equal(t, http.StatusInternalServerError, got.status)
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
 	require.JSONEq(t, `{"type":"/problems/internal-error","title":"Something went wrong on our side","status":500,
 		"detail":"Send the same request with the same key.","retry":"same-key","request_id":"panicking"}`, string(got.body))
-	line := a.log.await(t, map[string]any{"request_id": "panicking"})
+	line := f.log.await(t, map[string]any{"request_id": "panicking"})
 	require.Equal(t, "ERROR", line["level"])
-	require.Equal(t, "panic: the trapdoor is open", line["error"])
-	require.Contains(t, line["stack"], "(*trapdoor).RoundTrip")
+	require.Equal(t, "panic: the transport panics", line["error"])
+	require.Contains(t, line["stack"], "(*panickingTransport).RoundTrip")
 
-	provider.open.Store(false)
-	again := a.create(t, key, body(), header("X-Request-Id", "recovering"))
+	provider.panics.Store(false)
+	again := f.create(t, key, orderBody(), header("X-Request-Id", "recovering"))
 	require.Equal(t, http.StatusCreated, again.status)
-	line = a.log.await(t, map[string]any{"request_id": "recovering"})
+	line = f.log.await(t, map[string]any{"request_id": "recovering"})
 	require.Equal(t, "recovered", line["outcome"])
 	require.Equal(t, "order_created", line["from"])
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }
 
-// What was begun cannot become another answer: the client must see that it is
-// not whole.
-func TestAPanicInTheMiddleOfAnAnswerCutsIt(t *testing.T) {
+// After a partial response the connection is closed, so that the client notices.
+func TestPanic_duringResponse(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	a.router.Get("/half", func(w http.ResponseWriter, _ *http.Request) {
+	f := newFixture(t)
+	f.router.Get("/half", func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write([]byte("the first half"))
 		require.NoError(t, err)
 		require.NoError(t, http.NewResponseController(w).Flush())
 		panic("in the middle")
 	})
-	req := a.request(t, http.MethodGet, "/half", "", header("X-Request-Id", "half-answered"))
-	resp, err := a.client.Transport.(*checked).base.RoundTrip(req) // the contract does not know the address
+	req := f.request(t, http.MethodGet, "/half", "", header("X-Request-Id", "partial-response"))
+	resp, err := f.client.Transport.(*contractTransport).base.RoundTrip(req) // the contract does not know the address
 	require.NoError(t, err)
-	got, err := read(resp)
+	got, err := readResponse(resp)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Equal(t, "the first half", string(got.body))
-	line := a.log.await(t, map[string]any{"request_id": "half-answered"})
+	line := f.log.await(t, map[string]any{"request_id": "partial-response"})
 	require.Equal(t, "ERROR", line["level"])
 	require.Equal(t, "panic: in the middle", line["error"])
 	require.NotEmpty(t, line["stack"])
 }
 
-// A client that hangs up does not cancel the charge.
-func TestAClientThatHangsUpFindsItsOrderDone(t *testing.T) {
+// A client that disconnects does not cancel the charge (R10).
+func TestCreateOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
-	first := a.createAsync(t, key, body(), header("X-Request-Id", "hanging-up"), func(r *http.Request) { *r = *r.WithContext(ctx) })
+	first := f.createAsync(t, key, orderBody(), header("X-Request-Id", "hanging-up"), func(r *http.Request) { *r = *r.WithContext(ctx) })
 	<-held.Reached()
 	hangUp()
 	require.ErrorIs(t, (<-first).err, context.Canceled)
-	require.Equal(t, http.StatusConflict, a.create(t, key, body()).status, "it runs on")
+	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "the run continues")
 
 	held.Release()
-	line := a.log.await(t, map[string]any{"request_id": "hanging-up"})
+	line := f.log.await(t, map[string]any{"request_id": "hanging-up"})
 	require.Equal(t, "INFO", line["level"])
 	require.EqualValues(t, http.StatusCreated, line["status"])
 	require.Equal(t, "created", line["outcome"])
-	got := a.create(t, key, body())
+	got := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }
 
-// A client that hangs up while its order is read takes the query with it, which
-// is nobody's fault.
-func TestAHangUpDuringAReadIsNoError(t *testing.T) {
+// A client that disconnects during a read cancels the query, which is not logged as an
+// error.
+func TestGetOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	order := a.create(t, newKey(), body()).header.Get("Location")
-	tx, err := a.pool.Begin(t.Context())
+	f := newFixture(t)
+	order := f.create(t, newKey(), orderBody()).header.Get("Location")
+	tx, err := f.pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE orders")
 	require.NoError(t, err)
@@ -201,8 +166,8 @@ func TestAHangUpDuringAReadIsNoError(t *testing.T) {
 	for _, path := range []string{order, "/v1/orders"} {
 		ctx, hangUp := context.WithCancel(t.Context())
 		defer hangUp()
-		req := a.request(t, http.MethodGet, path, "", header("X-Request-Id", "hung-up-"+strconv.Itoa(len(path))))
-		done := a.sendAsync(req.WithContext(ctx))
+		req := f.request(t, http.MethodGet, path, "", header("X-Request-Id", "hung-up-"+strconv.Itoa(len(path))))
+		done := f.sendAsync(req.WithContext(ctx))
 		require.Eventually(t, func() bool {
 			var waiting int
 			err := tx.QueryRow(t.Context(), `
@@ -212,10 +177,10 @@ SELECT count(*)
    AND relation = 'orders'::regclass
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)
 			return err == nil && waiting > 0
-		}, patience, time.Millisecond)
+		}, responseTimeout, time.Millisecond)
 		hangUp()
 		require.ErrorIs(t, (<-done).err, context.Canceled)
-		line := a.log.await(t, map[string]any{"request_id": "hung-up-" + strconv.Itoa(len(path))})
+		line := f.log.await(t, map[string]any{"request_id": "hung-up-" + strconv.Itoa(len(path))})
 		require.Equal(t, "INFO", line["level"], "%v", line)
 		require.Equal(t, "temporarily-unavailable", line["problem"])
 		_, err = tx.Exec(t.Context(), `
@@ -223,21 +188,21 @@ SELECT pg_terminate_backend(pid, 5000)
   FROM pg_locks
  WHERE NOT granted
    AND relation = 'orders'::regclass
-   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) // else it waits on, and looks like the next one
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) // otherwise it keeps waiting, like the next one
 		require.NoError(t, err)
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-func TestFiftyRequestsWithOneKeyMakeOneOrder(t *testing.T) {
+func TestCreateOrder_concurrent(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	key := newKey()
-	running := make([]<-chan outcome, 50)
+	running := make([]<-chan asyncResponse, 50)
 	for i := range running {
-		running[i] = a.createAsync(t, key, body())
+		running[i] = f.createAsync(t, key, orderBody())
 	}
-	answers := map[string]int{}
+	bodies := map[string]int{}
 	for _, done := range running {
 		got := <-done
 		require.NoError(t, got.err)
@@ -246,31 +211,31 @@ func TestFiftyRequestsWithOneKeyMakeOneOrder(t *testing.T) {
 			continue
 		}
 		require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
-		answers[string(got.body)]++
+		bodies[string(got.body)]++
 	}
-	require.Len(t, answers, 1, "the same bytes for all")
-	require.Contains(t, answers, string(a.create(t, key, body()).body))
-	a.requireOnePaidOrder(t)
-	require.Equal(t, 2, len(a.stripe.Requests()), "one create, one confirm")
+	require.Len(t, bodies, 1, "all responses have the same bytes")
+	require.Contains(t, bodies, string(f.create(t, key, orderBody()).body))
+	f.requireOnePaidOrder(t)
+	require.Equal(t, 2, len(f.stripe.Requests()), "one create, one confirm")
 }
 
-// A server that stops finishes what it has begun.
-func TestAStopWaitsForTheAnswer(t *testing.T) {
+// A server that shuts down finishes the requests in progress.
+func TestShutdown_requestInProgress(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := a.createAsync(t, newKey(), body())
+	f := newFixture(t)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, newKey(), orderBody())
 	<-held.Reached()
 
 	stopping, stopped := make(chan struct{}), make(chan error, 1)
-	a.server.RegisterOnShutdown(func() { close(stopping) })
-	go func() { stopped <- a.server.Shutdown(context.WithoutCancel(t.Context())) }()
+	f.server.RegisterOnShutdown(func() { close(stopping) })
+	go func() { stopped <- f.server.Shutdown(context.WithoutCancel(t.Context())) }()
 	<-stopping
-	_, err := a.try(a.request(t, http.MethodGet, "/v1/orders/"+uuid.NewString(), ""))
-	require.Error(t, err, "nothing new is taken")
+	_, err := f.do(f.request(t, http.MethodGet, "/v1/orders/"+uuid.NewString(), ""))
+	require.Error(t, err, "new requests are rejected")
 	select {
 	case err := <-stopped:
-		require.Fail(t, "it did not wait", "%v", err)
+		require.Fail(t, "Shutdown did not wait", "%v", err)
 	default:
 	}
 
@@ -279,5 +244,5 @@ func TestAStopWaitsForTheAnswer(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, http.StatusCreated, got.status)
 	require.NoError(t, <-stopped)
-	a.requireOnePaidOrder(t)
+	f.requireOnePaidOrder(t)
 }

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml")
 
-// What openapi.yaml says about problems is written from the tables in errors.go
-// and explain.go.
+// The parts of openapi.yaml about problems are generated from errors.go and
+// problem_docs.go.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	const file = "../openapi.yaml"
@@ -42,13 +42,13 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, want, string(text), "run make generate")
 }
 
-// problemsTable is the table in the introduction, in Markdown.
+// problemsTable is the table of problems in the introduction, in Markdown.
 func problemsTable() string {
 	var table strings.Builder
 	table.WriteString("    | status | `type` | stored | `retry` |\n    | --- | --- | --- | --- |\n")
 	for _, p := range byStatus(problemTypes()) {
 		stored := "no"
-		if explanations()[p.slug].stored != "" {
+		if problemDocs()[p.slug].stored != "" {
 			stored = "yes"
 		}
 		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | `%s` |\n", p.status, p.slug, p.slug, stored, p.retry)
@@ -56,7 +56,7 @@ func problemsTable() string {
 	return table.String()
 }
 
-// schemaName makes KeyReused of idempotency-key-reused.
+// schemaName returns KeyReused for idempotency-key-reused.
 func schemaName(slug string) string {
 	slug = strings.TrimPrefix(slug, "idempotency-")
 	slug = strings.TrimSuffix(strings.TrimSuffix(slug, "-failed"), "-error")
@@ -71,7 +71,7 @@ func camel(words []string) string {
 	return name.String()
 }
 
-// problemSchemas has a closed schema for each problem, and one for any.
+// problemSchemas returns a closed schema for each problem, and their union.
 func problemSchemas() string {
 	var schemas strings.Builder
 	schemas.WriteString(`    Problem:
@@ -86,7 +86,7 @@ func problemSchemas() string {
 	}
 	schemas.WriteString("\n")
 	for _, p := range byStatus(problemTypes()) {
-		e := explanations()[p.slug]
+		e := problemDocs()[p.slug]
 		members := e.members
 		description := []string{p.help, e.effect, e.next}
 		if e.stored != "" {
@@ -122,7 +122,7 @@ func problemSchemas() string {
 	return schemas.String()
 }
 
-// folded breaks paragraphs into lines of about 80 characters.
+// folded wraps paragraphs to lines of about 80 characters.
 func folded(paragraphs []string, indent string) string {
 	var text strings.Builder
 	for i, paragraph := range paragraphs {
@@ -146,12 +146,12 @@ func folded(paragraphs []string, indent string) string {
 	return text.String()
 }
 
-// problemExamples has the example of each problem.
+// problemExamples returns the example of each problem.
 func problemExamples(t *testing.T) string {
 	t.Helper()
 	var examples strings.Builder
 	for _, p := range byStatus(problemTypes()) {
-		document, _ := explanations()[p.slug].answer()
+		document, _ := problemDocs()[p.slug].example()
 		decoder := json.NewDecoder(bytes.NewReader(document))
 		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      value:", schemaName(p.slug), scalar(p.title))
 		writeYAML(t, &examples, decoder, "        ", "\n        ")
@@ -160,18 +160,18 @@ func problemExamples(t *testing.T) string {
 	return examples.String()
 }
 
-// plain is text that needs no quotes in YAML.
-var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z /_-]*$`)
+// plainText matches text that needs no quotes in YAML.
+var plainText = regexp.MustCompile(`^[A-Za-z/][A-Za-z /_-]*$`)
 
 func scalar(value any) string {
-	if text, ok := value.(string); ok && !plain.MatchString(text) {
+	if text, ok := value.(string); ok && !plainText.MatchString(text) {
 		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 	}
 	return fmt.Sprint(value)
 }
 
-// writeYAML writes the next JSON value. The members of an object begin with
-// first, which is another thing behind the dash of a list.
+// writeYAML writes the next JSON value. first precedes the first member of an object;
+// it differs in a list, after the dash.
 func writeYAML(t *testing.T, w *strings.Builder, decoder *json.Decoder, indent, first string) {
 	t.Helper()
 	token, err := decoder.Token()
@@ -197,13 +197,12 @@ func writeYAML(t *testing.T, w *strings.Builder, decoder *json.Decoder, indent, 
 	require.NoError(t, err)
 }
 
-// Every problem is explained, and no other.
-func TestEveryProblemIsExplained(t *testing.T) {
+func TestProblemDocs_complete(t *testing.T) {
 	t.Parallel()
-	all := explanations()
+	all := problemDocs()
 	for _, p := range problemTypes() {
-		e, explained := all[p.slug]
-		require.True(t, explained, "%s is not explained", p.slug)
+		e, documented := all[p.slug]
+		require.True(t, documented, "%s is not documented", p.slug)
 		require.NotEmpty(t, e.effect, p.slug)
 		require.NotEmpty(t, e.next, p.slug)
 		require.NotEmpty(t, e.see, p.slug)
@@ -211,7 +210,7 @@ func TestEveryProblemIsExplained(t *testing.T) {
 			require.Contains(t, all, other, "%s refers to it", p.slug)
 			require.NotEqual(t, p.slug, other)
 		}
-		document, _ := e.answer()
+		document, _ := e.example()
 		var shown problem
 		require.NoError(t, json.Unmarshal(document, &shown))
 		require.Equal(t, "/problems/"+p.slug, shown.Type, "the example is of another problem")

@@ -11,17 +11,17 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
 )
 
-// requestLog collects what the request's one log line says beside the HTTP side
-// of it.
+// requestLog collects the attributes of a request's log line.
 type requestLog struct {
 	level   slog.Level
 	attrs   []slog.Attr
 	outcome string // of the run under a key, "" without one
 }
 
-// logAttrs returns the request's log, or one that nobody reads.
+// logAttrs returns the request's log, or one that is discarded.
 func logAttrs(ctx context.Context) *requestLog {
 	if l, ok := ctx.Value(requestLogKey).(*requestLog); ok {
 		return l
@@ -31,33 +31,32 @@ func logAttrs(ctx context.Context) *requestLog {
 
 func (l *requestLog) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
 
-// problem notes why a request failed. The cause is for what the client is not
-// told, and only where the client is not the cause.
+// problem adds the problem of a failed request. It adds the cause only if that is not
+// the client.
 func (l *requestLog) problem(ctx context.Context, p problem, cause error) {
 	l.add(slog.String("problem", p.slug))
 	switch {
 	case p.Status < http.StatusInternalServerError:
 	case errors.Is(cause, context.Canceled) && ctx.Err() != nil:
-		// The client hung up and its query ended with it: nobody's fault.
+		// The client closed the connection, which cancelled the query.
 		l.add(slog.String("error", cause.Error()))
 	case p.Status == http.StatusInternalServerError:
 		l.failed(cause)
 	default:
-		l.level = slog.LevelWarn // heals when its cause does
+		l.level = slog.LevelWarn // temporary
 		l.add(slog.String("error", cause.Error()))
 	}
 }
 
-// failed notes an error that somebody must look at.
+// failed adds an error that needs an operator.
 func (l *requestLog) failed(cause error) {
 	l.level = slog.LevelError
 	l.add(slog.String("error", cause.Error()))
 }
 
-// result notes what became of an idempotency key. The key itself is the
-// client's and stays out of the log.
+// result adds the result of a run. The client's key is never logged, only its id.
 func (l *requestLog) result(result idempotency.Result, err error) {
-	l.became(outcome(result, err))
+	l.setOutcome(outcome(result, err))
 	if result.Attempt > 0 { // the key exists
 		l.add(
 			slog.String("from", string(result.From)),
@@ -67,14 +66,14 @@ func (l *requestLog) result(result idempotency.Result, err error) {
 	}
 }
 
-// became notes the outcome.
-func (l *requestLog) became(outcome string) {
+// setOutcome sets the outcome.
+func (l *requestLog) setOutcome(outcome string) {
 	l.outcome = outcome
 	l.add(slog.String("outcome", outcome))
 }
 
-// outcome sorts results for those who count them. Why a request was refused or
-// is unfinished is the problem's to say.
+// outcome classifies a result for the log and the metrics, see [Outcomes]. The problem
+// has the reason of a refusal.
 func outcome(result idempotency.Result, err error) string {
 	switch {
 	case errors.Is(err, idempotency.ErrKeyReused):
@@ -83,10 +82,10 @@ func outcome(result idempotency.Result, err error) string {
 		return "lease_lost"
 	case errors.Is(err, idempotency.ErrInProgress):
 		return "in_progress"
-	case errors.Is(err, idempotency.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
+	case errors.Is(err, limiter.ErrOverloaded), err != nil && problemOf(err).Status < http.StatusInternalServerError:
 		return "refused"
 	case err != nil:
-		return "unfinished"
+		return "retryable"
 	case result.Replayed:
 		return "replayed"
 	case result.Attempt > 1:
@@ -96,7 +95,7 @@ func outcome(result idempotency.Result, err error) string {
 	}
 }
 
-// write writes the line, and returns the pattern of the route that it names.
+// write writes the line and returns the route's pattern.
 func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
 	ctx := r.Context()
 	route := chi.RouteContext(ctx).RoutePattern()

@@ -12,38 +12,38 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each request has one line, and each line these fields and no other: somebody
-// reads them by name.
-func TestOneLineForEachRequest(t *testing.T) {
+// Each request has one log line with exactly these attributes, because programs read
+// them by name.
+func TestLog_requestLine(t *testing.T) {
 	t.Parallel()
-	provider := &trapdoor{}
-	a := start(t, func(s *settings) { s.transport = provider })
-	key, order := newKey(), body()
+	provider := &panickingTransport{}
+	f := newFixture(t, func(s *options) { s.transport = provider })
+	key, order := newKey(), orderBody()
 	sent := 0
-	// line returns the line of a request, less what differs each time.
-	line := func(send func(id edit) answer) map[string]any {
+	// line returns the line of a request without the attributes that vary.
+	line := func(send func(id requestEdit) response) map[string]any {
 		sent++
 		got := send(header("X-Request-Id", "request-"+strings.Repeat("x", sent)))
 		id := got.header.Get("X-Request-Id")
-		line := maps.Clone(a.log.await(t, map[string]any{"msg": "request", "request_id": id}))
+		line := maps.Clone(f.log.await(t, map[string]any{"msg": "request", "request_id": id}))
 		require.EqualValues(t, got.status, line["status"])
 		require.Positive(t, line["duration"])
 		require.Equal(t, "127.0.0.1", line["client_ip"])
-		require.Equal(t, 1, strings.Count(a.log.String(), `"msg":"request","request_id":"`+id+`"`))
+		require.Equal(t, 1, strings.Count(f.log.String(), `"msg":"request","request_id":"`+id+`"`))
 		for _, name := range []string{"time", "msg", "request_id", "duration", "client_ip", "status", "bytes"} {
 			require.Contains(t, line, name)
 			delete(line, name)
 		}
 		return line
 	}
-	create := func(key, body string, edits ...edit) func(edit) answer {
-		return func(id edit) answer { return a.create(t, key, body, append(edits, id)...) }
+	create := func(key, body string, edits ...requestEdit) func(requestEdit) response {
+		return func(id requestEdit) response { return f.create(t, key, body, append(edits, id)...) }
 	}
-	get := func(path string, edits ...edit) func(edit) answer {
-		return func(id edit) answer { return a.get(t, path, append(edits, id)...) }
+	get := func(path string, edits ...requestEdit) func(requestEdit) response {
+		return func(id requestEdit) response { return f.get(t, path, append(edits, id)...) }
 	}
 
-	post := map[string]any{"level": "INFO", "method": "POST", "route": "/v1/orders", "account_id": a.account.String()}
+	post := map[string]any{"level": "INFO", "method": "POST", "route": "/v1/orders", "account_id": f.account.String()}
 	plus := func(base map[string]any, fields ...any) map[string]any {
 		fresh := maps.Clone(base)
 		for i := 0; i < len(fields); i += 2 {
@@ -59,8 +59,8 @@ func TestOneLineForEachRequest(t *testing.T) {
 	require.Equal(t, plus(ours, "outcome", "created", "from", "started", "to", "finished", "attempt", 1.0), first)
 	require.Equal(t, plus(ours, "outcome", "replayed", "from", "finished", "to", "finished", "attempt", 1.0), line(create(key, order)))
 	require.Equal(t, plus(ours, "outcome", "reused", "from", "finished", "to", "finished", "attempt", 1.0,
-		"problem", "idempotency-key-reused"), line(create(key, body(with("currency", "eur")))))
-	require.Equal(t, plus(ours, "problem", "malformed-request"), line(create(key, "[]")))
+		"problem", "idempotency-key-reused"), line(create(key, orderBody(withMember("currency", "eur")))))
+	require.Equal(t, plus(ours, "outcome", "refused", "problem", "malformed-request"), line(create(key, "[]")))
 	require.Equal(t, plus(post, "problem", "idempotency-key-missing"), line(create("", order)))
 	require.Equal(t, plus(post, "problem", "idempotency-key-invalid"), line(create("short", order)))
 
@@ -68,21 +68,21 @@ func TestOneLineForEachRequest(t *testing.T) {
 	require.NotEqual(t, keyID, invalid["key_id"])
 	require.Equal(t, plus(post, "key_id", invalid["key_id"], "outcome", "refused", "problem", "validation-failed"), invalid)
 
-	down := a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: confirmEndpoint, Times: stripetest.Always})
-	blind := a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	blind := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
 	key = newKey()
 	unknown := line(create(key, order))
 	require.Contains(t, unknown["error"], "the outcome of the payment is not known yet: payments: unknown, status 503")
 	ours = plus(post, "key_id", unknown["key_id"])
-	require.Equal(t, plus(ours, "level", "WARN", "outcome", "unfinished", "from", "started", "to", "charge_created", "attempt", 1.0,
+	require.Equal(t, plus(ours, "level", "WARN", "outcome", "retryable", "from", "started", "to", "charge_created", "attempt", 1.0,
 		"problem", "payment-outcome-unknown", "error", unknown["error"]), unknown)
 	down.Release()
 	blind.Release()
 	require.Equal(t, plus(ours, "outcome", "recovered", "from", "charge_created", "to", "finished", "attempt", 2.0), line(create(key, order)))
 
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	key = newKey()
-	running := a.createAsync(t, key, order)
+	running := f.createAsync(t, key, order)
 	<-held.Reached()
 	busy := line(create(key, order))
 	require.Equal(t, plus(post, "key_id", busy["key_id"], "outcome", "in_progress", "from", "charge_created", "to", "charge_created", "attempt", 1.0,
@@ -90,7 +90,7 @@ func TestOneLineForEachRequest(t *testing.T) {
 	held.Release()
 	require.NoError(t, (<-running).err)
 
-	provider.open.Store(true)
+	provider.panics.Store(true)
 	panicked := line(create(newKey(), order))
 	require.Equal(t, []string{"account_id", "error", "key_id", "level", "method", "problem", "route", "stack"}, slices.Sorted(maps.Keys(panicked)))
 	require.Equal(t, "internal-error", panicked["problem"])
@@ -98,76 +98,76 @@ func TestOneLineForEachRequest(t *testing.T) {
 
 	anonymous := header("Authorization")
 	plain := map[string]any{"level": "INFO", "method": "GET"}
-	require.Equal(t, plus(plain, "route", "/v1/orders", "account_id", a.account.String()), line(get("/v1/orders?limit=1")))
-	require.Equal(t, plus(plain, "route", "/v1/orders/{id}", "account_id", a.account.String(), "problem", "not-found"), line(get("/v1/orders/x")))
+	require.Equal(t, plus(plain, "route", "/v1/orders", "account_id", f.account.String()), line(get("/v1/orders?limit=1")))
+	require.Equal(t, plus(plain, "route", "/v1/orders/{id}", "account_id", f.account.String(), "problem", "not-found"), line(get("/v1/orders/x")))
 	require.Equal(t, plus(plain, "route", "/v1/orders", "problem", "unauthorized"), line(get("/v1/orders", anonymous)))
 	require.Equal(t, plus(plain, "route", "", "problem", "not-found"), line(get("/nothing", anonymous)))
 	require.Equal(t, plus(plain, "route", "/healthz"), line(get("/healthz", anonymous)))
-	require.Equal(t, plus(plain, "method", "HEAD", "route", "/problems/{slug}"), line(func(id edit) answer {
-		return a.send(t, http.MethodHead, "/problems/not-found", "", id, anonymous)
+	require.Equal(t, plus(plain, "method", "HEAD", "route", "/problems/{slug}"), line(func(id requestEdit) response {
+		return f.send(t, http.MethodHead, "/problems/not-found", "", id, anonymous)
 	}))
-	require.Equal(t, plus(plain, "method", "DELETE", "route", "", "problem", "method-not-allowed"), line(func(id edit) answer {
-		return a.send(t, http.MethodDelete, "/healthz", "", id, anonymous)
+	require.Equal(t, plus(plain, "method", "DELETE", "route", "", "problem", "method-not-allowed"), line(func(id requestEdit) response {
+		return f.send(t, http.MethodDelete, "/healthz", "", id, anonymous)
 	}))
 }
 
-// Every test looks for the secrets it sent when it ends; this one puts them in
-// every place that could end in the log, and makes everything fail.
-func TestNoSecretIsLogged(t *testing.T) {
+// Every fixture checks at the end that no secret was logged. This test sends secrets in
+// every part of a request, and makes the requests fail.
+func TestLog_noSecrets(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	secret := func(name string) string {
 		value := "CANARY-" + name + "-0123456789"
-		a.secrets.add(value)
+		f.secrets.add(value)
 		return value
 	}
-	order := body(
-		with("email", secret("mail")+"@example.com"),
-		with("metadata", map[string]any{secret("name"): secret("value")}),
-		with("items", []any{map[string]any{"sku": secret("sku"), "description": secret("text"), "quantity": 1, "unit_amount": 100}}),
+	order := orderBody(
+		withMember("email", secret("mail")+"@example.com"),
+		withMember("metadata", map[string]any{secret("name"): secret("value")}),
+		withMember("items", []any{map[string]any{"sku": secret("sku"), "description": secret("text"), "quantity": 1, "unit_amount": 100}}),
 	)
 	for _, fault := range []stripetest.Fault{
 		stripetest.Unauthorized, stripetest.RateLimit, stripetest.KeyInUse, stripetest.LockTimeout, stripetest.ErrorBefore,
 		stripetest.ErrorAfter, stripetest.CloseAfter, stripetest.CutBody, stripetest.BadGateway,
 	} {
 		for _, endpoint := range []string{createEndpoint, confirmEndpoint, readEndpoint} {
-			injected := a.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
+			injected := f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
 			key := newKey()
-			a.create(t, key, order)
-			a.create(t, `"`+key+`"`, order)
+			f.create(t, key, order)
+			f.create(t, `"`+key+`"`, order)
 			injected.Release()
-			a.create(t, key, order)
+			f.create(t, key, order)
 		}
 	}
 	for _, card := range []string{
 		"pm_card_visa_chargeDeclined", "pm_card_authenticationRequired", "pm_card_nobody", stripetest.ProcessingCard,
 	} {
-		a.create(t, newKey(), body(with("payment_method", card)))
+		f.create(t, newKey(), orderBody(withMember("payment_method", card)))
 	}
-	a.create(t, secret("key"), order)
-	a.create(t, secret("key")+" with blanks", order)
-	a.create(t, newKey(), `{"`+secret("member")+`":"`+secret("member's value")+`"}`)
-	a.create(t, newKey(), `{"`+secret("member")+`":1,"`+secret("member")+`":2}`)
-	a.create(t, newKey(), secret("body"))
-	a.create(t, newKey(), order, header("Content-Type", "text/"+secret("type")))
-	a.create(t, newKey(), order, header("Authorization", "Bearer ok_"+secret("credential")))
-	a.create(t, newKey(), order, header("Authorization", "Basic "+secret("credential")))
-	a.create(t, newKey(), order, header("Cookie", secret("cookie")), header("X-Api-Key", secret("header")), header("User-Agent", secret("agent")))
-	a.get(t, "/v1/orders?after="+secret("query")+"&key="+secret("query"))
-	a.get(t, "/v1/orders/"+secret("path"))
-	a.get(t, "/problems/"+secret("path"))
-	a.get(t, "/"+secret("path"))
-	w := a.dial(t)
-	w.write("GET / HTTP/1.1\r\nHost: orders\r\n" + secret("no header") + "\r\n\r\n")
-	require.Equal(t, "net/http", w.answer().slug())
+	f.create(t, secret("key"), order)
+	f.create(t, secret("key")+" with spaces", order)
+	f.create(t, newKey(), `{"`+secret("member")+`":"`+secret("member's value")+`"}`)
+	f.create(t, newKey(), `{"`+secret("member")+`":1,"`+secret("member")+`":2}`)
+	f.create(t, newKey(), secret("body"))
+	f.create(t, newKey(), order, header("Content-Type", "text/"+secret("type")))
+	f.create(t, newKey(), order, header("Authorization", "Bearer ok_"+secret("credential")))
+	f.create(t, newKey(), order, header("Authorization", "Basic "+secret("credential")))
+	f.create(t, newKey(), order, header("Cookie", secret("cookie")), header("X-Api-Key", secret("header")), header("User-Agent", secret("agent")))
+	f.get(t, "/v1/orders?after="+secret("query")+"&key="+secret("query"))
+	f.get(t, "/v1/orders/"+secret("path"))
+	f.get(t, "/problems/"+secret("path"))
+	f.get(t, "/"+secret("path"))
+	conn := f.dial(t)
+	conn.write("GET / HTTP/1.1\r\nHost: orders\r\n" + secret("no header") + "\r\n\r\n")
+	require.Equal(t, "net/http", conn.readResponse().slug())
 
-	a.exec(t, "ALTER TABLE orders RENAME TO gone")
-	a.create(t, newKey(), order)
-	a.exec(t, "ALTER TABLE gone RENAME TO orders")
-	a.exec(t, "ALTER TABLE orders ADD CHECK (email = 'nobody')  NOT VALID")
-	require.Equal(t, http.StatusInternalServerError, a.create(t, newKey(), order).status)
+	f.exec(t, "ALTER TABLE orders RENAME TO gone")
+	f.create(t, newKey(), order)
+	f.exec(t, "ALTER TABLE gone RENAME TO orders")
+	f.exec(t, "ALTER TABLE orders ADD CHECK (email = 'nobody')  NOT VALID")
+	require.Equal(t, http.StatusInternalServerError, f.create(t, newKey(), order).status)
 
-	require.Greater(t, strings.Count(a.log.String(), "\n"), 200)
-	require.Empty(t, a.secrets.in(a.log.String()))
-	require.NotEmpty(t, a.secrets.in("a line with "+a.apiKey), "the search finds what there is")
+	require.Greater(t, strings.Count(f.log.String(), "\n"), 200)
+	require.Empty(t, f.secrets.in(f.log.String()))
+	require.NotEmpty(t, f.secrets.in("a line with "+f.apiKey), "the search works")
 }

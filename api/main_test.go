@@ -11,21 +11,20 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// TestMain looks for leaked goroutines and, after a run of all tests, for
-// promises of the contract that no test has seen kept.
+// TestMain checks for leaked goroutines and, if all tests ran, for promises of the
+// contract that no response has fulfilled.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(suite{dbtest.Main{M: m}}) }
 
 type suite struct{ dbtest.Main }
 
 func (s suite) Run() int {
-	// A case is a whole purchase, so fewer than rapid's hundred will do for each
-	// run of the tests. -rapid.checks=1000 makes more.
+	// A case is an order with many requests, so 25 are enough, instead of rapid's
+	// hundred. -rapid.checks=1000 makes more.
 	if err := flag.Set("rapid.checks", "25"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Every exchange is checked against the contract, and against one that cannot be
-	// read none would be answered.
+	// Every exchange is checked against the contract, so it must be readable.
 	if _, err := loadContract(); err != nil {
 		fmt.Fprintln(os.Stderr, "openapi.yaml:", err)
 		return 1
@@ -36,12 +35,12 @@ func (s suite) Run() int {
 	}
 	missing := coverage.missing()
 	for _, promise := range missing {
-		fmt.Fprintln(os.Stderr, "promised in openapi.yaml, but no test saw it:", promise)
+		fmt.Fprintln(os.Stderr, "promised in openapi.yaml, but never received by a test:", promise)
 	}
 	return min(len(missing), 1)
 }
 
-// allTests says whether no flag has narrowed the run.
+// allTests reports whether no flag selects tests.
 func allTests() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.fuzz", "test.list"} {
 		if flag.Lookup(name).Value.String() != "" {

@@ -17,16 +17,16 @@ type contextKey int
 
 const (
 	requestIDKey contextKey = iota
-	callerKey
+	accountKey
 	requestLogKey
 )
 
-// requestIDPattern is what we take over from a proxy in front. Anything else
-// could write into the log what it likes.
+// requestIDPattern matches the ids that are accepted from a proxy. Others are not safe
+// to log.
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
-// withRequestID names the request, by the X-Request-Id that came with it if
-// that is fit to be logged, and echoes the name.
+// withRequestID gives the request an id, that of its X-Request-Id header if it is safe
+// to log, and returns it in the same header.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
@@ -43,11 +43,11 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// noContent is the policy of answers that load nothing and belong in no frame.
+// noContent is the policy of responses that load nothing and are never framed.
 const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// withHeaders sets what every answer carries. The pages for people set their
-// own where they need more.
+// withHeaders sets the headers of every response. The HTML pages replace those that
+// are too strict for them.
 func withHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -59,23 +59,22 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// withLog writes one structured line per request, tells the observer, and answers
-// a panic. The line names the route's pattern and not the address, which could
-// carry what somebody should not have put there.
+// withLog writes one log line per request, calls the observer and handles panics. The
+// line has the route's pattern, because the path may contain a secret.
 func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			entry := &requestLog{}
+			entry := &requestLog{} // see logAttrs
 			r = r.WithContext(context.WithValue(r.Context(), requestLogKey, entry))
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			defer func() {
 				cause := recover()
-				begun := ww.Status() != 0
+				started := ww.Status() != 0
 				if cause != nil {
 					err := fmt.Errorf("panic: %v", cause)
 					entry.add(slog.String("stack", string(debug.Stack())))
-					if begun {
+					if started {
 						entry.failed(err)
 					} else {
 						writeProblem(ww, r, err)
@@ -83,9 +82,9 @@ func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Han
 				}
 				took := time.Since(start)
 				route := entry.write(logger, r, ww, took)
-				observer.answered(r.Method, route, ww.Status(), took, entry.outcome)
-				if cause != nil && begun {
-					panic(http.ErrAbortHandler) // half an answer may be out: cut the connection
+				observer.request(r.Method, route, ww.Status(), took, entry.outcome)
+				if cause != nil && started {
+					panic(http.ErrAbortHandler) // closes the connection after a partial response
 				}
 			}()
 			next.ServeHTTP(ww, r)

@@ -5,49 +5,47 @@ import (
 	"time"
 )
 
-// Observer hears of requests, for metrics. Requests wait for its functions, and
-// nil ones hear nothing.
+// Observer has optional callbacks for metrics. They are called synchronously.
 type Observer struct {
-	// Answered hears of each request that was answered.
-	Answered func(Answered)
+	// OnRequest is called after each request.
+	OnRequest func(RequestEvent)
 
-	// Finished hears the outcome of each run in the background. Its request was
-	// answered before with the outcome accepted, unless its client waited for it.
-	Finished func(outcome string)
+	// OnBackgroundRun is called with the outcome of each background run. The outcome of
+	// its request was "accepted", unless the client waited for the result.
+	OnBackgroundRun func(outcome string)
 }
 
-// Answered is a request as it was answered.
-type Answered struct {
-	Method string // GET, HEAD, POST or, whatever else there is, other
-	Route  string // its pattern, "" when there is none for it
-	Status int
-	Took   time.Duration
+// RequestEvent describes a request and its response.
+type RequestEvent struct {
+	Method   string // GET, HEAD, POST or "other"
+	Route    string // the pattern, "" if no route matched
+	Status   int
+	Duration time.Duration
 
-	// Outcome is what became of an idempotency key, one of [Outcomes], and "" for
-	// a request that got to none.
+	// Outcome is one of [Outcomes], or "" for a request without an idempotency key or
+	// event.
 	Outcome string
 }
 
-// Outcomes are all that a request under a key, or an event of the provider, can
-// come to.
+// Outcomes are the outcomes of a request with an idempotency key, or of an event.
 func Outcomes() []string {
 	return []string{
-		"created",     // ran for the first time, and has its final answer, a decline included
-		"replayed",    // got the stored answer
-		"recovered",   // went on with what an earlier run had left, and has its final answer
-		"accepted",    // 202, the run goes on
-		"in_progress", // another run holds the key
-		"reused",      // the key belongs to another request
-		"lease_lost",  // another run took the key over
-		"refused",     // for what is wrong with it, or because there is too much to do
-		"unfinished",  // no final answer, and nothing stored
-		"followed",    // an event moved a refund's status
-		"ignored",     // an event was about nothing of ours
+		"created",       // the first run stored a response, which may be a decline
+		"replayed",      // the response was stored before
+		"recovered",     // a later run stored a response
+		"accepted",      // 202, the run continues
+		"in_progress",   // another run holds the key
+		"reused",        // the key was used for another request
+		"lease_lost",    // another run took the key over
+		"refused",       // the request is not valid, or was rejected because of overload
+		"retryable",     // the run stored no response
+		"refund_synced", // an event changed the status of a refund
+		"ignored",       // an event was not about an object of ours
 	}
 }
 
-func (o Observer) answered(method, route string, status int, took time.Duration, outcome string) {
-	if o.Answered == nil {
+func (o Observer) request(method, route string, status int, duration time.Duration, outcome string) {
+	if o.OnRequest == nil {
 		return
 	}
 	switch method {
@@ -55,11 +53,11 @@ func (o Observer) answered(method, route string, status int, took time.Duration,
 	default:
 		method = "other"
 	}
-	o.Answered(Answered{Method: method, Route: route, Status: status, Took: took, Outcome: outcome})
+	o.OnRequest(RequestEvent{Method: method, Route: route, Status: status, Duration: duration, Outcome: outcome})
 }
 
-func (o Observer) finished(outcome string) {
-	if o.Finished != nil {
-		o.Finished(outcome)
+func (o Observer) backgroundRun(outcome string) {
+	if o.OnBackgroundRun != nil {
+		o.OnBackgroundRun(outcome)
 	}
 }

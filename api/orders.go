@@ -16,13 +16,13 @@ import (
 
 // ordersAPI holds the handlers of /v1/orders.
 type ordersAPI struct {
-	service *orders.Service
-	keys    keysAPI
+	service    *orders.Service
+	idempotent idempotentAPI
 }
 
 // create is POST /v1/orders.
 func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
-	return a.keys.post(w, r, a.service.Create)
+	return a.idempotent.serve(w, r, a.service.Create)
 }
 
 // get is GET /v1/orders/{id}.
@@ -40,8 +40,7 @@ func (a ordersAPI) get(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, order)
 }
 
-// defaultPage is the number of orders or refunds in a list when the client names
-// none.
+// defaultPage is the default number of orders or refunds in a list.
 const defaultPage = 20
 
 // list is GET /v1/orders.
@@ -62,7 +61,7 @@ func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return writePage(w, page, more)
 }
 
-// writePage answers with a page of a list.
+// writePage writes a page of a list.
 func writePage[T any](w http.ResponseWriter, page []T, more bool) error {
 	return writeJSON(w, http.StatusOK, struct {
 		Data    []T  `json:"data"`
@@ -70,13 +69,14 @@ func writePage[T any](w http.ResponseWriter, page []T, more bool) error {
 	}{page, more})
 }
 
-// parsePage reads limit and after, strictly. what is what the list is of.
+// parsePage reads the parameters limit and after, and rejects all others. what is the
+// kind of object in the list.
 func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 	limit = defaultPage
-	var faults []orders.FieldError
+	var errs []orders.FieldError
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		faults = append(faults, orders.FieldError{Pointer: "", Message: "the query string cannot be read"})
+		errs = append(errs, orders.FieldError{Pointer: "", Message: "the query string cannot be read"})
 	}
 	for _, name := range []string{"limit", "after"} {
 		values, given := query[name]
@@ -86,27 +86,27 @@ func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 		}
 		switch value := values[0]; {
 		case len(values) > 1:
-			faults = append(faults, orders.FieldError{Pointer: "/" + name, Message: "must be given once"})
+			errs = append(errs, orders.FieldError{Pointer: "/" + name, Message: "must be given once"})
 		case name == "limit":
 			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > orders.MaxPage || strconv.Itoa(limit) != value {
-				faults = append(faults, orders.FieldError{Pointer: "/limit", Message: fmt.Sprintf("must be an integer from 1 to %d", orders.MaxPage)})
+				errs = append(errs, orders.FieldError{Pointer: "/limit", Message: fmt.Sprintf("must be an integer from 1 to %d", orders.MaxPage)})
 			}
 		default:
 			if after, err = parseID(value); err != nil {
-				faults = append(faults, orders.FieldError{Pointer: "/after", Message: "must be the id of " + what})
+				errs = append(errs, orders.FieldError{Pointer: "/after", Message: "must be the id of " + what})
 			}
 		}
 	}
 	if len(query) > 0 {
-		faults = append(faults, orders.FieldError{Pointer: "", Message: "the query string has unknown parameters; limit and after are known"})
+		errs = append(errs, orders.FieldError{Pointer: "", Message: "the query string has unknown parameters; limit and after are known"})
 	}
-	if len(faults) > 0 {
-		return 0, uuid.Nil, &orders.ValidationError{Fields: faults}
+	if len(errs) > 0 {
+		return 0, uuid.Nil, &orders.ValidationError{Fields: errs}
 	}
 	return limit, after, nil
 }
 
-// parseID takes the canonical form of a UUID only: uuid.Parse alone reads four.
+// parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.
 func parseID(s string) (uuid.UUID, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || id.String() != s || id == uuid.Nil {

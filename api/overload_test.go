@@ -3,8 +3,11 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,34 +16,38 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// narrow makes the gates of an app so wide.
-func narrow(runs, reads int) func(*settings) {
-	return func(s *settings) { s.runs, s.reads = runs, reads }
+// limiterBounds sets the bounds of the limiter.
+func limiterBounds(work, backlog int) func(*options) {
+	return func(s *options) { s.work, s.backlog = work, backlog }
 }
 
-// hold takes places for an account.
-func hold(t *testing.T, gate *idempotency.Gate, account uuid.UUID, n int) {
+// fillLimiter takes permits of the limiter, or waits in its backlog, until the test
+// ends.
+func (f *fixture) fillLimiter(t *testing.T, account uuid.UUID, n int) {
 	t.Helper()
+	before := f.limiter.Stats().InFlight
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
 	for range n {
-		_, err := gate.Enter(account)
-		require.NoError(t, err)
+		done.Go(func() {
+			_ = f.limiter.Do(ctx, account, func(context.Context) error {
+				<-ctx.Done()
+				return nil
+			})
+		})
 	}
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	require.Eventually(t, func() bool { return f.limiter.Stats().InFlight == before+n }, responseTimeout, time.Millisecond)
 }
 
-// crowded takes all places, one for each of many accounts.
-func crowded(t *testing.T, gate *idempotency.Gate) {
-	t.Helper()
-	for err := error(nil); err == nil; {
-		_, err = gate.Enter(uuid.New())
-	}
-}
-
-// requireTurnedAway says that nothing was begun, and that the client may come back.
-func requireTurnedAway(t *testing.T, slug string, got answer) {
+// requireRejected checks the response of a rejected request.
+func requireRejected(t *testing.T, slug string, got response) {
 	t.Helper()
 	require.Equal(t, slug, got.problem(t).slug(), "%s", got.body)
 	wait, err := strconv.Atoi(got.header.Get("Retry-After"))
@@ -49,176 +56,193 @@ func requireTurnedAway(t *testing.T, slug string, got answer) {
 	require.LessOrEqual(t, wait, 3)
 }
 
-// More orders than the database takes on: here it takes on none for a while. Seven
-// of eight places are one account's. Who finds none is told so while the seven
-// still wait, leaves no row, and stands in nobody's way.
-func TestMoreOrdersThanCanBeMade(t *testing.T) {
+// Requests beyond the backlog are rejected and write nothing. The others wait and are
+// served.
+func TestOverload_backlogIsFull(t *testing.T) {
 	t.Parallel()
-	a := start(t, poolOf(4), narrow(8, 100), func(s *settings) {
+	const work, backlog, requests = 1, 5, 20
+	const admitted = work + 4 // one account gets four fifths of the backlog
+	f := newFixture(t, poolSize(4), limiterBounds(work, backlog), func(s *options) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["lock_timeout"] = "0" })
 	})
-	done := newKey()
-	made := a.create(t, done, body())
-	require.Equal(t, http.StatusCreated, made.status)
-
-	somebody, err := pgx.ConnectConfig(t.Context(), a.pool.Config().ConnConfig)
+	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
+	conn, err := pgx.ConnectConfig(t.Context(), f.pool.Config().ConnConfig)
 	require.NoError(t, err)
-	defer func() { _ = somebody.Close(context.Background()) }()
-	stuck, err := somebody.Begin(t.Context())
+	defer func() { _ = conn.Close(context.Background()) }()
+	blocking, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = stuck.Exec(t.Context(), "LOCK TABLE orders IN SHARE MODE") // who only reads may pass
+	_, err = blocking.Exec(t.Context(), "LOCK TABLE orders IN SHARE MODE")
 	require.NoError(t, err)
-	const places, tries = 7, 20
-	keys, finished := make([]string, tries), make(chan answer)
+	keys, finished := make([]string, requests), make(chan response)
 	for i := range keys {
 		keys[i] = newKey()
-		waiting := a.createAsync(t, keys[i], body())
-		go func() { finished <- (<-waiting).answer }()
+		waiting := f.createAsync(t, keys[i], orderBody())
+		go func() { finished <- (<-waiting).response }()
 	}
-	for range tries - places {
-		requireTurnedAway(t, "temporarily-unavailable", <-finished)
+	for range requests - admitted {
+		requireRejected(t, "temporarily-unavailable", <-finished)
 	}
-	require.Equal(t, 1, a.rows(t)["orders"])
+	require.Equal(t, 1, f.rowCounts(t)["orders"])
+	require.Equal(t, http.StatusOK, f.get(t, "/healthz").status)
+	require.Equal(t, http.StatusOK, f.get(t, "/readyz").status)
 
-	replay := a.create(t, done, body())
-	require.Equal(t, string(made.body), string(replay.body))
-	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
-	require.Equal(t, "idempotency-key-reused", a.create(t, done, body(with("currency", "eur"))).problem(t).slug())
-	require.Equal(t, http.StatusOK, a.get(t, made.header.Get("Location")).status)
-	require.Equal(t, http.StatusOK, a.status(t, done).status)
-	require.Equal(t, http.StatusOK, a.get(t, "/healthz").status)
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
-
-	require.NoError(t, stuck.Rollback(t.Context()))
-	for range places {
+	require.NoError(t, blocking.Rollback(t.Context()))
+	for range admitted {
 		require.Equal(t, http.StatusCreated, (<-finished).status)
 	}
 	for _, key := range keys {
-		got := a.create(t, key, body())
+		got := f.create(t, key, orderBody())
 		require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
 	}
-	require.Equal(t, 1+tries, a.rows(t)["orders"])
-	require.Len(t, a.stripe.Charges(), 1+tries)
-	require.Empty(t, a.stripe.OrdersChargedTwice())
+	require.Equal(t, 1+requests, f.rowCounts(t)["orders"])
+	require.Len(t, f.stripe.Charges(), 1+requests)
+	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
-// Orders that wait for the provider take no place: one is enough for all of them,
+// Orders that wait for the provider hold no permit: one is enough for all of them,
 // and for others meanwhile.
-func TestASlowProviderTakesNoPlaces(t *testing.T) {
+func TestOverload_slowProvider(t *testing.T) {
 	t.Parallel()
-	a := start(t, poolOf(1), narrow(1, 100))
-	held := a.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: 8})
-	running := make([]<-chan outcome, 8)
+	f := newFixture(t, poolSize(1), limiterBounds(1, 100))
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, Times: 8})
+	running := make([]<-chan asyncResponse, 8)
 	for i := range running {
-		running[i] = a.createAsync(t, newKey(), body())
-		require.Eventually(t, func() bool { return held.Struck() > i }, patience, time.Millisecond)
+		running[i] = f.createAsync(t, newKey(), orderBody())
+		require.Eventually(t, func() bool { return held.Triggered() > i }, responseTimeout, time.Millisecond)
 	}
-	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body()).status)
+	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
 	held.Release()
 	for _, done := range running {
 		require.Equal(t, http.StatusCreated, (<-done).status)
 	}
 }
 
-// An account that has its share is told so, and keeps nobody out.
-func TestAnAccountHasAShare(t *testing.T) {
+// A request that waits for another run holds no permit, either.
+func TestOverload_waiters(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(10, 10))
-	order := a.buy(t)
-	refund := a.giveBack(t, order, newKey(), `{"amount":100}`).header.Get("Location")
+	f := newFixture(t, poolSize(1), limiterBounds(1, 100))
 	key := newKey()
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status)
-	other := header("Authorization", "Bearer "+a.otherAccount(t))
-	before := a.rows(t)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	first := f.createAsync(t, key, orderBody())
+	<-held.Reached()
+	duplicate := f.createAsync(t, key, orderBody(), prefer("wait=30"))
+	status := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
+	f.awaitWaiters(t, 2)
+	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
+	held.Release()
+	for _, done := range []<-chan asyncResponse{first, duplicate} {
+		require.Equal(t, http.StatusCreated, (<-done).status)
+	}
+	require.Equal(t, "finished", (<-status).keyStatus(t).State)
+}
 
-	hold(t, a.runs, a.account, 8)
-	hold(t, a.runs, uuid.New(), 1)
-	for path, content := range map[string]string{"/v1/orders": body(), order + "/refunds": `{"amount":100}`} {
-		for _, edits := range [][]edit{nil, {prefer(async)}, {prefer("wait=30")}} {
-			got := a.send(t, http.MethodPost, path, content, append(edits, header("Idempotency-Key", newKey()))...)
-			requireTurnedAway(t, "rate-limited", got)
+// An account that has its share gets 429, while other accounts are served.
+func TestOverload_oneAccount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, limiterBounds(1, 10))
+	order := f.createPaid(t)
+	before := f.rowCounts(t)
+	f.fillLimiter(t, uuid.New(), 2) // the permit, and a place in the backlog
+	f.fillLimiter(t, f.account, 8)
+	for path, content := range map[string]string{"/v1/orders": orderBody(), order + "/refunds": `{"amount":100}`} {
+		for _, edits := range [][]requestEdit{nil, {prefer(respondAsync)}, {prefer("wait=30")}} {
+			got := f.send(t, http.MethodPost, path, content, append(edits, header("Idempotency-Key", newKey()))...)
+			requireRejected(t, "rate-limited", got)
 		}
 	}
-	require.Equal(t, before, a.rows(t))
-	require.Equal(t, http.StatusCreated, a.create(t, key, body()).status, "a replay")
-	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body(), other).status)
-
-	hold(t, a.reads, a.account, 8)
-	hold(t, a.reads, uuid.New(), 1)
-	for _, path := range []string{order, "/v1/orders", refund, order + "/refunds", keyPath(key)} {
-		requireTurnedAway(t, "rate-limited", a.get(t, path))
+	for _, path := range []string{order, "/v1/orders", order + "/refunds", order + "/refunds/" + uuid.NewString(), keyPath(newKey())} {
+		requireRejected(t, "rate-limited", f.get(t, path))
 	}
-	require.Equal(t, http.StatusOK, a.get(t, "/v1/orders", other).status)
+	require.Equal(t, before, f.rowCounts(t))
+	other := f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "", header("Authorization", "Bearer "+f.otherAccount(t))))
+	require.Eventually(t, func() bool { return f.limiter.Stats().Backlog == 10 }, responseTimeout, time.Millisecond, "it waits")
+	require.Empty(t, other)
 }
 
-// Too much even to look whose API key it is: whatever needs the database is turned
-// away, and what does not is answered.
-func TestTooMuchEvenToLook(t *testing.T) {
+// A rejection takes no connection and is not logged as an error (R25).
+func TestOverload_rejectionIsCheap(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(10, 10))
-	order := a.buy(t)
-	crowded(t, a.reads)
-	for _, path := range []string{order, "/v1/orders", order + "/refunds", keyPath(newKey())} {
-		requireTurnedAway(t, "temporarily-unavailable", a.get(t, path))
-	}
-	got := a.create(t, newKey(), body(), header("X-Request-Id", "turned-away"))
-	requireTurnedAway(t, "temporarily-unavailable", got)
-	require.Equal(t, "WARN", a.log.await(t, map[string]any{"request_id": "turned-away"})["level"])
-	require.Equal(t, http.StatusUnauthorized, a.get(t, order, header("Authorization", "Bearer nonsense")).status)
-	require.Equal(t, http.StatusOK, a.get(t, "/healthz").status)
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
-	require.Equal(t, http.StatusOK, a.get(t, "/problems/rate-limited").status)
+	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
+	f.fillLimiter(t, uuid.New(), 2)
+	conn, err := f.pool.Acquire(t.Context()) // a rejection needs none
+	require.NoError(t, err)
+	defer conn.Release()
+	got := f.create(t, newKey(), orderBody(), header("X-Request-Id", "rejected"))
+	requireRejected(t, "temporarily-unavailable", got)
+	require.Equal(t, "WARN", f.log.await(t, map[string]any{"request_id": "rejected"})["level"])
+	require.Equal(t, http.StatusUnauthorized, f.get(t, "/v1/orders", header("Authorization", "Bearer nonsense")).status)
+	require.Equal(t, http.StatusOK, f.get(t, "/problems/rate-limited").status)
 }
 
-// A webhook that cannot go on with its order is delivered again.
-func TestAWebhookIsTurnedAway(t *testing.T) {
+// A rejected webhook gets 503, so that the provider repeats it.
+func TestOverload_webhook(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(10, 10))
+	f := newFixture(t, limiterBounds(1, 10))
 	key := newKey()
-	a.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint})
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, body()).status)
-	before := a.keys(t)
-	hold(t, a.runs, a.account, 8)
-	hold(t, a.runs, uuid.New(), 1)
-	requireTurnedAway(t, "temporarily-unavailable", a.tell(t, "payment_intent.created"))
-	requireTurnedAway(t, "rate-limited", a.create(t, key, body()))
-	require.Equal(t, before, a.keys(t), "the key is as it was")
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint})
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
+	before := f.keyRows(t)
+	f.fillLimiter(t, uuid.New(), 2)
+	f.fillLimiter(t, f.account, 8)
+	requireRejected(t, "temporarily-unavailable", f.deliverEvent(t, "payment_intent.created"))
+	requireRejected(t, "rate-limited", f.create(t, key, orderBody()))
+	require.Equal(t, before, f.keyRows(t), "the key is unchanged")
 }
 
-// Questions of balancers are bounded, too.
-func TestTooManyAskWhetherItIsReady(t *testing.T) {
+// awaitReadyz sends probes until /readyz has this status. The result of a check is
+// used for a second.
+func (f *fixture) awaitReadyz(t *testing.T, status int, edits ...requestEdit) (got response) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		got = f.get(t, "/readyz", edits...)
+		return got.status == status
+	}, responseTimeout, 20*time.Millisecond)
+	return got
+}
+
+// A flood of probes without credentials causes one check, and rejects none.
+func TestReadyz_flood(t *testing.T) {
 	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan struct{})
-	a := start(t, func(s *settings) {
+	const probes = 300
+	var sent, checks atomic.Int64
+	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { sent.Add(1) },
+	})
+	release := make(chan struct{})
+	f := newFixture(t, func(s *options) {
 		s.ready = func(context.Context) error {
-			asked <- struct{}{}
-			<-answer
+			checks.Add(1)
+			<-release
 			return nil
 		}
 	})
-	var waiting []<-chan outcome
-	for range 10 {
-		waiting = append(waiting, a.sendAsync(a.request(t, http.MethodGet, "/readyz", "")))
-		<-asked
+	responses := make([]<-chan asyncResponse, probes)
+	for i := range responses {
+		responses[i] = f.sendAsync(f.request(t, http.MethodGet, "/readyz", "", header("Authorization")).WithContext(trace))
 	}
-	requireTurnedAway(t, "temporarily-unavailable", a.get(t, "/readyz"))
-	close(answer)
-	for _, done := range waiting {
-		require.Equal(t, http.StatusOK, (<-done).status)
+	require.Eventually(t, func() bool { return sent.Load() == probes }, responseTimeout, time.Millisecond)
+	close(release)
+	for _, done := range responses {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, http.StatusOK, got.status)
 	}
-	go func() { <-asked }()
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz").status)
+	require.LessOrEqual(t, checks.Load(), int64(2), "the second check belongs to probes that arrived a second later")
 }
 
-// Those who are turned away together are not told to come back together.
-func TestRetryAfterIsScattered(t *testing.T) {
+// Requests that are rejected together get different values of Retry-After.
+func TestOverload_retryAfterHasJitter(t *testing.T) {
 	t.Parallel()
-	a := start(t, narrow(1, 10))
-	crowded(t, a.runs)
-	var waits []string
+	f := newFixture(t, limiterBounds(1, 1))
+	f.fillLimiter(t, uuid.New(), 2)
+	var pending []<-chan asyncResponse
 	for range 40 {
-		waits = append(waits, a.create(t, newKey(), body()).header.Get("Retry-After"))
+		pending = append(pending, f.createAsync(t, newKey(), orderBody()))
+	}
+	var waits []string
+	for _, done := range pending {
+		waits = append(waits, (<-done).header.Get("Retry-After"))
 	}
 	slices.Sort(waits)
-	require.Greater(t, len(slices.Compact(waits)), 1) // else a chance of 1 in 3^39
+	require.Greater(t, len(slices.Compact(waits)), 1) // otherwise a chance of 1 in 3^39
 }

@@ -7,23 +7,20 @@ import (
 	"time"
 )
 
-// maxWait is the longest that a client may have us wait. Proxies and clients
-// lose patience with a silent connection after a minute, and a wait may be
-// followed by a run.
+// maxWait is the longest wait that a client may prefer. Proxies and clients close a
+// silent connection after a minute, and a run may follow the wait.
 const maxWait = 30 * time.Second
 
-// preferences are those of RFC 7240 that we know. Preferences are wishes: what
-// we do not know, or cannot read, is as good as not there (section 2).
-//
-// No answer varies with them in a way that a cache could see, because no answer
-// may be stored (Cache-Control: no-store); so there is no Vary: Prefer.
+// preferences are the supported preferences of RFC 7240. Unknown and malformed ones
+// are ignored (section 2). There is no Vary: Prefer, because no response may be cached
+// (Cache-Control: no-store).
 type preferences struct {
 	respondAsync bool
-	wait         time.Duration // 0 when there is none, at most maxWait
+	wait         time.Duration // 0 if there is none; at most maxWait
 }
 
-// readPreferences reads the Prefer header: any number of lines, and of
-// preferences in a line. Of several with one name the first one counts.
+// readPreferences reads the Prefer header, which may have several lines with several
+// preferences each. The first preference of a name counts.
 func readPreferences(header http.Header) preferences {
 	var p preferences
 	seen := map[string]bool{}
@@ -37,7 +34,7 @@ func readPreferences(header http.Header) preferences {
 			seen[name] = true
 			switch name {
 			case "respond-async":
-				p.respondAsync = value == "" // it has none
+				p.respondAsync = value == ""
 			case "wait":
 				p.wait = parseWait(value)
 			}
@@ -46,7 +43,7 @@ func readPreferences(header http.Header) preferences {
 	return p
 }
 
-// write says which preferences were honoured: those that p has.
+// write names the preferences of p as honoured.
 func (p preferences) write(header http.Header) {
 	var applied []string
 	if p.respondAsync {
@@ -60,26 +57,24 @@ func (p preferences) write(header http.Header) {
 	}
 }
 
-// parseWait reads delta-seconds. Whoever is ready to wait longer than we let
-// them waits as long as we do.
+// parseWait reads delta-seconds, at most maxWait. It returns 0 for a malformed value.
 func parseWait(value string) time.Duration {
 	if value == "" || strings.Trim(value, "0123456789") != "" {
 		return 0
 	}
 	seconds, err := strconv.Atoi(value)
-	if err != nil || seconds > int(maxWait/time.Second) { // it is all digits, so the error is its size
+	if err != nil || seconds > int(maxWait/time.Second) { // digits only, so err means out of range
 		return maxWait
 	}
 	return time.Duration(seconds) * time.Second
 }
 
-// nextPreference takes the first preference off a line:
+// nextPreference returns the first preference of a line, and the rest:
 //
 //	preference = token [ BWS "=" BWS word ] *( OWS ";" [ OWS parameter ] )
 //
-// The name comes in lower case, the value without its quotes; an empty value is
-// the same as none. Parameters are dropped: those that we know have none. One that
-// cannot be read has no name.
+// The name is in lower case, the value without quotes. An empty value is the same as
+// none. Parameters are ignored. The name of a malformed preference is "".
 func nextPreference(line string) (name, value, rest string) {
 	element, rest := cutUnquoted(line, ',')
 	preference, _ := cutUnquoted(element, ';')
@@ -105,8 +100,8 @@ func validName(name string) string {
 	return name
 }
 
-// cutUnquoted cuts s at the first sep that is not in a quoted string. A string
-// that never ends takes the rest with it.
+// cutUnquoted cuts s at the first sep outside of a quoted string. An unterminated
+// string extends to the end.
 func cutUnquoted(s string, sep byte) (before, after string) {
 	quoted := false
 	for i := 0; i < len(s); i++ {
@@ -139,7 +134,7 @@ func unquoteWord(s string) (string, bool) {
 	return "", false
 }
 
-// isToken says whether s is a token of RFC 9110.
+// isToken reports whether s is a token of RFC 9110.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i] | 0x20

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReadPreferences(t *testing.T) {
+func TestReadPreferences_forms(t *testing.T) {
 	t.Parallel()
 	async := preferences{respondAsync: true}
 	wait := func(seconds int) preferences { return preferences{wait: time.Duration(seconds) * time.Second} }
@@ -17,52 +17,52 @@ func TestReadPreferences(t *testing.T) {
 		lines []string
 		want  preferences
 	}{
-		"none":                        {nil, preferences{}},
-		"nothing":                     {[]string{""}, preferences{}},
-		"respond-async":               {[]string{"respond-async"}, async},
-		"in capitals":                 {[]string{"Respond-Async"}, async},
-		"with an empty value":         {[]string{`respond-async=""`}, async},
-		"with a value it has not":     {[]string{"respond-async=no"}, preferences{}},
-		"wait":                        {[]string{"wait=20"}, wait(20)},
-		"in capitals, with blanks":    {[]string{" \tWAIT = 20 "}, wait(20)},
-		"quoted":                      {[]string{`wait="20"`}, wait(20)},
-		"quoted, each of it escaped":  {[]string{`wait="\2\0"`}, wait(20)},
-		"no time":                     {[]string{"wait=0"}, preferences{}},
-		"as long as we let them":      {[]string{"wait=30"}, wait(30)},
-		"longer than we let them":     {[]string{"wait=31"}, wait(30)},
-		"longer than a number":        {[]string{"wait=99999999999999999999999"}, wait(30)},
-		"without a value":             {[]string{"wait"}, preferences{}},
-		"negative":                    {[]string{"wait=-1"}, preferences{}},
-		"signed":                      {[]string{"wait=+1"}, preferences{}},
-		"a fraction":                  {[]string{"wait=1.5"}, preferences{}},
-		"with a unit":                 {[]string{"wait=5s"}, preferences{}},
-		"both":                        {[]string{"respond-async, wait=10"}, both},
-		"both on two lines":           {[]string{"wait=10", "respond-async"}, both},
-		"both without a blank":        {[]string{"wait=10,respond-async"}, both},
-		"with empty elements":         {[]string{",, wait=10 ,, respond-async,"}, both},
-		"the first wait counts":       {[]string{"wait=5, wait=10"}, wait(5)},
-		"also on an earlier line":     {[]string{"wait=5", "WAIT=10"}, wait(5)},
-		"also one that is no number":  {[]string{"wait=soon, wait=10"}, preferences{}},
-		"parameters are dropped":      {[]string{"wait=10; a=b ; c, respond-async;d"}, both},
-		"unknown ones":                {[]string{`return=minimal, wait=10; x, handling="lenient", respond-async, priority=1`}, both},
-		"commas in quotes":            {[]string{`a="x, wait=5", wait=10; b=", wait=6", respond-async`}, both},
-		"escaped quotes in quotes":    {[]string{`a="x\", wait=5", wait=10, respond-async`}, both},
-		"a quote that never ends":     {[]string{`a="x, wait=5`, "wait=10, respond-async"}, both},
-		"a backslash at the end":      {[]string{`wait=10, respond-async, a="x\`}, both},
-		"more behind a quoted value":  {[]string{`wait="5"5, respond-async`}, async},
-		"two words":                   {[]string{"wait=5 6, respond-async"}, async},
-		"no name":                     {[]string{"=5, respond-async"}, async},
-		"a name with a blank":         {[]string{"respond async, wait=10"}, wait(10)},
-		"a name that is quoted":       {[]string{`"wait"=5, respond-async`}, async},
-		"a name in another alphabet":  {[]string{"wäit=5, respond-async"}, async},
-		"twice equal":                 {[]string{"wait==5, respond-async"}, async},
-		"respond-async as it is said": {[]string{"respond-async, respond-async=no"}, async},
+		"none":                               {nil, preferences{}},
+		"nothing":                            {[]string{""}, preferences{}},
+		"respond-async":                      {[]string{"respond-async"}, async},
+		"upper case":                         {[]string{"Respond-Async"}, async},
+		"with an empty value":                {[]string{`respond-async=""`}, async},
+		"with a value":                       {[]string{"respond-async=no"}, preferences{}},
+		"wait":                               {[]string{"wait=20"}, wait(20)},
+		"upper case, white space":            {[]string{" \tWAIT = 20 "}, wait(20)},
+		"quoted":                             {[]string{`wait="20"`}, wait(20)},
+		"quoted, each of it escaped":         {[]string{`wait="\2\0"`}, wait(20)},
+		"no time":                            {[]string{"wait=0"}, preferences{}},
+		"maximum":                            {[]string{"wait=30"}, wait(30)},
+		"above the maximum":                  {[]string{"wait=31"}, wait(30)},
+		"out of range":                       {[]string{"wait=99999999999999999999999"}, wait(30)},
+		"without a value":                    {[]string{"wait"}, preferences{}},
+		"negative":                           {[]string{"wait=-1"}, preferences{}},
+		"signed":                             {[]string{"wait=+1"}, preferences{}},
+		"a fraction":                         {[]string{"wait=1.5"}, preferences{}},
+		"with a unit":                        {[]string{"wait=5s"}, preferences{}},
+		"both":                               {[]string{"respond-async, wait=10"}, both},
+		"both on two lines":                  {[]string{"wait=10", "respond-async"}, both},
+		"both without a space":               {[]string{"wait=10,respond-async"}, both},
+		"with empty elements":                {[]string{",, wait=10 ,, respond-async,"}, both},
+		"the first wait counts":              {[]string{"wait=5, wait=10"}, wait(5)},
+		"on an earlier line":                 {[]string{"wait=5", "WAIT=10"}, wait(5)},
+		"the first counts, although invalid": {[]string{"wait=soon, wait=10"}, preferences{}},
+		"parameters are dropped":             {[]string{"wait=10; a=b ; c, respond-async;d"}, both},
+		"unknown ones":                       {[]string{`return=minimal, wait=10; x, handling="lenient", respond-async, priority=1`}, both},
+		"commas in quotes":                   {[]string{`a="x, wait=5", wait=10; b=", wait=6", respond-async`}, both},
+		"escaped quotes in quotes":           {[]string{`a="x\", wait=5", wait=10, respond-async`}, both},
+		"unterminated quote":                 {[]string{`a="x, wait=5`, "wait=10, respond-async"}, both},
+		"a backslash at the end":             {[]string{`wait=10, respond-async, a="x\`}, both},
+		"text after a quoted value":          {[]string{`wait="5"5, respond-async`}, async},
+		"two words":                          {[]string{"wait=5 6, respond-async"}, async},
+		"no name":                            {[]string{"=5, respond-async"}, async},
+		"name with a space":                  {[]string{"respond async, wait=10"}, wait(10)},
+		"a name that is quoted":              {[]string{`"wait"=5, respond-async`}, async},
+		"a name in another alphabet":         {[]string{"wäit=5, respond-async"}, async},
+		"twice equal":                        {[]string{"wait==5, respond-async"}, async},
+		"first respond-async counts":         {[]string{"respond-async, respond-async=no"}, async},
 	} {
 		require.Equal(t, test.want, readPreferences(http.Header{"Prefer": test.lines}), name)
 	}
 }
 
-func TestPreferencesAreNamedWhenHonoured(t *testing.T) {
+func TestPreferences_applied(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]preferences{
 		"":                       {},

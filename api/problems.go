@@ -16,18 +16,18 @@ import (
 //go:embed problem.html
 var problemHTML string
 
-// problemTemplate is the page that a problem's type names.
+// problemTemplate is the page to which a problem's type refers.
 var problemTemplate = template.Must(template.New("problem").Parse(problemHTML))
 
-// problemPage is what the template shows.
+// problemPage is the data of the template.
 type problemPage struct {
 	Slug       string
 	Status     int
 	StatusText string
 	Title      string
-	Help       []span
-	Effect     []span
-	Next       []span
+	Help       []textRun
+	Effect     []textRun
+	Next       []textRun
 	Retry      string
 	Stored     bool
 	Example    string
@@ -35,21 +35,21 @@ type problemPage struct {
 	All        []problemPage // slug and status only
 }
 
-// span is a piece of text, or of code, as `x` in the explanations.
-type span struct {
+// textRun is a piece of text, or of code, which the texts enclose in backquotes.
+type textRun struct {
 	Text string
 	Code bool
 }
 
-func spans(text string) []span {
-	var all []span
+func textRuns(text string) []textRun {
+	var all []textRun
 	for i, piece := range strings.Split(text, "`") {
-		all = append(all, span{Text: piece, Code: i%2 == 1})
+		all = append(all, textRun{Text: piece, Code: i%2 == 1})
 	}
 	return all
 }
 
-// retryAdvice spells out the retry member.
+// retryAdvice describes the member retry.
 func retryAdvice(retry string) string {
 	switch retry {
 	case retrySameKey:
@@ -61,10 +61,10 @@ func retryAdvice(retry string) string {
 	}
 }
 
-// example is the answer as it is on the wire, its document indented.
-func (t problemType) example(e explanation) (string, error) {
+// renderExample returns the example as an HTTP response with an indented body.
+func (t problemType) renderExample(e problemDoc) (string, error) {
 	var text bytes.Buffer
-	document, retryAfter := e.answer()
+	document, retryAfter := e.example()
 	fmt.Fprintf(&text, "HTTP/1.1 %d %s\nContent-Type: application/problem+json\n", t.status, http.StatusText(t.status))
 	if e.header != "" {
 		fmt.Fprintln(&text, e.header)
@@ -77,7 +77,7 @@ func (t problemType) example(e explanation) (string, error) {
 	return text.String(), err
 }
 
-// byStatus puts problems into the order in which people look for them.
+// byStatus sorts problems by status.
 func byStatus(types []problemType) []problemType {
 	slices.SortStableFunc(types, func(a, b problemType) int { return a.status - b.status })
 	return types
@@ -91,14 +91,14 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	if i < 0 {
 		return errNotFound
 	}
-	t, e := types[i], explanations()[slug]
-	example, err := t.example(e)
+	t, e := types[i], problemDocs()[slug]
+	example, err := t.renderExample(e)
 	if err != nil {
 		return fmt.Errorf("indent example: %w", err)
 	}
 	shown := problemPage{
 		Slug: t.slug, Status: t.status, StatusText: http.StatusText(t.status), Title: t.title,
-		Help: spans(t.help), Effect: spans(e.effect), Next: spans(e.next), Retry: retryAdvice(t.retry),
+		Help: textRuns(t.help), Effect: textRuns(e.effect), Next: textRuns(e.next), Retry: retryAdvice(t.retry),
 		Stored: e.stored != "", Example: example, See: e.see,
 	}
 	for _, other := range types {

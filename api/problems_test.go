@@ -21,11 +21,10 @@ import (
 	"example.com/orders-api/api"
 )
 
-// Every problem has a page, every page a problem, and the contract names all of
-// them and no other.
-func TestProblemPages(t *testing.T) {
+// Every problem has a page, and the contract names exactly these problems.
+func TestProblemPages_complete(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	pages := api.ProblemSlugs()
 	require.ElementsMatch(t, slices.Collect(maps.Keys(problems)), pages)
 
@@ -33,7 +32,7 @@ func TestProblemPages(t *testing.T) {
 		require.Contains(t, pages, string(match[1]))
 	}
 	for _, slug := range pages {
-		got := a.get(t, "/problems/"+slug, header("Authorization"))
+		got := f.get(t, "/problems/"+slug, header("Authorization"))
 		require.Equal(t, http.StatusOK, got.status, slug)
 		require.Contains(t, string(ordersapi.Spec), "`"+slug+"`")
 		require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
@@ -42,7 +41,7 @@ func TestProblemPages(t *testing.T) {
 		require.Contains(t, text, "("+problems[slug].retry+")")
 		require.Contains(t, text, "<code>"+strconv.Itoa(problems[slug].status)+"</code>")
 		require.NotContains(t, text, "<script")
-		require.NotContains(t, text, "//", "a page that calls others")
+		require.NotContains(t, text, "//", "the page calls no other host")
 		require.NotContains(t, text, "`")
 		require.Contains(t, text, `href="/docs"`)
 		for _, other := range pages {
@@ -51,27 +50,27 @@ func TestProblemPages(t *testing.T) {
 	}
 }
 
-// A page shows the answer that the problem really gets.
-func TestTheExampleOnAPageIsTheAnswer(t *testing.T) {
+// The example on a page is the response of the API.
+func TestProblemPages_examples(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	declined := body(with("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))
-	for _, got := range []answer{
-		a.create(t, newKey(), declined),
-		a.create(t, newKey(), body(with("payment_method", "pm_card_nobody"))),
-		a.create(t, newKey(), "[]"),
-		a.create(t, "short", body()),
-		a.get(t, "/v1/orders", header("Authorization")),
-		a.get(t, "/nothing"),
+	f := newFixture(t)
+	declined := orderBody(withMember("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))
+	for _, got := range []response{
+		f.create(t, newKey(), declined),
+		f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_nobody"))),
+		f.create(t, newKey(), "[]"),
+		f.create(t, "short", orderBody()),
+		f.get(t, "/v1/orders", header("Authorization")),
+		f.get(t, "/nothing"),
 	} {
 		p := got.problem(t)
-		page := html.UnescapeString(string(a.get(t, p.Type).body))
+		page := html.UnescapeString(string(f.get(t, p.Type).body))
 		_, shown, found := strings.Cut(page, "<pre>")
 		require.True(t, found)
 		shown, _, _ = strings.Cut(shown, "</pre>")
 		resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(shown)), nil)
 		require.NoError(t, err)
-		example, err := read(resp)
+		example, err := readResponse(resp)
 		require.NoError(t, err)
 		require.Equal(t, got.status, example.status)
 		for name := range example.header {
@@ -80,12 +79,12 @@ func TestTheExampleOnAPageIsTheAnswer(t *testing.T) {
 		var e, g any
 		require.NoError(t, json.Unmarshal(example.body, &e))
 		require.NoError(t, json.Unmarshal(got.body, &g))
-		require.True(t, like(e, g, ""), "%s is not like %s", got.body, example.body)
+		require.True(t, matchesExample(e, g, ""), "%s is not like %s", got.body, example.body)
 	}
 }
 
-// The table of the problems lists each one that the package defines.
-func TestNoProblemIsForgotten(t *testing.T) {
+// problemTypes lists every problem that the package defines.
+func TestProblemTypes_complete(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
 	require.NoError(t, err)
@@ -99,19 +98,4 @@ func TestNoProblemIsForgotten(t *testing.T) {
 		return true
 	})
 	require.Len(t, api.ProblemSlugs(), defined)
-}
-
-func TestTheTitleOfAProblemIsThatOfItsPage(t *testing.T) {
-	t.Parallel()
-	a := start(t)
-	for _, got := range []answer{
-		a.create(t, newKey(), body(with("payment_method", "pm_card_visa_chargeDeclined"))), // stored by orders
-		a.create(t, newKey(), body(with("payment_method", "pm_card_nobody"))),
-		a.create(t, newKey(), "[]"),
-		a.get(t, "/nothing"),
-	} {
-		p := got.problem(t)
-		page := html.UnescapeString(string(a.get(t, p.Type).body))
-		require.Contains(t, page, "<h1>"+p.Title+"</h1>")
-	}
 }

@@ -12,8 +12,8 @@ import (
 
 // refundsAPI holds the handlers of /v1/orders/{id}/refunds.
 type refundsAPI struct {
-	service *orders.Service
-	keys    keysAPI
+	service    *orders.Service
+	idempotent idempotentAPI
 }
 
 // create is POST /v1/orders/{id}/refunds.
@@ -22,7 +22,7 @@ func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return errNotFound
 	}
-	return a.keys.post(w, r, func(ctx context.Context, req orders.CreateRequest) (idempotency.Result, error) {
+	return a.idempotent.serve(w, r, func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
 		return a.service.Refund(ctx, order, req)
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// handlerFunc is a handler whose error becomes an answer.
+// handlerFunc is a handler whose error becomes a problem response.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // ServeHTTP adapts h to net/http.
@@ -21,18 +21,18 @@ func (h handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writeJSON answers with v. The value is encoded first, so that a failure
-// leaves no half answer.
+// writeJSON writes v. It encodes the value first, so that an error leaves no partial
+// response.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("encode answer: %w", err)
+		return fmt.Errorf("encode response: %w", err)
 	}
 	write(w, status, "application/json", body)
 	return nil
 }
 
-// writeProblem answers with the problem document of err.
+// writeProblem writes the problem document of err.
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	p.RequestID = requestID(r.Context())
@@ -41,22 +41,21 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="orders"`)
 	case http.StatusRequestEntityTooLarge:
-		// Else net/http waits for the rest of the body before it answers: behind
-		// chi's ResponseWriter it does not hear that the limit was hit.
+		// Otherwise net/http reads the rest of the body first: chi's ResponseWriter hides
+		// from it that the limit was exceeded.
 		w.Header().Set("Connection", "close")
 	}
-	if p.scatter > 0 {
-		p.retryAfter += time.Duration(rand.IntN(p.scatter)) * time.Second //nolint:gosec // a pause is no secret
+	if p.jitter > 0 {
+		p.retryAfter += time.Duration(rand.IntN(p.jitter)) * time.Second //nolint:gosec // not a secret
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))
 	}
-	body, _ := json.Marshal(p) // strings, numbers and UUIDs: nothing that could fail
+	body, _ := json.Marshal(p) // strings, numbers and UUIDs cannot fail
 	write(w, p.Status, "application/problem+json", body)
 }
 
-// writeResult answers with the bytes stored under a key, the first time and
-// every time (R14).
+// writeResult writes the stored response of a key, the same bytes each time (R14).
 func writeResult(w http.ResponseWriter, result idempotency.Result) {
 	header := w.Header()
 	for name, value := range result.Response.Headers {
@@ -73,5 +72,5 @@ func write(w http.ResponseWriter, status int, contentType string, body []byte) {
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone away asks again
+	_, _ = w.Write(body) // a client that has gone retries
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,34 +10,33 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/api/docs"
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
-// Config is what the API works with. All of it is needed but for Trace and
-// Observer.
+// Config configures the API. Only Trace and Observer are optional.
 type Config struct {
-	Orders *orders.Service
-	Pool   *pgxpool.Pool     // for the credentials
-	Reads  *idempotency.Gate // bounds what only reads, the looks at credentials included
-	Spec   []byte            // openapi.yaml
-	Logger *slog.Logger
+	Orders        *orders.Service
+	Authenticator *accounts.Authenticator
+	Limiter       *limiter.Limiter
+	Spec          []byte // openapi.yaml
+	Logger        *slog.Logger
 
-	// Background holds the runs whose clients do not wait for them. Who stops the
-	// server waits for it.
+	// Background runs requests whose clients prefer not to wait. A process that stops
+	// waits for it.
 	Background *Background
 
-	// Retention is how long a finished key is kept, as the reaper has it.
+	// Retention is how long a finished key is kept, as configured for the reaper.
 	Retention time.Duration
 
-	// Trace, when not nil, goes around everything else.
+	// Trace is the outermost middleware.
 	Trace func(http.Handler) http.Handler
 
-	// Ready says whether this process should get traffic; its error is logged.
-	Ready func(context.Context) error
+	// Ready is the readiness check of /readyz. Its error is logged.
+	Ready *Readiness
 
 	Observer Observer
 }
@@ -48,16 +46,16 @@ func NewRouter(config Config) (chi.Router, error) {
 	switch {
 	case config.Orders == nil:
 		return nil, errors.New("api: no orders service")
-	case config.Pool == nil:
-		return nil, errors.New("api: no pool")
-	case config.Reads == nil:
-		return nil, errors.New("api: no gate for reads")
+	case config.Authenticator == nil:
+		return nil, errors.New("api: no authenticator")
+	case config.Limiter == nil:
+		return nil, errors.New("api: no limiter")
 	case len(config.Spec) == 0:
 		return nil, errors.New("api: no OpenAPI document")
 	case config.Logger == nil:
 		return nil, errors.New("api: no logger")
 	case config.Background == nil:
-		return nil, errors.New("api: no place for background runs")
+		return nil, errors.New("api: no background")
 	case config.Retention <= 0:
 		return nil, errors.New("api: Retention must be positive")
 	case config.Ready == nil:
@@ -80,42 +78,39 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.MethodNotAllowed(notAllowed)
 
 	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
-	r.Method(http.MethodGet, "/readyz", atMost(maxReadyChecks, readyz(config.Ready)))
+	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
 	r.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
 	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	docs.Routes(r) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		r.Method(http.MethodPost, "/webhooks/stripe", atMost(maxWebhooks, webhooksAPI{config.Orders}.stripe)) // POST /v1/webhooks/stripe
+		r.Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooksAPI{config.Orders, config.Limiter, &bodyReads{limit: maxWebhookBodies}}.stripe)) // POST /v1/webhooks/stripe
 
-		callers := newCredentials(config.Pool, config.Reads)
-		keys := keysAPI{config.Orders, callers, config.Background, config.Reads, config.Retention, config.Observer}
-		a := ordersAPI{config.Orders, keys}
-		refunds := refundsAPI{config.Orders, keys}
-		r.Method(http.MethodPost, "/orders", callers.inPassing(a.create))                    // POST /v1/orders
-		r.Method(http.MethodPost, "/orders/{id}/refunds", callers.inPassing(refunds.create)) // POST /v1/orders/{id}/refunds
-
+		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention, config.Observer}
+		a := ordersAPI{config.Orders, idempotent}
+		refunds := refundsAPI{config.Orders, idempotent}
 		r.Group(func(r chi.Router) {
-			r.Use(callers.checked)
-			read := reading(config.Reads)
-			r.NotFound(notFound) // once more, behind the look at the API key
+			r.Use(requireAPIKey(config.Authenticator))
+			read := limitReads(config.Limiter)
+			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
-			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(keys.get))      // GET /v1/idempotency-keys/{key}
-			r.Method(http.MethodGet, "/orders", read(a.list))                               // GET /v1/orders
-			r.Method(http.MethodGet, "/orders/{id}", read(a.get))                           // GET /v1/orders/{id}
-			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))            // GET /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get)) // GET /v1/orders/{id}/refunds/{refund_id}
+			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))                         // POST /v1/orders
+			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))      // POST /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(idempotent.getKey)) // GET /v1/idempotency-keys/{key}
+			r.Method(http.MethodGet, "/orders", read(a.list))                                   // GET /v1/orders
+			r.Method(http.MethodGet, "/orders/{id}", read(a.get))                               // GET /v1/orders/{id}
+			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                // GET /v1/orders/{id}/refunds
+			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
 		})
 	})
 	return r, nil
 }
 
-// methodNotAllowed answers 405 with the Allow header, which chi leaves out when
-// the answer is not its own. chi also comes here with a method that it does not
-// know, whatever the address.
+// methodNotAllowed responds with 405 and the Allow header, which chi does not set for a
+// custom handler. chi also calls it for a method that it does not know, on any path.
 func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		path := r.URL.RawPath // what chi looks at first
+		path := r.URL.RawPath // which chi prefers
 		if path == "" {
 			path = r.URL.Path
 		}
@@ -137,17 +132,15 @@ func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	}).ServeHTTP
 }
 
-// healthz says that the process lives.
+// healthz reports that the process is alive.
 func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readyz says whether the process should get traffic.
-func readyz(ready func(context.Context) error) handlerFunc {
+// readyz reports whether the process should get traffic.
+func readyz(ready *Readiness) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-		defer cancel()
-		if err := ready(ctx); err != nil {
+		if err := ready.Check(r.Context()); err != nil {
 			return fmt.Errorf("%w: %w", errNotReady, err)
 		}
 		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})

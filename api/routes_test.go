@@ -17,21 +17,21 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
-// routes returns the methods of each route's pattern, as openapi.yaml writes it.
-func (a *app) routes(t *testing.T) map[string][]string {
+// routes returns the methods of each route, by its pattern in openapi.yaml.
+func (f *fixture) routes(t *testing.T) map[string][]string {
 	t.Helper()
 	constraint := regexp.MustCompile(`\{(\w+):[^}]*\}`)
 	routes := map[string][]string{}
-	require.NoError(t, chi.Walk(a.router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	require.NoError(t, chi.Walk(f.router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		pattern = constraint.ReplaceAllString(pattern, "{$1}")
 		routes[pattern] = append(routes[pattern], method)
 		return nil
@@ -39,7 +39,7 @@ func (a *app) routes(t *testing.T) map[string][]string {
 	return routes
 }
 
-func TestTheContractHasEveryRouteAndNoOther(t *testing.T) {
+func TestRouter_contract(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()
 	require.NoError(t, err)
@@ -47,15 +47,15 @@ func TestTheContractHasEveryRouteAndNoOther(t *testing.T) {
 	for path, item := range c.doc.Paths.Map() {
 		documented[path] = slices.Sorted(maps.Keys(item.Operations()))
 	}
-	served := start(t).routes(t)
+	served := newFixture(t).routes(t)
 	for _, methods := range served {
 		slices.Sort(methods)
 	}
 	require.Equal(t, documented, served)
 }
 
-// paths has an address for each route.
-func paths() map[string]string {
+// routePaths returns a path for each route.
+func routePaths() map[string]string {
 	return map[string]string{
 		"/v1/orders":                          "/v1/orders",
 		"/v1/orders/{id}":                     "/v1/orders/" + uuid.NewString(),
@@ -72,12 +72,12 @@ func paths() map[string]string {
 	}
 }
 
-func TestEveryOtherMethodIsRefusedAndTheRightOnesNamed(t *testing.T) {
+func TestRouter_methodNotAllowed(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	before := a.rows(t)
-	for pattern, methods := range a.routes(t) {
-		path, known := paths()[pattern]
+	f := newFixture(t)
+	before := f.rowCounts(t)
+	for pattern, methods := range f.routes(t) {
+		path, known := routePaths()[pattern]
 		require.True(t, known, "no address for %s", pattern)
 		var allowed []string
 		for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -92,7 +92,7 @@ func TestEveryOtherMethodIsRefusedAndTheRightOnesNamed(t *testing.T) {
 			if slices.Contains(allowed, m) {
 				continue
 			}
-			got := a.send(t, m, path, "", header("X-Http-Method-Override", "GET"), header("Idempotency-Key", newKey()))
+			got := f.send(t, m, path, "", header("X-Http-Method-Override", "GET"), header("Idempotency-Key", newKey()))
 			require.Equal(t, http.StatusMethodNotAllowed, got.status, "%s %s", m, path)
 			require.Equal(t, strings.Join(allowed, ", "), got.header.Get("Allow"), "%s %s", m, path)
 			if m != http.MethodHead {
@@ -100,15 +100,15 @@ func TestEveryOtherMethodIsRefusedAndTheRightOnesNamed(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, before, a.rows(t))
+	require.Equal(t, before, f.rowCounts(t))
 
-	encoded := a.send(t, http.MethodDelete, "/v1/orders/a%2Fb", "")
-	require.Equal(t, "GET, HEAD", encoded.header.Get("Allow"), "an address that is not what it decodes to")
+	encoded := f.send(t, http.MethodDelete, "/v1/orders/a%2Fb", "")
+	require.Equal(t, "GET, HEAD", encoded.header.Get("Allow"), "the escaped path decides")
 }
 
-func TestUnknownAddressesAreNotFound(t *testing.T) {
+func TestRouter_notFound(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v2/orders", "/v1/order", "/v1/orders/", "/v1/orders/x/refunds/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/./orders",
 		"/v1/../v1/orders", "/v1/webhooks", "/v1/webhooks/", "/v1/webhooks/stripe/", "/v1/webhooks/paypal", "/v1/%6Frders", "/v1/orders%2F", "/v1/orders%3Flimit=1", "/healthz/", "/readyz/x", "/metrics",
@@ -118,14 +118,14 @@ func TestUnknownAddressesAreNotFound(t *testing.T) {
 	} {
 		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodOptions, "PROPFIND"} {
 			if m == "PROPFIND" && (path == "/v1" || path == "/v1/") {
-				continue // chi asks the mount, which takes every method
+				continue // the mount of chi accepts every method
 			}
-			req := a.request(t, m, "/", "")
-			req.URL.Opaque = strings.TrimPrefix(a.url, "http:") + path // as it stands
+			req := f.request(t, m, "/", "")
+			req.URL.Opaque = strings.TrimPrefix(f.url, "http:") + path // as it stands
 			if path == "//v1/orders" {
 				req.URL.Opaque = path
 			}
-			got, err := a.try(req)
+			got, err := f.do(req)
 			require.NoError(t, err, "%s %s", m, path)
 			require.Equal(t, http.StatusNotFound, got.status, "%s %s", m, path)
 			require.Equal(t, "not-found", got.problem(t).slug())
@@ -133,35 +133,35 @@ func TestUnknownAddressesAreNotFound(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/problems/x", "/problems/NOT-FOUND", "/problems/..%2F..%2Fetc%2Fpasswd", "/problems/%3Cscript%3E", "/docs/x.js"} {
-		got := a.get(t, path)
+		got := f.get(t, path)
 		require.Equal(t, "not-found", got.problem(t).slug(), path)
 		require.NotContains(t, string(got.body), "script")
 	}
-	got := a.get(t, "/v1/nothing", header("Authorization"))
-	require.Equal(t, "unauthorized", got.problem(t).slug(), "below /v1 the key is looked at first")
+	got := f.get(t, "/v1/nothing", header("Authorization"))
+	require.Equal(t, "unauthorized", got.problem(t).slug(), "below /v1 authentication comes first")
 }
 
-func TestAsteriskAndConnectAreNotFound(t *testing.T) {
+func TestRouter_asteriskAndConnect(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	for _, line := range []string{"OPTIONS *", "CONNECT example.com:443", "GET http://elsewhere/nothing"} {
-		w := a.dial(t)
-		w.write(line + " HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
-		require.Equal(t, "not-found", w.answer().slug(), line)
-		w.requireClosed()
+		conn := f.dial(t)
+		conn.write(line + " HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
+		require.Equal(t, "not-found", conn.readResponse().slug(), line)
+		conn.requireClosed()
 	}
 }
 
-func TestHEADIsGETWithoutTheBody(t *testing.T) {
+func TestRouter_head(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	order := a.create(t, newKey(), body()).header.Get("Location")
+	f := newFixture(t)
+	order := f.create(t, newKey(), orderBody()).header.Get("Location")
 	for _, path := range []string{
 		order, "/v1/orders", "/healthz", "/readyz", "/openapi.yaml", "/docs", "/docs/init.js", "/problems/not-found",
 		"/v1/orders/" + uuid.NewString(), "/v1/orders?limit=0", "/nothing", "/v1/nothing",
 	} {
-		get := a.get(t, path, header("X-Request-Id", "same-for-both"))
-		head := a.send(t, http.MethodHead, path, "", header("X-Request-Id", "same-for-both"))
+		get := f.get(t, path, header("X-Request-Id", "same-for-both"))
+		head := f.send(t, http.MethodHead, path, "", header("X-Request-Id", "same-for-both"))
 		require.Empty(t, head.body)
 		require.Equal(t, get.status, head.status, path)
 		get.header.Del("Date")
@@ -170,13 +170,13 @@ func TestHEADIsGETWithoutTheBody(t *testing.T) {
 	}
 }
 
-func TestProbes(t *testing.T) {
+func TestRouter_probes(t *testing.T) {
 	t.Parallel()
 	broken := make(chan error, 1)
-	a := start(t, func(s *settings) {
+	f := newFixture(t, func(s *options) {
 		s.ready = func(ctx context.Context) error {
 			if _, bounded := ctx.Deadline(); !bounded {
-				return errors.New("a probe that may wait for ever")
+				return errors.New("a check without a deadline")
 			}
 			select {
 			case err := <-broken:
@@ -187,70 +187,65 @@ func TestProbes(t *testing.T) {
 		}
 	})
 	anonymous := header("Authorization")
-	require.JSONEq(t, `{"status":"ok"}`, string(a.get(t, "/healthz", anonymous).body))
-	require.JSONEq(t, `{"status":"ok"}`, string(a.get(t, "/readyz", anonymous).body))
+	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/healthz", anonymous).body))
+	require.JSONEq(t, `{"status":"ok"}`, string(f.get(t, "/readyz", anonymous).body))
 
 	broken <- errors.New("the schema is too old")
-	red := a.get(t, "/readyz", anonymous, header("X-Request-Id", "red-probe"))
-	require.Equal(t, http.StatusServiceUnavailable, red.status)
-	require.Equal(t, "2", red.header.Get("Retry-After"))
-	require.NotContains(t, string(red.body), "schema")
-	line := a.log.await(t, map[string]any{"request_id": "red-probe"})
+	notReady := f.awaitReadyz(t, http.StatusServiceUnavailable, anonymous)
+	require.Equal(t, "2", notReady.header.Get("Retry-After"))
+	require.NotContains(t, string(notReady.body), "schema")
+	line := f.log.await(t, map[string]any{"request_id": notReady.header.Get("X-Request-Id")})
 	require.Equal(t, "not ready: the schema is too old", line["error"])
 	require.Equal(t, "WARN", line["level"])
-	require.Equal(t, http.StatusOK, a.get(t, "/healthz", anonymous).status, "the process lives")
-	require.Equal(t, http.StatusOK, a.get(t, "/readyz", anonymous).status, "and is ready again")
+	require.Equal(t, http.StatusOK, f.get(t, "/healthz", anonymous).status, "the process is alive")
+	f.awaitReadyz(t, http.StatusOK, anonymous)
 }
 
-func TestTheContractIsServed(t *testing.T) {
+func TestRouter_spec(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	got := a.get(t, "/openapi.yaml", header("Authorization"))
+	f := newFixture(t)
+	got := f.get(t, "/openapi.yaml", header("Authorization"))
 	require.Equal(t, "application/yaml", got.header.Get("Content-Type"))
 	require.True(t, bytes.Equal(ordersapi.Spec, got.body))
 }
 
-func TestTheDocsAreServed(t *testing.T) {
+// Package docs tests the page and its scripts.
+func TestRouter_docs(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
-		got := a.get(t, path, header("Authorization"))
+		got := f.get(t, path, header("Authorization"))
 		require.Equal(t, http.StatusOK, got.status)
-		require.NotEmpty(t, got.body)
-		require.Equal(t, "no-cache", got.header.Get("Cache-Control"))
-		require.Contains(t, got.header.Get("Content-Security-Policy"), "script-src 'self'")
-
-		again := a.get(t, path, header("If-None-Match", got.header.Get("ETag"), "W/"+got.header.Get("ETag")))
+		again := f.get(t, path, header("If-None-Match", got.header.Get("ETag")))
 		require.Equal(t, http.StatusNotModified, again.status)
-		require.Empty(t, again.body)
 	}
 }
 
-func TestRequestIDs(t *testing.T) {
+func TestRequestID_accepted(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	for name, sent := range map[string]string{
 		"a UUID":        uuid.NewString(),
 		"8 characters":  "abc-1.2_",
 		"64 characters": strings.Repeat("x", 64),
 	} {
-		got := a.get(t, "/nothing", header("X-Request-Id", sent))
+		got := f.get(t, "/nothing", header("X-Request-Id", sent))
 		require.Equal(t, sent, got.header.Get("X-Request-Id"), name)
 		require.Equal(t, sent, got.problem(t).RequestID, name)
-		a.log.await(t, map[string]any{"request_id": sent})
+		f.log.await(t, map[string]any{"request_id": sent})
 	}
 	seen := map[string]bool{}
 	for name, sent := range map[string]string{
 		"none":             "",
 		"7 characters":     "abcdefg",
 		"65 characters":    strings.Repeat("x", 65),
-		"a blank":          "abcdefgh ijkl",
+		"a space":          "abcdefgh ijkl",
 		"a line for a log": `abcdefgh","level":"ERROR`,
 		"markup":           "<b>abcdefgh</b>",
 		"outside of ASCII": "abcdefghé",
 		"a path":           "../../../etc/passwd",
 	} {
-		got := a.get(t, "/nothing", header("X-Request-Id", sent))
+		got := f.get(t, "/nothing", header("X-Request-Id", sent))
 		id := got.header.Get("X-Request-Id")
 		require.Regexp(t, `^[A-Z2-7]{26}$`, id, name)
 		require.False(t, seen[id], name)
@@ -258,41 +253,40 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// A link-local client has a zone in its address, which is not part of what is
-// stored.
-func TestTheClientsAddressIsRecorded(t *testing.T) {
+// The zone of a link-local address is not stored.
+func TestClientIP_stored(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	for remote, want := range map[string]string{
 		"[fe80::1%eth0]:1234":     "fe80::1/128",
 		"[::ffff:192.0.2.1]:1234": "192.0.2.1/32",
 		"[2001:db8::1]:1234":      "2001:db8::1/128",
 		"@":                       "",
 	} {
-		req := a.request(t, http.MethodPost, "/v1/orders", body(), header("Idempotency-Key", newKey()),
+		req := f.request(t, http.MethodPost, "/v1/orders", orderBody(), header("Idempotency-Key", newKey()),
 			header("X-Forwarded-For", "203.0.113.9"), header("X-Real-Ip", "203.0.113.9"), header("True-Client-Ip", "203.0.113.9"))
 		req.RemoteAddr = remote
 		recorder := httptest.NewRecorder()
-		a.router.ServeHTTP(recorder, req)
+		f.router.ServeHTTP(recorder, req)
 		require.Equal(t, http.StatusCreated, recorder.Code)
 		var order struct{ ID string }
 		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &order))
 		var ip string
-		require.NoError(t, a.pool.QueryRow(t.Context(),
+		require.NoError(t, f.pool.QueryRow(t.Context(),
 			"SELECT DISTINCT coalesce(request_ip::text, '') FROM audit_records WHERE resource_id = $1", order.ID).Scan(&ip))
 		require.Equal(t, want, ip)
 	}
 }
 
-func TestARouterNeedsEverything(t *testing.T) {
+func TestNewRouter_missingDependency(t *testing.T) {
 	t.Parallel()
 	whole := api.Config{
-		Orders: &orders.Service{},
-		Pool:   &pgxpool.Pool{},
-		Reads:  &idempotency.Gate{},
-		Spec:   ordersapi.Spec,
-		Logger: slog.New(slog.DiscardHandler),
-		Ready:  func(context.Context) error { return nil },
+		Orders:        &orders.Service{},
+		Authenticator: &accounts.Authenticator{},
+		Limiter:       &limiter.Limiter{},
+		Spec:          ordersapi.Spec,
+		Logger:        slog.New(slog.DiscardHandler),
+		Ready:         api.NewReadiness(func(context.Context) error { return nil }),
 
 		Background: &api.Background{},
 		Retention:  retention,
@@ -301,12 +295,12 @@ func TestARouterNeedsEverything(t *testing.T) {
 	require.NoError(t, err)
 	for missing, forget := range map[string]func(*api.Config){
 		"orders service":   func(c *api.Config) { c.Orders = nil },
-		"pool":             func(c *api.Config) { c.Pool = nil },
-		"gate for reads":   func(c *api.Config) { c.Reads = nil },
+		"authenticator":    func(c *api.Config) { c.Authenticator = nil },
+		"limiter":          func(c *api.Config) { c.Limiter = nil },
 		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
 		"logger":           func(c *api.Config) { c.Logger = nil },
 		"readiness check":  func(c *api.Config) { c.Ready = nil },
-		"background runs":  func(c *api.Config) { c.Background = nil },
+		"background":       func(c *api.Config) { c.Background = nil },
 		"Retention":        func(c *api.Config) { c.Retention = 0 },
 	} {
 		config := whole
@@ -316,8 +310,8 @@ func TestARouterNeedsEverything(t *testing.T) {
 	}
 }
 
-// The answer to the slowest order must find the connection open.
-func TestAServerHasEveryTimeout(t *testing.T) {
+// The write timeout is longer than a wait and the longest run.
+func TestNewServer_timeouts(t *testing.T) {
 	t.Parallel()
 	const longestRun = time.Minute
 	server := api.NewServer(http.NotFoundHandler(), longestRun, slog.New(slog.DiscardHandler))

@@ -1,34 +1,52 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 
 	"github.com/google/uuid"
 
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
-// maxEvent is the size of the largest event, in bytes. A payment's has some
-// three KiB; the rest is room for what it may grow by.
-const maxEvent = 256 << 10
+// maxEventBody is the size of the largest event, in bytes. That of a payment has about
+// three KiB.
+const maxEventBody = 256 << 10
+
+// maxWebhookBodies bounds the bodies that are read at once, before their signature
+// is verified.
+const maxWebhookBodies = 100
 
 // webhooksAPI holds the handler of /v1/webhooks.
-type webhooksAPI struct{ service *orders.Service }
+type webhooksAPI struct {
+	service *orders.Service
+	limiter *limiter.Limiter
+	bodies  *bodyReads
+}
 
 // stripe is POST /v1/webhooks/stripe. Its client is the payment provider, which
-// delivers again, over days, what is not answered with success.
+// delivers an event again, over days, until the response is a success. A request
+// takes a permit only after its signature was verified (R25).
 func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
-	payload, err := readBody(w, r, maxEvent)
+	payload, err := a.bodies.read(w, r, maxEventBody)
 	if err != nil {
 		return err
 	}
-	event, err := a.service.HandleEvent(r.Context(), payload, r.Header.Get("Stripe-Signature"))
+	verified, err := a.service.VerifyEvent(payload, r.Header.Get("Stripe-Signature"))
+	if err != nil {
+		return err
+	}
+	event := orders.Event{ID: verified.ID, Type: verified.Type}
+	err = a.limiter.Do(r.Context(), verified.AccountID, func(ctx context.Context) (err error) {
+		event, err = a.service.HandleEvent(ctx, verified)
+		return err
+	})
 	logAttrs(r.Context()).event(event, err)
-	if errors.Is(err, idempotency.ErrShareTaken) {
-		return idempotency.ErrOverloaded // whoever delivers is not that account
+	if errors.Is(err, limiter.ErrRateLimited) {
+		return limiter.ErrOverloaded // the provider is not that account
 	}
 	if err != nil {
 		return err
@@ -36,11 +54,8 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-// event notes which event it was, unless it was refused, and what came of it.
+// event adds an event and its result.
 func (l *requestLog) event(event orders.Event, err error) {
-	if event.ID == "" {
-		return
-	}
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if event.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", event.KeyID.String()))
@@ -48,10 +63,10 @@ func (l *requestLog) event(event orders.Event, err error) {
 	switch {
 	case err == nil && event.RefundID != uuid.Nil:
 		l.add(slog.String("refund_id", event.RefundID.String()))
-		l.became("followed")
+		l.setOutcome("refund_synced")
 		return
 	case err == nil && event.Result.Response.Status == 0:
-		l.became("ignored")
+		l.setOutcome("ignored")
 		return
 	}
 	l.result(event.Result, err)

@@ -1,10 +1,14 @@
 package api_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,165 +21,206 @@ import (
 
 const webhookPath = "/v1/webhooks/stripe"
 
-// event is a delivery about the newest order's payment, as it is now.
-func (a *app) event(t *testing.T, eventType string) (payload, signature string) {
+// signedEvent returns an event about the newest order's payment in its current state.
+func (f *fixture) signedEvent(t *testing.T, eventType string) (payload, signature string) {
 	t.Helper()
-	body, signature, err := a.stripe.Event(a.webhook, eventType, a.intentID(t))
+	body, signature, err := f.stripe.Event(f.webhook, eventType, f.intentID(t))
 	require.NoError(t, err)
 	return string(body), signature
 }
 
-func (a *app) intentID(t *testing.T) string {
+func (f *fixture) intentID(t *testing.T) string {
 	t.Helper()
 	var id string
-	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM orders ORDER BY created_at DESC LIMIT 1").Scan(&id))
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT payment_intent_id FROM orders ORDER BY created_at DESC LIMIT 1").Scan(&id))
 	return id
 }
 
-// deliver sends an event as Stripe does, which has no API key.
-func (a *app) deliver(t *testing.T, payload, signature string, edits ...edit) answer {
+// deliver sends an event like Stripe, without an API key.
+func (f *fixture) deliver(t *testing.T, payload, signature string, edits ...requestEdit) response {
 	t.Helper()
-	return a.send(t, http.MethodPost, webhookPath, payload,
-		append([]edit{header("Authorization"), header("Stripe-Signature", signature)}, edits...)...)
+	return f.send(t, http.MethodPost, webhookPath, payload,
+		append([]requestEdit{header("Authorization"), header("Stripe-Signature", signature)}, edits...)...)
 }
 
-// tell delivers an event about the newest order's payment.
-func (a *app) tell(t *testing.T, eventType string) answer {
+// deliverEvent delivers an event about the newest order's payment.
+func (f *fixture) deliverEvent(t *testing.T, eventType string) response {
 	t.Helper()
-	payload, signature := a.event(t, eventType)
-	return a.deliver(t, payload, signature)
+	payload, signature := f.signedEvent(t, eventType)
+	return f.deliver(t, payload, signature)
 }
 
-// keys is every byte of the keys.
-func (a *app) keys(t *testing.T) []string {
+// keyRows returns the rows of all keys as text.
+func (f *fixture) keyRows(t *testing.T) []string {
 	t.Helper()
-	rows, err := a.pool.Query(t.Context(), "SELECT k::text FROM idempotency_keys k ORDER BY id")
+	rows, err := f.pool.Query(t.Context(), "SELECT k::text FROM idempotency_keys k ORDER BY id")
 	require.NoError(t, err)
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	return keys
 }
 
-func requireReceived(t *testing.T, got answer) {
+func requireReceived(t *testing.T, got response) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
 	require.JSONEq(t, `{"received":true}`, string(got.body))
 	require.NotContains(t, got.header, "Idempotency-Key")
 }
 
-// The client has gone away, and the provider decides.
-func TestAnEventFinishesAnOrder(t *testing.T) {
+// An event finishes an order whose client has disconnected.
+func TestWebhook_finishesOrder(t *testing.T) {
 	t.Parallel()
 	for name, paid := range map[string]bool{"paid": true, "declined": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := start(t)
-			key, order := newKey(), body(with("payment_method", stripetest.ProcessingCard))
-			require.Equal(t, http.StatusServiceUnavailable, a.create(t, key, order).status)
+			f := newFixture(t)
+			key, order := newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))
+			require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, order).status)
 
-			requireReceived(t, a.tell(t, "payment_intent.processing")) // true, and no reason to deliver it again
-			tooEarly := a.tell(t, "payment_intent.succeeded")
+			requireReceived(t, f.deliverEvent(t, "payment_intent.processing")) // no error, so the provider does not repeat it
+			tooEarly := f.deliverEvent(t, "payment_intent.succeeded")
 			require.Equal(t, "payment-outcome-unknown", tooEarly.problem(t).slug())
 			require.Equal(t, "30", tooEarly.header.Get("Retry-After"))
-			require.Empty(t, a.stripe.MoneyMoved())
-			require.Zero(t, a.rows(t)["staged_jobs"])
+			require.Empty(t, f.stripe.MoneyMoved())
+			require.Zero(t, f.rowCounts(t)["staged_jobs"])
 
-			require.NoError(t, a.stripe.Settle(a.intentID(t), paid))
+			require.NoError(t, f.stripe.Settle(f.intentID(t), paid))
 			for _, eventType := range []string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.processing"} {
-				requireReceived(t, a.tell(t, eventType)) // the first one, whichever it is, does it
+				requireReceived(t, f.deliverEvent(t, eventType)) // the first one, whichever it is, does it
 			}
-			got := a.create(t, key, order)
+			got := f.create(t, key, order)
 			require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
 			if paid {
 				require.Equal(t, http.StatusCreated, got.status)
 				require.EqualValues(t, "paid", got.order(t).Status)
-				a.requireOnePaidOrder(t)
+				f.requireOnePaidOrder(t)
 				return
 			}
 			require.Equal(t, "payment-declined", got.problem(t).slug())
-			require.EqualValues(t, "payment_failed", a.get(t, "/v1/orders/"+got.problem(t).OrderID).order(t).Status)
-			require.Empty(t, a.stripe.MoneyMoved())
-			require.Zero(t, a.rows(t)["staged_jobs"])
+			require.EqualValues(t, "payment_failed", f.get(t, "/v1/orders/"+got.problem(t).OrderID).order(t).Status)
+			require.Empty(t, f.stripe.MoneyMoved())
+			require.Zero(t, f.rowCounts(t)["staged_jobs"])
 		})
 	}
 }
 
-// signed is the header of a payload sent at the given time.
-func signed(secret, payload string, at time.Time) string {
+// signatureHeader returns the Stripe-Signature of a payload sent at that time.
+func signatureHeader(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
 }
 
-func TestDeliveriesThatAreRefused(t *testing.T) {
-	t.Parallel()
-	a := start(t)
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, newKey(), body(with("payment_method", stripetest.ProcessingCard))).status)
-	require.NoError(t, a.stripe.Settle(a.intentID(t), true))
-	payload, signature := a.event(t, "payment_intent.succeeded")
-	now := time.Now()
-	before, requests := a.keys(t), len(a.stripe.Requests())
-	for name, test := range map[string]struct {
-		payload   string
-		signature string
-		edits     []edit
-		slug      string
-	}{
-		"not signed":                   {payload, "", []edit{header("Stripe-Signature")}, "malformed-request"},
-		"with an API key instead":      {payload, "", []edit{header("Stripe-Signature"), header("Authorization", "Bearer "+a.apiKey)}, "malformed-request"},
-		"signed with another secret":   {payload, signed("whsec_another", payload, now), nil, "malformed-request"},
-		"signed with no secret":        {payload, signed("", payload, now), nil, "malformed-request"},
-		"signed by an old scheme":      {payload, strings.Replace(signature, "v1=", "v0=", 1), nil, "malformed-request"},
-		"signed 301 seconds ago":       {payload, signed(a.webhook, payload, now.Add(-301*time.Second)), nil, "malformed-request"},
-		"signed ten minutes ahead":     {payload, signed(a.webhook, payload, now.Add(10*time.Minute)), nil, "malformed-request"},
-		"one byte changed":             {strings.Replace(payload, "4300", "4301", 1), signature, nil, "malformed-request"},
-		"no event, signed":             {"[]", signed(a.webhook, "[]", now), nil, "malformed-request"},
-		"of a megabyte":                {payload + strings.Repeat(" ", 1<<20), signature, nil, "too-large"},
-		"of a megabyte, length untold": {payload + strings.Repeat(" ", 1<<20), signature, []edit{chunked}, "too-large"},
-		"as text":                      {payload, signature, []edit{header("Content-Type", "text/plain")}, "unsupported-media-type"},
-		"compressed":                   {payload, signature, []edit{header("Content-Encoding", "gzip")}, "unsupported-media-type"},
-	} {
-		require.Equal(t, test.slug, a.deliver(t, test.payload, test.signature, test.edits...).problem(t).slug(), name)
+// sendPartialBodies starts so many deliveries without sending the body, and waits until
+// the server reads them.
+func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
+	t.Helper()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(responseTimeout)))
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\n"+
+			"Content-Length: 3000\r\nExpect: 100-continue\r\n\r\n", webhookPath)
+		require.NoError(t, err)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
+		conns[i] = conn
 	}
-	require.Equal(t, before, a.keys(t))
-	require.Len(t, a.stripe.Requests(), requests, "nobody was asked")
-
-	requireReceived(t, a.deliver(t, payload, signature))
-	a.requireOnePaidOrder(t)
+	return conns
 }
 
-func TestDeliveriesThatAreTaken(t *testing.T) {
+// Incomplete bodies do not block an event (R25).
+func TestWebhook_partialBodies(t *testing.T) {
 	t.Parallel()
-	a := start(t)
-	require.Equal(t, http.StatusCreated, a.create(t, newKey(), body()).status)
-	payload, signature := a.event(t, "payment_intent.succeeded")
+	f := newFixture(t)
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
+	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+	f.sendPartialBodies(t, 100)
+	requireReceived(t, f.deliverEvent(t, "payment_intent.succeeded"))
+	f.requireOnePaidOrder(t)
+}
+
+// At most 100 bodies are read at once. The one that takes the longest is interrupted.
+func TestWebhook_tooManyPartialBodies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
+	conns := f.sendPartialBodies(t, 101)
+	response, err := io.ReadAll(conns[0])
+	require.NoError(t, err)
+	require.Contains(t, string(response), "HTTP/1.1 503 Service Unavailable\r\n")
+	require.Contains(t, string(response), "The body ended early.")
+	requireReceived(t, f.deliverEvent(t, "payment_intent.processing"))
+	for _, conn := range conns[2:] {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		_, err := conn.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "still read")
+	}
+}
+
+// Package payments tests all signatures.
+func TestWebhook_rejected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
+	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	now := time.Now()
-	before := a.rows(t)
-	limit := payload + strings.Repeat(" ", 256<<10-len(payload))
+	before, requests := f.keyRows(t), len(f.stripe.Requests())
 	for name, test := range map[string]struct {
 		payload   string
 		signature string
-		edits     []edit
+		edits     []requestEdit
+		slug      string
 	}{
-		"once":                         {payload, signature, nil},
-		"twice":                        {payload, signature, nil},
-		"while the secret is rolled":   {payload, signature + ",v1=" + stripetest.Sign("whsec_another", []byte(payload), now), nil},
-		"late":                         {payload, signed(a.webhook, payload, now.Add(-4*time.Minute)), nil},
-		"in chunks":                    {payload, signature, []edit{chunked}},
-		"with a charset":               {payload, signature, []edit{header("Content-Type", "application/json; charset=utf-8")}},
-		"with a key, which is ignored": {payload, signature, []edit{header("Idempotency-Key", newKey())}},
-		"as large as can be":           {limit, signed(a.webhook, limit, now), nil},
+		"not signed":         {payload, "", []requestEdit{header("Stripe-Signature")}, "malformed-request"},
+		"API key instead":    {payload, "", []requestEdit{header("Stripe-Signature"), header("Authorization", "Bearer "+f.apiKey)}, "malformed-request"},
+		"another secret":     {payload, signatureHeader("whsec_another", payload, now), nil, "malformed-request"},
+		"too old":            {payload, signatureHeader(f.webhook, payload, now.Add(-301*time.Second)), nil, "malformed-request"},
+		"signed, no event":   {"[]", signatureHeader(f.webhook, "[]", now), nil, "malformed-request"},
+		"too large":          {payload + strings.Repeat(" ", 1<<20), signature, nil, "too-large"},
+		"too large, chunked": {payload + strings.Repeat(" ", 1<<20), signature, []requestEdit{chunked}, "too-large"},
+		"text":               {payload, signature, []requestEdit{header("Content-Type", "text/plain")}, "unsupported-media-type"},
 	} {
-		got := a.deliver(t, test.payload, test.signature, test.edits...)
+		require.Equal(t, test.slug, f.deliver(t, test.payload, test.signature, test.edits...).problem(t).slug(), name)
+	}
+	require.Equal(t, before, f.keyRows(t))
+	require.Len(t, f.stripe.Requests(), requests, "no call to the provider")
+
+	requireReceived(t, f.deliver(t, payload, signature))
+	f.requireOnePaidOrder(t)
+}
+
+func TestWebhook_accepted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
+	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
+	before := f.rowCounts(t)
+	largest := payload + strings.Repeat(" ", 256<<10-len(payload))
+	for name, test := range map[string]struct {
+		payload   string
+		signature string
+		edits     []requestEdit
+	}{
+		"first":             {payload, signature, nil},
+		"repeated":          {payload, signature, nil},
+		"chunked":           {payload, signature, []requestEdit{chunked}},
+		"a key, is ignored": {payload, signature, []requestEdit{header("Idempotency-Key", newKey())}},
+		"largest":           {largest, signatureHeader(f.webhook, largest, time.Now()), nil},
+	} {
+		got := f.deliver(t, test.payload, test.signature, test.edits...)
 		requireReceived(t, got)
 		require.Empty(t, got.header.Get("Idempotent-Replayed"), name)
 	}
-	require.Equal(t, before, a.rows(t))
-	a.requireOnePaidOrder(t)
+	require.Equal(t, before, f.rowCounts(t))
+	f.requireOnePaidOrder(t)
 }
 
-// What the contract shows is what is answered as it says.
-func TestExamplesOfEventsAreReceived(t *testing.T) {
+func TestExamples_events(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	c, err := loadContract()
 	require.NoError(t, err)
 	examples := c.doc.Paths.Value(webhookPath).Post.RequestBody.Value.Content.Get("application/json").Examples
@@ -183,29 +228,29 @@ func TestExamplesOfEventsAreReceived(t *testing.T) {
 	for _, example := range examples {
 		payload, err := json.Marshal(example.Value.Value)
 		require.NoError(t, err)
-		requireReceived(t, a.deliver(t, string(payload), signed(a.webhook, string(payload), time.Now())))
+		requireReceived(t, f.deliver(t, string(payload), signatureHeader(f.webhook, string(payload), time.Now())))
 	}
-	require.Empty(t, a.stripe.Requests())
+	require.Empty(t, f.stripe.Requests())
 }
 
-func TestWithoutASecretTheWebhookIsOff(t *testing.T) {
+func TestWebhook_noSecret(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(s *settings) { s.noWebhook = true })
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, newKey(), body(with("payment_method", stripetest.ProcessingCard))).status)
-	require.NoError(t, a.stripe.Settle(a.intentID(t), true))
-	before := a.keys(t)
-	require.Equal(t, "not-found", a.tell(t, "payment_intent.succeeded").problem(t).slug(), "signed with the empty secret")
-	require.Equal(t, before, a.keys(t))
+	f := newFixture(t, func(s *options) { s.noWebhook = true })
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
+	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+	before := f.keyRows(t)
+	require.Equal(t, "not-found", f.deliverEvent(t, "payment_intent.succeeded").problem(t).slug(), "signed with the empty secret")
+	require.Equal(t, before, f.keyRows(t))
 }
 
-// The provider delivers again what failed here, and then it works.
-func TestEventsThatFail(t *testing.T) {
+// An event that fails is repeated by the provider, and then finishes the order.
+func TestWebhook_fails(t *testing.T) {
 	t.Parallel()
-	provider := &trapdoor{}
-	a := start(t, func(s *settings) { s.transport = provider })
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, newKey(), body(with("payment_method", stripetest.ProcessingCard))).status)
-	require.NoError(t, a.stripe.Settle(a.intentID(t), true))
-	payload, signature := a.event(t, "payment_intent.succeeded")
+	provider := &panickingTransport{}
+	f := newFixture(t, func(s *options) { s.transport = provider })
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
+	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	for _, failure := range []struct{ slug, cause, remedy string }{
 		{
 			"temporarily-unavailable",
@@ -218,25 +263,25 @@ func TestEventsThatFail(t *testing.T) {
 			"ALTER TABLE gone RENAME TO idempotency_keys",
 		},
 	} {
-		a.exec(t, failure.cause)
-		require.Equal(t, failure.slug, a.deliver(t, payload, signature).problem(t).slug())
-		a.exec(t, failure.remedy)
+		f.exec(t, failure.cause)
+		require.Equal(t, failure.slug, f.deliver(t, payload, signature).problem(t).slug())
+		f.exec(t, failure.remedy)
 	}
-	provider.open.Store(true)
-	require.Equal(t, "internal-error", a.deliver(t, payload, signature).problem(t).slug())
-	provider.open.Store(false)
-	requireReceived(t, a.deliver(t, payload, signature))
-	a.requireOnePaidOrder(t)
+	provider.panics.Store(true)
+	require.Equal(t, "internal-error", f.deliver(t, payload, signature).problem(t).slug())
+	provider.panics.Store(false)
+	requireReceived(t, f.deliver(t, payload, signature))
+	f.requireOnePaidOrder(t)
 }
 
-// The line of a delivery says which event it was and which key it brought on, and
-// nothing else of what is in it.
-func TestOneLineForEachDelivery(t *testing.T) {
+// The log line of a delivery has the ids of the event and the key, and nothing else of
+// the event.
+func TestLog_webhookLine(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	f := newFixture(t)
 	line := func(payload, signature string) map[string]any {
-		got := a.deliver(t, payload, signature)
-		line := maps.Clone(a.log.await(t, map[string]any{"msg": "request", "request_id": got.header.Get("X-Request-Id")}))
+		got := f.deliver(t, payload, signature)
+		line := maps.Clone(f.log.await(t, map[string]any{"msg": "request", "request_id": got.header.Get("X-Request-Id")}))
 		for _, name := range []string{"time", "msg", "request_id", "duration", "client_ip", "status", "bytes", "method"} {
 			require.Contains(t, line, name)
 			delete(line, name)
@@ -258,25 +303,25 @@ func TestOneLineForEachDelivery(t *testing.T) {
 	}
 
 	object := map[string]any{"object": "customer", "id": "cus_1", "email": email, "name": "CANARY"}
-	other, signature := stripetest.SignedEvent(a.webhook, "customer.created", object, time.Now())
+	other, signature := stripetest.SignedEvent(f.webhook, "customer.created", object, time.Now())
 	require.Equal(t, plus("event_id", name(string(other)), "event_type", "customer.created", "outcome", "ignored"), line(string(other), signature))
 	require.Equal(t, plus("problem", "malformed-request"), line(string(other), ""))
 
-	require.Equal(t, http.StatusServiceUnavailable, a.create(t, newKey(), body(with("payment_method", stripetest.ProcessingCard))).status)
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
 	var keyID string
-	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT id FROM idempotency_keys").Scan(&keyID))
-	payload, signature := a.event(t, "payment_intent.succeeded")
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id FROM idempotency_keys").Scan(&keyID))
+	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	base = plus("event_id", name(payload), "event_type", "payment_intent.succeeded", "key_id", keyID)
 	unfinished := line(payload, signature)
 	require.Contains(t, unfinished["error"], "the outcome of the payment is not known yet")
-	require.Equal(t, plus("level", "WARN", "outcome", "unfinished", "from", "charge_created", "to", "charge_created", "attempt", 2.0,
+	require.Equal(t, plus("level", "WARN", "outcome", "retryable", "from", "charge_created", "to", "charge_created", "attempt", 2.0,
 		"problem", "payment-outcome-unknown", "error", unfinished["error"]), unfinished)
 
-	a.exec(t, "UPDATE idempotency_keys SET locked_at = now()")
-	require.Equal(t, plus("outcome", "ignored"), line(payload, signature), "somebody is at it")
-	a.exec(t, "UPDATE idempotency_keys SET locked_at = NULL")
+	f.exec(t, "UPDATE idempotency_keys SET locked_at = now()")
+	require.Equal(t, plus("outcome", "ignored"), line(payload, signature), "held by another run")
+	f.exec(t, "UPDATE idempotency_keys SET locked_at = NULL")
 
-	require.NoError(t, a.stripe.Settle(a.intentID(t), true))
+	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
 	require.Equal(t, plus("outcome", "recovered", "from", "charge_created", "to", "finished", "attempt", 3.0), line(payload, signature))
 	require.Equal(t, plus("outcome", "replayed", "from", "finished", "to", "finished", "attempt", 3.0), line(payload, signature))
 }

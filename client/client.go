@@ -36,7 +36,7 @@ type Config struct {
 
 	// Observe is told of each exchange when it is over, from the goroutine that
 	// made it. For logs and counters; nil tells nobody.
-	Observe func(Exchange)
+	Observe func(Attempt)
 
 	// Transport carries the requests; nil means a default of our own.
 	Transport http.RoundTripper
@@ -44,7 +44,7 @@ type Config struct {
 	// Wait waits, or returns the context's error. Random returns a duration from
 	// 0 to limit. Tests that do not want to wait set them; nil means a timer and
 	// chance.
-	Wait   func(ctx context.Context, wait time.Duration) error
+	Sleep  func(ctx context.Context, wait time.Duration) error
 	Random func(limit time.Duration) time.Duration
 }
 
@@ -93,7 +93,7 @@ func New(config Config) (*Client, error) {
 	config.Backoff = cmp.Or(config.Backoff, defaultBackoff)
 	config.MaxBackoff = cmp.Or(config.MaxBackoff, defaultMaxBackoff)
 	if config.Observe == nil {
-		config.Observe = func(Exchange) {}
+		config.Observe = func(Attempt) {}
 	}
 	if config.Transport == nil {
 		config.Transport = &http.Transport{
@@ -104,8 +104,8 @@ func New(config Config) (*Client, error) {
 			ForceAttemptHTTP2:   true,
 		}
 	}
-	if config.Wait == nil {
-		config.Wait = wait
+	if config.Sleep == nil {
+		config.Sleep = wait
 	}
 	if config.Random == nil {
 		config.Random = func(limit time.Duration) time.Duration {

@@ -20,9 +20,9 @@ import (
 //     refusal does not settle what earlier sends did.
 //
 // Give ctx a deadline: without one, Do goes on until there is an answer.
-func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
+func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	answer, sends, err := c.repeat(ctx, post(r))
 	var problem *Problem
@@ -30,7 +30,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 	if err == nil || final {
 		return answer, err
 	}
-	return Answer{}, &OutcomeUnknownError{Key: r.Key, Sends: sends, cause: err}
+	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: sends, cause: err}
 }
 
 // create is Do with params for a body and an answer read as T.
@@ -55,7 +55,7 @@ func read[T any](ctx context.Context, c *Client, call call) (T, error) {
 	return decode[T](answer)
 }
 
-func decode[T any](answer Answer) (T, error) {
+func decode[T any](answer Response) (T, error) {
 	var result T
 	if err := json.Unmarshal(answer.Body, &result); err != nil {
 		return result, fmt.Errorf("client: the request succeeded, but its answer has another shape: %w", err)
@@ -65,7 +65,7 @@ func decode[T any](answer Answer) (T, error) {
 
 // repeat sends a call until its answer is final, and says how often it did. The
 // error is a *Problem that is final, or says why it stopped before.
-func (c *Client) repeat(ctx context.Context, call call) (answer Answer, sends int, err error) {
+func (c *Client) repeat(ctx context.Context, call call) (answer Response, sends int, err error) {
 	for sends = 1; ; sends++ {
 		answer, err = c.exchange(ctx, call)
 		if err == nil {
@@ -78,7 +78,7 @@ func (c *Client) repeat(ctx context.Context, call call) (answer Answer, sends in
 		if stopped := c.pause(ctx, sends, answer.RetryAfter()); stopped != nil {
 			// The last answer as text: an error that wraps a problem says that it
 			// is final.
-			return Answer{}, sends, fmt.Errorf("%w (last: %v)", stopped, err) //nolint:errorlint // see above
+			return Response{}, sends, fmt.Errorf("%w (last: %v)", stopped, err) //nolint:errorlint // see above
 		}
 	}
 }
@@ -97,12 +97,12 @@ func (c *Client) pause(ctx context.Context, sends int, asked time.Duration) erro
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
 		return context.DeadlineExceeded
 	}
-	return c.config.Wait(ctx, wait)
+	return c.config.Sleep(ctx, wait)
 }
 
 // outcome says what an answer means: nil for success, a [*Problem] when the API
 // says no or not yet, and [ErrUnreadable] for what is no answer of the API's.
-func (a Answer) outcome(success int) error {
+func (a Response) outcome(success int) error {
 	mediaType, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	switch mediaType {
 	case "application/json":

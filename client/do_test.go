@@ -66,7 +66,7 @@ func TestTheSameAgain(t *testing.T) {
 			}
 			require.JSONEq(t, `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",
 				"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`, b.sent()[0].body)
-			require.True(t, b.observed[2].Answer.Replayed())
+			require.True(t, b.observed[2].Response.Replayed())
 		})
 	}
 }
@@ -133,7 +133,7 @@ func TestARefusalAfterADoubt(t *testing.T) {
 			var unknown *client.OutcomeUnknownError
 			require.ErrorAs(t, err, &unknown)
 			require.Equal(t, key, unknown.Key)
-			require.Equal(t, 2, unknown.Sends)
+			require.Equal(t, 2, unknown.Attempts)
 			var problem *client.Problem
 			require.False(t, errors.As(err, &problem), "which would read as final")
 			require.Contains(t, err.Error(), "D.")
@@ -150,7 +150,7 @@ func TestTheContextEnds(t *testing.T) {
 		var unknown *client.OutcomeUnknownError
 		require.ErrorAs(t, err, &unknown)
 		require.Equal(t, key, unknown.Key)
-		require.Equal(t, sends, unknown.Sends)
+		require.Equal(t, sends, unknown.Attempts)
 		require.ErrorIs(t, err, cause)
 		var problem *client.Problem
 		require.False(t, errors.As(err, &problem))
@@ -160,7 +160,7 @@ func TestTheContextEnds(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newBenchWith(t, func(c *client.Config) {
-			c.Wait = func(ctx context.Context, _ time.Duration) error {
+			c.Sleep = func(ctx context.Context, _ time.Duration) error {
 				cancel()
 				return ctx.Err()
 			}
@@ -173,8 +173,8 @@ func TestTheContextEnds(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		b := newBenchWith(t, func(c *client.Config) {
-			c.Wait = nil
-			c.Observe = func(client.Exchange) { time.AfterFunc(10*time.Millisecond, cancel) }
+			c.Sleep = nil
+			c.Observe = func(client.Attempt) { time.AfterFunc(10*time.Millisecond, cancel) }
 		}, busy)
 		_, err := b.CreateOrder(ctx, key, tea())
 		requireUnknown(t, err, 1, context.Canceled)
@@ -284,13 +284,13 @@ func TestRetryAfter(t *testing.T) {
 		{"Fri, 20 Nov 2099 09:30:00 GMT", "Fri, 20 Nov 2026 09:30:13 GMT", year},
 		{"Sun, 06 Nov 1994 08:49:37 GMT", "", 0},
 	} {
-		a := client.Answer{Header: http.Header{"Retry-After": {test.value}, "Date": {test.date}}}
+		a := client.Response{Header: http.Header{"Retry-After": {test.value}, "Date": {test.date}}}
 		require.Equal(t, test.want, a.RetryAfter(), "%q at %q", test.value, test.date)
 	}
 	t.Run("a date without a clock beside it", func(t *testing.T) {
 		t.Parallel()
 		in := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
-		wait := client.Answer{Header: http.Header{"Retry-After": {in}}}.RetryAfter()
+		wait := client.Response{Header: http.Header{"Retry-After": {in}}}.RetryAfter()
 		require.InDelta(t, time.Hour, wait, float64(time.Minute))
 	})
 	t.Run("is waited for in either form", func(t *testing.T) {

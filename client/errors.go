@@ -12,7 +12,7 @@ var (
 	ErrInvalidKey = errors.New("client: invalid idempotency key")
 
 	// ErrUnreadable says that what came back is no answer of the API's.
-	ErrUnreadable = errors.New("client: unreadable answer")
+	ErrUnreadable = errors.New("client: unreadable response")
 )
 
 // Retry is a problem's retry member: what a client may do next.
@@ -67,15 +67,15 @@ func (p *Problem) Error() string {
 // send the same request under it again. A request under another key would be a
 // second one.
 type OutcomeUnknownError struct {
-	Key   Key
-	Sends int // of this call
+	Key      Key
+	Attempts int // of this call
 
 	cause error
 }
 
 // Error says so, without the key.
 func (e *OutcomeUnknownError) Error() string {
-	return fmt.Sprintf("client: outcome unknown after %d sends, keep the key and send the same again: %v", e.Sends, e.cause)
+	return fmt.Sprintf("client: outcome unknown after %d sends, keep the key and send the same again: %v", e.Attempts, e.cause)
 }
 
 // Unwrap returns the context's error where that ended the call. A [*Problem] is

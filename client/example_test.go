@@ -66,8 +66,8 @@ func ExampleConfig_observe() {
 	orders, err := client.New(client.Config{
 		BaseURL: api.URL,
 		APIKey:  "…",
-		Observe: func(e client.Exchange) { fmt.Println(e.Method, e.Path, "→", e.Answer.Status) },
-		Wait:    func(context.Context, time.Duration) error { return nil }, // this is an example
+		Observe: func(e client.Attempt) { fmt.Println(e.Method, e.Path, "→", e.Response.Status) },
+		Sleep:   func(context.Context, time.Duration) error { return nil }, // this is an example
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -39,7 +39,7 @@ func FuzzAnswer(f *testing.F) {
 					Request:    r,
 				}, nil
 			}),
-			Wait: func(_ context.Context, wait time.Duration) error {
+			Sleep: func(_ context.Context, wait time.Duration) error {
 				require.GreaterOrEqual(t, wait, time.Duration(0))
 				return errors.New("enough")
 			},

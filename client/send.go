@@ -19,26 +19,26 @@ type Request struct {
 	Body []byte // JSON; every send has these bytes
 }
 
-// Exchange is a request that was sent, and what came back.
-type Exchange struct {
+// Attempt is a request that was sent, and what came back.
+type Attempt struct {
 	Method, Path string
-	Key          Key    // "" for reads
-	Answer       Answer // zero when there was none
-	Err          error  // why there was none
+	Key          Key      // "" for reads
+	Response     Response // zero when there was none
+	Err          error    // why there was none
 }
 
-// Answer is what came back, read to its end.
-type Answer struct {
+// Response is what came back, read to its end.
+type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
 // String returns status and body.
-func (a Answer) String() string { return fmt.Sprintf("%d: %s", a.Status, a.Body) }
+func (a Response) String() string { return fmt.Sprintf("%d: %s", a.Status, a.Body) }
 
 // Replayed says whether the answer was made by an earlier send.
-func (a Answer) Replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }
+func (a Response) Replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }
 
 // maxRetryAfter is longer than anybody's patience, and keeps sums of waits from
 // overflowing.
@@ -46,7 +46,7 @@ const maxRetryAfter = 365 * 24 * time.Hour
 
 // RetryAfter is how long the answer asks to wait, 0 when it does not: seconds,
 // or a date by the clock of whoever wrote it (RFC 9110 section 10.2.3).
-func (a Answer) RetryAfter() time.Duration {
+func (a Response) RetryAfter() time.Duration {
 	value := a.Header.Get("Retry-After")
 	if date, err := http.ParseTime(value); err == nil {
 		now, err := http.ParseTime(a.Header.Get("Date"))
@@ -69,9 +69,9 @@ const maxAnswer = 64 << 20
 // Send makes one exchange and returns what came of it, whatever that is: for
 // those who look closer. An error says that there is no whole answer, which
 // proves nothing about the request. To get something done, use [Client.Do].
-func (c *Client) Send(ctx context.Context, r Request) (Answer, error) {
+func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	return c.exchange(ctx, post(r))
 }
@@ -93,18 +93,18 @@ func get(path string) call {
 	return call{method: http.MethodGet, path: path, success: http.StatusOK}
 }
 
-func (c *Client) exchange(ctx context.Context, call call) (Answer, error) {
+func (c *Client) exchange(ctx context.Context, call call) (Response, error) {
 	answer, err := c.roundTrip(ctx, call)
-	c.config.Observe(Exchange{Method: call.method, Path: call.path, Key: call.key, Answer: answer, Err: err})
+	c.config.Observe(Attempt{Method: call.method, Path: call.path, Key: call.key, Response: answer, Err: err})
 	return answer, err
 }
 
-func (c *Client) roundTrip(ctx context.Context, call call) (Answer, error) {
+func (c *Client) roundTrip(ctx context.Context, call call) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, call.method, c.base+call.path, bytes.NewReader(call.body))
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	request.GetBody = nil // net/http must not repeat it on its own: sends are counted
 	request.Header.Set("Authorization", "Bearer "+c.config.APIKey)
@@ -118,15 +118,15 @@ func (c *Client) roundTrip(ctx context.Context, call call) (Answer, error) {
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return Answer{}, err
+		return Response{}, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
-		return Answer{}, fmt.Errorf("read the answer: %w", err)
+		return Response{}, fmt.Errorf("read the answer: %w", err)
 	}
 	if len(body) > maxAnswer {
-		return Answer{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, maxAnswer)
+		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, maxAnswer)
 	}
-	return Answer{Status: response.StatusCode, Header: response.Header, Body: body}, nil
+	return Response{Status: response.StatusCode, Header: response.Header, Body: body}, nil
 }

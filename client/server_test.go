@@ -26,7 +26,7 @@ type bench struct {
 	script   []http.HandlerFunc // one for each request; the last one stays
 	requests []request
 	waits    []time.Duration
-	observed []client.Exchange
+	observed []client.Attempt
 }
 
 // request is one that arrived.
@@ -49,8 +49,8 @@ func newBenchWith(t *testing.T, change func(*client.Config), script ...http.Hand
 	config := client.Config{
 		BaseURL: server.URL,
 		APIKey:  "key-of-the-account",
-		Observe: func(e client.Exchange) { b.observed = append(b.observed, e) },
-		Wait: func(ctx context.Context, d time.Duration) error {
+		Observe: func(e client.Attempt) { b.observed = append(b.observed, e) },
+		Sleep: func(ctx context.Context, d time.Duration) error {
 			b.waits = append(b.waits, d)
 			return ctx.Err()
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -12,7 +13,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// faults are the ways in which a COMMIT gets lost.
+// faults are the ways to lose the response to a COMMIT, or the COMMIT itself.
 var faults = map[string]idempotencytest.Fault{
 	"cut before":   idempotencytest.CutBefore,
 	"cut after":    idempotencytest.CutAfter,
@@ -20,232 +21,265 @@ var faults = map[string]idempotencytest.Fault{
 	"fatal after":  idempotencytest.FatalAfter,
 }
 
-// proxied is a bench behind a proxy.
-func proxied(t *testing.T) (*bench, *idempotencytest.Proxy) {
+// newProxiedFixture returns a fixture whose pool connects through a proxy.
+func newProxiedFixture(t *testing.T, configure ...func(*pgxpool.Config)) (*fixture, *idempotencytest.Proxy) {
 	t.Helper()
 	proxy := idempotencytest.NewProxy(t)
-	return newBench(t, proxy.Configure), proxy
+	return newFixture(t, append(configure, proxy.Configure)...), proxy
 }
 
-// readingSteps is threeSteps with a transaction that is open before its COMMIT
-// is sent.
-type readingSteps struct{ threeSteps }
-
-func (o *readingSteps) Steps(run *idempotency.Run) idempotency.Steps {
-	steps := o.threeSteps.Steps(run)
-	for point, step := range steps {
-		record := step.Record
-		step.Record = func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-			var one int
-			if err := tx.QueryRow(ctx, "SELECT 1").Scan(&one); err != nil {
-				return idempotency.Outcome{}, err
+// readFirst returns op with records that read before they write, so that their
+// transaction is open before COMMIT is sent.
+func readFirst(op idempotency.Operation) idempotency.Operation {
+	for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved, paid} {
+		op = wrapRecord(op, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
+			return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+				var one int
+				if err := tx.QueryRow(ctx, "SELECT 1").Scan(&one); err != nil {
+					return idempotency.Outcome{}, err
+				}
+				return record(ctx, tx)
 			}
-			return record(ctx, tx)
-		}
-		steps[point] = step
+		})
 	}
-	return steps
+	return op
 }
 
-// A COMMIT that gets lost is settled by reading the row (R22): the run goes on,
-// makes no call again, records each effect once, and gives the answer that is
-// stored.
+// A lost COMMIT is resolved by reading the row (R22): the run continues, repeats no
+// call, records each effect once and returns the stored response.
 func TestCommit_lost(t *testing.T) {
 	t.Parallel()
 	for name, fault := range faults {
 		for commit := 1; commit <= 3; commit++ {
 			t.Run(fmt.Sprintf("%s COMMIT %d", name, commit), func(t *testing.T) {
 				t.Parallel()
-				b, proxy := proxied(t)
-				writing, reading := &threeSteps{}, &readingSteps{}
-				for _, test := range []struct {
-					op    idempotency.Operation
-					calls func() int64
-				}{
-					{writing, writing.calls.Load},
-					{reading, reading.calls.Load},
-				} {
-					req := b.request()
+				f, proxy := newProxiedFixture(t)
+				for _, reads := range []bool{false, true} {
+					req, steps := f.request(), &threeSteps{}
+					var op idempotency.Operation = steps
+					if reads {
+						op = readFirst(op)
+					}
 					proxy.Strike(commit, fault)
-					first, err := b.do(req, test.op)
+					first, err := f.do(req, op)
 					require.NoError(t, err)
 					require.True(t, proxy.Struck())
 					require.Equal(t, 201, first.Response.Status)
 					require.Equal(t, idempotency.Finished, first.To)
-					require.EqualValues(t, 2, test.calls())
-					require.Equal(t, onceEach, b.effects(req))
+					require.EqualValues(t, 2, steps.calls.Load())
+					require.Equal(t, onceEach, f.effects(req))
 
-					again, err := b.do(req, test.op)
+					again, err := f.do(req, op)
 					require.NoError(t, err)
 					require.True(t, again.Replayed)
 					require.Equal(t, first.Response, again.Response)
 				}
-				b.requireIdle()
+				f.requireIdle()
 				require.Zero(t, proxy.Cancels())
 			})
 		}
 	}
 }
 
-func TestCommit_lostOfTheOnlyStep(t *testing.T) {
+// A lost COMMIT after which the transaction cannot be repeated, or the next call
+// fails: the lease is released.
+func TestCommit_lostBeforeAFailure(t *testing.T) {
 	t.Parallel()
-	b, proxy := proxied(t)
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
-			req := b.request()
+			t.Parallel()
+			f, proxy := newProxiedFixture(t)
+			t.Run("of the repeated record", func(t *testing.T) {
+				attempts := 0
+				op := wrapRecord(&threeSteps{}, idempotency.Started, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
+					return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+						if attempts++; attempts > 1 {
+							return idempotency.Outcome{}, errNoResponse
+						}
+						return record(ctx, tx)
+					}
+				})
+				req := f.request()
+				proxy.Strike(1, fault)
+				_, err := f.do(req, op)
+				require.ErrorIs(t, err, errNoResponse)
+				if f.row(req) != "" {
+					require.False(t, f.state(req).Leased)
+				}
+				_, err = f.do(req, &threeSteps{})
+				require.NoError(t, err)
+				require.Equal(t, onceEach, f.effects(req))
+			})
+			t.Run("of the next call", func(t *testing.T) {
+				req := f.request()
+				proxy.Strike(1, fault)
+				result, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
+				require.ErrorIs(t, err, errNoResponse)
+				require.Zero(t, result.Response)
+				require.Equal(t, keyState{Point: string(reserved), Attempt: 1, LastError: ptr(errNoResponse.Error())}, f.state(req))
+			})
+		})
+	}
+}
+
+// The only step of an operation inserts the key and finishes it.
+func TestCommit_lostInTheOnlyStep(t *testing.T) {
+	t.Parallel()
+	f, proxy := newProxiedFixture(t)
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			req := f.request()
 			proxy.Strike(1, fault)
-			first, err := b.do(req, oneStep())
+			first, err := f.do(req, oneStep())
 			require.NoError(t, err)
-			require.Equal(t, map[string]int{"done": 1}, b.effects(req))
-			again, err := b.do(req, oneStep())
+			require.Equal(t, map[string]int{"done": 1}, f.effects(req))
+			again, err := f.do(req, oneStep())
 			require.NoError(t, err)
 			require.Equal(t, first.Response, again.Response)
 		})
 	}
 }
 
-// Nor does a step that stays where it is commit twice.
-func TestCommit_lostOfAStepToItsOwnPoint(t *testing.T) {
+// A step that advances to its own point commits once, although token and recovery
+// point are the same before and after.
+func TestCommit_lostInALoop(t *testing.T) {
 	t.Parallel()
-	b, proxy := proxied(t)
+	f, proxy := newProxiedFixture(t)
 	for name, fault := range faults {
 		for commit := 2; commit <= 4; commit++ {
 			t.Run(fmt.Sprintf("%s COMMIT %d", name, commit), func(t *testing.T) {
-				req := b.request()
+				req := f.request()
 				proxy.Strike(commit, fault)
-				_, err := b.do(req, looping())
+				_, err := f.do(req, looping())
 				require.NoError(t, err)
-				require.Equal(t, afterLooping, b.effects(req))
+				require.Equal(t, afterLooping, f.effects(req))
 			})
 		}
 	}
 }
 
-// A transaction that is late in reaching the server, when the one in its place
-// is through, is refused: also where token and recovery point are still the same.
-func TestCommit_late(t *testing.T) {
+// A transaction that reaches the server after the one that replaced it fails, even
+// if token and recovery point are the same.
+func TestCommit_arrivesAfterItsRepetition(t *testing.T) {
 	t.Parallel()
 	for commit := 2; commit <= 4; commit++ {
 		t.Run(fmt.Sprintf("COMMIT %d", commit), func(t *testing.T) {
 			t.Parallel()
-			proxy := idempotencytest.NewProxy(t)
-			b := newBench(t, connections(2), proxy.Configure)
-			req := b.request()
+			f, proxy := newProxiedFixture(t, connections(2))
+			req := f.request()
 			proxy.Strike(commit, idempotencytest.HoldBatch)
-			result, err := b.do(req, looping())
+			result, err := f.do(req, looping())
 			require.NoError(t, err)
-			before := b.row(req)
+			before := f.row(req)
 			proxy.Release()
-			require.Eventually(t, func() bool { return proxy.Held() == 0 }, patience, tick)
-			require.Equal(t, before, b.row(req))
-			require.Equal(t, afterLooping, b.effects(req))
+			require.Eventually(t, func() bool { return proxy.Held() == 0 }, waitFor, tick)
+			require.Equal(t, before, f.row(req))
+			require.Equal(t, afterLooping, f.effects(req))
 			require.Equal(t, 201, result.Response.Status)
 		})
 	}
 }
 
-// What no standby has confirmed is not reported as done (R22). The key goes on
-// from where it is.
+// A commit that no standby has confirmed is not reported as committed (R22). The
+// next run continues from the recovery point that is visible.
 func TestCommit_notReplicated(t *testing.T) {
 	t.Parallel()
-	b, proxy := proxied(t)
+	f, proxy := newProxiedFixture(t)
 	for commit, left := range []string{string(reserved), string(paid), string(idempotency.Finished)} {
 		t.Run(left, func(t *testing.T) {
-			req, op := b.request(), &threeSteps{}
+			req, op := f.request(), &threeSteps{}
 			proxy.Strike(commit+1, idempotencytest.NotReplicated)
-			result, err := b.do(req, op)
+			result, err := f.do(req, op)
 			require.ErrorIs(t, err, postgres.ErrUnavailable)
 			require.ErrorContains(t, err, "not replicated")
 			require.Zero(t, result.Response)
 			require.True(t, proxy.Struck())
-			state := b.state(req)
+			state := f.state(req)
 			require.Equal(t, left, state.Point)
 			require.False(t, state.Leased)
 			require.Equal(t, left == string(idempotency.Finished), state.LastError == nil)
 
-			result, err = b.do(req, op)
+			result, err = f.do(req, op)
 			require.NoError(t, err)
 			require.Equal(t, 201, result.Response.Status)
-			require.Equal(t, onceEach, b.effects(req))
+			require.Equal(t, onceEach, f.effects(req))
 			require.EqualValues(t, 2, op.calls.Load())
 		})
 	}
 }
 
-// The warning of one statement does not stick to the connection.
+// The warning of an earlier statement on the connection does not count.
 func TestCommit_warningOfAnEarlierStatement(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req, op := b.request(), &threeSteps{}
+	f := newFixture(t)
+	req, op := f.request(), &threeSteps{}
 	op.reserve = func(context.Context, *idempotency.Run) error {
-		_, err := b.pool.Exec(t.Context(), `DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication'; END $$`)
+		_, err := f.pool.Exec(t.Context(), `DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication'; END $$`)
 		return err
 	}
-	_, err := b.do(req, op)
+	_, err := f.do(req, op)
 	require.NoError(t, err)
 }
 
-// While a COMMIT is still on its way nobody can say what becomes of it: the run
-// says so, and others wait. It may come through at any time, once.
-func TestCommit_underWay(t *testing.T) {
+// While a COMMIT is delayed its outcome is unknown: the run returns an error and
+// other requests ErrInProgress. It may be executed at any time, once.
+func TestCommit_delayed(t *testing.T) {
 	t.Parallel()
 	for commit, at := range []string{"", string(reserved), string(paid)} {
 		t.Run(fmt.Sprintf("COMMIT %d", commit+1), func(t *testing.T) {
 			t.Parallel()
-			proxy := idempotencytest.NewProxy(t)
-			b := newBench(t, connections(2), proxy.Configure, sessionSetting("lock_timeout", "100"))
-			req, op := b.request(), &threeSteps{}
+			f, proxy := newProxiedFixture(t, connections(2), sessionSetting("lock_timeout", "100"))
+			req, op := f.request(), &threeSteps{}
 			proxy.Strike(commit+1, idempotencytest.HoldCommit)
-			result, err := b.do(req, op)
+			result, err := f.do(req, op)
 			require.Error(t, err)
 			require.Zero(t, result.Response)
 			if commit == 0 {
-				require.ErrorIs(t, err, idempotency.ErrInProgress) // the claim waits for itself
-				require.Empty(t, b.row(req))
+				require.ErrorIs(t, err, idempotency.ErrInProgress) // the repeated claim waits for the first one
+				require.Empty(t, f.row(req))
 			} else {
 				require.ErrorIs(t, err, postgres.ErrUnavailable)
 				require.NotErrorIs(t, err, idempotency.ErrInProgress)
-				require.Equal(t, keyState{Point: at, Leased: true, Attempt: 1}, b.state(req))
+				require.Equal(t, keyState{Point: at, Leased: true, Attempt: 1}, f.state(req))
 			}
-			_, err = b.do(req, op)
+			_, err = f.do(req, op)
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
 
-			before := b.row(req)
+			before := f.row(req)
 			proxy.Release()
-			require.Eventually(t, func() bool { return b.row(req) != before }, patience, tick)
+			require.Eventually(t, func() bool { return f.row(req) != before }, waitFor, tick)
 			if commit < 2 {
-				idempotencytest.AgeLease(t, b.pool, b.account, idempotency.KeyID(b.account, req.Key), 2*lockTimeout)
+				f.ageLease(req, 2*lockTimeout)
 			}
-			result, err = b.do(req, op)
+			result, err = f.do(req, op)
 			require.NoError(t, err)
 			require.Equal(t, 201, result.Response.Status)
 			require.EqualValues(t, 2, op.calls.Load())
-			require.Equal(t, onceEach, b.effects(req))
+			require.Equal(t, onceEach, f.effects(req))
 			require.Zero(t, proxy.Cancels())
 		})
 	}
 }
 
-// A run that is still there when its COMMIT comes through goes on.
-func TestCommit_comesThroughLate(t *testing.T) {
+// A run that waits for its own delayed COMMIT continues after it.
+func TestCommit_delayedAndReleased(t *testing.T) {
 	t.Parallel()
 	for commit := 1; commit <= 3; commit++ {
 		t.Run(fmt.Sprintf("COMMIT %d", commit), func(t *testing.T) {
 			t.Parallel()
-			proxy := idempotencytest.NewProxy(t)
-			b := newBench(t, connections(3), proxy.Configure, sessionSetting("lock_timeout", "30000"))
-			req, op := b.request(), &threeSteps{}
+			f, proxy := newProxiedFixture(t, connections(3), sessionSetting("lock_timeout", "30000"))
+			req, op := f.request(), &threeSteps{}
 			proxy.Strike(commit, idempotencytest.HoldCommit)
 			var result idempotency.Result
 			done := make(chan error)
 			go func() {
 				var err error
-				result, err = b.do(req, op)
+				result, err = f.do(req, op)
 				done <- err
 			}()
 			require.Eventually(t, func() bool {
 				var waiting bool
-				err := b.pool.QueryRow(t.Context(), `
+				err := f.pool.QueryRow(t.Context(), `
 SELECT EXISTS (
     SELECT
       FROM pg_stat_activity
@@ -253,12 +287,12 @@ SELECT EXISTS (
        AND wait_event_type = 'Lock'
 )`).Scan(&waiting)
 				return err == nil && waiting
-			}, patience, tick)
+			}, waitFor, tick)
 			proxy.Release()
 			require.NoError(t, <-done)
 			require.Equal(t, 201, result.Response.Status)
 			require.EqualValues(t, 2, op.calls.Load())
-			require.Equal(t, onceEach, b.effects(req))
+			require.Equal(t, onceEach, f.effects(req))
 		})
 	}
 }

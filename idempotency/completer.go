@@ -8,19 +8,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 )
 
-// maxPause is the longest that the completer leaves a key alone between two
-// tries: long against an outage, short against a person's patience.
-const maxPause = 6 * time.Hour
+// maxBackoff is the longest pause between two attempts of the completer: long
+// beside an outage, and short enough that a recovered provider is noticed the same
+// day.
+const maxBackoff = 6 * time.Hour
 
-// Completer finishes the requests whose clients never came back: it resumes
-// abandoned keys as a retry would, from what is stored with them. It asks
-// neither for the account's credentials nor for today's validation rules. Any
-// number of completers may run at once, beside any number of clients.
+// Completer finishes the requests whose clients did not retry: it resumes
+// abandoned keys on the path of a retry, from the stored parameters. It checks
+// neither credentials nor validation rules. Any number of completers may run at
+// once, beside any number of clients.
 type Completer struct {
 	engine *Engine
 	find   func(operation string) (Operation, bool)
@@ -31,16 +30,15 @@ type Completer struct {
 // CompleterConfig bounds a [Completer]. All of it is needed.
 type CompleterConfig struct {
 	// Grace is how long after its last run an unfinished key counts as abandoned.
-	// More than a lease (R9). It doubles with each try of the completer that
-	// failed, up to six hours.
+	// More than a lease (R9). It doubles with each failed attempt of the completer,
+	// up to six hours.
 	Grace time.Duration
 
-	// MaxAttempts is how often the completer tries a key before it leaves it to a
-	// person, marked as needing review (R16).
+	// MaxAttempts is how often the completer resumes a key before it marks it as
+	// needing review by an operator (R16).
 	MaxAttempts int
 
-	// Limit bounds the keys of one pass, Concurrency those that it works on at
-	// the same time.
+	// Limit bounds the keys of one pass, Concurrency those in progress at once.
 	Limit, Concurrency int
 }
 
@@ -49,131 +47,91 @@ func NewCompleter(engine *Engine, find func(operation string) (Operation, bool),
 	switch {
 	case engine == nil || find == nil:
 		return nil, errors.New("idempotency: a completer needs an engine and its operations")
-	case config.Grace <= engine.lockTimeout:
-		return nil, fmt.Errorf("idempotency: the grace of %s must be more than the lease of %s (R9)", config.Grace, engine.lockTimeout)
+	case config.Grace <= engine.store.lockTimeout:
+		return nil, fmt.Errorf("idempotency: the grace of %s must be more than the lease of %s (R9)", config.Grace, engine.store.lockTimeout)
 	case config.MaxAttempts < 1 || config.Limit < 1 || config.Concurrency < 1:
 		return nil, errors.New("idempotency: MaxAttempts, Limit and Concurrency must be positive")
 	}
-	// Its own bound is enough, and to be turned away would use up a key's attempts.
-	ungated := *engine
-	ungated.runs = nil
-	return &Completer{engine: &ungated, find: find, config: config, logger: engine.logger}, nil
+	return &Completer{engine: engine, find: find, config: config, logger: engine.logger}, nil
 }
 
-// Pass counts what one pass of a [Completer] came to. Every key that it took is
-// in one of the counts.
-type Pass struct {
+// CompleterResult counts what one pass of a [Completer] did. Every key that the
+// pass tried to claim is in one of the counts, unless the claim failed.
+type CompleterResult struct {
 	Completed   int // finished now, whatever the response
-	Busy        int // meanwhile taken, or finished, by somebody else, a client perhaps
+	Skipped     int // taken or finished by another run since it was listed
 	Failed      int // to be tried again
-	NeedsReview int // given up, a person's now
+	NeedsReview int // marked for an operator
 }
 
 // RunOnce makes one pass over the keys that are due, the longest idle first, so
-// that one which fails always falls in behind the others. It takes none twice.
-// When ctx is cancelled it finishes what is in hand and takes no more. An error
-// means that it could not look for keys; the counts are right all the same.
-func (c *Completer) RunOnce(ctx context.Context) (Pass, error) {
-	var pass tally
-	var lanes errgroup.Group
-	lanes.SetLimit(c.config.Concurrency)
-	err := c.takeAll(ctx, func(key abandoned) {
-		lanes.Go(func() error { // waits for a free lane
-			c.complete(ctx, key, &pass)
-			return nil
-		})
-	})
-	return pass.Pass, errors.Join(err, lanes.Wait())
-}
-
-// takeAll takes keys one by one until none is due. A pass that finds none costs
-// one query.
-func (c *Completer) takeAll(ctx context.Context, complete func(abandoned)) error {
-	for range c.config.Limit {
+// that a key which fails is always listed after the others. When ctx is cancelled it
+// finishes the keys in progress and starts no more. An error means that it could
+// not list or claim keys: it stopped there, and the counts are right.
+func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
+	keys, err := c.engine.store.abandoned(ctx, c.config.Grace, c.config.Limit)
+	if err != nil {
 		if ctx.Err() != nil {
-			return nil
+			return CompleterResult{}, nil // cancelled
 		}
-		key, err := c.take(ctx)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows), ctx.Err() != nil: // done, or told to stop
-			return nil
-		case err != nil:
-			return fmt.Errorf("look for abandoned keys: %w", err)
-		}
-		complete(key)
+		return CompleterResult{}, fmt.Errorf("list abandoned keys: %w", err)
 	}
-	return nil
+	var counts counter
+	workers, running := errgroup.WithContext(ctx) // ends with ctx or with the first error
+	workers.SetLimit(c.config.Concurrency)
+	for _, key := range keys {
+		workers.Go(func() error { // waits for a free worker
+			if running.Err() != nil {
+				return nil
+			}
+			return c.complete(ctx, key, &counts)
+		})
+	}
+	err = workers.Wait()
+	return counts.CompleterResult, err
 }
 
-// abandoned is a key that the completer took.
-type abandoned struct {
-	accountID, id uuid.UUID
-	attempt       int // of the completer
-}
-
-// takeSQL takes one key, so that no other pass tries it before its next pause is
-// over; it does not lease it, which is what [Engine.Resume] does. The first
-// condition on last_run_at is for the index, the second is the pause, which
-// twenty doublings bring to its limit from any start and keep an interval.
-const takeSQL = `
-UPDATE idempotency_keys AS k
-   SET completer_attempt = k.completer_attempt + 1,
-       last_run_at       = now()
-  FROM (
-      SELECT account_id,
-             id
-        FROM idempotency_keys
-       WHERE finished_at IS NULL
-         AND needs_review_at IS NULL
-         AND last_run_at <= now() - $1::interval
-         AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
-         AND coalesce(locked_at <= now() - $3::interval, true)
-       ORDER BY last_run_at
-       LIMIT 1
-         FOR NO KEY UPDATE SKIP LOCKED
-  ) AS due
- WHERE k.account_id = due.account_id
-   AND k.id = due.id
-RETURNING k.account_id, k.id, k.completer_attempt`
-
-func (c *Completer) take(ctx context.Context) (abandoned, error) {
-	var key abandoned
-	err := c.engine.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, takeSQL, c.config.Grace, maxPause, c.engine.lockTimeout).
-			Scan(&key.accountID, &key.id, &key.attempt)
-	})
-	return key, err
-}
-
-// complete resumes one key and counts what came of it.
-func (c *Completer) complete(ctx context.Context, key abandoned, pass *tally) {
+// complete claims one key, resumes it and counts the result.
+func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *counter) error {
+	claimed, err := c.engine.store.claimAbandoned(ctx, key)
+	switch {
+	case errors.Is(err, ErrInProgress), err == nil && !claimed:
+		counts.add(func(r *CompleterResult) { r.Skipped++ })
+		return nil
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("claim abandoned key: %w", err)
+	}
+	key.attempts++
 	result, err := c.resume(ctx, key)
 	log := c.logger.With("account_id", key.accountID, "key_id", key.id, "attempt", result.Attempt, "recovery_point", result.To)
 	switch {
 	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)
-		pass.count(func(p *Pass) { p.Completed++ })
+		counts.add(func(r *CompleterResult) { r.Completed++ })
 	case err == nil, errors.Is(err, ErrInProgress):
-		pass.count(func(p *Pass) { p.Busy++ })
-	case key.attempt < c.config.MaxAttempts:
+		counts.add(func(r *CompleterResult) { r.Skipped++ })
+	case key.attempts < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
-		pass.count(func(p *Pass) { p.Failed++ })
+		counts.add(func(r *CompleterResult) { r.Failed++ })
 	default:
-		log.ErrorContext(ctx, "abandoned key given up: it needs review", "completer_attempts", key.attempt, "error", err)
-		if err := c.giveUp(ctx, key); err != nil {
-			log.ErrorContext(ctx, "and it could not be marked, it will be tried again", "error", err)
+		log.ErrorContext(ctx, "abandoned key needs review, no attempts are left", "completer_attempts", key.attempts, "error", err)
+		if err := c.markNeedsReview(ctx, key); err != nil {
+			log.ErrorContext(ctx, "abandoned key could not be marked for review, it will be tried again", "error", err)
 		}
-		pass.count(func(p *Pass) { p.NeedsReview++ })
+		counts.add(func(r *CompleterResult) { r.NeedsReview++ })
 	}
+	return nil
 }
 
-// errAttemptsUsed is about a key that has had all its attempts and was not given
-// up, because the process died in the last one.
-var errAttemptsUsed = errors.New("all attempts are used up, and the last one never came to an end")
+// errAttemptsUsed is the error of a key whose attempts are used up and that was
+// not marked, because the process died during the last attempt.
+var errAttemptsUsed = errors.New("no attempts are left, and the last one did not end")
 
 // resume keeps a panic in one key's operation from the other keys.
-func (c *Completer) resume(ctx context.Context, key abandoned) (result Result, err error) {
-	if key.attempt > c.config.MaxAttempts {
+func (c *Completer) resume(ctx context.Context, key abandonedKey) (result Result, err error) {
+	if key.attempts > c.config.MaxAttempts {
 		return Result{}, errAttemptsUsed
 	}
 	defer func() {
@@ -184,44 +142,20 @@ func (c *Completer) resume(ctx context.Context, key abandoned) (result Result, e
 	return c.engine.Resume(ctx, key.accountID, key.id, c.find)
 }
 
-// giveUp leaves the key to a person (R16). Its recovery point stays: it is the
-// only pointer to a possible charge.
-func (c *Completer) giveUp(ctx context.Context, key abandoned) error {
-	return c.engine.withConn(context.WithoutCancel(ctx), func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `
-UPDATE idempotency_keys
-   SET needs_review_at = now()
- WHERE account_id = $1
-   AND id = $2
-   AND finished_at IS NULL
-   AND needs_review_at IS NULL`, key.accountID, key.id)
-		return err
-	})
+// markNeedsReview leaves the key to an operator (R16). Its recovery point stays:
+// it is the only pointer to a possible charge.
+func (c *Completer) markNeedsReview(ctx context.Context, key abandonedKey) error {
+	return c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.accountID, key.id)
 }
 
-// Reopen gives a key that was given up back to the completer, with all its
-// attempts.
-func (e *Engine) Reopen(ctx context.Context, accountID, id uuid.UUID) error {
-	return e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `
-UPDATE idempotency_keys
-   SET needs_review_at   = NULL,
-       completer_attempt = 0
- WHERE account_id = $1
-   AND id = $2
-   AND finished_at IS NULL`, accountID, id)
-		return err
-	})
-}
-
-// tally adds up what the lanes of a pass do.
-type tally struct {
+// counter adds up the results of concurrent workers.
+type counter struct {
 	mu sync.Mutex
-	Pass
+	CompleterResult
 }
 
-func (t *tally) count(add func(*Pass)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	add(&t.Pass)
+func (c *counter) add(change func(*CompleterResult)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.CompleterResult)
 }

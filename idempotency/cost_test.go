@@ -2,7 +2,6 @@ package idempotency_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,11 +10,12 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// What the package's doc promises, on a connection that knows the statements.
-func TestCost(t *testing.T) {
+// The costs that the package's doc promises, on a connection that has prepared the
+// statements.
+func TestCost_perRequest(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
-	b := newBench(t, meter.Configure)
+	f := newFixture(t, meter.Configure)
 	tests := []struct {
 		name       string
 		roundTrips int
@@ -23,53 +23,52 @@ func TestCost(t *testing.T) {
 		run        func(t *testing.T) func()
 	}{
 		{"new key, one step", 3, 1, func(*testing.T) func() {
-			req := b.request()
-			return func() { _, _ = b.do(req, oneStep()) }
+			req := f.request()
+			return func() { _, _ = f.do(req, oneStep()) }
 		}},
 		{"new key, three steps with two calls", 4, 3, func(*testing.T) func() {
-			req := b.request()
-			return func() { _, _ = b.do(req, &threeSteps{}) }
+			req := f.request()
+			return func() { _, _ = f.do(req, &threeSteps{}) }
 		}},
 		{"new key, steps that read first", 10, 3, func(*testing.T) func() {
-			req := b.request()
-			return func() { _, _ = b.do(req, &readingSteps{}) }
+			req := f.request()
+			return func() { _, _ = f.do(req, readFirst(&threeSteps{})) }
 		}},
 		{"new key, invalid", 1, 0, func(*testing.T) func() {
-			req := b.request()
-			req.Validate = func() error { return errNoAnswer }
-			return func() { _, _ = b.do(req, oneStep()) }
+			req := f.request()
+			return func() { _, _ = f.do(req, rejecting(oneStep())) }
 		}},
 		{"replay", 1, 0, func(t *testing.T) func() {
-			req := b.request()
-			_, err := b.do(req, oneStep())
+			req := f.request()
+			_, err := f.do(req, oneStep())
 			require.NoError(t, err)
-			return func() { _, _ = b.do(req, oneStep()) }
+			return func() { _, _ = f.do(req, oneStep()) }
 		}},
 		{"replay by id", 1, 0, func(t *testing.T) func() {
-			req := b.request()
-			_, err := b.do(req, oneStep())
+			req := f.request()
+			_, err := f.do(req, oneStep())
 			require.NoError(t, err)
-			return func() { _, _ = b.resume(req, oneStep()) }
+			return func() { _, _ = f.resume(req, oneStep()) }
 		}},
 		{"in progress", 1, 0, func(*testing.T) func() {
-			req := b.request()
-			b.put(req, &threeSteps{}, idempotencytest.State{Point: paid, Leased: true})
-			return func() { _, _ = b.do(req, &threeSteps{}) }
+			req := f.request()
+			f.put(req, &threeSteps{}, idempotencytest.State{Point: paid, Leased: true})
+			return func() { _, _ = f.do(req, &threeSteps{}) }
 		}},
 		{"takeover by a retry, one step left", 3, 1, func(*testing.T) func() {
-			req := b.request()
-			b.put(req, &threeSteps{}, idempotencytest.State{Point: paid})
-			return func() { _, _ = b.do(req, &threeSteps{}) }
+			req := f.request()
+			f.put(req, &threeSteps{}, idempotencytest.State{Point: paid})
+			return func() { _, _ = f.do(req, &threeSteps{}) }
 		}},
 		{"takeover by id, one step left", 3, 1, func(*testing.T) func() {
-			req := b.request()
-			b.put(req, &threeSteps{}, idempotencytest.State{Point: paid})
-			return func() { _, _ = b.resume(req, &threeSteps{}) }
+			req := f.request()
+			f.put(req, &threeSteps{}, idempotencytest.State{Point: paid})
+			return func() { _, _ = f.resume(req, &threeSteps{}) }
 		}},
 		{"call without an outcome", 3, 1, func(*testing.T) func() {
-			req := b.request()
+			req := f.request()
 			return func() {
-				_, _ = b.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errors.New("no") }})
+				_, _ = f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
 			}
 		}},
 	}

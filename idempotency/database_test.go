@@ -8,7 +8,9 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -19,251 +21,234 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// other opens a session of somebody else, in a transaction that is rolled back
-// by the returned function.
-func (b *bench) other(statement string, arguments ...any) (rollback func()) {
-	b.t.Helper()
-	conn, err := pgx.Connect(b.t.Context(), dbtest.URL(b.pool))
-	require.NoError(b.t, err)
-	tx, err := conn.Begin(b.t.Context())
-	require.NoError(b.t, err)
-	_, err = tx.Exec(b.t.Context(), statement, arguments...)
-	require.NoError(b.t, err)
+// otherTransaction executes a statement in a transaction of another session, which
+// the returned function rolls back.
+func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback func()) {
+	f.t.Helper()
+	conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))
+	require.NoError(f.t, err)
+	tx, err := conn.Begin(f.t.Context())
+	require.NoError(f.t, err)
+	_, err = tx.Exec(f.t.Context(), statement, arguments...)
+	require.NoError(f.t, err)
 	return func() {
-		ctx := context.WithoutCancel(b.t.Context())
-		require.NoError(b.t, tx.Rollback(ctx)) // which the server has heard when the test goes on
-		require.NoError(b.t, conn.Close(ctx))
+		ctx := context.WithoutCancel(f.t.Context())
+		require.NoError(f.t, tx.Rollback(ctx)) // returns when the server has rolled back
+		require.NoError(f.t, conn.Close(ctx))
 	}
 }
 
-// Whoever waits for a row for longer than lock_timeout is told to come back
-// (R21).
+// A statement that waits for the row of its key for longer than lock_timeout ends
+// with ErrInProgress (R21).
 func TestDatabase_rowLocked(t *testing.T) {
 	t.Parallel()
 	const lock = "SELECT FROM idempotency_keys WHERE idempotency_key = $1 FOR UPDATE"
-	locked := func(t *testing.T) *bench { return newBench(t, sessionSetting("lock_timeout", "50")) }
+	locked := func(t *testing.T) *fixture { return newFixture(t, sessionSetting("lock_timeout", "50")) }
 
 	t.Run("at takeover", func(t *testing.T) {
 		t.Parallel()
-		b := locked(t)
-		req, op := b.request(), &threeSteps{}
-		b.put(req, op, idempotencytest.State{Point: paid})
-		before := b.row(req)
-		rollback := b.other(lock, string(req.Key))
-		_, err := b.do(req, op)
+		f := locked(t)
+		req, op := f.request(), &threeSteps{}
+		f.put(req, op, idempotencytest.State{Point: paid})
+		before := f.row(req)
+		rollback := f.otherTransaction(lock, string(req.Key))
+		_, err := f.do(req, op)
 		rollback()
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Zero(t, op.calls.Load())
-		require.Equal(t, before, b.row(req))
-		_, err = b.do(req, op)
+		require.Equal(t, before, f.row(req))
+		_, err = f.do(req, op)
 		require.NoError(t, err)
 	})
 	t.Run("at a commit", func(t *testing.T) {
 		t.Parallel()
-		b := locked(t)
-		req, op := b.request(), &threeSteps{}
+		f := locked(t)
+		req, op := f.request(), &threeSteps{}
 		var rollback func()
 		op.pay = func(context.Context, *idempotency.Run) error {
-			rollback = b.other(lock, string(req.Key))
+			rollback = f.otherTransaction(lock, string(req.Key))
 			return nil
 		}
-		_, err := b.do(req, op)
+		_, err := f.do(req, op)
 		rollback()
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
-		require.Equal(t, map[string]int{"created": 1, "reserved": 1}, b.effects(req))
+		require.Equal(t, map[string]int{"created": 1, "reserved": 1}, f.effects(req))
 	})
-	t.Run("by a claim that is not committed yet", func(t *testing.T) {
+	t.Run("by a claim that is not committed", func(t *testing.T) {
 		t.Parallel()
-		b := locked(t)
-		req := b.request()
-		rollback := b.other(`
-INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at
-) VALUES ($1, $2, $3, 'one_step', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'started', $1, 1, now(), now())`,
-			idempotency.KeyID(b.account, req.Key), b.account, string(req.Key))
-		_, err := b.do(req, oneStep())
+		f := locked(t)
+		req := f.request()
+		rollback := f.otherTransaction(insertOtherRequest, keyID(req), req.AccountID, string(req.Key))
+		_, err := f.do(req, oneStep())
 		rollback()
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
-		require.Empty(t, b.row(req))
+		require.Empty(t, f.row(req))
 	})
-	t.Run("of the operation's own table", func(t *testing.T) {
+	t.Run("of another table", func(t *testing.T) {
 		t.Parallel()
-		b := locked(t)
+		f := locked(t)
 		const lock = "SELECT FROM accounts WHERE id = $1 FOR UPDATE"
 		for name, record := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
 			"queued": func(_ context.Context, tx *idempotency.Tx) error {
-				tx.Queue(lock, b.account)
+				tx.Queue(lock, f.account)
 				return nil
 			},
 			"executed": func(ctx context.Context, tx *idempotency.Tx) error {
-				_, err := tx.Exec(ctx, lock, b.account)
+				_, err := tx.Exec(ctx, lock, f.account)
 				return err
 			},
-			"asked": func(ctx context.Context, tx *idempotency.Tx) error {
-				return tx.QueryRow(ctx, lock, b.account).Scan()
+			"queried": func(ctx context.Context, tx *idempotency.Tx) error {
+				return tx.QueryRow(ctx, lock, f.account).Scan()
 			},
 		} {
-			req := b.request()
 			var rollback func()
-			_, err := b.do(req, operation{name: "step", steps: func(run *idempotency.Run) idempotency.Steps {
-				steps := step(func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) (idempotency.Outcome, error) {
-					rollback = b.other(lock, b.account)
-					return idempotency.Finish(answer(run)), record(ctx, tx)
-				}).Steps(run)
-				return steps
-			}})
+			_, err := f.do(f.request(), secondStep(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
+				rollback = f.otherTransaction(lock, f.account)
+				return idempotency.Finish(uniqueResponse(run)), record(ctx, tx)
+			}))
 			rollback()
 			require.ErrorIs(t, err, postgres.ErrLockTimeout, name)
 			require.NotErrorIs(t, err, idempotency.ErrInProgress, "no other run holds the key")
 		}
-		b.requireIdle()
+		f.requireIdle()
 	})
 }
 
 func TestDatabase_statementTimeout(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sessionSetting("statement_timeout", "50"))
+	f := newFixture(t, sessionSetting("statement_timeout", "500"))
 	for name, record := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
 		"queued": func(_ context.Context, tx *idempotency.Tx) error {
 			tx.Queue("SELECT pg_sleep(60)")
 			return nil
 		},
-		"asked": func(ctx context.Context, tx *idempotency.Tx) error {
-			var nothing string
-			return tx.QueryRow(ctx, "SELECT pg_sleep(60)").Scan(&nothing)
+		"queried": func(ctx context.Context, tx *idempotency.Tx) error {
+			var void string
+			return tx.QueryRow(ctx, "SELECT pg_sleep(60)").Scan(&void)
 		},
 	} {
-		req := b.request()
-		_, err := b.do(req, step(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
-			return idempotency.Finish(answer(run)), record(ctx, tx)
+		req := f.request()
+		_, err := f.do(req, secondStep(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
+			return idempotency.Finish(uniqueResponse(run)), record(ctx, tx)
 		}))
 		require.ErrorIs(t, err, postgres.ErrUnavailable, name)
-		require.Equal(t, string(reserved), b.state(req).Point)
-		require.False(t, b.state(req).Leased)
+		require.Equal(t, string(reserved), f.state(req).Point)
+		require.False(t, f.state(req).Leased)
 	}
-	b.requireIdle()
+	f.requireIdle()
 }
 
-// once makes a statement that raises an error the first n times.
-func (b *bench) failing(n int, state string) string {
-	b.t.Helper()
+// failing returns a statement that raises an error the first n times.
+func (f *fixture) failing(n int, state string) string {
+	f.t.Helper()
 	name := fmt.Sprintf("failures_%s_%d", state, n)
-	_, err := b.pool.Exec(b.t.Context(), "CREATE SEQUENCE "+name)
-	require.NoError(b.t, err)
+	_, err := f.pool.Exec(f.t.Context(), "CREATE SEQUENCE "+name)
+	require.NoError(f.t, err)
 	return fmt.Sprintf("DO $$ BEGIN IF nextval('%s') <= %d THEN RAISE SQLSTATE '%s'; END IF; END $$", name, n, state)
 }
 
-// What met others is tried again (40001, 40P01), within bounds, and without
-// another call.
+// A transaction that conflicted with another one (40001, 40P01) is repeated, at
+// most twice and without another call.
 func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
 	for _, state := range []string{"40001", "40P01"} {
 		for times, want := range map[int]error{1: nil, 2: nil, 3: postgres.ErrUnavailable} {
 			for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved} {
 				t.Run(fmt.Sprintf("%s %d times at %s", state, times, point), func(t *testing.T) {
-					statement := b.failing(times, state)
+					statement := f.failing(times, state)
 					defer func() {
-						_, err := b.pool.Exec(t.Context(), fmt.Sprintf("DROP SEQUENCE failures_%s_%d", state, times))
+						_, err := f.pool.Exec(t.Context(), fmt.Sprintf("DROP SEQUENCE failures_%s_%d", state, times))
 						require.NoError(t, err)
 					}()
-					req, calls := b.request(), &threeSteps{}
-					op := operation{name: "three_steps", steps: func(run *idempotency.Run) idempotency.Steps {
-						steps := calls.Steps(run)
-						step := steps[point]
-						record := step.Record
-						step.Record = func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+					req, steps := f.request(), &threeSteps{}
+					op := wrapRecord(steps, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
+						return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 							tx.Queue(statement)
 							return record(ctx, tx)
 						}
-						steps[point] = step
-						return steps
-					}}
-					_, err := b.do(req, op)
-					if want != nil {
+					})
+					_, err := f.do(req, op)
+					if want == nil {
+						require.EqualValues(t, 2, steps.calls.Load())
+					} else {
 						require.ErrorIs(t, err, want)
-						_, err = b.do(req, op)
+						_, err = f.do(req, op)
 					}
 					require.NoError(t, err)
-					require.Equal(t, onceEach, b.effects(req))
+					require.Equal(t, onceEach, f.effects(req))
 				})
 			}
 		}
 	}
-	b.requireIdle()
+	f.requireIdle()
 }
 
-// A connection that breaks before COMMIT was sent costs neither the request nor
-// another call.
+// A connection that breaks before COMMIT was sent fails no request and repeats no
+// call.
 func TestDatabase_connectionLost(t *testing.T) {
 	t.Parallel()
 	endOwnSession := func(ctx context.Context, tx *idempotency.Tx) error {
 		_, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
 		return err
 	}
-	// The session is ended from outside, between two statements.
-	idleTooLong := func(b *bench) func(ctx context.Context, tx *idempotency.Tx) error {
+	// The server ends the session between two statements.
+	idleTooLong := func(f *fixture) func(ctx context.Context, tx *idempotency.Tx) error {
 		return func(ctx context.Context, tx *idempotency.Tx) error {
 			var pid int
 			if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 				return err
 			}
-			conn, err := pgx.Connect(b.t.Context(), dbtest.URL(b.pool))
-			require.NoError(b.t, err)
-			defer func() { require.NoError(b.t, conn.Close(b.t.Context())) }()
-			require.Eventually(b.t, func() bool {
+			conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))
+			require.NoError(f.t, err)
+			defer func() { require.NoError(f.t, conn.Close(f.t.Context())) }()
+			require.Eventually(f.t, func() bool {
 				var alive bool
-				err := conn.QueryRow(b.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid).Scan(&alive)
+				err := conn.QueryRow(f.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid).Scan(&alive)
 				return err == nil && !alive
-			}, patience, tick)
+			}, waitFor, tick)
 			return nil
 		}
 	}
 	for _, point := range []idempotency.RecoveryPoint{idempotency.Started, paid} {
-		for name, lose := range map[string]func(*bench) func(context.Context, *idempotency.Tx) error{
-			"ended by an operator": func(*bench) func(context.Context, *idempotency.Tx) error { return endOwnSession },
+		for name, lose := range map[string]func(*fixture) func(context.Context, *idempotency.Tx) error{
+			"ended by an operator": func(*fixture) func(context.Context, *idempotency.Tx) error { return endOwnSession },
 			"idle in transaction":  idleTooLong,
 		} {
 			t.Run(fmt.Sprintf("%s at %s", name, point), func(t *testing.T) {
 				t.Parallel()
-				b := newBench(t, sessionSetting("idle_in_transaction_session_timeout", "50"))
-				calls := &threeSteps{}
-				tries := 0
-				op := operation{name: "three_steps", steps: func(run *idempotency.Run) idempotency.Steps {
-					steps := calls.Steps(run)
-					step := steps[point]
-					record := step.Record
-					step.Record = func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-						tries++
-						if tries == 1 {
-							if err := lose(b)(ctx, tx); err != nil {
+				f := newFixture(t, sessionSetting("idle_in_transaction_session_timeout", "50"))
+				steps := &threeSteps{}
+				attempts := 0
+				op := wrapRecord(steps, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
+					return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+						attempts++
+						if attempts == 1 {
+							if err := lose(f)(ctx, tx); err != nil {
 								return idempotency.Outcome{}, err
 							}
 						}
 						return record(ctx, tx)
 					}
-					steps[point] = step
-					return steps
-				}}
-				req := b.request()
-				_, err := b.do(req, op)
+				})
+				req := f.request()
+				_, err := f.do(req, op)
 				require.NoError(t, err)
-				require.Equal(t, 2, tries)
-				require.EqualValues(t, 2, calls.calls.Load())
-				require.Equal(t, onceEach, b.effects(req))
-				b.requireIdle()
+				require.Equal(t, 2, attempts)
+				require.EqualValues(t, 2, steps.calls.Load())
+				require.Equal(t, onceEach, f.effects(req))
+				f.requireIdle()
 			})
 		}
 	}
 }
 
-// Idle connections that the server has dropped are no reason to fail.
+// Idle connections that the server has closed are replaced.
 func TestDatabase_restarted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	require.NoError(t, b.pool.Ping(t.Context()))
-	conn, err := pgx.Connect(t.Context(), dbtest.URL(b.pool))
+	f := newFixture(t)
+	require.NoError(t, f.pool.Ping(t.Context()))
+	conn, err := pgx.Connect(t.Context(), dbtest.URL(f.pool))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(t.Context())) }()
 	drop := func(context.Context, *idempotency.Run) error {
@@ -275,101 +260,115 @@ SELECT pg_terminate_backend(pid, 5000)
 		return err
 	}
 	require.NoError(t, drop(t.Context(), nil))
-	req, op := b.request(), &threeSteps{reserve: drop, pay: drop}
-	_, err = b.do(req, op)
+	req, op := f.request(), &threeSteps{reserve: drop, pay: drop}
+	_, err = f.do(req, op)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, op.calls.Load())
-	require.Equal(t, onceEach, b.effects(req))
+	require.Equal(t, onceEach, f.effects(req))
 }
 
-// A session on a primary that was demoted refuses to write. It is dropped, and
-// the next one finds the new primary.
+// A session on a demoted primary is read-only. It is closed, and the next one finds
+// the new primary.
 func TestDatabase_readOnlySession(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
 	demote := func(context.Context, *idempotency.Run) error {
-		_, err := b.pool.Exec(t.Context(), "SET default_transaction_read_only = on")
+		_, err := f.pool.Exec(t.Context(), "SET default_transaction_read_only = on")
 		return err
 	}
 	require.NoError(t, demote(t.Context(), nil))
-	req, op := b.request(), &threeSteps{reserve: demote, pay: demote}
-	_, err := b.do(req, op)
+	req, op := f.request(), &threeSteps{reserve: demote, pay: demote}
+	_, err := f.do(req, op)
 	require.NoError(t, err)
-	require.Equal(t, onceEach, b.effects(req))
+	require.Equal(t, onceEach, f.effects(req))
 }
 
 func TestDatabase_poolExhausted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	conn, err := b.pool.Acquire(t.Context())
+	f := newFixture(t)
+	conn, err := f.pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	_, err = b.do(b.request(), oneStep())
+	_, err = f.do(f.request(), oneStep())
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
+// All methods report that the database is away.
 func TestDatabase_poolClosed(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.pool.Close()
-	_, err := b.do(b.request(), oneStep())
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = b.resume(b.request(), oneStep())
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	f := newCompleterFixture(newFixture(t), oneStep())
+	f.pool.Close()
+	req, ctx := f.request(), t.Context()
+	for name, call := range map[string]func() error{
+		"Do":     func() error { _, err := f.do(req, oneStep()); return err },
+		"Resume": func() error { _, err := f.resume(req, oneStep()); return err },
+		"Status": func() error { _, err := f.engine.Status(ctx, req.AccountID, keyID(req)); return err },
+		"Stuck":  func() error { _, err := f.engine.Stuck(ctx, grace, 1); return err },
+		"Find":   func() error { _, err := f.engine.Find(ctx, uuid.Nil, "an-unused-client-key"); return err },
+		"Requeue": func() error {
+			return f.engine.Requeue(ctx, req.AccountID, keyID(req))
+		},
+		"ReadStats":         func() error { _, err := idempotency.ReadStats(ctx, f.pool); return err },
+		"Completer.RunOnce": func() error { _, err := f.completer().RunOnce(ctx); return err },
+		"Reaper.RunOnce":    func() error { _, err := f.reaper().RunOnce(ctx); return err },
+		"Reaper.Count":      func() error { _, err := f.reaper().Count(ctx); return err },
+		"Reaper.Overdue":    func() error { _, err := f.reaper().Overdue(ctx); return err },
+	} {
+		require.ErrorIs(t, call(), postgres.ErrUnavailable, name)
+	}
 }
 
-// A takeover whose answer gets lost does not keep the key until the lease ends.
-func TestDatabase_takeoverUnheard(t *testing.T) {
+// A takeover whose response is lost does not lease the key until the lease expires.
+func TestDatabase_takeoverResponseLost(t *testing.T) {
 	t.Parallel()
-	var cut atomic.Bool
-	b := newBench(t, func(config *pgxpool.Config) {
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // statements go by their text
+	var lost atomic.Bool
+	f := newFixture(t, func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // sends the text of statements
 		dial := config.ConnConfig.DialFunc
 		config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
-			return &deafConn{Conn: conn, to: "attempt + 1", once: &cut}, err
+			return &lossyConn{Conn: conn, statement: "attempt + 1", lost: &lost}, err
 		}
 	})
-	req, op := b.request(), &threeSteps{}
-	b.put(req, op, idempotencytest.State{Point: paid})
-	_, err := b.do(req, op)
+	req, op := f.request(), &threeSteps{}
+	f.put(req, op, idempotencytest.State{Point: paid})
+	_, err := f.do(req, op)
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	require.True(t, cut.Load())
-	state := b.state(req)
-	require.Equal(t, 2, state.Attempt, "the server did it")
+	require.True(t, lost.Load())
+	state := f.state(req)
+	require.Equal(t, 2, state.Attempt, "the server has executed it")
 	require.False(t, state.Leased)
 
-	result, err := b.do(req, op)
+	result, err := f.do(req, op)
 	require.NoError(t, err)
 	require.Equal(t, 3, result.Attempt)
 	require.EqualValues(t, 1, op.calls.Load())
 }
 
-// deafConn breaks, once, when the answer to a statement with a certain text has
-// come.
-type deafConn struct {
+// lossyConn breaks, once, instead of returning the response to a statement.
+type lossyConn struct {
 	net.Conn
-	to   string
-	once *atomic.Bool
-	deaf bool
+	statement string
+	lost      *atomic.Bool
+	broken    bool
 }
 
-func (c *deafConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte(c.to)) && c.once.CompareAndSwap(false, true) {
-		c.deaf = true
+func (c *lossyConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.statement)) && c.lost.CompareAndSwap(false, true) {
+		c.broken = true
 	}
 	return c.Conn.Write(b)
 }
 
-func (c *deafConn) Read(b []byte) (int, error) {
+func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.deaf && err == nil {
+	if c.broken && err == nil {
 		return 0, io.EOF
 	}
 	return n, err
 }
 
-// A pooler in between may need another way of sending statements.
+// A connection pooler may need another way of sending statements.
 func TestDatabase_queryExecModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
@@ -381,26 +380,45 @@ func TestDatabase_queryExecModes(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
-			req, op := b.request(), &readingSteps{}
-			op.pay = func(context.Context, *idempotency.Run) error { return errNoAnswer }
-			_, err := b.do(req, op)
-			require.ErrorIs(t, err, errNoAnswer)
-			op.pay = nil
-			first, err := b.resume(req, op)
+			f := newFixture(t, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
+			req, steps := f.request(), &threeSteps{}
+			op := readFirst(steps)
+			steps.pay = func(context.Context, *idempotency.Run) error { return errNoResponse }
+			_, err := f.do(req, op)
+			require.ErrorIs(t, err, errNoResponse)
+			steps.pay = nil
+			first, err := f.resume(req, op)
 			require.NoError(t, err)
-			again, err := b.do(req, op)
+			again, err := f.do(req, op)
 			require.NoError(t, err)
 			require.Equal(t, first.Response, again.Response)
-			require.Equal(t, onceEach, b.effects(req))
+			require.Equal(t, onceEach, f.effects(req))
 
-			lost := b.request()
-			_, err = b.do(lost, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
-				_, err := b.pool.Exec(t.Context(), "UPDATE idempotency_keys SET lease_token = gen_random_uuid()")
-				return err
+			lost := f.request()
+			_, err = f.do(lost, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
+				f.update(lost, "lease_token = gen_random_uuid()")
+				return nil
 			}})
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
-			require.Equal(t, map[string]int{"created": 1}, b.effects(lost))
+			require.Equal(t, map[string]int{"created": 1}, f.effects(lost))
+
+			if mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
+				return // they cannot encode the arrays of the other statements, and the program rejects them
+			}
+			c := newCompleterFixture(f, op)
+			abandoned := c.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+			require.Equal(t, []idempotency.Key{abandoned.Key}, c.stuck(10))
+			require.Len(t, c.find(abandoned.AccountID, string(abandoned.Key)), 1)
+			wakes, err := c.engine.PollWakes(t.Context(), abandoned.AccountID, keyID(abandoned), false)
+			require.NoError(t, err)
+			require.True(t, wakes)
+			require.Equal(t, idempotency.CompleterResult{Completed: 1}, c.pass())
+			c.insertFinished(3, retention+time.Hour)
+			require.Equal(t, 3, c.reap())
+			require.Zero(t, c.overdue())
+			require.NoError(t, c.engine.Requeue(t.Context(), f.account, keyID(abandoned)))
+			_, err = idempotency.ReadStats(t.Context(), f.pool)
+			require.NoError(t, err)
 		})
 	}
 }

@@ -3,7 +3,6 @@ package idempotency_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -42,70 +41,74 @@ func TestNew_missingDependency(t *testing.T) {
 
 func TestDo_newKey(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req, op := b.request(), &threeSteps{}
-	result, err := b.do(req, op)
+	f := newFixture(t)
+	req, op := f.request(), &threeSteps{}
+	result, err := f.do(req, op)
 	require.NoError(t, err)
 	require.Equal(t, 201, result.Response.Status)
 	require.False(t, result.Replayed)
-	require.Equal(t, idempotency.KeyID(b.account, req.Key), result.KeyID)
+	require.Equal(t, keyID(req), result.KeyID)
 	require.Equal(t, 1, result.Attempt)
 	require.Equal(t, idempotency.Started, result.From)
 	require.Equal(t, idempotency.Finished, result.To)
-	require.Equal(t, onceEach, b.effects(req))
-	require.Equal(t, keyState{Point: "finished", Attempt: 1}, b.state(req))
-	b.requireIdle()
+	require.Equal(t, onceEach, f.effects(req))
+	require.Equal(t, keyState{Point: "finished", Attempt: 1}, f.state(req))
+	f.requireIdle()
 }
 
-// The arms of R2, in every state that a key can be in.
+// The arms of R2, in every state of a key.
 func TestDo_arms(t *testing.T) {
 	t.Parallel()
-	const old = 2 * lockTimeout
+	const expired = 2 * lockTimeout
 	otherBody := func(req *idempotency.Request) { req.Params = []byte(`{"amount":1300}`) }
 	otherPath := func(req *idempotency.Request) { req.Path = "/v1/others" }
 	otherMethod := func(req *idempotency.Request) { req.Method = "PUT" }
-	invalid := func(req *idempotency.Request) { req.Validate = func() error { return errors.New("amount too small") } }
 
 	tests := []struct {
-		name   string
-		state  idempotencytest.State
-		change func(*idempotency.Request)
-		err    error // nil: an answer
-		calls  int64
+		name    string
+		state   idempotencytest.State
+		change  func(*idempotency.Request)
+		invalid bool  // today's rules reject the request
+		err     error // nil: a response
+		calls   int64
 	}{
 		{name: "finished", state: idempotencytest.State{Point: idempotency.Finished}},
-		{name: "finished, invalid by now (R19)", state: idempotencytest.State{Point: idempotency.Finished}, change: invalid},
+		{name: "finished, now invalid (R19)", state: idempotencytest.State{Point: idempotency.Finished}, invalid: true},
 		{name: "finished, other body", state: idempotencytest.State{Point: idempotency.Finished}, change: otherBody, err: idempotency.ErrKeyReused},
 		{name: "finished, other path", state: idempotencytest.State{Point: idempotency.Finished}, change: otherPath, err: idempotency.ErrKeyReused},
 		{name: "finished, other method", state: idempotencytest.State{Point: idempotency.Finished}, change: otherMethod, err: idempotency.ErrKeyReused},
-		{name: "leased", state: idempotencytest.State{Point: paid, Leased: true}, err: idempotency.ErrInProgress},
-		{name: "leased at started", state: idempotencytest.State{Leased: true}, err: idempotency.ErrInProgress},
-		{name: "lease almost over", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, err: idempotency.ErrInProgress},
+		{name: "leased at the first call", state: idempotencytest.State{Point: reserved, Leased: true}, err: idempotency.ErrInProgress},
+		{name: "leased at the second call", state: idempotencytest.State{Point: paid, Leased: true}, err: idempotency.ErrInProgress},
+		{name: "lease about to expire", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, err: idempotency.ErrInProgress},
 		{name: "leased, other body", state: idempotencytest.State{Point: paid, Leased: true}, change: otherBody, err: idempotency.ErrKeyReused},
-		{name: "leased, invalid by now", state: idempotencytest.State{Point: paid, Leased: true}, change: invalid, err: idempotency.ErrInProgress},
-		{name: "lease over", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: old}, calls: 1},
-		{name: "lease over, other body", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: old}, change: otherBody, err: idempotency.ErrKeyReused},
-		{name: "lease over, invalid by now", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: old}, change: invalid, calls: 1},
-		{name: "given back at started", state: idempotencytest.State{}, calls: 2},
-		{name: "given back at the first call", state: idempotencytest.State{Point: reserved}, calls: 2},
-		{name: "given back at the second call", state: idempotencytest.State{Point: paid}, calls: 1},
-		{name: "given back, other body", state: idempotencytest.State{Point: paid}, change: otherBody, err: idempotency.ErrKeyReused},
+		{name: "leased, now invalid", state: idempotencytest.State{Point: paid, Leased: true}, invalid: true, err: idempotency.ErrInProgress},
+		{name: "lease expired", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: expired}, calls: 1},
+		{name: "lease expired, other body", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: expired}, change: otherBody, err: idempotency.ErrKeyReused},
+		{name: "lease expired, now invalid", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: expired}, invalid: true, calls: 1},
+		{name: "released at the first call", state: idempotencytest.State{Point: reserved}, calls: 2},
+		{name: "released at the second call", state: idempotencytest.State{Point: paid}, calls: 1},
+		{name: "released, other body", state: idempotencytest.State{Point: paid}, change: otherBody, err: idempotency.ErrKeyReused},
 	}
-	b := newBench(t)
+	f := newFixture(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			req, op := b.request(), &threeSteps{}
-			b.put(req, op, test.state)
-			before := b.row(req)
+			req, op := f.request(), &threeSteps{}
+			f.put(req, op, test.state)
+			before := f.row(req)
 			if test.change != nil {
 				test.change(&req)
 			}
-			result, err := b.do(req, op)
+			var current idempotency.Operation = op
+			if test.invalid {
+				current = rejecting(op)
+			}
+			result, err := f.do(req, current)
 			require.Equal(t, test.calls, op.calls.Load())
 			if test.err != nil {
 				require.ErrorIs(t, err, test.err)
+				require.NotErrorIs(t, err, idempotency.ErrLeaseLost, "this request had no lease")
 				require.Zero(t, result.Response)
-				require.Equal(t, before, b.row(req))
+				require.Equal(t, before, f.row(req))
 				return
 			}
 			require.NoError(t, err)
@@ -117,95 +120,135 @@ func TestDo_arms(t *testing.T) {
 			}
 		})
 	}
-	b.requireIdle()
+	f.requireIdle()
 }
 
 func TestDo_invalidNewKey(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req := b.request()
-	tooSmall := errors.New("amount too small")
-	req.Validate = func() error { return tooSmall }
-	result, err := b.do(req, oneStep())
-	require.ErrorIs(t, err, tooSmall)
-	require.Equal(t, idempotency.KeyID(b.account, req.Key), result.KeyID)
-	require.Empty(t, b.row(req))
+	f := newFixture(t)
+	req := f.request()
+	result, err := f.do(req, rejecting(oneStep()))
+	require.ErrorIs(t, err, errInvalid)
+	require.Equal(t, keyID(req), result.KeyID)
+	require.Empty(t, f.row(req))
 }
 
-func TestDo_accountsAreSeparate(t *testing.T) {
+func TestDo_otherAccount(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	mine := b.request()
+	f := newFixture(t)
+	mine := f.request()
 	theirs := mine
-	theirs.AccountID = idempotencytest.Account(t, b.pool)
-	first, err := b.do(mine, oneStep())
+	theirs.AccountID = idempotencytest.Account(t, f.pool)
+	first, err := f.do(mine, oneStep())
 	require.NoError(t, err)
-	second, err := b.do(theirs, oneStep())
+	second, err := f.do(theirs, oneStep())
 	require.NoError(t, err)
 	require.False(t, second.Replayed)
 	require.NotEqual(t, first.KeyID, second.KeyID)
 	require.NotEqual(t, first.Response.Body, second.Response.Body)
 }
 
-func TestResume(t *testing.T) {
+// OnClaim is called when the claim or the takeover is visible to other sessions,
+// and not at all if this request runs nothing. The pool's only connection is free
+// then (R6).
+func TestDo_onClaim(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
+	claims := 0
+	counting := func(req idempotency.Request) idempotency.Request {
+		req.OnClaim = func() {
+			claims++
+			f.requireIdle()
+			require.Equal(t, claims, f.state(req).Attempt)
+		}
+		return req
+	}
+	req := counting(f.request())
+	_, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
+	require.ErrorIs(t, err, errNoResponse)
+	require.Equal(t, 1, claims, "a new key")
+	_, err = f.do(req, &threeSteps{})
+	require.NoError(t, err)
+	require.Equal(t, 2, claims, "a takeover")
+	_, err = f.do(req, &threeSteps{})
+	require.NoError(t, err)
+	require.Equal(t, 2, claims, "a replay claims nothing")
+
+	_, err = f.do(counting(f.request()), rejecting(&threeSteps{}))
+	require.ErrorIs(t, err, errInvalid)
+	leased := f.request()
+	f.put(leased, &threeSteps{}, idempotencytest.State{Point: paid, Leased: true})
+	_, err = f.do(counting(leased), &threeSteps{})
+	require.ErrorIs(t, err, idempotency.ErrInProgress)
+	_, err = f.do(counting(f.request()), startOnly(func(context.Context, *idempotency.Tx, *idempotency.Run) (idempotency.Outcome, error) {
+		return idempotency.Outcome{}, errNoResponse
+	}))
+	require.ErrorIs(t, err, errNoResponse)
+	require.Equal(t, 2, claims)
+
+	claims = 0
+	_, err = f.do(counting(f.request()), oneStep())
+	require.NoError(t, err)
+	require.Equal(t, 1, claims, "a new key that its first step finishes")
+}
+
+func TestResume_states(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
 	t.Run("abandoned", func(t *testing.T) {
-		req, op := b.request(), &threeSteps{}
-		b.put(req, op, idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout})
-		result, err := b.resume(req, op)
+		req, op := f.request(), &threeSteps{}
+		f.put(req, op, idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout})
+		result, err := f.resume(req, op)
 		require.NoError(t, err)
 		require.Equal(t, 201, result.Response.Status)
 		require.Equal(t, paid, result.From)
 		require.Equal(t, 2, result.Attempt)
 	})
 	t.Run("finished", func(t *testing.T) {
-		req := b.request()
-		first, err := b.do(req, oneStep())
+		req := f.request()
+		first, err := f.do(req, oneStep())
 		require.NoError(t, err)
-		result, err := b.resume(req, oneStep())
+		result, err := f.resume(req, oneStep())
 		require.NoError(t, err)
 		require.True(t, result.Replayed)
 		require.Equal(t, first.Response, result.Response)
 	})
 	t.Run("in progress", func(t *testing.T) {
-		req, op := b.request(), &threeSteps{}
-		b.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-		_, err := b.resume(req, op)
+		req, op := f.request(), &threeSteps{}
+		f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
+		_, err := f.resume(req, op)
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Zero(t, op.calls.Load())
 	})
 	t.Run("unknown key", func(t *testing.T) {
-		_, err := b.engine.Resume(t.Context(), b.account, uuid.New(), only(oneStep()))
+		_, err := f.resume(f.request(), oneStep())
 		require.ErrorIs(t, err, idempotency.ErrNotFound)
 	})
 	t.Run("another account's key", func(t *testing.T) {
-		req := b.request()
-		first, err := b.do(req, oneStep())
+		first, err := f.do(f.request(), oneStep())
 		require.NoError(t, err)
-		_, err = b.engine.Resume(t.Context(), uuid.New(), first.KeyID, only(oneStep()))
+		_, err = f.engine.Resume(t.Context(), uuid.New(), first.KeyID, only(oneStep()))
 		require.ErrorIs(t, err, idempotency.ErrNotFound)
 	})
 }
 
-// A resumed run uses what the first request said (R4), and knows that it is not
-// the first one.
+// A resumed run has the stored parameters (R4).
 func TestResume_storedRequest(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req := b.request()
+	f := newFixture(t)
+	req := f.request()
 	var runs []*idempotency.Run
 	op := &threeSteps{}
 	op.reserve = func(_ context.Context, run *idempotency.Run) error {
 		runs = append(runs, run)
 		if len(runs) == 1 {
-			return errNoAnswer
+			return errNoResponse
 		}
 		return nil
 	}
-	_, err := b.do(req, op)
-	require.ErrorIs(t, err, errNoAnswer)
-	_, err = b.resume(req, op)
+	_, err := f.do(req, op)
+	require.ErrorIs(t, err, errNoResponse)
+	_, err = f.resume(req, op)
 	require.NoError(t, err)
 
 	first, second := runs[0], runs[1]
@@ -214,41 +257,38 @@ func TestResume_storedRequest(t *testing.T) {
 	require.Equal(t, req.Params, second.Params)
 	require.Equal(t, req.Key, second.Key)
 	require.Equal(t, first.KeyID, second.KeyID)
+	require.False(t, first.CreatedAt.IsZero())
 	require.Equal(t, first.CreatedAt, second.CreatedAt)
 	require.Equal(t, []int{1, 2}, []int{first.Attempt, second.Attempt})
 	require.False(t, second.Now().Before(first.CreatedAt))
 }
 
-// What a newer version wrote is left alone, byte for byte (R18).
+// A row that a newer version has written is not changed (R18).
 func TestDo_newerVersion(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name   string
-		update string
-	}{
-		{"unknown recovery point", "UPDATE idempotency_keys SET recovery_point = 'charge_captured'"},
-		{"unknown operation", "UPDATE idempotency_keys SET operation = 'three_steps_2'"},
-		{"unknown fingerprint version", `UPDATE idempotency_keys SET params_hash = '\x02' || substr(params_hash, 2)`},
-	}
-	b := newBench(t)
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			req, op := b.request(), &threeSteps{}
-			b.put(req, op, idempotencytest.State{Point: paid})
-			_, err := b.pool.Exec(t.Context(), test.update+" WHERE idempotency_key = $1", string(req.Key))
-			require.NoError(t, err)
-			before := b.row(req)
-			_, err = b.do(req, op)
+	f := newFixture(t)
+	for name, columns := range map[string]string{
+		"unknown recovery point":      "recovery_point = 'charge_captured'",
+		"no step was committed":       "recovery_point = 'started'",
+		"unknown operation":           "operation = 'three_steps_2'",
+		"unknown fingerprint version": `params_hash = '\x02' || substr(params_hash, 2)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, op := f.request(), &threeSteps{}
+			f.put(req, op, idempotencytest.State{Point: paid})
+			f.update(req, columns)
+			before := f.row(req)
+			_, err := f.do(req, op)
 			require.ErrorIs(t, err, idempotency.ErrNewerVersion)
-			_, err = b.resume(req, op)
+			_, err = f.resume(req, op)
 			require.ErrorIs(t, err, idempotency.ErrNewerVersion)
-			require.Equal(t, before, b.row(req))
+			require.Equal(t, before, f.row(req))
 			require.Zero(t, op.calls.Load())
 		})
 	}
 }
 
-// A response comes back as it was given (R14).
+// A response is stored and replayed byte for byte (R14).
 func TestDo_responseBytes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -267,17 +307,16 @@ func TestDo_responseBytes(t *testing.T) {
 			"Empty":        "",
 		}}},
 	}
-	b := newBench(t)
+	f := newFixture(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			req := b.request()
-			op := finishing(test.response)
-			first, err := b.do(req, op)
+			req, op := f.request(), finishing(test.response)
+			first, err := f.do(req, op)
 			require.NoError(t, err)
 			require.Equal(t, test.response.Status, first.Response.Status)
 			require.Equal(t, string(test.response.Body), string(first.Response.Body))
 
-			again, err := b.do(req, op)
+			again, err := f.do(req, op)
 			require.NoError(t, err)
 			require.True(t, again.Replayed)
 			require.Equal(t, first.Response, again.Response)
@@ -285,36 +324,32 @@ func TestDo_responseBytes(t *testing.T) {
 	}
 }
 
-// What cannot be stored, or not be replayed as it was, is refused before it is
-// answered.
-func TestDo_responseRefused(t *testing.T) {
+// A response that cannot be stored or replayed unchanged is rejected before the
+// commit.
+func TestDo_unstorableResponse(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
 	for name, response := range map[string]idempotency.Response{
-		"no status":               {},
-		"informational":           {Status: 199},
-		"server error (R11)":      {Status: 500},
-		"header with a NUL":       {Status: 200, Headers: map[string]string{"Location": "/\x00"}},
-		"header with a line":      {Status: 200, Headers: map[string]string{"Location": "/\r\nX: y"}},
-		"header that is no UTF-8": {Status: 200, Headers: map[string]string{"Location": "/\xff"}},
-		"header name":             {Status: 200, Headers: map[string]string{"Ort\u00e9": "/"}},
+		"no status":                {},
+		"informational":            {Status: 199},
+		"server error (R11)":       {Status: 500},
+		"header with a NUL":        {Status: 200, Headers: map[string]string{"Location": "/\x00"}},
+		"header with a line break": {Status: 200, Headers: map[string]string{"Location": "/\r\nX: y"}},
+		"header that is not UTF-8": {Status: 200, Headers: map[string]string{"Location": "/\xff"}},
+		"header name":              {Status: 200, Headers: map[string]string{"Ort\u00e9": "/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := b.request()
-			_, err := b.do(req, finishing(response))
+			req := f.request()
+			_, err := f.do(req, finishing(response))
 			require.Error(t, err)
-			require.Empty(t, b.row(req))
+			require.Empty(t, f.row(req))
 		})
 	}
-	b.requireIdle()
+	f.requireIdle()
 }
 
 func finishing(response idempotency.Response) operation {
-	return operation{name: "finishing", steps: func(*idempotency.Run) idempotency.Steps {
-		return idempotency.Steps{
-			idempotency.Started: {Record: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-				return idempotency.Finish(response), nil
-			}},
-		}
-	}}
+	return startOnly(func(context.Context, *idempotency.Tx, *idempotency.Run) (idempotency.Outcome, error) {
+		return idempotency.Finish(response), nil
+	})
 }

@@ -17,87 +17,64 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// payout is an operation: it pays somebody through a bank.
-type payout struct {
-	bank *bank
-	run  *idempotency.Run
+// payout is an operation of two steps: insert a payout, then transfer the money.
+type payout struct{ bank *bank }
 
-	receipt string // what the bank answered
-}
+func (payout) Name() string { return "payout" }
 
-func (p *payout) Name() string { return "payout" }
+func (op payout) Steps(run *idempotency.Run) idempotency.Steps {
+	// A retry of the same request has the same id, so the bank recognises it.
+	id := idempotency.DeriveID("payout", run.AccountID, run.Key)
 
-func (p *payout) Steps(run *idempotency.Run) idempotency.Steps {
-	p.run = run
+	// Transaction 1 claims the key and inserts the payout.
+	insert := func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		tx.Queue("INSERT INTO payouts (id) VALUES ($1)", id)
+		return idempotency.Advance("inserted"), nil
+	}
+
+	// The call, with no transaction open, and then transaction 2, which records its
+	// result and stores the response.
+	transfer := func(ctx context.Context) (idempotency.Record, error) {
+		receipt, err := op.bank.transfer(ctx, id)
+		if err != nil {
+			return nil, err // the outcome is unknown: a retry calls again
+		}
+		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+			tx.Queue("UPDATE payouts SET receipt = $2 WHERE id = $1", id, receipt)
+			return idempotency.Finish(idempotency.Response{Status: 201, Body: []byte(receipt)}), nil
+		}, nil
+	}
+
 	return idempotency.Steps{
-		idempotency.Started: {Record: p.note},
-		"noted":             {Call: p.send, Record: p.sent},
+		Start: insert,
+		From:  map[idempotency.RecoveryPoint]idempotency.Step{"inserted": transfer},
 	}
 }
 
-// note runs in the transaction that claims the key.
-func (p *payout) note(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	tx.Queue("INSERT INTO payouts (id) VALUES ($1)", p.id())
-	return idempotency.Advance("noted"), nil
-}
-
-// send calls the bank, with no transaction open. After a crash it may be called
-// again, so the bank is given an id that is always the same for this request.
-func (p *payout) send(ctx context.Context) error {
-	var err error
-	p.receipt, err = p.bank.transfer(ctx, p.id())
-	return err
-}
-
-// sent records the bank's answer, and stores ours.
-func (p *payout) sent(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	tx.Queue("UPDATE payouts SET receipt = $2 WHERE id = $1", p.id(), p.receipt)
-	return idempotency.Finish(idempotency.Response{
-		Status:  201,
-		Headers: map[string]string{"Content-Type": "application/json"},
-		Body:    fmt.Appendf(nil, `{"receipt":%q}`, p.receipt),
-	}), nil
-}
-
-func (p *payout) id() uuid.UUID {
-	return idempotency.DeriveID("payout", p.run.AccountID, p.run.Key)
-}
-
-// bank is somebody else's service. It knows a transfer by its id, and its first
-// answer gets lost.
+// bank is an external service. It identifies a transfer by its id. Its first
+// response is lost.
 type bank struct {
 	calls     int
 	transfers map[uuid.UUID]string
 }
 
-func (b *bank) transfer(_ context.Context, id uuid.UUID) (string, error) {
+func (b *bank) transfer(_ context.Context, id uuid.UUID) (receipt string, err error) {
 	b.calls++
-	if _, known := b.transfers[id]; !known {
+	if b.transfers[id] == "" {
 		b.transfers[id] = fmt.Sprintf("receipt %d", len(b.transfers)+1)
 	}
 	if b.calls == 1 {
-		return "", errors.New("the bank's answer got lost")
+		return "", errors.New("the bank's response was lost")
 	}
 	return b.transfers[id], nil
 }
 
-// A client sends a payout until it has an answer, then once more, and then uses
-// the key for something else.
+// A client repeats its request until it has a response, and once more. Then it
+// uses the key for another request.
 func Example() {
 	ctx := context.Background()
-	url, drop := database(ctx)
+	pool, account, drop := exampleDatabase(ctx)
 	defer drop()
-
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		panic(err)
-	}
-	postgres.Configure(config)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		panic(err)
-	}
-	defer pool.Close()
 
 	engine, err := idempotency.New(pool, idempotency.Config{
 		LockTimeout: 90 * time.Second,
@@ -107,66 +84,57 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-
-	// What an HTTP handler would take from the request.
 	key, err := idempotency.ParseKey("8e03978e-40d5-43e8-bc93-6894a57f9324")
 	if err != nil {
 		panic(err)
 	}
-	params, err := idempotency.Canonicalize([]byte(`{ "to": "Ann", "amount": 1200 }`))
-	if err != nil {
-		panic(err)
-	}
-	request := idempotency.Request{
-		AccountID: account(ctx, pool),
-		Key:       key,
-		Method:    "POST",
-		Path:      "/v1/payouts",
-		Params:    params,
-	}
-
 	bank := &bank{transfers: map[uuid.UUID]string{}}
-	for range 3 {
-		result, err := engine.Do(ctx, request, &payout{bank: bank})
+	for _, body := range []string{
+		`{"to": "Ann", "amount": 1200}`,
+		`{"to": "Ann", "amount": 1200}`,
+		`{"amount":1200,"to":"Ann"}`,
+		`{"to": "Ann", "amount": 9900}`,
+	} {
+		params, err := idempotency.Canonicalize([]byte(body))
+		if err != nil {
+			panic(err)
+		}
+		request := idempotency.Request{AccountID: account, Key: key, Method: "POST", Path: "/v1/payouts", Params: params}
+		result, err := engine.Do(ctx, request, payout{bank})
 		if err != nil {
 			fmt.Println("error:", err)
 			continue
 		}
-		fmt.Println(result.Response.Status, string(result.Response.Body), "replayed:", result.Replayed)
+		fmt.Printf("%d %s, replayed: %t\n", result.Response.Status, result.Response.Body, result.Replayed)
 	}
-
-	request.Params = []byte(`{"amount":9900,"to":"Ann"}`)
-	_, err = engine.Do(ctx, request, &payout{bank: bank})
-	fmt.Println("error:", err)
 	fmt.Println("calls:", bank.calls, "transfers:", len(bank.transfers))
 
 	// Output:
-	// error: the bank's answer got lost
-	// 201 {"receipt":"receipt 1"} replayed: false
-	// 201 {"receipt":"receipt 1"} replayed: true
+	// error: the bank's response was lost
+	// 201 receipt 1, replayed: false
+	// 201 receipt 1, replayed: true
 	// error: the idempotency key was used with another request
 	// calls: 2 transfers: 1
 }
 
-// database makes a database with the package's tables, and one for payouts.
-func database(ctx context.Context) (url string, drop func()) {
+// exampleDatabase returns a pool on a database with the package's tables, a table
+// of payouts and an account.
+func exampleDatabase(ctx context.Context) (pool *pgxpool.Pool, account uuid.UUID, drop func()) {
 	t := &exampleTest{}
-	pool := dbtest.New(t)
-	if _, err := pool.Exec(ctx, "CREATE TABLE payouts (id uuid PRIMARY KEY, receipt text)"); err != nil {
-		panic(err)
+	pool = dbtest.New(t, postgres.Configure)
+	account = uuid.New()
+	for _, statement := range []string{
+		"CREATE TABLE payouts (id uuid PRIMARY KEY, receipt text)",
+		"INSERT INTO accounts (id, name) VALUES ('" + account.String() + "', 'Example')",
+	} {
+		if _, err := pool.Exec(ctx, statement); err != nil {
+			panic(err)
+		}
 	}
-	return dbtest.URL(pool), t.cleanUp
+	return pool, account, t.cleanUp
 }
 
-func account(ctx context.Context, pool *pgxpool.Pool) uuid.UUID {
-	id := uuid.New()
-	if _, err := pool.Exec(ctx, "INSERT INTO accounts (id, name) VALUES ($1, 'Example')", id); err != nil {
-		panic(err)
-	}
-	return id
-}
-
-// exampleTest is as much of a test as an example needs to have a database.
+// exampleTest is the part of testing.TB that a database needs.
 type exampleTest struct {
 	testing.TB
 	cleanUps []func()

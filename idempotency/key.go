@@ -1,17 +1,24 @@
 package idempotency
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
+	"github.com/gowebpki/jcs"
 )
 
-// Key is what a client calls its request: 16 to 255 visible ASCII characters.
-// Get one from [ParseKey].
+// Key is an idempotency key, which the client chooses: 16 to 255 visible ASCII
+// characters. Get one from [ParseKey].
 type Key string
 
-// Bounds of a key's length, in bytes. Sixteen leaves room for a random value
-// that does not repeat; 255 is what Stripe takes.
+// Bounds of a key's length, in bytes. Sixteen hold a random value that does not
+// repeat; 255 is Stripe's limit.
 const (
 	minKeyLength = 16
 	maxKeyLength = 255
@@ -30,16 +37,16 @@ func ParseKey(s string) (Key, error) {
 	return Key(s), nil
 }
 
-// KeyID is the id of a key's row. It is derived (R5), so the same request finds
-// the same id in every database, also in one that lost the row in a failover:
-// whatever is sent to others under this id is recognised there.
+// KeyID is the id of a key's row. It is derived (R5), so the same request has the
+// same id in every database, also in one that lost the row in a failover. What was
+// sent to others under this id is recognised there.
 func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 	return DeriveID("idempotency_key", accountID, key)
 }
 
-// DeriveID is the id of the thing called word that the key's request makes, an
-// order for instance: a UUIDv8 (RFC 9562) from SHA-256 over word, account and
-// key. The word must not contain a zero byte.
+// DeriveID is the id of what the key's request creates: a UUIDv8 (RFC 9562) from
+// SHA-256 over a domain-separation word such as "order", account and key (R5). The
+// word must not contain a zero byte.
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	// The zero byte and the account's fixed length keep the parts apart.
 	input := make([]byte, 0, len(word)+1+len(accountID)+len(key))
@@ -54,4 +61,173 @@ func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	id[6] = id[6]&0x0f | 0x80 // version 8
 	id[8] = id[8]&0x3f | 0x80 // variant of RFC 9562
 	return id
+}
+
+// ErrMalformed means that a body is not the JSON object that a request must be.
+var ErrMalformed = errors.New("malformed JSON")
+
+const (
+	// maxDepth bounds the nesting of a request. Orders need three levels.
+	maxDepth = 32
+
+	// maxValues bounds the names and values of a request. Each costs far more than
+	// its bytes, and the largest order has fewer than 1,000.
+	maxValues = 2048
+
+	// maxInteger is 2^53 − 1, the largest integer that every JSON reader keeps
+	// exactly (RFC 8785 section 3.2.2.3). Two larger numbers can have the same
+	// fingerprint.
+	maxInteger         = "9007199254740991"
+	maxIntegerExponent = len(maxInteger) - 1
+
+	// maxDigits is the number of significant digits that the canonical form needs
+	// at most. A double drops further ones.
+	maxDigits = 17
+
+	// minExponent is the decimal exponent of the smallest number except 0. Parsing a
+	// number near 1e-308 takes 100 times as long as an ordinary one.
+	minExponent = -30
+)
+
+// Canonicalize returns body in the canonical form of RFC 8785, so that a retry
+// which serialises the same values in another way is the same request (R3).
+//
+// The body is one JSON object. An error that wraps [ErrMalformed] reports
+// duplicate members, invalid UTF-8, lone surrogates and trailing data. RFC 8785
+// allows more than we accept, because a hostile body must not cost more than an
+// ordinary one of its size (R25): an object has at most 32 levels and 2,048 names
+// and values, and a number is 0, or from 1e-30 to 2^53 − 1 without its sign, and
+// has at most 17 significant digits.
+func Canonicalize(body []byte) ([]byte, error) {
+	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+	case len(trimmed) == 0:
+		return nil, fmt.Errorf("%w: the body is empty", ErrMalformed)
+	case trimmed[0] != '{':
+		return nil, fmt.Errorf("%w: the body must be a JSON object", ErrMalformed)
+	}
+	if err := checkLimits(body); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	canonical, err := jcs.Transform(body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return canonical, nil
+}
+
+// checkLimits rejects invalid JSON, and then what the canonical form would hide
+// (digits, large integers) or what is expensive to parse. It runs for every
+// request, so it parses nothing.
+func checkLimits(body []byte) error {
+	if !json.Valid(body) {
+		return json.Unmarshal(body, new(json.RawMessage)) // says why not
+	}
+	depth, values := 0, 0
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; c {
+		case '"':
+			values++
+			for i++; body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			values++
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("nested deeper than %d levels", maxDepth)
+			}
+		case '}', ']':
+			depth--
+		case 't', 'f', 'n': // of true, false and null: none has a second one
+			values++
+		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+			values++
+			number := body[i : i+numberLength(body[i:])]
+			if err := checkNumber(number); err != nil {
+				return fmt.Errorf("number at byte %d %w", i, err)
+			}
+			i += len(number) - 1
+		}
+		if values > maxValues {
+			return fmt.Errorf("more than %d names and values", maxValues)
+		}
+	}
+	return nil
+}
+
+// checkNumber rejects a valid JSON number outside the bounds above. The result
+// depends on the value, not on the way it is written.
+func checkNumber(number []byte) error {
+	var (
+		digits      [maxDigits]byte // the first significant ones
+		significant int             // how many there are, from the first to the last that is not 0
+		zeros       int             // after the last
+		exponent    = -1            // of the first
+		fraction    bool
+	)
+scan:
+	for i, c := range number {
+		switch {
+		case c == '-':
+		case c == '.':
+			fraction = true
+		case c == 'e' || c == 'E':
+			written, _ := strconv.Atoi(string(number[i+1:])) // out of range: the nearest int
+			exponent += min(max(written, -1<<30), 1<<30)
+			break scan
+		case c == '0' && significant == 0:
+			if fraction {
+				exponent--
+			}
+		default:
+			if !fraction {
+				exponent++
+			}
+			if at := significant + zeros; at < maxDigits {
+				digits[at] = c
+			}
+			if zeros++; c != '0' {
+				significant, zeros = significant+zeros, 0
+			}
+		}
+	}
+	switch first := string(digits[:min(significant, maxDigits)]); {
+	case significant == 0:
+		return nil
+	case exponent < minExponent:
+		return errors.New("is closer to 0 than 1e-30")
+	case exponent > maxIntegerExponent, exponent == maxIntegerExponent && first > maxInteger:
+		return errors.New("is beyond 2^53 − 1")
+	case significant > maxDigits:
+		return errors.New("has more than 17 significant digits")
+	default:
+		return nil
+	}
+}
+
+// numberLength is the length of the number that valid JSON goes on with.
+func numberLength(body []byte) int {
+	end := bytes.IndexFunc(body, func(r rune) bool { return !strings.ContainsRune("+-.0123456789eE", r) })
+	if end < 0 {
+		return len(body)
+	}
+	return end
+}
+
+// fingerprintVersion is the first byte of a fingerprint. A change of what is
+// hashed is a new version, compared only with its own kind.
+const fingerprintVersion = 1
+
+// fingerprint tells requests under one key apart: a version byte and SHA-256
+// over method, path and canonical parameters (R3). Method and path cannot
+// contain a zero byte, so no two requests have the same input.
+func fingerprint(method, path string, params []byte) []byte {
+	hash := sha256.New()
+	hash.Write([]byte(method))
+	hash.Write([]byte{0})
+	hash.Write([]byte(path))
+	hash.Write([]byte{0})
+	hash.Write(params)
+	return hash.Sum([]byte{fingerprintVersion})
 }

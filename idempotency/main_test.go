@@ -25,28 +25,28 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 const lockTimeout = time.Minute
 
-// How long to wait, and how often to look, for what happens in the background.
+// Arguments of require.Eventually.
 const (
-	patience = 10 * time.Second
-	tick     = time.Millisecond
+	waitFor = 10 * time.Second
+	tick    = time.Millisecond
 )
 
-// bench is what a test of the engine works on.
-type bench struct {
+// fixture is an engine on a database of its own, with one account.
+type fixture struct {
 	t       testing.TB
 	pool    *pgxpool.Pool
 	engine  *idempotency.Engine
 	account uuid.UUID
 }
 
-// newBench makes a bench. Its pool has a single connection unless a function
-// changes that: a connection held across a foreign call, or a second one taken
-// while one is held, would hang the test (R6).
-func newBench(t testing.TB, configure ...func(*pgxpool.Config)) *bench {
+// newFixture returns a fixture. Its pool has a single connection unless a function
+// changes that: a connection held across an external call, or a second one taken
+// while one is held, would block the test (R6).
+func newFixture(t testing.TB, configure ...func(*pgxpool.Config)) *fixture {
 	t.Helper()
 	one := func(config *pgxpool.Config) { config.MaxConns = 1 }
 	pool := idempotencytest.NewPool(t, append([]func(*pgxpool.Config){one}, configure...)...)
-	return &bench{t: t, pool: pool, engine: newEngine(t, pool, time.Now), account: idempotencytest.Account(t, pool)}
+	return &fixture{t: t, pool: pool, engine: newEngine(t, pool), account: idempotencytest.Account(t, pool)}
 }
 
 func connections(n int32) func(*pgxpool.Config) {
@@ -57,23 +57,24 @@ func sessionSetting(name, value string) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams[name] = value }
 }
 
-func newEngine(t testing.TB, pool *pgxpool.Pool, clock func() time.Time) *idempotency.Engine {
+// newEngine returns an engine. The functions may change its configuration.
+func newEngine(t testing.TB, pool *pgxpool.Pool, configure ...func(*idempotency.Config)) *idempotency.Engine {
 	t.Helper()
-	engine, err := idempotency.New(pool, idempotency.Config{
-		LockTimeout: lockTimeout,
-		Clock:       clock,
-		Logger:      slog.New(slog.DiscardHandler),
-	})
+	config := idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	for _, change := range configure {
+		change(&config)
+	}
+	engine, err := idempotency.New(pool, config)
 	require.NoError(t, err)
 	return engine
 }
 
-// request is one under a new key.
-func (b *bench) request() idempotency.Request {
+// request returns a request with a new key.
+func (f *fixture) request() idempotency.Request {
 	key, err := idempotency.ParseKey(rand.Text())
-	require.NoError(b.t, err)
+	require.NoError(f.t, err)
 	return idempotency.Request{
-		AccountID: b.account,
+		AccountID: f.account,
 		Key:       key,
 		Method:    "POST",
 		Path:      "/v1/things",
@@ -81,45 +82,62 @@ func (b *bench) request() idempotency.Request {
 	}
 }
 
-func (b *bench) do(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
-	return b.engine.Do(b.t.Context(), req, op)
+func keyID(req idempotency.Request) uuid.UUID { return idempotency.KeyID(req.AccountID, req.Key) }
+
+func (f *fixture) do(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
+	return f.engine.Do(f.t.Context(), req, op)
 }
 
-func (b *bench) resume(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
-	return b.engine.Resume(b.t.Context(), req.AccountID, idempotency.KeyID(req.AccountID, req.Key), only(op))
+func (f *fixture) resume(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
+	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), only(op))
 }
 
 // only finds one operation.
 func only(op idempotency.Operation) func(string) (idempotency.Operation, bool) {
-	return func(name string) (idempotency.Operation, bool) {
-		if name != op.Name() {
-			return nil, false
-		}
-		return op, true
-	}
+	return func(name string) (idempotency.Operation, bool) { return op, name == op.Name() }
 }
 
-// put makes the key of req and leaves it in a state.
-func (b *bench) put(req idempotency.Request, op idempotency.Operation, state idempotencytest.State) {
-	b.t.Helper()
-	idempotencytest.PutKey(b.t, b.pool, req, op.Name(), state)
+// put inserts the key of a request and leaves it in a state.
+func (f *fixture) put(req idempotency.Request, op idempotency.Operation, state idempotencytest.State) {
+	f.t.Helper()
+	idempotencytest.PutKey(f.t, f.pool, req, op.Name(), state)
 }
 
-// row is everything the database holds of a key, byte for byte; empty when it
-// holds nothing.
-func (b *bench) row(req idempotency.Request) string {
-	b.t.Helper()
+// ageLease moves the start of the key's lease back.
+func (f *fixture) ageLease(req idempotency.Request, age time.Duration) {
+	f.t.Helper()
+	idempotencytest.AgeLease(f.t, f.pool, req.AccountID, keyID(req), age)
+}
+
+// ageRun moves the last run of an unfinished key back.
+func (f *fixture) ageRun(req idempotency.Request, age time.Duration) {
+	f.t.Helper()
+	idempotencytest.AgeRun(f.t, f.pool, req.AccountID, keyID(req), age)
+}
+
+// update changes columns of a key. Arguments begin at $3.
+func (f *fixture) update(req idempotency.Request, columns string, arguments ...any) {
+	f.t.Helper()
+	tag, err := f.pool.Exec(f.t.Context(), "UPDATE idempotency_keys SET "+columns+" WHERE account_id = $1 AND id = $2",
+		append([]any{req.AccountID, keyID(req)}, arguments...)...)
+	require.NoError(f.t, err)
+	require.EqualValues(f.t, 1, tag.RowsAffected())
+}
+
+// row returns all columns of a key as text, or "" if there is no such key.
+func (f *fixture) row(req idempotency.Request) string {
+	f.t.Helper()
 	var row string
-	err := b.pool.QueryRow(b.t.Context(), `
+	err := f.pool.QueryRow(f.t.Context(), `
 SELECT coalesce(max(k::text), '')
   FROM idempotency_keys k
  WHERE account_id = $1
-   AND id = $2`, req.AccountID, idempotency.KeyID(req.AccountID, req.Key)).Scan(&row)
-	require.NoError(b.t, err)
+   AND id = $2`, req.AccountID, keyID(req)).Scan(&row)
+	require.NoError(f.t, err)
 	return row
 }
 
-// keyState is the part of a key's row that tests ask for.
+// keyState is a part of a key's row.
 type keyState struct {
 	Point     string
 	Leased    bool
@@ -127,33 +145,33 @@ type keyState struct {
 	LastError *string
 }
 
-func (b *bench) state(req idempotency.Request) keyState {
-	b.t.Helper()
-	rows, err := b.pool.Query(b.t.Context(), `
+func (f *fixture) state(req idempotency.Request) keyState {
+	f.t.Helper()
+	rows, err := f.pool.Query(f.t.Context(), `
 SELECT recovery_point AS point,
        locked_at IS NOT NULL AS leased,
        attempt,
        last_error
   FROM idempotency_keys
  WHERE account_id = $1
-   AND id = $2`, req.AccountID, idempotency.KeyID(req.AccountID, req.Key))
-	require.NoError(b.t, err)
+   AND id = $2`, req.AccountID, keyID(req))
+	require.NoError(f.t, err)
 	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[keyState])
-	require.NoError(b.t, err)
+	require.NoError(f.t, err)
 	return state
 }
 
-// effects counts what steps have recorded for a request, by name.
-func (b *bench) effects(req idempotency.Request) map[string]int {
-	b.t.Helper()
-	rows, err := b.pool.Query(b.t.Context(), `
+// effects counts, by name, the effects that steps have recorded for a request.
+func (f *fixture) effects(req idempotency.Request) map[string]int {
+	f.t.Helper()
+	rows, err := f.pool.Query(f.t.Context(), `
 SELECT action,
        count(*)
   FROM audit_records
  WHERE account_id = $1
    AND resource_id = $2
  GROUP BY action`, req.AccountID, string(req.Key))
-	require.NoError(b.t, err)
+	require.NoError(f.t, err)
 	effects := map[string]int{}
 	var action string
 	var n int
@@ -161,27 +179,27 @@ SELECT action,
 		effects[action] = n
 		return nil
 	})
-	require.NoError(b.t, err)
+	require.NoError(f.t, err)
 	return effects
 }
 
-// requireIdle says that every connection is back in the pool and none of them
-// has a transaction open.
-func (b *bench) requireIdle() {
-	b.t.Helper()
-	// Closing one that cannot be used again goes on in the background.
-	require.Eventually(b.t, func() bool { return b.pool.Stat().AcquiredConns() == 0 }, patience, tick)
-	// The server may take a moment, too, to notice that one was closed.
-	require.Eventually(b.t, func() bool {
+// requireIdle fails unless every connection is back in the pool and no transaction
+// is open.
+func (f *fixture) requireIdle() {
+	f.t.Helper()
+	// The pool closes a broken connection in the background.
+	require.Eventually(f.t, func() bool { return f.pool.Stat().AcquiredConns() == 0 }, waitFor, tick)
+	// The server detects a closed connection a moment later.
+	require.Eventually(f.t, func() bool {
 		var open int
-		err := b.pool.QueryRow(b.t.Context(), `
+		err := f.pool.QueryRow(f.t.Context(), `
 SELECT count(*)
   FROM pg_stat_activity
  WHERE datname = current_database()
    AND pid <> pg_backend_pid()
    AND state LIKE 'idle in transaction%'`).Scan(&open)
 		return err == nil && open == 0
-	}, patience, tick)
+	}, waitFor, tick)
 }
 
 // operation is an operation made of functions.
@@ -194,7 +212,47 @@ func (o operation) Name() string { return o.name }
 
 func (o operation) Steps(run *idempotency.Run) idempotency.Steps { return o.steps(run) }
 
-type recordFunc = func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error)
+// startOnly is an operation whose only step is the one that claims the key.
+func startOnly(record func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error)) operation {
+	return operation{name: "start_only", steps: func(run *idempotency.Run) idempotency.Steps {
+		return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+			return record(ctx, tx, run)
+		}}
+	}}
+}
+
+// wrapRecord returns op with the record of one recovery point wrapped.
+func wrapRecord(op idempotency.Operation, point idempotency.RecoveryPoint, wrap func(*idempotency.Run, idempotency.Record) idempotency.Record) operation {
+	return operation{name: op.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
+		steps := op.Steps(run)
+		if point == idempotency.Started {
+			steps.Start = wrap(run, steps.Start)
+			return steps
+		}
+		step := steps.From[point]
+		steps.From[point] = func(ctx context.Context) (idempotency.Record, error) {
+			record, err := step(ctx)
+			return wrap(run, record), err
+		}
+		return steps
+	}}
+}
+
+var errInvalid = errors.New("amount too small")
+
+// rejecting returns an operation whose first step rejects the request.
+func rejecting(op idempotency.Operation) operation {
+	return wrapRecord(op, idempotency.Started, func(*idempotency.Run, idempotency.Record) idempotency.Record {
+		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+			return idempotency.Outcome{}, errInvalid
+		}
+	})
+}
+
+// noCall is a step that only records.
+func noCall(record idempotency.Record) idempotency.Step {
+	return func(context.Context) (idempotency.Record, error) { return record, nil }
+}
 
 const insertEffect = `
 INSERT INTO audit_records (
@@ -205,30 +263,30 @@ INSERT INTO audit_records (
     resource_id
 ) VALUES ($1, $2, $3, 'test', $4)`
 
-// effect records something that a test can count. Its id is new each time, so
-// nothing but the engine keeps it from being recorded twice.
+// effect records something that a test can count. Its id is random, so only the
+// engine can prevent that it is recorded twice.
 func effect(tx *idempotency.Tx, run *idempotency.Run, name string) {
 	tx.Queue(insertEffect, uuid.New(), run.AccountID, name, string(run.Key))
 }
 
-// recording is a step's Record that leaves one effect.
-func recording(run *idempotency.Run, name string, outcome idempotency.Outcome) recordFunc {
+// recordEffect returns a record of one effect.
+func recordEffect(run *idempotency.Run, name string, outcome idempotency.Outcome) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		effect(tx, run, name)
 		return outcome, nil
 	}
 }
 
-// The recovery points of the test operations.
-const (
-	reserved idempotency.RecoveryPoint = "reserved"
-	paid     idempotency.RecoveryPoint = "paid"
-)
+// finishWith returns a record of one effect that finishes the request.
+func finishWith(run *idempotency.Run, name string) idempotency.Record {
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		effect(tx, run, name)
+		return idempotency.Finish(uniqueResponse(run)), nil
+	}
+}
 
-var errNoAnswer = errors.New("the provider did not answer")
-
-// answer is a response that no two runs give alike.
-func answer(run *idempotency.Run) idempotency.Response {
+// uniqueResponse returns a response that differs each time.
+func uniqueResponse(run *idempotency.Run) idempotency.Response {
 	return idempotency.Response{
 		Status:  201,
 		Headers: map[string]string{"Content-Type": "application/json", "Location": "/v1/things/" + run.KeyID.String()},
@@ -238,17 +296,20 @@ func answer(run *idempotency.Run) idempotency.Response {
 
 // oneStep is the smallest operation.
 func oneStep() operation {
-	return operation{name: "one_step", steps: func(run *idempotency.Run) idempotency.Steps {
-		return idempotency.Steps{
-			idempotency.Started: {Record: func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-				effect(tx, run, "done")
-				return idempotency.Finish(answer(run)), nil
-			}},
-		}
-	}}
+	return startOnly(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
+		return finishWith(run, "done")(ctx, tx)
+	})
 }
 
-// threeSteps is an operation with two foreign calls.
+// The recovery points of the test operations.
+const (
+	reserved idempotency.RecoveryPoint = "reserved"
+	paid     idempotency.RecoveryPoint = "paid"
+)
+
+var errNoResponse = errors.New("the provider did not respond")
+
+// threeSteps is an operation with two external calls.
 type threeSteps struct {
 	reserve, pay func(ctx context.Context, run *idempotency.Run) error // nil for a call that succeeds
 	calls        atomic.Int64
@@ -257,24 +318,28 @@ type threeSteps struct {
 func (o *threeSteps) Name() string { return "three_steps" }
 
 func (o *threeSteps) Steps(run *idempotency.Run) idempotency.Steps {
-	call := func(f func(context.Context, *idempotency.Run) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			o.calls.Add(1)
-			if f == nil {
-				return nil
-			}
-			return f(ctx, run)
-		}
-	}
 	return idempotency.Steps{
-		idempotency.Started: {Record: recording(run, "created", idempotency.Advance(reserved))},
-		reserved:            {Call: call(o.reserve), Record: recording(run, "reserved", idempotency.Advance(paid))},
-		paid: {Call: call(o.pay), Record: func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-			effect(tx, run, "paid")
-			return idempotency.Finish(answer(run)), nil
-		}},
+		Start: recordEffect(run, "created", idempotency.Advance(reserved)),
+		From: map[idempotency.RecoveryPoint]idempotency.Step{
+			reserved: o.step(run, o.reserve, recordEffect(run, "reserved", idempotency.Advance(paid))),
+			paid:     o.step(run, o.pay, finishWith(run, "paid")),
+		},
 	}
 }
 
-// onceEach is what three steps leave behind.
+func (o *threeSteps) step(run *idempotency.Run, call func(context.Context, *idempotency.Run) error, record idempotency.Record) idempotency.Step {
+	return func(ctx context.Context) (idempotency.Record, error) {
+		o.calls.Add(1)
+		if call != nil {
+			if err := call(ctx, run); err != nil {
+				return nil, err
+			}
+		}
+		return record, nil
+	}
+}
+
+// onceEach are the effects of three steps.
 var onceEach = map[string]int{"created": 1, "reserved": 1, "paid": 1}
+
+func ptr[T any](v T) *T { return &v }

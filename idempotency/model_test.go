@@ -11,51 +11,49 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// One key, used in any order by requests that are equal or not, with calls that
-// answer, fail or outlive their lease: the engine agrees with a model of a few
-// lines.
-func TestModel(t *testing.T) {
+// Equal and different requests use one key in any order, and their calls succeed,
+// fail or outlive their lease: the engine agrees with a model of a few lines.
+func TestEngine_agreesWithModel(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{b: b, req: b.request(), effects: map[string]int{}}
+		m := &model{f: f, req: f.request(), effects: map[string]int{}}
 		defer m.end()
 		t.Repeat(map[string]func(*rapid.T){
 			"":              m.check,
 			"request":       m.request,
 			"other request": m.otherRequest,
-			"lease is over": m.leaseIsOver,
-			"call answers":  func(t *rapid.T) { m.callReturns(t, nil) },
-			"call fails":    func(t *rapid.T) { m.callReturns(t, errNoAnswer) },
+			"lease expires": m.leaseExpires,
+			"call succeeds": func(t *rapid.T) { m.callReturns(t, nil) },
+			"call fails":    func(t *rapid.T) { m.callReturns(t, errNoResponse) },
 		})
 	})
 }
 
-// model is what should be true of a key.
+// model is the expected state of a key.
 type model struct {
-	b       *bench
+	f       *fixture
 	req     idempotency.Request
 	point   idempotency.RecoveryPoint // empty when there is no such key
 	attempt int
 	holder  *modelRun   // the run that holds the key, or nil
-	over    bool        // and its lease is over
-	calling []*modelRun // runs in a call, some of them zombies
+	expired bool        // its lease has expired
+	calling []*modelRun // runs in a call, zombies included
 	body    string      // of the stored response
 	effects map[string]int
 }
 
-// modelRun is a request that is being worked on.
+// modelRun is a request in progress.
 type modelRun struct {
-	calls   chan struct{} // it has begun a call
-	returns chan error    // what the call shall return
+	calls   chan struct{} // sent to when a call begins
+	returns chan error    // the result of the call
 	done    chan error
 	result  idempotency.Result
 }
 
-// request sends the request, and waits until it is answered or calls.
+// request sends the request and waits for its result or its call.
 func (m *model) request(t *rapid.T) {
 	run := &modelRun{calls: make(chan struct{}), returns: make(chan error), done: make(chan error)}
 	call := func(context.Context, *idempotency.Run) error {
@@ -64,7 +62,7 @@ func (m *model) request(t *rapid.T) {
 	}
 	go func() {
 		var err error
-		run.result, err = m.b.do(m.req, &threeSteps{reserve: call, pay: call})
+		run.result, err = m.f.do(m.req, &threeSteps{reserve: call, pay: call})
 		run.done <- err
 	}()
 	switch {
@@ -72,11 +70,11 @@ func (m *model) request(t *rapid.T) {
 		require.NoError(t, <-run.done)
 		require.True(t, run.result.Replayed)
 		require.Equal(t, m.body, string(run.result.Response.Body))
-	case m.holder != nil && !m.over:
+	case m.holder != nil && !m.expired:
 		require.ErrorIs(t, <-run.done, idempotency.ErrInProgress)
 	default:
 		<-run.calls
-		m.holder, m.over = run, false
+		m.holder, m.expired = run, false
 		m.calling = append(m.calling, run)
 		m.attempt++
 		if m.point == "" {
@@ -92,23 +90,23 @@ func (m *model) otherRequest(t *rapid.T) {
 	}
 	other := m.req
 	other.Params = []byte(`{"amount":1300}`)
-	_, err := m.b.do(other, &threeSteps{})
+	_, err := m.f.do(other, &threeSteps{})
 	require.ErrorIs(t, err, idempotency.ErrKeyReused)
 }
 
-func (m *model) leaseIsOver(*rapid.T) {
+func (m *model) leaseExpires(*rapid.T) {
 	if m.holder == nil {
-		return // nobody holds the key
+		return // no run holds the key
 	}
-	idempotencytest.AgeLease(m.b.t, m.b.pool, m.req.AccountID, idempotency.KeyID(m.req.AccountID, m.req.Key), 2*lockTimeout)
-	m.over = true
+	m.f.ageLease(m.req, 2*lockTimeout)
+	m.expired = true
 }
 
-// callReturns lets one of the calls return, and waits until its run is answered
-// or calls again.
+// callReturns ends one of the calls and waits for the result of its run or for its
+// next call.
 func (m *model) callReturns(t *rapid.T, err error) {
 	if len(m.calling) == 0 {
-		return // nobody calls
+		return // no run is in a call
 	}
 	run := rapid.SampledFrom(m.calling).Draw(t, "run")
 	run.returns <- err
@@ -122,7 +120,7 @@ func (m *model) callReturns(t *rapid.T, err error) {
 		require.ErrorIs(t, <-run.done, idempotency.ErrInProgress)
 	case m.point == reserved:
 		<-run.calls
-		m.point, m.over = paid, false
+		m.point, m.expired = paid, false
 		m.effects["reserved"]++
 		return
 	default:
@@ -137,21 +135,21 @@ func (m *model) callReturns(t *rapid.T, err error) {
 
 // check compares the model with the database.
 func (m *model) check(t *rapid.T) {
-	require.True(t, maps.Equal(m.effects, m.b.effects(m.req)))
+	require.True(t, maps.Equal(m.effects, m.f.effects(m.req)))
 	if m.point == "" {
-		require.Empty(t, m.b.row(m.req))
+		require.Empty(t, m.f.row(m.req))
 		return
 	}
-	state := m.b.state(m.req)
+	state := m.f.state(m.req)
 	require.Equal(t, string(m.point), state.Point)
 	require.Equal(t, m.holder != nil, state.Leased)
 	require.Equal(t, m.attempt, state.Attempt)
 }
 
-// end lets every call fail.
+// end makes every call fail.
 func (m *model) end() {
 	for _, run := range m.calling {
 		run.returns <- errors.New("the test is over")
-		require.Error(m.b.t, <-run.done)
+		require.Error(m.f.t, <-run.done)
 	}
 }

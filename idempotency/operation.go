@@ -7,56 +7,56 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
-// RecoveryPoint names how far a request has come. Operations add names of
-// their own between the two that the engine knows.
+// RecoveryPoint names how far a request has come. Operations add names of their
+// own between the two that the engine knows.
 type RecoveryPoint string
 
 const (
-	// Started is where every request begins. Its step makes no foreign call:
-	// it runs in the transaction that claims the key (R1).
+	// Started is where every request begins. No stored key is at this point, because
+	// the first step commits together with the claim (R1).
 	Started RecoveryPoint = "started"
 
-	// Finished says that the response is stored. No step follows.
+	// Finished means that the response is stored. No step follows.
 	Finished RecoveryPoint = "finished"
 )
 
-// Operation is work that runs once per key: a name and its steps.
+// Operation is work that executes once per key: a name and its steps.
 type Operation interface {
 	// Name is stored with the key; [Engine.Resume] finds the operation by it.
 	Name() string
 
-	// Steps returns the steps of one run by the recovery point they start from,
-	// bound to that run. The engine asks once per run, so an operation may keep
-	// what it learned in one step for the next. The run's Attempt, CreatedAt and
-	// Now are there from the first step on, not yet here.
+	// Steps binds the operation to one run. The engine calls it once per run, so the
+	// steps may share what an earlier step of the run has read.
 	Steps(run *Run) Steps
 }
 
-// Steps holds a step for each recovery point but [Finished].
-type Steps map[RecoveryPoint]Step
+// Steps are the steps of one run by the recovery point that each starts from.
+type Steps struct {
+	// Start is the first step. It commits together with the claim of the key (R1),
+	// so it makes no external call. Its error rejects the request: the key stays
+	// unused. So this is where a request is validated: before the claim of a new key,
+	// and never for a known key, whose stored response outlives the rules (R19).
+	Start Record
 
-// Step is one move of an operation.
-type Step struct {
-	// Call is the step's foreign call, or nil. It runs with no transaction open
-	// and no connection held (R6), on a context that ends with the lease (R8)
-	// and not with the client's connection (R10). It may run again in a later
-	// run, so it must be safe to repeat. A nil error means that there is an
-	// outcome to record, good or bad; an error means that there is none: the
-	// recovery point stays, the lease is given back and the error is returned
-	// (R11).
-	Call func(ctx context.Context) error
-
-	// Record writes the outcome down inside the engine's transaction and says
-	// where the request goes from here. It may run again, when the transaction
-	// has to be repeated, though only one of them is committed; so it must
-	// change nothing but the transaction. It talks to nobody else.
-	Record func(ctx context.Context, tx *Tx) (Outcome, error)
+	From map[RecoveryPoint]Step
 }
 
-// Outcome is what a step returns: exactly one of [Advance] and [Finish].
+// Step makes the external call of a step, if it has one, and returns the function
+// that records the result. It runs with no transaction open and no connection
+// held (R6), on a context that ends with the lease (R8) and not with the client's
+// connection (R10). A later run may repeat it, so it must be safe to repeat. An
+// error means that there is nothing to record yet: the recovery point stays, the
+// lease is released, and the error goes to the caller (R11).
+type Step func(ctx context.Context) (Record, error)
+
+// Record writes the result of a step inside the engine's transaction and returns
+// where the request goes from here. The engine repeats it if it has to repeat the
+// transaction, so a repetition must write the same.
+type Record func(ctx context.Context, tx *Tx) (Outcome, error)
+
+// Outcome is the result of a [Record]: either [Advance] or [Finish].
 type Outcome struct {
 	point    RecoveryPoint
 	response Response
@@ -66,10 +66,9 @@ type Outcome struct {
 // its own point to record something and run again.
 func Advance(point RecoveryPoint) Outcome { return Outcome{point: point} }
 
-// Finish stores the response that every retry gets (R14). Only what can no
-// longer change may be stored: not an outcome that is in doubt, which is an
-// error of the step's Call (R11), and not a failure that might still turn into a
-// success (R23).
+// Finish stores the response that every retry gets (R14). Only a final result may
+// be stored: neither an unknown outcome (R11) nor a failure that might still
+// become a success (R23).
 func Finish(response Response) Outcome {
 	if response.Headers == nil {
 		response.Headers = map[string]string{}
@@ -80,25 +79,27 @@ func Finish(response Response) Outcome {
 	return Outcome{point: Finished, response: response}
 }
 
-// Response is an answer as it was given and as it is replayed, byte for byte.
-type Response struct {
-	Status  int               // 200 to 499
-	Headers map[string]string // printable ASCII
-	Body    []byte
-}
-
-// check refuses what the database would, and what it would not give back as it
-// was. The engine does not look into a response any further.
-func (r Response) check() error {
-	if r.Status < 200 || r.Status > 499 {
-		return fmt.Errorf("idempotency: a response of status %d cannot be stored", r.Status)
+// check rejects an outcome that cannot be stored, or not be replayed unchanged.
+func (o Outcome) check(steps Steps) error {
+	if _, known := steps.From[o.point]; o.point != Finished && !known {
+		return fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", o.point)
 	}
-	for name, value := range r.Headers {
+	if s := o.response.Status; o.point == Finished && (s < 200 || s > 499) {
+		return fmt.Errorf("idempotency: a response of status %d cannot be stored", s)
+	}
+	for name, value := range o.response.Headers {
 		if strings.ContainsFunc(name+value, func(c rune) bool { return c < ' ' || c > '~' }) {
 			return fmt.Errorf("idempotency: header %q is not printable ASCII", name)
 		}
 	}
 	return nil
+}
+
+// Response is a response as it is stored and replayed, byte for byte.
+type Response struct {
+	Status  int               // 200 to 499
+	Headers map[string]string // printable ASCII
+	Body    []byte
 }
 
 // Request is one use of a key.
@@ -109,28 +110,11 @@ type Request struct {
 	Path      string
 	Params    []byte // canonical, from Canonicalize
 
-	// Validate, when not nil, is asked before a new key is claimed, and its error
-	// refuses the request. A known key is answered as ever: a stored answer outlives
-	// a change of the rules (R19).
-	Validate func() error
-
-	// Ask, when not nil, adds questions to the batch that looks at the key first,
-	// such as whether the caller may do this at all. An error that one of them
-	// returns to the batch (see pgx.QueuedQuery) is that of the request, which goes
-	// no further. It may be asked again.
-	Ask func(*pgx.Batch)
-
-	// Wait is how long the request may wait for the answer while another run holds
-	// the key, before it is told [ErrInProgress]. If that run gives the key back
-	// without an answer, one of those who wait takes over. A wait holds neither a
-	// transaction nor a connection (R6).
-	Wait time.Duration
-
-	// Claimed, when not nil, is called once when the key is durably this request's:
-	// its first step, or the takeover, is committed. From here on the request will
-	// be finished by somebody, even if this process dies. It is not called for an
-	// answer that is stored already.
-	Claimed func()
+	// OnClaim, if set, is called when the key is durably claimed by this request:
+	// its first step, or the takeover, is committed. From then on the request will be
+	// finished, even if this process dies. Each call of Do calls it at most once; a
+	// request that lost its lease and calls Do again may claim the key again.
+	OnClaim func()
 }
 
 // Run is one run of an operation, under one lease.
@@ -138,28 +122,30 @@ type Run struct {
 	AccountID uuid.UUID
 	Key       Key
 	KeyID     uuid.UUID
-	Params    []byte // the stored ones (R4)
-	Attempt   int    // 1 on the first run, 0 before its claim
-	CreatedAt time.Time
+	Params    []byte // as stored with the key (R4)
 
-	// Resumed says that an earlier run began this request, so that its foreign
-	// calls may have been made already.
+	// Resumed means that an earlier run began this request, so its external calls
+	// may have been made already.
 	Resumed bool
+
+	// Attempt and CreatedAt are known once the key is claimed: not yet in Start.
+	Attempt   int // 1 on the first run
+	CreatedAt time.Time
 
 	leasedAt time.Time            // by the database's clock
 	elapsed  func() time.Duration // since then, by this process's monotonic clock
 }
 
-// Now is the time by the database's clock, carried forward by this process's
-// monotonic one: processes whose clocks differ write the same times.
+// Now returns the time by the database's clock, carried forward by this process's
+// monotonic clock, so that processes whose clocks differ write the same times. It
+// is not known yet in Start, whose statements use now().
 func (r *Run) Now() time.Time { return r.leasedAt.Add(r.elapsed()).UTC().Truncate(time.Microsecond) }
 
-// Result is what became of a request.
+// Result is the result of a request.
 type Result struct {
 	Response Response // the zero value beside an error
 	Replayed bool     // stored by an earlier request
-	Waited   bool     // for another run, until there was news or Request.Wait was over
 	KeyID    uuid.UUID
-	Attempt  int           // runs of this key so far
+	Attempt  int           // runs of this key so far; 0 if there is no such key
 	From, To RecoveryPoint // where this run began and ended
 }

@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// race sends the request n times at once and returns what came back.
-func (b *bench) race(n int, req idempotency.Request, op idempotency.Operation) (results []idempotency.Result, errs []error) {
+// race sends the request n times at once.
+func (f *fixture) race(n int, req idempotency.Request, op idempotency.Operation) (results []idempotency.Result, errs []error) {
 	results, errs = make([]idempotency.Result, n), make([]error, n)
 	var ready, done sync.WaitGroup
 	ready.Add(n)
@@ -23,19 +22,19 @@ func (b *bench) race(n int, req idempotency.Request, op idempotency.Operation) (
 		done.Go(func() {
 			ready.Done()
 			ready.Wait()
-			results[i], errs[i] = b.do(req, op)
+			results[i], errs[i] = f.do(req, op)
 		})
 	}
 	done.Wait()
 	return results, errs
 }
 
-// requireOneAnswer says that every racer was given the same bytes or told to
-// wait, and that one of them made them.
-func requireOneAnswer(t *testing.T, results []idempotency.Result, errs []error) {
+// requireOneExecution fails unless one of the requests executed the operation and
+// the others got the same bytes or ErrInProgress.
+func requireOneExecution(t *testing.T, results []idempotency.Result, errs []error) {
 	t.Helper()
 	var body []byte
-	made := 0
+	executed := 0
 	for i, result := range results {
 		if errs[i] != nil {
 			require.ErrorIs(t, errs[i], idempotency.ErrInProgress)
@@ -46,55 +45,55 @@ func requireOneAnswer(t *testing.T, results []idempotency.Result, errs []error) 
 		}
 		require.Equal(t, string(body), string(result.Response.Body))
 		if !result.Replayed {
-			made++
+			executed++
 		}
 	}
-	require.Equal(t, 1, made)
+	require.Equal(t, 1, executed)
 }
 
 func TestDo_raceForNewKey(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int32{1, 8} {
-		b := newBench(t, connections(size))
+		f := newFixture(t, connections(size))
 		for range 8 {
-			req := b.request()
-			results, errs := b.race(50, req, oneStep())
-			requireOneAnswer(t, results, errs)
-			require.Equal(t, map[string]int{"done": 1}, b.effects(req))
+			req := f.request()
+			results, errs := f.race(50, req, oneStep())
+			requireOneExecution(t, results, errs)
+			require.Equal(t, map[string]int{"done": 1}, f.effects(req))
 
-			req, op := b.request(), &threeSteps{}
-			results, errs = b.race(50, req, op)
-			requireOneAnswer(t, results, errs)
-			require.Equal(t, onceEach, b.effects(req))
+			req, op := f.request(), &threeSteps{}
+			results, errs = f.race(50, req, op)
+			requireOneExecution(t, results, errs)
+			require.Equal(t, onceEach, f.effects(req))
 			require.EqualValues(t, 2, op.calls.Load())
 		}
-		b.requireIdle()
+		f.requireIdle()
 	}
 }
 
 func TestDo_raceForAbandonedKey(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, connections(8))
+	f := newFixture(t, connections(8))
 	for _, state := range []idempotencytest.State{
 		{Point: paid},
 		{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout},
 	} {
-		req, op := b.request(), &threeSteps{}
-		b.put(req, op, state)
-		results, errs := b.race(50, req, op)
-		requireOneAnswer(t, results, errs)
-		require.Equal(t, map[string]int{"paid": 1}, b.effects(req))
+		req, op := f.request(), &threeSteps{}
+		f.put(req, op, state)
+		results, errs := f.race(50, req, op)
+		requireOneExecution(t, results, errs)
+		require.Equal(t, map[string]int{"paid": 1}, f.effects(req))
 		require.EqualValues(t, 1, op.calls.Load())
-		require.Equal(t, 2, b.state(req).Attempt)
+		require.Equal(t, 2, f.state(req).Attempt)
 	}
 }
 
-// Different requests under one key: one of them wins, and the others hear that
-// they are not it.
+// Of two different requests with one key, one is executed and the other gets
+// ErrKeyReused.
 func TestDo_raceOfDifferentRequests(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, connections(8))
-	req := b.request()
+	f := newFixture(t, connections(8))
+	req := f.request()
 	other := req
 	other.Params = []byte(`{"amount":1300}`)
 	var all sync.WaitGroup
@@ -104,7 +103,7 @@ func TestDo_raceOfDifferentRequests(t *testing.T) {
 		if i%2 == 1 {
 			r = other
 		}
-		all.Go(func() { _, errs[i] = b.do(r, oneStep()) })
+		all.Go(func() { _, errs[i] = f.do(r, oneStep()) })
 	}
 	all.Wait()
 	reused := 0
@@ -119,207 +118,176 @@ func TestDo_raceOfDifferentRequests(t *testing.T) {
 	}
 	require.Positive(t, reused)
 	require.LessOrEqual(t, reused, len(errs)/2)
-	require.Equal(t, map[string]int{"done": 1}, b.effects(req))
+	require.Equal(t, map[string]int{"done": 1}, f.effects(req))
 }
 
-// Whether a lease is alive is the database's to say (R8).
-func TestDo_clockOfTheProcess(t *testing.T) {
+// The database's clock decides whether a lease is alive (R8).
+func TestDo_wrongProcessClock(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
 	for name, shift := range map[string]time.Duration{"slow": -25 * time.Hour, "fast": 25 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			engine := newEngine(t, b.pool, func() time.Time { return time.Now().Add(shift) })
-
-			alive, op := b.request(), &threeSteps{}
-			b.put(alive, op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: lockTimeout / 2})
-			_, err := engine.Do(t.Context(), alive, op)
+			f.engine = newEngine(t, f.pool, func(c *idempotency.Config) {
+				c.Clock = func() time.Time { return time.Now().Add(shift) }
+			})
+			alive, op := f.request(), &threeSteps{}
+			f.put(alive, op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: lockTimeout / 2})
+			_, err := f.do(alive, op)
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
 
-			dead := b.request()
-			b.put(dead, op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 2 * lockTimeout})
+			expired := f.request()
+			f.put(expired, op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 2 * lockTimeout})
 			op.reserve = func(ctx context.Context, run *idempotency.Run) error {
 				require.NoError(t, ctx.Err())
 				require.WithinDuration(t, time.Now(), run.Now(), time.Minute)
 				return nil
 			}
-			_, err = engine.Do(t.Context(), dead, op)
+			_, err = f.do(expired, op)
+			require.NoError(t, err)
+			_, err = f.do(f.request(), op)
 			require.NoError(t, err)
 		})
 	}
 }
 
-// A run whose lease was taken over while it called writes nothing more (R7).
+// A run whose lease was taken over during its call writes nothing more (R7),
+// whether the next run is still working or has finished.
 func TestDo_leaseLost(t *testing.T) {
 	t.Parallel()
-	readsFirst := func(ctx context.Context, tx *idempotency.Tx) error {
-		var one int
-		return tx.QueryRow(ctx, "SELECT 1").Scan(&one)
-	}
-	for _, test := range []struct {
-		name   string
-		before func(context.Context, *idempotency.Tx) error
-	}{
-		{"and it only writes", func(context.Context, *idempotency.Tx) error { return nil }},
-		{"and it reads first", readsFirst},
+	for name, before := range map[string]func(context.Context, *idempotency.Tx) error{
+		"writes": func(context.Context, *idempotency.Tx) error { return nil },
+		"reads, then writes": func(ctx context.Context, tx *idempotency.Tx) error {
+			var one int
+			return tx.QueryRow(ctx, "SELECT 1").Scan(&one)
+		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			req := b.request()
-			calling, goOn := make(chan struct{}), make(chan struct{})
-			zombie := operation{name: "three_steps", steps: func(run *idempotency.Run) idempotency.Steps {
-				return idempotency.Steps{
-					idempotency.Started: {Record: recording(run, "created", idempotency.Advance(reserved))},
-					reserved: {
-						Call: func(context.Context) error {
-							close(calling)
-							<-goOn
-							return nil
-						},
-						Record: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-							effect(tx, run, "written by the zombie")
-							return idempotency.Finish(idempotency.Response{Status: 200}), test.before(ctx, tx)
-						},
-					},
+		for _, finished := range []bool{false, true} {
+			t.Run(name+map[bool]string{false: ", next run works", true: ", next run finished"}[finished], func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t)
+				req := f.request()
+				calling, released := make(chan struct{}), make(chan struct{})
+				zombie := wrapRecord(&threeSteps{reserve: func(context.Context, *idempotency.Run) error {
+					close(calling)
+					<-released
+					return nil
+				}}, reserved, func(run *idempotency.Run, _ idempotency.Record) idempotency.Record {
+					return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+						effect(tx, run, "written by the zombie")
+						return idempotency.Finish(idempotency.Response{Status: 200}), before(ctx, tx)
+					}
+				})
+				lost := f.doAsync(req, zombie)
+				<-calling
+				f.ageLease(req, 2*lockTimeout)
+				wake := func() {
+					row := f.row(req)
+					close(released)
+					require.ErrorIs(t, (<-lost).err, idempotency.ErrLeaseLost)
+					require.Equal(t, row, f.row(req))
 				}
-			}}
-			lost := make(chan error)
-			go func() {
-				_, err := b.do(req, zombie)
-				lost <- err
-			}()
-			<-calling
-			idempotencytest.AgeLease(t, b.pool, b.account, idempotency.KeyID(b.account, req.Key), 2*lockTimeout)
 
-			// The zombie wakes up while the next run is calling itself.
-			op := &threeSteps{}
-			op.pay = func(context.Context, *idempotency.Run) error {
-				before := b.row(req)
-				close(goOn)
-				require.ErrorIs(t, <-lost, idempotency.ErrInProgress)
-				require.Equal(t, before, b.row(req))
-				return nil
-			}
-			result, err := b.do(req, op)
-			require.NoError(t, err)
-			require.Equal(t, 2, result.Attempt)
-			require.Equal(t, onceEach, b.effects(req))
-			b.requireIdle()
-		})
+				op := &threeSteps{pay: func(context.Context, *idempotency.Run) error {
+					if !finished {
+						wake()
+					}
+					return nil
+				}}
+				result, err := f.do(req, op)
+				require.NoError(t, err)
+				require.Equal(t, 2, result.Attempt)
+				if finished {
+					wake()
+				}
+				require.Equal(t, onceEach, f.effects(req))
+				again, err := f.do(req, op)
+				require.NoError(t, err)
+				require.Equal(t, result.Response, again.Response)
+				f.requireIdle()
+			})
+		}
 	}
 }
 
-// The same, with the key finished when the zombie wakes up.
-func TestDo_zombieAfterFinish(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	req, next := b.request(), &threeSteps{}
-	var answered idempotency.Result
-	var finished string
-	zombie := &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
-		idempotencytest.AgeLease(t, b.pool, b.account, idempotency.KeyID(b.account, req.Key), 2*lockTimeout)
-		var err error
-		answered, err = b.do(req, next)
-		finished = b.row(req)
-		return err
-	}}
-	_, err := b.do(req, zombie)
-	require.ErrorIs(t, err, idempotency.ErrInProgress)
-	require.EqualValues(t, 1, zombie.calls.Load())
-	require.Equal(t, finished, b.row(req))
-	require.Equal(t, onceEach, b.effects(req))
-
-	again, err := b.do(req, next)
-	require.NoError(t, err)
-	require.Equal(t, answered.Response, again.Response)
-}
-
-// Between looking at an abandoned key and taking it over somebody else may be
-// faster.
+// Another run takes the key over between this request's lookup and its takeover.
 func TestDo_overtaken(t *testing.T) {
 	t.Parallel()
 	for name, faster := range map[string]*threeSteps{
-		"and done":      {},
-		"and gave up":   {pay: func(context.Context, *idempotency.Run) error { return errNoAnswer }},
-		"and works yet": nil,
+		"and finishes":      {},
+		"and fails":         {pay: func(context.Context, *idempotency.Run) error { return errNoResponse }},
+		"and still running": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
-			req, slow := b.request(), &threeSteps{}
-			b.put(req, slow, idempotencytest.State{Point: reserved})
+			f := newFixture(t)
+			req, slow := f.request(), &threeSteps{}
+			f.put(req, slow, idempotencytest.State{Point: reserved})
 			var left string
-			_, err := b.do(req, operation{name: slow.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
-				if run.Resumed { // the key has been looked at
-					if faster == nil {
-						_, err := b.pool.Exec(t.Context(), "UPDATE idempotency_keys SET lease_token = $1, locked_at = now()", uuid.New())
-						require.NoError(t, err)
-					} else {
-						_, _ = b.do(req, faster)
-					}
-					left = b.row(req)
+			_, err := f.do(req, operation{name: slow.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
+				if faster == nil { // the lookup has been made
+					f.update(req, "lease_token = gen_random_uuid(), locked_at = now()")
+				} else {
+					_, _ = f.do(req, faster)
 				}
+				left = f.row(req)
 				return slow.Steps(run)
 			}})
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
 			require.Zero(t, slow.calls.Load())
-			require.Equal(t, left, b.row(req))
+			require.Equal(t, left, f.row(req))
 		})
 	}
 }
 
-// What an operator stored while a run was calling is the answer of that run too.
+// A response that an operator stored during a call is the result of that run.
 func TestDo_resolvedByAnOperator(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req := b.request()
+	f := newFixture(t)
+	req := f.request()
 	resolve := func(context.Context, *idempotency.Run) error {
-		_, err := b.pool.Exec(t.Context(), `
-UPDATE idempotency_keys
-   SET recovery_point   = 'finished',
+		f.update(req, `
+       recovery_point   = 'finished',
        locked_at        = NULL,
        finished_at      = now(),
        response_code    = 402,
        response_headers = '{}',
        response_body    = 'resolved'`)
-		return err
+		return nil
 	}
-	result, err := b.do(req, &threeSteps{reserve: resolve})
+	result, err := f.do(req, &threeSteps{reserve: resolve})
 	require.NoError(t, err)
 	require.Equal(t, 402, result.Response.Status)
 	require.Equal(t, "resolved", string(result.Response.Body))
-	require.Equal(t, map[string]int{"created": 1}, b.effects(req))
+	require.Equal(t, map[string]int{"created": 1}, f.effects(req))
 }
 
-// Nor does a run go on whose lease somebody else gave back.
-func TestDo_leaseGivenBackByAnOperator(t *testing.T) {
+// A run whose lease an operator released during a call stops.
+func TestDo_releasedByAnOperator(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req := b.request()
+	f := newFixture(t)
+	req := f.request()
 	op := &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
-		_, err := b.pool.Exec(t.Context(), "UPDATE idempotency_keys SET locked_at = NULL")
-		return err
+		f.update(req, "locked_at = NULL")
+		return nil
 	}}
-	_, err := b.do(req, op)
+	_, err := f.do(req, op)
 	require.ErrorIs(t, err, idempotency.ErrInProgress)
 	require.EqualValues(t, 1, op.calls.Load())
-	require.Equal(t, map[string]int{"created": 1}, b.effects(req))
+	require.Equal(t, map[string]int{"created": 1}, f.effects(req))
 }
 
-// A zombie that fails does not give back a lease that is another run's.
-func TestDo_zombieFails(t *testing.T) {
+// A run that fails after it lost its lease does not release the lease of the next
+// run.
+func TestDo_failsAfterLeaseLost(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	req := b.request()
+	f := newFixture(t)
+	req := f.request()
 	var taken string
-	_, err := b.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
-		_, err := b.pool.Exec(t.Context(), "UPDATE idempotency_keys SET lease_token = $1, locked_at = now()", uuid.New())
-		require.NoError(t, err)
-		taken = b.row(req)
-		return errNoAnswer
+	_, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
+		f.update(req, "lease_token = gen_random_uuid(), locked_at = now()")
+		taken = f.row(req)
+		return errNoResponse
 	}})
-	require.ErrorIs(t, err, errNoAnswer)
-	require.Equal(t, taken, b.row(req))
+	require.ErrorIs(t, err, errNoResponse)
+	require.Equal(t, taken, f.row(req))
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -9,7 +9,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
 )
 
 const (
@@ -17,41 +16,41 @@ const (
 	batch     = 100
 )
 
-func (b *bench) reaper() *idempotency.Reaper {
-	b.t.Helper()
-	r, err := idempotency.NewReaper(b.engine, idempotency.ReaperConfig{Retention: retention, Batch: batch})
-	require.NoError(b.t, err)
+func (f *fixture) reaper() *idempotency.Reaper {
+	f.t.Helper()
+	r, err := idempotency.NewReaper(f.engine, idempotency.ReaperConfig{Retention: retention, Batch: batch})
+	require.NoError(f.t, err)
 	return r
 }
 
 // reap makes one pass and returns how many keys it deleted.
-func (b *bench) reap() int {
-	b.t.Helper()
-	n, err := b.reaper().RunOnce(b.t.Context())
-	require.NoError(b.t, err)
+func (f *fixture) reap() int {
+	f.t.Helper()
+	n, err := f.reaper().RunOnce(f.t.Context())
+	require.NoError(f.t, err)
 	return n
 }
 
-// count returns what a pass would delete.
-func (b *bench) count() int {
-	b.t.Helper()
-	n, err := b.reaper().Count(b.t.Context())
-	require.NoError(b.t, err)
+// countExpired returns how many keys a pass would delete.
+func (f *fixture) countExpired() int {
+	f.t.Helper()
+	n, err := f.reaper().Count(f.t.Context())
+	require.NoError(f.t, err)
 	return n
 }
 
-func (b *bench) overdue() int {
-	b.t.Helper()
-	n, err := b.reaper().Overdue(b.t.Context())
-	require.NoError(b.t, err)
+func (f *fixture) overdue() int {
+	f.t.Helper()
+	n, err := f.reaper().Overdue(f.t.Context())
+	require.NoError(f.t, err)
 	return n
 }
 
-func TestNewReaper_refusals(t *testing.T) {
+func TestNewReaper_invalidConfig(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
 	complete := idempotency.ReaperConfig{Retention: retention, Batch: batch}
-	_, err := idempotency.NewReaper(b.engine, complete)
+	_, err := idempotency.NewReaper(f.engine, complete)
 	require.NoError(t, err)
 
 	_, err = idempotency.NewReaper(nil, complete)
@@ -60,140 +59,163 @@ func TestNewReaper_refusals(t *testing.T) {
 		change func(*idempotency.ReaperConfig)
 		want   string
 	}{
-		"no retention":           {func(c *idempotency.ReaperConfig) { c.Retention = 0 }, "the retention of 0s must be more than the lease of 1m0s (R9)"},
-		"less than none":         {func(c *idempotency.ReaperConfig) { c.Retention = -retention }, "must be more than the lease"},
-		"a retention of a lease": {func(c *idempotency.ReaperConfig) { c.Retention = lockTimeout }, "must be more than the lease"},
-		"no keys":                {func(c *idempotency.ReaperConfig) { c.Batch = 0 }, "must be positive"},
-		"less than no keys":      {func(c *idempotency.ReaperConfig) { c.Batch = -1 }, "must be positive"},
+		"no retention":         {func(c *idempotency.ReaperConfig) { c.Retention = 0 }, "the retention of 0s must be more than the lease of 1m0s (R9)"},
+		"negative retention":   {func(c *idempotency.ReaperConfig) { c.Retention = -retention }, "must be more than the lease"},
+		"retention of a lease": {func(c *idempotency.ReaperConfig) { c.Retention = lockTimeout }, "must be more than the lease"},
+		"no batch":             {func(c *idempotency.ReaperConfig) { c.Batch = 0 }, "must be positive"},
+		"negative batch":       {func(c *idempotency.ReaperConfig) { c.Batch = -1 }, "must be positive"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := complete
 			test.change(&config)
-			_, err := idempotency.NewReaper(b.engine, config)
+			_, err := idempotency.NewReaper(f.engine, config)
 			require.ErrorContains(t, err, test.want)
 		})
 	}
 }
 
-// Finished keys past their retention go, and nothing else does, whatever its age
-// (R16).
-func TestReaper_whatItDeletes(t *testing.T) {
+// Finished keys past their retention are deleted, and no others, however old (R16).
+func TestReaper_selection(t *testing.T) {
 	t.Parallel()
 	const ancient = "last_run_at = now() - interval '9 years', created_at = now() - interval '9 years'"
+	finished := idempotencytest.State{Point: idempotency.Finished}
 	tests := []struct {
-		name  string
-		state idempotencytest.State
-		set   string
-		gone  bool
+		name    string
+		state   idempotencytest.State
+		update  string
+		deleted bool
 	}{
-		{
-			name: "finished a moment longer than the retention ago", state: idempotencytest.State{Point: idempotency.Finished},
-			set: "finished_at = now() - interval '72 hours 1 second'", gone: true,
-		},
-		{
-			name: "finished years ago", state: idempotencytest.State{Point: idempotency.Finished},
-			set: "finished_at = now() - interval '9 years'", gone: true,
-		},
+		{name: "finished a second past the retention", state: finished, update: "finished_at = now() - interval '72 hours 1 second'", deleted: true},
+		{name: "finished years ago", state: finished, update: "finished_at = now() - interval '9 years'", deleted: true},
 		{
 			name: "finished with a failure", state: idempotencytest.State{Point: idempotency.Finished, Response: idempotency.Response{Status: 402}},
-			set: "finished_at = now() - interval '73 hours'", gone: true,
+			update: "finished_at = now() - interval '73 hours'", deleted: true,
 		},
 
-		{name: "finished just now", state: idempotencytest.State{Point: idempotency.Finished}},
-		{name: "finished just now, begun years ago", state: idempotencytest.State{Point: idempotency.Finished}, set: ancient},
-		{
-			name: "finished not quite long enough ago", state: idempotencytest.State{Point: idempotency.Finished},
-			set: "finished_at = now() - interval '71 hours 59 minutes'",
-		},
+		{name: "just finished", state: finished},
+		{name: "just finished, created years ago", state: finished, update: ancient},
+		{name: "finished within the retention", state: finished, update: "finished_at = now() - interval '71 hours 59 minutes'"},
 		{name: "unfinished", state: idempotencytest.State{Point: paid}},
-		{name: "unfinished for years", state: idempotencytest.State{Point: paid}, set: ancient},
-		{name: "at started for years", set: ancient},
-		{name: "leased for years", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 9 * 365 * 24 * time.Hour}, set: ancient},
-		{name: "in need of review for years", state: idempotencytest.State{Point: paid}, set: ancient + ", needs_review_at = now() - interval '8 years'"},
+		{name: "unfinished for years", state: idempotencytest.State{Point: paid}, update: ancient},
+		{name: "at an unknown point for years", update: ancient},
+		{name: "leased for years", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 9 * 365 * 24 * time.Hour}, update: ancient},
+		{name: "needs review for years", state: idempotencytest.State{Point: paid}, update: ancient + ", needs_review_at = now() - interval '8 years'"},
 	}
-	b := newBench(t)
+	f := newFixture(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			req := b.request()
-			b.put(req, &threeSteps{}, test.state)
-			if test.set != "" {
-				b.set(req, test.set)
+			req := f.request()
+			f.put(req, &threeSteps{}, test.state)
+			if test.update != "" {
+				f.update(req, test.update)
 			}
-			before := b.row(req)
-			if test.gone {
-				require.Equal(t, 1, b.count())
-				require.Equal(t, before, b.row(req), "counting deletes nothing")
-				require.Equal(t, 1, b.reap())
-				require.Empty(t, b.row(req))
+			before := f.row(req)
+			if test.deleted {
+				require.Equal(t, 1, f.countExpired())
+				require.Equal(t, before, f.row(req), "counting deletes nothing")
+				require.Equal(t, 1, f.reap())
+				require.Empty(t, f.row(req))
 				return
 			}
-			require.Zero(t, b.count())
-			require.Zero(t, b.reap())
-			require.Equal(t, before, b.row(req))
+			require.Zero(t, f.countExpired())
+			require.Zero(t, f.reap())
+			require.Equal(t, before, f.row(req))
 		})
 	}
-	require.Equal(t, 4, b.overdue(), "unfinished for longer than the retention")
-	b.requireIdle()
+	require.Equal(t, 4, f.overdue(), "unfinished for longer than the retention")
+	f.requireIdle()
 }
 
-// What is past its retention goes batch by batch, each in a transaction of its
-// own, found by an index.
+// Expired keys are deleted in batches, each found by an index and deleted in a
+// transaction of its own.
 func TestReaper_batches(t *testing.T) {
 	t.Parallel()
 	statements := &statements{}
-	b := newBench(t, statements.configure)
-	b.fill(5*batch+7, retention+time.Hour) // all of them in that hour
-	b.fill(10_000, retention-time.Hour)
-	b.analyze()
-	b.reap() // the plan is made for what is there
-	require.Zero(t, b.count())
-	require.Equal(t, 10_000, b.keys("true"))
+	f := newFixture(t, statements.configure)
+	f.insertFinished(5*batch+7, retention+time.Hour) // all of them expired
+	f.insertFinished(10_000, retention-time.Hour)
+	f.analyze()
+	f.reap() // prepares the statements
+	require.Zero(t, f.countExpired())
+	require.Equal(t, 10_000, f.countKeys("true"))
 
-	b.fill(5*batch+7, retention+time.Hour)
-	statements.forget()
-	before := b.transactions()
-	require.Equal(t, 5*batch+7, b.reap())
-	require.Len(t, statements.list, 6+1, "with the one that asks for the number of transactions")
-	require.GreaterOrEqual(t, b.transactions()-before, 6)
-	require.Contains(t, statements.plan(b), "Index Scan using idempotency_keys_finished")
+	f.insertFinished(5*batch+7, retention+time.Hour)
+	before := f.transactions()
+	statements.reset()
+	require.Equal(t, 5*batch+7, f.reap())
+	require.Equal(t, 6, statements.containing("DELETE FROM idempotency_keys"))
+	require.Equal(t, 6+6, statements.containing(""))
+	plan := statements.plan(f)
+	require.Contains(t, plan, "Index Scan using idempotency_keys_finished_idx")
+	require.NotContains(t, plan, "Seq Scan")
+	require.GreaterOrEqual(t, f.transactions()-before, 6)
 
-	b.fill(2*batch, retention+time.Hour)
-	statements.forget()
-	require.Equal(t, 2*batch, b.reap())
-	require.Len(t, statements.list, 3, "a last batch that is full may not be the last")
+	f.insertFinished(2*batch, retention+time.Hour)
+	statements.reset()
+	require.Equal(t, 2*batch, f.reap())
+	require.Equal(t, 2, statements.containing("DELETE FROM idempotency_keys"))
+	require.Equal(t, 2+3, statements.containing(""), "after a full batch there may be more keys")
 }
 
 // transactions returns how many transactions have changed something.
-func (b *bench) transactions() int {
-	b.t.Helper()
+func (f *fixture) transactions() int {
+	f.t.Helper()
 	var n int
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), "SELECT txid_current()").Scan(&n))
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT txid_current()").Scan(&n))
 	return n
 }
 
-// A row that another session has locked is passed over, not waited for: it goes
-// the next time.
-func TestReaper_rowsLocked(t *testing.T) {
+// A batch is deleted by one statement per account (R20).
+func TestReaper_accounts(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.fill(3*batch, retention+time.Hour)
-	unlock := b.other("SELECT FROM idempotency_keys ORDER BY finished_at LIMIT 150 FOR KEY SHARE")
-	require.Equal(t, 150, b.reap())
-	require.Equal(t, 150, b.count())
-	unlock()
-	require.Equal(t, 150, b.reap())
-	require.Zero(t, b.keys("true"))
+	statements := &statements{}
+	f := newFixture(t, statements.configure)
+	for range 3 {
+		f.insertFinished(5, retention+time.Hour)
+		f.account = idempotencytest.Account(t, f.pool)
+	}
+	statements.reset()
+	require.Equal(t, 15, f.reap())
+	require.Equal(t, 3, statements.containing("DELETE FROM idempotency_keys"))
+	require.Zero(t, f.countKeys("true"))
 }
 
-// Reapers that run at once share the work.
-func TestReaper_manyAtOnce(t *testing.T) {
+// Rows that another session has locked are skipped, even if they fill a batch. The
+// next pass deletes them.
+func TestReaper_rowsLocked(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, connections(4))
-	b.fill(10*batch, retention+time.Hour)
+	f := newFixture(t)
+	f.insertFinished(3*batch, retention+time.Hour)
+	unlock := f.otherTransaction("SELECT FROM idempotency_keys ORDER BY finished_at LIMIT 150 FOR KEY SHARE")
+	require.Equal(t, 150, f.reap())
+	require.Equal(t, 150, f.countExpired())
+	unlock()
+	require.Equal(t, 150, f.reap())
+	require.Zero(t, f.countKeys("true"))
+}
+
+// A batch of locked rows that finished at the same time ends the pass.
+func TestReaper_rowsLockedOfOneMoment(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.insertFinished(2*batch, retention+time.Hour)
+	_, err := f.pool.Exec(t.Context(), "UPDATE idempotency_keys SET finished_at = now() - $1::interval", retention+time.Hour)
+	require.NoError(t, err)
+	unlock := f.otherTransaction("SELECT FROM idempotency_keys FOR KEY SHARE")
+	require.Zero(t, f.reap())
+	unlock()
+	require.Equal(t, 2*batch, f.reap())
+}
+
+// Several reapers at once delete each key once.
+func TestReaper_concurrent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, connections(4))
+	f.insertFinished(10*batch, retention+time.Hour)
 	deleted := make(chan int)
 	for range 4 {
 		go func() {
-			n, err := b.reaper().RunOnce(t.Context())
+			n, err := f.reaper().RunOnce(t.Context())
 			if err != nil {
 				t.Error(err)
 			}
@@ -205,54 +227,24 @@ func TestReaper_manyAtOnce(t *testing.T) {
 		total += <-deleted
 	}
 	require.Equal(t, 10*batch, total)
-	require.Zero(t, b.keys("true"))
+	require.Zero(t, f.countKeys("true"))
 }
 
-// A pass that is told to stop does so between two batches.
-func TestReaper_stopped(t *testing.T) {
+// A cancelled pass ends between two batches.
+func TestReaper_cancelled(t *testing.T) {
 	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	statements := &statements{}
-	b := newBench(t, statements.configure)
-	b.fill(5*batch, retention+time.Hour)
-	statements.forget()
-	statements.answered = func(n int) {
-		if n == 2 {
-			stop()
-		}
-	}
-	deleted, err := b.reaper().RunOnce(ctx)
+	f := newFixture(t, statements.configure)
+	f.insertFinished(5*batch, retention+time.Hour)
+	statements.after(4, cancel) // list and delete, twice
+	deleted, err := f.reaper().RunOnce(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 2*batch, deleted)
-	require.Equal(t, 3*batch, b.keys("true"))
+	require.Equal(t, 3*batch, f.countKeys("true"))
 
-	deleted, err = b.reaper().RunOnce(ctx)
+	deleted, err = f.reaper().RunOnce(ctx)
 	require.NoError(t, err)
 	require.Zero(t, deleted)
-}
-
-func TestReaper_cannotDelete(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.pool.Close()
-	_, err := b.reaper().RunOnce(t.Context())
-	require.ErrorContains(t, err, "reap keys: ")
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = b.reaper().Count(t.Context())
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = b.reaper().Overdue(t.Context())
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-}
-
-// Asking for what is overdue does not read what is finished.
-func TestReaper_overdueByIndex(t *testing.T) {
-	t.Parallel()
-	statements := &statements{}
-	b := newBench(t, statements.configure)
-	b.fill(10_000, time.Hour)
-	b.analyze()
-	statements.forget()
-	require.Zero(t, b.overdue())
-	require.NotContains(t, statements.plan(b), "Seq Scan on idempotency_keys")
 }

@@ -11,59 +11,30 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Stats is how the keys are doing, over all accounts.
+// Stats counts the keys of all accounts, for metrics.
 type Stats struct {
 	Unfinished []Unfinished // none without keys
 
-	NeedsReview       int           // keys that the completer gave up
-	OldestNeedsReview time.Duration // since the first of them was given up; 0 when there is none
+	NeedsReview       int           // keys marked by the completer
+	OldestNeedsReview time.Duration // since the first of them was marked; 0 if there is none
 
-	// OldestFinished is how long ago the first of the finished keys was finished, 0
-	// when there is none. A reaper that does its work keeps it below the retention.
+	// OldestFinished is the age of the oldest finished key, 0 if there is none. A
+	// reaper that runs keeps it below the retention.
 	OldestFinished time.Duration
 }
 
-// Unfinished counts the unfinished keys of an operation at a recovery point, those
-// in work included and those that need review not.
+// Unfinished counts the unfinished keys of an operation at a recovery point,
+// including leased keys and excluding those that need review.
 type Unfinished struct {
 	Operation string
 	Point     RecoveryPoint
 	Keys      int
 	Oldest    time.Duration // since the first of them was claimed
 
-	// Untried is how long ago the last run of a key began that the completer has
-	// never tried, the longest of all. A completer that does its work keeps it near
-	// its grace.
-	Untried time.Duration
+	// OldestUnattempted is the longest time since the last run of a key that the
+	// completer has not attempted yet. A completer that runs keeps it near its grace.
+	OldestUnattempted time.Duration
 }
-
-// unfinishedSQL names the condition of the index that holds what is unfinished:
-// a few keys among millions.
-const unfinishedSQL = `
-SELECT operation,
-       recovery_point,
-       count(*),
-       now() - min(created_at),
-       coalesce(now() - min(last_run_at) FILTER (WHERE completer_attempt = 0), interval '0')
-  FROM idempotency_keys
- WHERE finished_at IS NULL
-   AND needs_review_at IS NULL
- GROUP BY operation, recovery_point
- ORDER BY operation, recovery_point`
-
-const needsReviewSQL = `
-SELECT count(*),
-       coalesce(now() - min(needs_review_at), interval '0')
-  FROM idempotency_keys
- WHERE finished_at IS NULL
-   AND needs_review_at IS NOT NULL`
-
-const oldestFinishedSQL = `
-SELECT now() - finished_at
-  FROM idempotency_keys
- WHERE finished_at IS NOT NULL
- ORDER BY finished_at
- LIMIT 1`
 
 // ReadStats counts the keys, in one round trip. It needs no engine, since it
 // changes nothing, and ends with ctx.

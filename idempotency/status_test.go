@@ -10,14 +10,13 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
 )
 
-// stuck lists what Engine.Stuck does, by the clients' keys.
-func (b *bench) stuck(limit int) []idempotency.Key {
-	b.t.Helper()
-	list, err := b.engine.Stuck(b.t.Context(), grace, limit)
-	require.NoError(b.t, err)
+// stuck returns the clients' keys that Engine.Stuck lists.
+func (f *fixture) stuck(limit int) []idempotency.Key {
+	f.t.Helper()
+	list, err := f.engine.Stuck(f.t.Context(), grace, limit)
+	require.NoError(f.t, err)
 	var keys []idempotency.Key
 	for _, status := range list {
 		keys = append(keys, status.Key)
@@ -25,150 +24,129 @@ func (b *bench) stuck(limit int) []idempotency.Key {
 	return keys
 }
 
-func TestStuck(t *testing.T) {
+func TestStuck_selection(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	require.Empty(t, b.stuck(10))
+	f := newFixture(t)
+	require.Empty(t, f.stuck(10))
 	op := &threeSteps{}
-	abandoned := b.abandon(op, idempotencytest.State{Point: paid}, 3*grace)
-	died := b.abandon(op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
-	givenUp := b.abandon(op, idempotencytest.State{Point: paid}, 24*time.Hour)
-	b.set(givenUp, "needs_review_at = now() - interval '1 hour', last_error = 'no answer'")
-	justGivenUp := b.abandon(op, idempotencytest.State{Point: paid}, 0)
-	b.set(justGivenUp, "needs_review_at = now()")
-	elsewhere := b.request()
-	elsewhere.AccountID = idempotencytest.Account(t, b.pool)
-	b.put(elsewhere, op, idempotencytest.State{})
-	b.age(elsewhere, 2*grace)
+	abandoned := f.putAbandoned(op, idempotencytest.State{Point: paid}, 3*grace)
+	died := f.putAbandoned(op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
+	review := f.putAbandoned(op, idempotencytest.State{Point: paid}, 24*time.Hour)
+	f.update(review, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
+	recentReview := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
+	f.update(recentReview, "needs_review_at = now()")
+	other := f.request()
+	other.AccountID = idempotencytest.Account(t, f.pool)
+	f.put(other, op, idempotencytest.State{Point: reserved})
+	f.ageRun(other, 2*grace)
 
-	b.abandon(op, idempotencytest.State{Point: paid}, grace/2)
-	b.abandon(op, idempotencytest.State{Point: paid, Leased: true}, 2*grace) // a run that takes long
-	b.put(b.request(), op, idempotencytest.State{Point: idempotency.Finished})
+	f.putAbandoned(op, idempotencytest.State{Point: paid}, grace/2)
+	f.putAbandoned(op, idempotencytest.State{Point: paid, Leased: true}, 2*grace) // a long run
+	f.put(f.request(), op, idempotencytest.State{Point: idempotency.Finished})
 
-	all := []idempotency.Key{givenUp.Key, died.Key, abandoned.Key, elsewhere.Key, justGivenUp.Key}
-	require.Equal(t, all, b.stuck(10), "the longest idle first, of all accounts")
-	require.Equal(t, all[:2], b.stuck(2))
+	all := []idempotency.Key{review.Key, died.Key, abandoned.Key, other.Key, recentReview.Key}
+	require.Equal(t, all, f.stuck(10), "the longest idle first, of all accounts")
+	require.Equal(t, all[:2], f.stuck(2))
 
-	list, err := b.engine.Stuck(t.Context(), grace, 1)
+	list, err := f.engine.Stuck(t.Context(), grace, 1)
 	require.NoError(t, err)
 	status := list[0]
-	require.WithinDuration(t, time.Now().Add(-time.Hour), *status.NeedsReviewAt, time.Minute)
-	require.WithinDuration(t, time.Now().Add(-24*time.Hour), status.LastRunAt, time.Minute)
+	require.Equal(t, f.account, status.AccountID)
+	require.Equal(t, keyID(review), status.ID)
+	require.Equal(t, review.Key, status.Key)
+	require.Equal(t, "three_steps", status.Operation)
+	require.Equal(t, "/v1/things", status.Path)
+	require.Equal(t, paid, status.Point)
+	require.Equal(t, 1, status.Attempt)
 	require.WithinDuration(t, time.Now(), status.CreatedAt, time.Minute)
-	status.NeedsReviewAt, status.LastRunAt, status.CreatedAt = nil, time.Time{}, time.Time{}
-	require.Equal(t, idempotency.Status{
-		AccountID: b.account,
-		ID:        idempotency.KeyID(b.account, givenUp.Key),
-		Key:       givenUp.Key,
-		Operation: "three_steps",
-		Path:      "/v1/things",
-		Point:     paid,
-		Attempt:   1,
-		LastError: "no answer",
-	}, status)
+	require.WithinDuration(t, time.Now().Add(-24*time.Hour), status.LastRunAt, time.Minute)
+	require.Nil(t, status.FinishedAt)
+	require.WithinDuration(t, time.Now().Add(-time.Hour), *status.NeedsReviewAt, time.Minute)
+	require.False(t, status.Leased)
+	require.Equal(t, "no response", status.LastError)
+	require.Zero(t, status.ResponseStatus)
 }
 
-// find returns what Engine.Find does.
-func (b *bench) find(account uuid.UUID, idOrKey string) []idempotency.Status {
-	b.t.Helper()
-	list, err := b.engine.Find(b.t.Context(), account, idOrKey)
-	require.NoError(b.t, err)
+func TestStatus_states(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	status := func(req idempotency.Request) idempotency.Status {
+		status, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
+		require.NoError(t, err)
+		return status
+	}
+	op := &threeSteps{}
+	leased, finished, released := f.request(), f.request(), f.request()
+	f.put(leased, op, idempotencytest.State{Point: paid, Leased: true})
+	f.put(finished, op, idempotencytest.State{Point: idempotency.Finished, Response: idempotency.Response{Status: 402}})
+	f.put(released, op, idempotencytest.State{Point: reserved})
+
+	require.True(t, status(leased).Leased)
+	require.Zero(t, status(leased).ResponseStatus)
+	require.Nil(t, status(leased).FinishedAt)
+	f.ageLease(leased, 2*lockTimeout)
+	require.False(t, status(leased).Leased, "its lease has expired")
+
+	require.False(t, status(finished).Leased)
+	require.Equal(t, 402, status(finished).ResponseStatus)
+	require.Equal(t, idempotency.Finished, status(finished).Point)
+	require.WithinDuration(t, time.Now(), *status(finished).FinishedAt, time.Minute)
+
+	require.False(t, status(released).Leased)
+	require.Equal(t, reserved, status(released).Point)
+
+	_, err := f.engine.Status(t.Context(), f.account, keyID(f.request()))
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	_, err = f.engine.Status(t.Context(), uuid.New(), keyID(leased))
+	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
+}
+
+// find returns what Engine.Find returns.
+func (f *fixture) find(account uuid.UUID, idOrKey string) []idempotency.Status {
+	f.t.Helper()
+	list, err := f.engine.Find(f.t.Context(), account, idOrKey)
+	require.NoError(f.t, err)
 	return list
 }
 
-func TestFind(t *testing.T) {
+func TestFind_arguments(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	f := newFixture(t)
 	op := &threeSteps{}
-	mine := b.request()
+	mine := f.request()
 	theirs := mine
-	theirs.AccountID = idempotencytest.Account(t, b.pool)
-	b.put(mine, op, idempotencytest.State{Point: paid, Leased: true})
-	b.put(theirs, op, idempotencytest.State{Point: idempotency.Finished, Response: idempotency.Response{Status: 402}})
-	lone := b.request()
-	lone.Key = idempotency.Key(uuid.NewString()) // as many clients do
-	b.put(lone, op, idempotencytest.State{})
-	myID, theirID, loneID := idempotency.KeyID(mine.AccountID, mine.Key), idempotency.KeyID(theirs.AccountID, theirs.Key), idempotency.KeyID(lone.AccountID, lone.Key)
+	theirs.AccountID = idempotencytest.Account(t, f.pool)
+	f.put(mine, op, idempotencytest.State{Point: paid, Leased: true})
+	f.put(theirs, op, idempotencytest.State{Point: idempotency.Finished})
+	unique := f.request()
+	unique.Key = idempotency.Key(uuid.NewString()) // the form that many clients use
+	f.put(unique, op, idempotencytest.State{Point: reserved})
 
 	for name, test := range map[string]struct {
 		account uuid.UUID
 		idOrKey string
 		want    []uuid.UUID
 	}{
-		"by id":                     {uuid.Nil, myID.String(), []uuid.UUID{myID}},
-		"by id in capitals":         {uuid.Nil, strings.ToUpper(myID.String()), []uuid.UUID{myID}},
-		"by id and account":         {b.account, myID.String(), []uuid.UUID{myID}},
-		"by id and another account": {theirs.AccountID, myID.String(), nil},
-		"by a client's key that two accounts use":    {uuid.Nil, string(mine.Key), []uuid.UUID{myID, theirID}},
-		"by a client's key and the account":          {theirs.AccountID, string(mine.Key), []uuid.UUID{theirID}},
-		"by a client's key and an account without":   {theirs.AccountID, string(lone.Key), nil},
-		"by a client's key that looks like an id":    {uuid.Nil, string(lone.Key), []uuid.UUID{loneID}},
-		"by an id that nobody has":                   {uuid.Nil, uuid.NewString(), nil},
-		"by a client's key that nobody uses":         {uuid.Nil, "nobody-uses-this-key", nil},
-		"by a part of a client's key":                {uuid.Nil, string(mine.Key[:16]), nil},
-		"by nothing":                                 {uuid.Nil, "", nil},
-		"by a client's key and an account of nobody": {uuid.New(), string(mine.Key), nil},
+		"id":                                     {uuid.Nil, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
+		"id in capitals":                         {uuid.Nil, strings.ToUpper(keyID(mine).String()), []uuid.UUID{keyID(mine)}},
+		"id and its account":                     {f.account, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
+		"id and another account":                 {theirs.AccountID, keyID(mine).String(), nil},
+		"client's key of two accounts":           {uuid.Nil, string(mine.Key), []uuid.UUID{keyID(mine), keyID(theirs)}},
+		"client's key and an account":            {theirs.AccountID, string(mine.Key), []uuid.UUID{keyID(theirs)}},
+		"client's key and an account without it": {theirs.AccountID, string(unique.Key), nil},
+		"client's key in the form of an id":      {uuid.Nil, string(unique.Key), []uuid.UUID{keyID(unique)}},
+		"unknown id":                             {uuid.Nil, uuid.NewString(), nil},
+		"unknown client's key":                   {uuid.Nil, "an-unused-client-key", nil},
+		"part of a client's key":                 {uuid.Nil, string(mine.Key[:16]), nil},
+		"empty":                                  {uuid.Nil, "", nil},
+		"client's key and an unknown account":    {uuid.New(), string(mine.Key), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var ids []uuid.UUID
-			for _, status := range b.find(test.account, test.idOrKey) {
+			for _, status := range f.find(test.account, test.idOrKey) {
 				ids = append(ids, status.ID)
 			}
 			require.Equal(t, test.want, ids)
 		})
 	}
-
-	running, finished, given := b.find(uuid.Nil, myID.String())[0], b.find(uuid.Nil, theirID.String())[0], b.find(uuid.Nil, loneID.String())[0]
-	require.True(t, running.Leased)
-	require.Zero(t, running.Response)
-	require.Nil(t, running.FinishedAt)
-	require.False(t, finished.Leased)
-	require.Equal(t, 402, finished.Response)
-	require.Equal(t, idempotency.Finished, finished.Point)
-	require.WithinDuration(t, time.Now(), *finished.FinishedAt, time.Minute)
-	require.False(t, given.Leased)
-	require.Equal(t, idempotency.Started, given.Point)
-	b.age(mine, 0)
-	idempotencytest.AgeLease(t, b.pool, b.account, myID, 2*lockTimeout)
-	require.False(t, b.find(uuid.Nil, myID.String())[0].Leased, "a lease that is over is none")
-}
-
-// An operator's questions do not read the whole table.
-func TestStatus_byIndex(t *testing.T) {
-	t.Parallel()
-	statements := &statements{}
-	b := newBench(t, statements.configure)
-	for range 3 {
-		b.fill(10_000, time.Hour)
-		b.account = idempotencytest.Account(t, b.pool)
-	}
-	op := &threeSteps{}
-	for range 20 {
-		b.set(b.abandon(op, idempotencytest.State{Point: paid}, 2*grace), "needs_review_at = now()")
-		b.abandon(op, idempotencytest.State{Point: paid}, 2*grace)
-	}
-	b.analyze()
-	for name, ask := range map[string]func(){
-		"stuck":                             func() { require.Len(t, b.stuck(100), 40) },
-		"find by id":                        func() { require.Empty(t, b.find(uuid.Nil, uuid.NewString())) },
-		"find by a client's key":            func() { require.Empty(t, b.find(uuid.Nil, "nobody-uses-this-key")) },
-		"find in an account":                func() { require.Empty(t, b.find(b.account, uuid.NewString())) },
-		"find a client's key of an account": func() { require.Empty(t, b.find(b.account, "nobody-uses-this-key")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			statements.forget()
-			ask()
-			require.NotContains(t, statements.plan(b), "Seq Scan on idempotency_keys")
-		})
-	}
-}
-
-func TestStatus_noDatabase(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.pool.Close()
-	_, err := b.engine.Stuck(t.Context(), grace, 1)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = b.engine.Find(t.Context(), uuid.Nil, "nobody-uses-this-key")
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }

@@ -3,23 +3,119 @@ package idempotency
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/postgres"
 )
 
-// Every statement that a request runs on idempotency_keys is in this file. Those
-// of background work stand in completer.go, reaper.go and status.go.
+// The statements on idempotency_keys that a request executes. Those of waiters,
+// operators and background commands are in store_background.go; there are no others.
 
-// claimSQL is the claim (R1). It names no constraint, because the row has two
-// unique indexes, and of two claims at once the second may meet either first;
-// id is a function of account and key, so both mean the same. It fails as a fence
-// does when a row is in the way, because COMMIT may be behind it already.
+// store runs the statements.
+type store struct {
+	pool        *pgxpool.Pool
+	lockTimeout time.Duration
+}
+
+const (
+	// acquireTimeout bounds the wait for a pool connection, so that a saturated
+	// server answers while the client still listens.
+	acquireTimeout = 5 * time.Second
+
+	// databaseTimeout bounds one exchange with the database. It is longer than
+	// statement_timeout (R21), so that the server's own error arrives first.
+	databaseTimeout = 15 * time.Second
+
+	// releaseTimeout bounds the release of a lease, because the response waits for
+	// it. It is longer than lock_timeout.
+	releaseTimeout = 3 * time.Second
+)
+
+// acquire takes a connection from the pool.
+func (s *store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no connection: %w", postgres.ErrUnavailable, err)
+	}
+	return conn, nil
+}
+
+// withConn runs a statement in a transaction of its own.
+func (s *store) withConn(ctx context.Context, statement func(ctx context.Context, conn *pgx.Conn) error) error {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	return translateOn(conn.Conn(), statement(ctx, conn.Conn()))
+}
+
+// storedKey is a row with what only the engine needs.
+type storedKey struct {
+	Status
+	params      []byte
+	fingerprint []byte
+	token       uuid.UUID
+	lockedAt    *time.Time // nil when no run holds the key
+	readAt      time.Time  // by the database's clock
+	response    Response
+}
+
+// result is the result of a request that found the key and ran nothing.
+func (k *storedKey) result() Result {
+	return Result{KeyID: k.ID, Attempt: k.Attempt, From: k.Point, To: k.Point}
+}
+
+const findSQL = `
+SELECT` + statusColumns + `,
+       k.request_params,
+       k.params_hash,
+       k.lease_token,
+       k.locked_at,
+       now(),
+       k.response_headers,
+       k.response_body
+  FROM idempotency_keys AS k
+ WHERE k.account_id = $2
+   AND k.id = $3`
+
+// find reads the key's row, or returns [ErrNotFound].
+func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
+	k := &storedKey{}
+	err := retry(func() error {
+		return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, findSQL, s.lockTimeout, accountID, id).Scan(append(k.fields(),
+				&k.params, &k.fingerprint, &k.token, &k.lockedAt, &k.readAt, &k.response.Headers, &k.response.Body)...)
+		})
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, ErrNotFound
+	}
+	k.response.Status = k.ResponseStatus
+	return k, err
+}
+
+// claim is what is stored with a new key beside the fields of its run.
+type claim struct {
+	method      string
+	path        string
+	fingerprint []byte
+}
+
+// claimSQL is the claim (R1). It names no constraint, because of two concurrent
+// claims the second may meet either of the row's unique indexes first; id is a
+// function of account and key, so both mean the same. On conflict it raises
+// division_by_zero, like the fence below.
 const claimSQL = `
 WITH claimed AS (
     INSERT INTO idempotency_keys (
@@ -36,68 +132,38 @@ WITH claimed AS (
         attempt,
         locked_at,
         last_run_at,
-        created_at,
-        traceparent
-    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), $11, nullif($12, ''))
+        created_at
+    ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, now(), now(), now())
     ON CONFLICT DO NOTHING
     RETURNING locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM claimed`
 
-// lookSQL reads a key that may not be there: there is a row in any case, for the
-// database's time.
-const lookSQL = `
-SELECT` + storedColumns + `
-  FROM idempotency_keys AS k
-       RIGHT JOIN (SELECT) AS always
-       ON k.account_id = $1
-      AND k.id = $2`
+// queueClaim queues the claim of a new key, which is then at the given recovery
+// point. since becomes the start of the lease.
+func queueClaim(batch *pgx.Batch, r *run, point RecoveryPoint, since *time.Time) {
+	queueFenced(batch, claimSQL, since, r.KeyID, r.AccountID, string(r.Key), r.operation,
+		r.claim.method, r.claim.path, r.Params, r.claim.fingerprint, string(point), r.token)
+}
 
-// storedColumns are what scanKey reads; $3 is the length of a lease.
-const storedColumns = `
-       now(),
-       k.account_id,
-       k.id,
-       k.idempotency_key,
-       k.operation,
-       k.request_path,
-       k.request_params,
-       k.params_hash,
-       k.recovery_point,
-       k.lease_token,
-       k.locked_at,
-       coalesce(k.locked_at > now() - $3::interval, false),
-       k.attempt,
-       k.created_at,
-       k.last_run_at,
-       k.finished_at,
-       k.needs_review_at,
-       coalesce(k.last_error, ''),
-       coalesce(k.traceparent, ''),
-       coalesce(k.response_code, 0),
-       coalesce(k.response_headers, '{}'),
-       k.response_body`
+// fence is what a fenced statement asserts (R7). Beside token and recovery point
+// it names the start of the lease as the run knows it: each commit moves it, so a
+// COMMIT of this run that was taken for lost cannot succeed after the one that
+// replaced it.
+type fence struct {
+	accountID, id uuid.UUID
+	token         uuid.UUID
+	point         RecoveryPoint
+	since         time.Time
+}
 
-// takeoverSQL gives the key to a new run, unless somebody was faster (R7, R8).
-const takeoverSQL = `
-UPDATE idempotency_keys
-   SET lease_token = $4,
-       attempt     = attempt + 1,
-       locked_at   = now(),
-       last_run_at = now()
- WHERE account_id = $1
-   AND id = $2
-   AND recovery_point = $3
-   AND coalesce(locked_at <= now() - $5::interval, true)
-RETURNING attempt, locked_at`
+func (f fence) arguments(more ...any) []any {
+	return append([]any{f.accountID, f.id, f.token, string(f.point), f.since}, more...)
+}
 
-// The three statements below are the fence: each fails with division_by_zero
-// when the run no longer holds the key. An error, and not an empty result,
-// because COMMIT is already on its way behind it and must not be executed (R7).
-//
-// Beside token and recovery point they name the lease's start as this run knows
-// it. Each commit moves it, so a transaction of this run that was taken for lost
-// cannot come through after the one that took its place.
+// The three statements below raise division_by_zero if the run no longer holds
+// the key. It must be an error and not an empty result, because COMMIT is queued
+// behind the statement and must not be executed.
 
 // fenceSQL locks the row for a transaction that reads before it writes.
 const fenceSQL = `
@@ -113,8 +179,12 @@ WITH held AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM held`
 
-// advanceSQL moves the recovery point and renews the lease: from this moment,
-// not from the transaction's beginning, which is what now() would say.
+func queueFence(batch *pgx.Batch, f fence) {
+	queueFenced(batch, fenceSQL, new(time.Time), f.arguments()...)
+}
+
+// advanceSQL moves the recovery point and renews the lease: from this moment, not
+// from the beginning of the transaction, which is now().
 const advanceSQL = `
 WITH held AS (
     UPDATE idempotency_keys
@@ -130,7 +200,19 @@ WITH held AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM held`
 
-// finishSQL stores the response, lets go of the key and of any wish for review.
+func queueAdvance(batch *pgx.Batch, f fence, point RecoveryPoint, since *time.Time) {
+	queueFenced(batch, advanceSQL, since, f.arguments(string(point))...)
+}
+
+// renew moves the start of the lease, or returns ErrLeaseLost.
+func (s *store) renew(ctx context.Context, f fence) (since time.Time, err error) {
+	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return scanFenced(conn.QueryRow(ctx, advanceSQL, f.arguments(string(f.point))...), &since)
+	})
+	return since, err
+}
+
+// finishSQL stores the response and releases the key.
 const finishSQL = `
 WITH held AS (
     UPDATE idempotency_keys
@@ -151,18 +233,18 @@ WITH held AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM held`
 
-// releaseSQL gives the lease back and keeps the recovery point (R11).
-const releaseSQL = `
-UPDATE idempotency_keys
-   SET locked_at  = NULL,
-       last_error = $4
- WHERE account_id = $1
-   AND id = $2
-   AND lease_token = $3
-   AND recovery_point <> 'finished'`
+func queueFinish(batch *pgx.Batch, f fence, response Response, since *time.Time) {
+	headers, _ := json.Marshal(response.Headers) // strings; pgx encodes no map in QueryExecModeExec
+	queueFenced(batch, finishSQL, since, f.arguments(response.Status, string(headers), response.Body)...)
+}
 
-// scanFence reads the row of a fence. since becomes the new start of the lease.
-func scanFence(row pgx.Row, since *time.Time) error {
+// queueFenced queues the claim or a fenced statement. since becomes the start of
+// the lease.
+func queueFenced(batch *pgx.Batch, query string, since *time.Time, arguments ...any) {
+	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return scanFenced(row, since) })
+}
+
+func scanFenced(row pgx.Row, since *time.Time) error {
 	var one int
 	err := row.Scan(&one, since)
 	if postgres.SQLState(err) == postgres.DivisionByZero {
@@ -171,131 +253,39 @@ func scanFence(row pgx.Row, since *time.Time) error {
 	return err
 }
 
-// storedKey is a row as lookSQL reads it.
-type storedKey struct {
-	accountID   uuid.UUID
-	id          uuid.UUID
-	key         Key
-	operation   string
-	path        string
-	params      []byte
-	fingerprint []byte
-	point       RecoveryPoint
-	token       uuid.UUID
-	lockedAt    *time.Time // nil when nobody holds the key
-	leased      bool       // and the lease has not run out
-	attempt     int
-	createdAt   time.Time
-	lastRunAt   time.Time
-	finishedAt  *time.Time
-	reviewAt    *time.Time // nil when no person is needed
-	lastError   string
-	origin      string    // see [Tracer], "" when nobody recorded the first run
-	readAt      time.Time // by the database's clock, as are the others
-	response    Response
-}
-
-// result is a Result of a key that nobody ran just now.
-func (k *storedKey) result() Result {
-	return Result{KeyID: k.id, Attempt: k.attempt, From: k.point, To: k.point}
-}
-
-// status is the key as those see it who only look on.
-func (k *storedKey) status() Status {
-	return Status{
-		AccountID:     k.accountID,
-		ID:            k.id,
-		Key:           k.key,
-		Operation:     k.operation,
-		Path:          k.path,
-		Point:         k.point,
-		Attempt:       k.attempt,
-		CreatedAt:     k.createdAt,
-		LastRunAt:     k.lastRunAt,
-		FinishedAt:    k.finishedAt,
-		NeedsReviewAt: k.reviewAt,
-		Leased:        k.leased,
-		LastError:     k.lastError,
-		Response:      k.response.Status,
-	}
-}
-
-// scanKey reads a row of storedColumns.
-func scanKey(row pgx.Row) (*storedKey, error) {
-	var k storedKey
-	var headers []byte
-	err := row.Scan(&k.readAt, &k.accountID, &k.id, &k.key, &k.operation, &k.path, &k.params, &k.fingerprint, &k.point, &k.token,
-		&k.lockedAt, &k.leased, &k.attempt, &k.createdAt, &k.lastRunAt, &k.finishedAt, &k.reviewAt, &k.lastError,
-		&k.origin, &k.response.Status, &headers, &k.response.Body)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(headers, &k.response.Headers); err != nil {
-		return nil, fmt.Errorf("stored headers of key %s: %w", k.id, err)
-	}
-	return &k, nil
-}
-
-// scanLook reads the row of lookSQL. Where there is no key, it returns nil for it.
-func scanLook(rows pgx.Rows) (stored *storedKey, now time.Time, err error) {
-	defer rows.Close()
-	if !rows.Next() {
-		return nil, time.Time{}, rows.Err()
-	}
-	columns := make([]any, len(rows.RawValues()))
-	columns[0] = &now
-	if err := rows.Scan(columns...); err != nil {
-		return nil, time.Time{}, err
-	}
-	if rows.RawValues()[1] != nil {
-		stored, err = scanKey(rows)
-	}
-	return stored, now, err
-}
-
-// lookup reads the key's row, or returns [ErrNotFound].
-func (e *Engine) lookup(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
-	var stored *storedKey
-	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, lookSQL, accountID, id, e.lockTimeout)
-		if err != nil {
-			return err
-		}
-		if stored, _, err = scanLook(rows); err == nil && stored == nil {
-			err = ErrNotFound
-		}
-		return err
+// takeOver gives the key to a new run unless its row has changed (R7, R8): then
+// it returns ErrInProgress.
+func (s *store) takeOver(ctx context.Context, f fence) (attempt int, createdAt, since time.Time, err error) {
+	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `
+UPDATE idempotency_keys
+   SET lease_token = $3,
+       attempt     = attempt + 1,
+       locked_at   = now(),
+       last_run_at = now()
+ WHERE account_id = $1
+   AND id = $2
+   AND recovery_point = $4
+   AND coalesce(locked_at <= now() - $5::interval, true)
+RETURNING attempt, created_at, locked_at`, f.accountID, f.id, f.token, string(f.point), s.lockTimeout).Scan(&attempt, &createdAt, &since)
 	})
-	return stored, err
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrInProgress
+	}
+	return attempt, createdAt, since, err
 }
 
-// renew moves the start of the lease, unless the run no longer holds the key:
-// then it returns ErrLeaseLost.
-func (e *Engine) renew(ctx context.Context, x *execution) error {
-	return e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		arguments := append(x.held(), string(x.point))
-		return scanFence(conn.QueryRow(ctx, advanceSQL, arguments...), &x.lease.since)
-	})
-}
-
-// release gives the lease back, so that the next run need not wait for its end.
-// Failing to do so costs only that wait.
-func (e *Engine) release(ctx context.Context, x *execution, cause error) {
+// release ends the lease early and keeps the recovery point (R11).
+func (s *store) release(ctx context.Context, f fence, cause error) error {
+	const limit = 500 // characters, as the column's CHECK requires
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	err := e.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, releaseSQL, x.run.AccountID, x.run.KeyID, x.lease.token, lastError(cause))
-		return err
-	})
-	if err != nil {
-		e.logger.WarnContext(ctx, "idempotency: lease not given back, it will run out",
-			"key_id", x.run.KeyID, "error", err)
-	}
-}
-
-// lastError is cause as the last_error column takes it.
-func lastError(cause error) string {
-	const limit = 500 // characters, as the column's CHECK says
-	text := []rune(strings.ToValidUTF8(strings.ReplaceAll(cause.Error(), "\x00", ""), "?"))
-	return string(text[:min(len(text), limit)])
+	return s.exec(ctx, `
+UPDATE idempotency_keys
+   SET locked_at  = NULL,
+       last_error = $4
+ WHERE account_id = $1
+   AND id = $2
+   AND lease_token = $3
+   AND recovery_point <> 'finished'`, f.accountID, f.id, f.token, postgres.Text(cause.Error(), limit))
 }

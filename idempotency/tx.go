@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,36 +13,120 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Tx is the transaction in which a step records its outcome. The engine begins,
-// fences and commits it; a step only adds to it. Once a statement has failed the
+// commitStep commits what record writes, together with the next recovery point.
+// The first step commits together with the claim (R1). A COMMIT whose outcome is
+// unknown is resolved by reading the row (R22).
+func (r *run) commitStep(ctx context.Context, record Record) error {
+	return retry(func() error {
+		err := r.commit(ctx, record)
+		if errors.Is(err, errCommitUnknown) && r.claim == nil {
+			err = r.invalidate(ctx, err) // a claim needs no such step: its INSERT waits for the earlier one
+		}
+		if errors.Is(err, ErrLeaseLost) {
+			err = r.resolveCommit(ctx)
+		}
+		return err
+	})
+}
+
+func (r *run) commit(ctx context.Context, record Record) error {
+	if record == nil {
+		return fmt.Errorf("idempotency: the step from %q has no record", r.point)
+	}
+	tx := &Tx{run: r}
+	defer tx.close(ctx)
+	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	outcome, err := record(recording, tx)
+	if err != nil {
+		return err
+	}
+	if err := outcome.check(r.steps); err != nil {
+		return err
+	}
+	return tx.commit(ctx, outcome)
+}
+
+// invalidate makes sure that a COMMIT in doubt, which may still be on its way,
+// cannot succeed any more. It moves the start of the lease, which the COMMIT's
+// fence names. It returns errNotCommitted if that worked, and ErrLeaseLost if the
+// row has changed.
+func (r *run) invalidate(ctx context.Context, doubt error) error {
+	since, err := r.engine.store.renew(ctx, r.fence())
+	switch {
+	case err == nil:
+		r.since = since
+		return fmt.Errorf("%w: %w", errNotCommitted, doubt)
+	case errors.Is(err, ErrLeaseLost):
+		return err
+	default:
+		return commitUnknown(err)
+	}
+}
+
+// resolveCommit reads the row after a fence or a claim failed. It returns nil if
+// the row shows a COMMIT of this run whose acknowledgement was lost, and
+// ErrLeaseLost if the key belongs to another run.
+func (r *run) resolveCommit(ctx context.Context) error {
+	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
+	switch {
+	case errors.Is(err, ErrNotFound) && r.claim != nil:
+		return errNotCommitted // the row that the claim met was reaped
+	case errors.Is(err, ErrNotFound):
+		return ErrLeaseLost // a failover lost the row; the next request claims it again (R5)
+	case err != nil && !r.mayHold:
+		return err
+	case err != nil:
+		return commitUnknown(err)
+	case stored.token != r.token && r.claim != nil:
+		r.existing = stored
+		return ErrLeaseLost
+	case stored.token != r.token, stored.Point != Finished && stored.lockedAt == nil:
+		return ErrLeaseLost // taken over, or released by an operator
+	}
+	if r.claim != nil {
+		r.setLease(stored.Attempt, stored.CreatedAt, stored.readAt)
+	}
+	r.point, r.response = stored.Point, stored.response
+	if stored.lockedAt != nil {
+		r.since = *stored.lockedAt
+	}
+	return nil
+}
+
+// commitUnknown is the error of a run that cannot read the row. It does not wrap
+// the cause, which says nothing about the COMMIT.
+func commitUnknown(cause error) error {
+	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
+}
+
+// Tx is the transaction in which a step records its result. The engine begins,
+// fences and commits it; a step only adds to it. Once a statement has failed, the
 // transaction cannot be committed any more, whatever the step returns.
 type Tx struct {
-	engine *Engine
-	x      *execution
-	conn   *pgxpool.Conn // nil until the first statement
-	claim  *claim        // nil unless the key is new
-	open   bool          // BEGIN and the claim or the fence went through
-	failed error         // the first error of a statement
-	queued pgx.Batch
+	run     *run
+	conn    *pgxpool.Conn // nil until the first statement
+	open    bool          // BEGIN and the claim or the fence have been executed
+	claimed time.Time     // when the claim was inserted, of a transaction that was open before COMMIT
+	failed  error         // the first error of a statement
+	queued  pgx.Batch
 }
 
 // Queue adds a statement that is sent together with COMMIT, in the order of the
-// calls: a step that only writes costs one round trip. If the statement fails
-// so does the transaction. The signature is that of [pgx.Batch], for functions
-// that join either; what came back can no longer stop the COMMIT behind it, so
-// a step that needs to know uses Exec.
+// calls: a step that only writes costs one round trip. If the statement fails, so
+// does the transaction. An error of its callback cannot stop the COMMIT, which
+// was sent with it; a step that must see a result first uses Exec or QueryRow.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }
 
-// Exec runs a statement now, for a step that needs to know what it did.
-// Statements that were queued have not run yet.
+// Exec executes a statement now. Queued statements have not been executed yet.
 func (tx *Tx) Exec(ctx context.Context, query string, arguments ...any) (pgconn.CommandTag, error) {
 	if err := tx.begin(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	tag, err := tx.conn.Exec(ctx, query, arguments...)
-	return tag, tx.note(err)
+	return tag, tx.check(err)
 }
 
 // QueryRow runs a query now and returns its row, which must be scanned.
@@ -54,7 +137,7 @@ func (tx *Tx) QueryRow(ctx context.Context, query string, arguments ...any) pgx.
 	return row{tx: tx, row: tx.conn.QueryRow(ctx, query, arguments...)}
 }
 
-// row is a pgx.Row whose errors the transaction takes note of.
+// row is a pgx.Row that reports its errors to the transaction.
 type row struct {
 	tx  *Tx
 	row pgx.Row
@@ -67,13 +150,13 @@ func (r row) Scan(dest ...any) error {
 	}
 	err := r.row.Scan(dest...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return err // an answer, not a failure
+		return err // a result, not a failure
 	}
-	return r.tx.note(err)
+	return r.tx.check(err)
 }
 
-// note interprets the error of a statement, and keeps the first one.
-func (tx *Tx) note(err error) error {
+// check translates the error of a statement, and keeps the first one.
+func (tx *Tx) check(err error) error {
 	err = translateOn(tx.conn.Conn(), err)
 	if tx.failed == nil {
 		tx.failed = err
@@ -81,24 +164,8 @@ func (tx *Tx) note(err error) error {
 	return err
 }
 
-// claim is what a run that begins stores with its key.
-type claim struct {
-	req       Request
-	operation string
-	hash      []byte
-}
-
-// queueClaim queues the claim of a new key, which is then at the given recovery
-// point.
-func (tx *Tx) queueClaim(batch *pgx.Batch, since *time.Time, point RecoveryPoint) {
-	c, x := tx.claim, tx.x
-	queueFence(batch, since, claimSQL, []any{
-		x.run.KeyID, x.run.AccountID, string(x.run.Key), c.operation, c.req.Method, c.req.Path, c.req.Params, c.hash,
-		string(point), x.lease.token, x.run.CreatedAt, x.origin,
-	})
-}
-
-// begin opens the transaction for a step that needs it before COMMIT.
+// begin opens the transaction for a step that needs it before COMMIT: with the
+// claim, or with the fence, which locks the row.
 func (tx *Tx) begin(ctx context.Context) error {
 	if tx.open || tx.failed != nil {
 		return tx.failed
@@ -108,90 +175,98 @@ func (tx *Tx) begin(ctx context.Context) error {
 		tx.failed = err
 		return err
 	}
-	var since time.Time
-	if tx.claim != nil {
-		tx.queueClaim(batch, &since, Started)
+	if r := tx.run; r.claim != nil {
+		queueClaim(batch, r, Started, &tx.claimed)
 	} else {
-		queueFence(batch, &since, fenceSQL, tx.x.held())
+		queueFence(batch, r.fence())
 	}
 	if err := tx.send(ctx, batch); err != nil {
 		return err
 	}
 	tx.open = true
-	if tx.claim != nil {
-		tx.x.leased(1, tx.x.run.CreatedAt, since)
+	if tx.run.claim != nil {
+		tx.run.since = tx.claimed
 	}
 	return nil
 }
 
-// commit moves the recovery point, runs what was queued and commits, all in one
-// round trip. It returns errCommitUnknown when no answer came (R22).
+// commit sends the claim or the fenced UPDATE of the recovery point, the queued
+// statements and COMMIT, all in one round trip. It returns errCommitUnknown if no
+// acknowledgement arrived (R22).
 func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	if tx.failed != nil {
 		return tx.failed
 	}
-	if tx.claim != nil && outcome.point == Finished {
-		if err := tx.begin(ctx); err != nil { // there must be a row to finish
+	r := tx.run
+	if r.claim != nil && outcome.point == Finished {
+		if err := tx.begin(ctx); err != nil { // the row must exist before it is finished
 			return err
 		}
 	}
-	claims := tx.claim != nil && !tx.open
 	batch, err := tx.batch(ctx)
 	if err != nil {
 		return err
 	}
 	var since time.Time
-	if claims {
-		tx.queueClaim(batch, &since, outcome.point)
-	} else if r := outcome.response; outcome.point == Finished {
-		headers, err := json.Marshal(r.Headers)
-		if err != nil {
-			return err
-		}
-		queueFence(batch, &since, finishSQL, tx.x.held(), r.Status, string(headers), r.Body)
-	} else {
-		queueFence(batch, &since, advanceSQL, tx.x.held(), string(outcome.point))
+	switch {
+	case r.claim != nil && !tx.open:
+		queueClaim(batch, r, outcome.point, &since)
+	case outcome.point == Finished:
+		queueFinish(batch, r.fence(), outcome.response, &since)
+	default:
+		queueAdvance(batch, r.fence(), outcome.point, &since)
 	}
 	batch.QueuedQueries = append(batch.QueuedQueries, tx.queued.QueuedQueries...)
 	var committed bool
 	batch.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
 		if tag.String() != "COMMIT" {
-			return errNotCommitted // ROLLBACK is what a failed transaction answers
+			return errNotCommitted // a failed transaction returns ROLLBACK
 		}
 		committed = true
 		return nil
 	})
 
 	postgres.ClearUnreplicated(tx.conn.Conn())
-	tx.x.inDoubt = true
-	sent := tx.engine.clock()
+	held := r.mayHold
+	r.mayHold = true
+	sent := r.engine.clock()
 	err = tx.send(ctx, batch)
 	switch {
 	case postgres.Unreplicated(tx.conn.Conn()):
 		return errNotReplicated
 	case committed: // whatever happened to the connection afterwards
-		tx.x.inDoubt = false
-		if claims {
-			tx.x.leased(1, tx.x.run.CreatedAt, since)
-		}
-		tx.x.moved(outcome, since)
-		tx.x.renewed(sent)
+		tx.committed(outcome, sent, since)
 		return nil
-	case unanswered(tx.conn.Conn(), err):
+	case commitMayHaveApplied(tx.conn.Conn(), err):
 		return fmt.Errorf("%w: %w", errCommitUnknown, err)
 	default:
-		tx.x.inDoubt = false
+		r.mayHold = held
 		return err
 	}
 }
 
-// batch returns a batch that goes on with the transaction, or begins it.
+// committed moves the run to where the transaction brought its key.
+func (tx *Tx) committed(outcome Outcome, sent, since time.Time) {
+	r := tx.run
+	r.point, r.response = outcome.point, outcome.response
+	r.extendLease(sent)
+	if r.claim == nil {
+		r.since = since
+		return
+	}
+	if !tx.open {
+		tx.claimed = since
+	}
+	r.setLease(1, tx.claimed, since)
+}
+
+// batch returns a batch that continues the transaction, or begins it.
 func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	batch := &pgx.Batch{}
 	if tx.open {
 		return batch, nil
 	}
-	conn, err := tx.engine.acquireToRun(ctx)
+	conn, err := tx.run.engine.store.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -200,17 +275,17 @@ func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	return batch, nil
 }
 
-// send sends a batch and reads its answers. Its deadline is the engine's own:
-// to give up earlier, because the step's context ends, would only turn a yes or
-// no of COMMIT into unknown (R22).
+// send sends a batch and reads its results. It has a deadline of its own: to stop
+// earlier, because the step's context ends, would only make the outcome of COMMIT
+// unknown (R22).
 func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
-	return tx.note(tx.conn.SendBatch(ctx, batch).Close())
+	return tx.check(tx.conn.SendBatch(ctx, batch).Close())
 }
 
-// close gives the connection back, rolling back what was not committed. A
-// connection that cannot be cleaned is destroyed by the pool.
+// close returns the connection to the pool and rolls back what was not committed.
+// The pool destroys a connection that cannot be rolled back.
 func (tx *Tx) close(ctx context.Context) {
 	if tx.conn == nil {
 		return
@@ -219,15 +294,9 @@ func (tx *Tx) close(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 		defer cancel()
 		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
-			tx.engine.logger.WarnContext(ctx, "idempotency: rollback failed, connection dropped", "error", err)
+			tx.run.engine.logger.WarnContext(ctx, "idempotency: rollback failed, connection dropped", "key_id", tx.run.KeyID, "error", err)
 		}
 	}
-	tx.engine.releaseFromRun(tx.conn)
+	tx.conn.Release()
 	tx.conn = nil
-}
-
-// queueFence queues one of the statements that assert that the run holds the
-// key. since becomes the moment from which it holds it.
-func queueFence(batch *pgx.Batch, since *time.Time, query string, held []any, arguments ...any) {
-	batch.Queue(query, append(held, arguments...)...).QueryRow(func(row pgx.Row) error { return scanFence(row, since) })
 }

@@ -2,7 +2,7 @@ package idempotency_test
 
 import (
 	"context"
-	"log/slog"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -17,383 +17,364 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// newWaitingBench is a bench on which up to so many may wait.
-func newWaitingBench(t *testing.T, waiters int, configure ...func(*pgxpool.Config)) *bench {
+// newWaitingFixture returns a fixture whose engine lets that many requests wait.
+func newWaitingFixture(t *testing.T, waiters int, configure ...func(*pgxpool.Config)) *fixture {
 	t.Helper()
-	b := newBench(t, configure...)
-	b.engine = newWaitingEngine(t, b.pool, waiters)
-	return b
+	f := newFixture(t, configure...)
+	f.engine = newEngine(t, f.pool, func(c *idempotency.Config) { c.Waiters = waiters })
+	return f
 }
 
-func newWaitingEngine(t *testing.T, pool *pgxpool.Pool, waiters int) *idempotency.Engine {
-	t.Helper()
-	engine, err := idempotency.New(pool, idempotency.Config{
-		LockTimeout: lockTimeout,
-		Clock:       time.Now,
-		Waiters:     waiters,
-		Logger:      slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	return engine
-}
-
-// came is what a request came to.
-type came struct {
+// outcome is the result of a request.
+type outcome struct {
 	idempotency.Result
-	err error
+	err     error
+	refused bool // it was not allowed to wait
 }
 
 // doAsync sends a request in the background.
-func (b *bench) doAsync(req idempotency.Request, op idempotency.Operation) <-chan came {
-	done := make(chan came, 1)
+func (f *fixture) doAsync(req idempotency.Request, op idempotency.Operation) <-chan outcome {
+	done := make(chan outcome, 1)
 	go func() {
-		result, err := b.do(req, op)
-		done <- came{result, err}
+		result, err := f.do(req, op)
+		done <- outcome{Result: result, err: err}
 	}()
 	return done
 }
 
-// awaitWaiters returns when so many wait.
-func (b *bench) awaitWaiters(n int) {
-	b.t.Helper()
-	require.Eventually(b.t, func() bool { return b.engine.Waiting() == n }, patience, tick)
+// doWaiting sends a request and waits, as long as another run holds the key, until
+// ctx ends.
+func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op idempotency.Operation) outcome {
+	for {
+		result, err := f.engine.Do(ctx, req, op)
+		switch {
+		case !errors.Is(err, idempotency.ErrInProgress), ctx.Err() != nil:
+			return outcome{Result: result, err: err}
+		case !f.engine.AwaitTurn(ctx, req.AccountID, result.KeyID):
+			return outcome{Result: result, err: err, refused: true}
+		}
+	}
 }
 
-// gate stops a foreign call.
-type gate struct {
-	reached, opened chan struct{}
-	verdict         error // of the call that was stopped
-	once            sync.Once
+// doWaitingAsync sends n equal requests in the background, and returns when all of
+// them wait. They are the first waiters of the fixture.
+func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.Operation) []<-chan outcome {
+	f.t.Helper()
+	waiting := make([]<-chan outcome, n)
+	for i := range waiting {
+		done := make(chan outcome, 1)
+		go func() { done <- f.doWaiting(f.t.Context(), req, op) }()
+		waiting[i] = done
+	}
+	f.requireWaiting(n)
+	return waiting
 }
 
-func newGate() *gate { return &gate{reached: make(chan struct{}), opened: make(chan struct{})} }
+// requireWaiting returns when that many requests wait.
+func (f *fixture) requireWaiting(n int) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool { return f.engine.Waiting() == n }, waitFor, tick)
+}
 
-// call stops the first call that comes and lets the others pass.
-func (g *gate) call(context.Context, *idempotency.Run) (err error) {
-	g.once.Do(func() {
-		close(g.reached)
-		<-g.opened
-		err = g.verdict
+// blockedCall is an external call that blocks the first time.
+type blockedCall struct {
+	reached, released chan struct{}
+	err               error // of the first call
+	once              sync.Once
+}
+
+func newBlockedCall() *blockedCall {
+	return &blockedCall{reached: make(chan struct{}), released: make(chan struct{})}
+}
+
+func (c *blockedCall) call(context.Context, *idempotency.Run) (err error) {
+	c.once.Do(func() {
+		close(c.reached)
+		<-c.released
+		err = c.err
 	})
 	return err
 }
 
-func (g *gate) open(verdict error) {
-	g.verdict = verdict
-	close(g.opened)
+// release ends the first call.
+func (c *blockedCall) release(err error) {
+	c.err = err
+	close(c.released)
 }
 
-func TestWait_forTheAnswerOfARun(t *testing.T) {
+// Requests that wait hold no connection (R6) and get the response of the run.
+func TestAwaitTurn_runFinishes(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
-	b := newWaitingBench(t, waiters)
-	req, gate := b.request(), newGate()
-	op := &threeSteps{pay: gate.call}
-	first := b.doAsync(req, op)
-	<-gate.reached
+	f := newWaitingFixture(t, waiters)
+	req, call := f.request(), newBlockedCall()
+	op := &threeSteps{pay: call.call}
+	first := f.doAsync(req, op)
+	<-call.reached
+	waiting := f.doWaitingAsync(waiters, req, op)
+	f.requireIdle()
+	extra := f.doWaiting(t.Context(), req, op)
+	require.ErrorIs(t, extra.err, idempotency.ErrInProgress)
+	require.True(t, extra.refused, "no more requests may wait")
 
-	req.Wait = time.Minute
-	var waiting []<-chan came
-	for range waiters {
-		waiting = append(waiting, b.doAsync(req, op))
-	}
-	b.awaitWaiters(waiters)
-	b.requireIdle() // on the pool's only connection (R6)
-	extra, err := b.do(req, op)
-	require.ErrorIs(t, err, idempotency.ErrInProgress, "one too many")
-	require.False(t, extra.Waited)
-
-	gate.open(nil)
-	made := <-first
-	require.NoError(t, made.err)
+	call.release(nil)
+	executed := <-first
+	require.NoError(t, executed.err)
 	for _, done := range waiting {
 		got := <-done
 		require.NoError(t, got.err)
-		require.Equal(t, made.Response, got.Response)
+		require.Equal(t, executed.Response, got.Response)
 		require.True(t, got.Replayed)
-		require.True(t, got.Waited)
 	}
-	require.Equal(t, onceEach, b.effects(req))
-	require.Equal(t, keyState{Point: "finished", Attempt: 1}, b.state(req))
-	require.Zero(t, b.engine.Waiting())
+	require.Equal(t, onceEach, f.effects(req))
+	require.Equal(t, keyState{Point: "finished", Attempt: 1}, f.state(req))
+	require.Zero(t, f.engine.Waiting())
 }
 
-// The run is another process's, so that only the row tells of its end.
-func TestWait_forAnotherProcess(t *testing.T) {
+// A run of this process wakes the waiters without a poll.
+func TestAwaitTurn_sameProcess(t *testing.T) {
 	t.Parallel()
-	b := newWaitingBench(t, 10)
-	elsewhere := &bench{t: t, pool: b.pool, engine: newEngine(t, b.pool, time.Now), account: b.account}
-	req, gate := b.request(), newGate()
-	op := &threeSteps{pay: gate.call}
-	first := elsewhere.doAsync(req, op)
-	<-gate.reached
-	req.Wait = time.Minute
-	waiting := b.doAsync(req, op)
-	b.awaitWaiters(1)
-	gate.open(nil)
-	require.Equal(t, (<-first).Response, (<-waiting).Response)
+	statements := &statements{}
+	f := newWaitingFixture(t, 10, connections(3), statements.configure)
+	req, call := f.request(), newBlockedCall()
+	op := &threeSteps{pay: call.call}
+	first := f.doAsync(req, op)
+	<-call.reached
+	waiting := f.doWaitingAsync(1, req, op)
+	polled, resume := make(chan struct{}), make(chan struct{})
+	statements.after(1, func() { // the next poll does not end
+		close(polled)
+		<-resume
+	})
+	defer close(resume)
+	<-polled
+	call.release(nil)
+	select {
+	case got := <-waiting[0]:
+		require.Equal(t, (<-first).Response, got.Response)
+	case <-time.After(waitFor):
+		require.Fail(t, "the waiter was not woken")
+	}
 }
 
-// A run gives the key back without an answer: one of those who wait takes over,
-// and the others get what it makes.
-func TestWait_oneTakesOver(t *testing.T) {
+// Another process runs the request, so only the row shows that it has finished.
+func TestAwaitTurn_otherProcess(t *testing.T) {
+	t.Parallel()
+	f := newWaitingFixture(t, 10)
+	other := &fixture{t: t, pool: f.pool, engine: newEngine(t, f.pool), account: f.account}
+	req, call := f.request(), newBlockedCall()
+	op := &threeSteps{pay: call.call}
+	first := other.doAsync(req, op)
+	<-call.reached
+	require.True(t, other.doWaiting(t.Context(), req, op).refused, "its engine lets no request wait")
+	waiting := f.doWaitingAsync(1, req, op)
+	call.release(nil)
+	require.Equal(t, (<-first).Response, (<-waiting[0]).Response)
+}
+
+// A run fails and releases the key: one waiter takes it over, and the others get
+// its response.
+func TestAwaitTurn_runFails(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
-	b := newWaitingBench(t, waiters, connections(4))
-	req, gate := b.request(), newGate()
-	op := &threeSteps{pay: gate.call}
-	first := b.doAsync(req, op)
-	<-gate.reached
-	req.Wait = time.Minute
-	var waiting []<-chan came
-	for range waiters {
-		waiting = append(waiting, b.doAsync(req, op))
-	}
-	b.awaitWaiters(waiters)
-	gate.open(errNoAnswer)
-	require.ErrorIs(t, (<-first).err, errNoAnswer)
+	f := newWaitingFixture(t, waiters, connections(4))
+	req, call := f.request(), newBlockedCall()
+	op := &threeSteps{pay: call.call}
+	first := f.doAsync(req, op)
+	<-call.reached
+	waiting := f.doWaitingAsync(waiters, req, op)
+	call.release(errNoResponse)
+	require.ErrorIs(t, (<-first).err, errNoResponse)
 
 	var results []idempotency.Result
-	var errs []error
 	for _, done := range waiting {
 		got := <-done
 		require.NoError(t, got.err)
-		require.True(t, got.Waited)
-		results, errs = append(results, got.Result), append(errs, got.err)
+		results = append(results, got.Result)
 	}
-	requireOneAnswer(t, results, errs)
-	require.Equal(t, onceEach, b.effects(req))
-	require.Equal(t, keyState{Point: "finished", Attempt: 2}, b.state(req))
+	requireOneExecution(t, results, make([]error, waiters))
+	require.Equal(t, onceEach, f.effects(req))
+	require.Equal(t, keyState{Point: "finished", Attempt: 2}, f.state(req))
 	require.EqualValues(t, 3, op.calls.Load(), "reserve once, pay twice")
 }
 
-// A run whose lease is over without a word is taken over as well.
-func TestWait_forARunThatDied(t *testing.T) {
+// A run dies and its lease expires: a waiter takes the key over.
+func TestAwaitTurn_runDies(t *testing.T) {
 	t.Parallel()
-	b := newWaitingBench(t, 10)
-	req, op := b.request(), &threeSteps{}
-	b.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-	req.Wait = time.Minute
-	waiting := b.doAsync(req, op)
-	b.awaitWaiters(1)
-	b.set(req, "locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
-	got := <-waiting
+	f := newWaitingFixture(t, 10)
+	req, op := f.request(), &threeSteps{}
+	f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
+	waiting := f.doWaitingAsync(1, req, op)
+	f.update(req, "locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
+	got := <-waiting[0]
 	require.NoError(t, got.err)
 	require.False(t, got.Replayed)
 	require.Equal(t, 2, got.Attempt)
 }
 
-func TestWait_isOverBeforeTheRun(t *testing.T) {
+// While a claim is not committed its row cannot be read, so the fingerprint of a
+// request that waits for it is compared afterwards (R2).
+func TestAwaitTurn_claimNotCommitted(t *testing.T) {
 	t.Parallel()
-	b := newWaitingBench(t, 10)
-	req, op := b.request(), &threeSteps{}
-	b.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-	req.Wait = 10 * time.Millisecond
-	result, err := b.do(req, op)
-	require.ErrorIs(t, err, idempotency.ErrInProgress)
-	require.True(t, result.Waited)
-	require.Zero(t, op.calls.Load())
-}
-
-// The fingerprint is compared before a wait, and so nobody waits for an answer
-// that can never be theirs (R2).
-func TestWait_notForAnotherRequest(t *testing.T) {
-	t.Parallel()
-	b := newWaitingBench(t, 10)
-	req, op := b.request(), &threeSteps{}
-	b.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-	req.Wait, req.Params = time.Minute, []byte(`{"amount":1300}`)
-	result, err := b.do(req, op)
-	require.ErrorIs(t, err, idempotency.ErrKeyReused)
-	require.False(t, result.Waited)
-}
-
-// A claim that hangs keeps its row from being read, so who waits for it has not
-// been compared with it. That is made up for when the row can be read.
-func TestWait_forAClaimThatHangs(t *testing.T) {
-	t.Parallel()
-	b := newWaitingBench(t, 10, sessionSetting("lock_timeout", "50"))
-	req := b.request()
-	conn, err := pgx.Connect(t.Context(), dbtest.URL(b.pool))
+	f := newWaitingFixture(t, 10, sessionSetting("lock_timeout", "50"))
+	req := f.request()
+	conn, err := pgx.Connect(t.Context(), dbtest.URL(f.pool))
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `
+	_, err = tx.Exec(t.Context(), insertOtherRequest, keyID(req), req.AccountID, string(req.Key))
+	require.NoError(t, err)
+
+	waiting := f.doWaitingAsync(1, req, oneStep())
+	require.NoError(t, tx.Commit(t.Context()))
+	require.ErrorIs(t, (<-waiting[0]).err, idempotency.ErrKeyReused)
+	require.Empty(t, f.effects(req))
+}
+
+// insertOtherRequest inserts the key of another request.
+const insertOtherRequest = `
 INSERT INTO idempotency_keys (
     id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
     recovery_point, lease_token, attempt, last_run_at, created_at
-) VALUES ($1, $2, $3, 'one_step', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'started', $1, 1, now(), now())`,
-		idempotency.KeyID(b.account, req.Key), b.account, string(req.Key))
-	require.NoError(t, err)
+) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
 
-	req.Wait = time.Minute
-	waiting := b.doAsync(req, oneStep())
-	b.awaitWaiters(1)
-	require.NoError(t, tx.Commit(t.Context()))
-	require.ErrorIs(t, (<-waiting).err, idempotency.ErrKeyReused)
-	require.Empty(t, b.effects(req))
-}
-
-func TestWait_clientGoneOrProcessStops(t *testing.T) {
+// A wait ends with the context of the client, and with the process.
+func TestAwaitTurn_ends(t *testing.T) {
 	t.Parallel()
-	b := newWaitingBench(t, 10)
-	req, op := b.request(), &threeSteps{}
-	b.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-	req.Wait = time.Minute
-	ctx, hangUp := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		_, err := b.engine.Do(ctx, req, op)
-		gone <- err
-	}()
-	stays := b.doAsync(req, op)
-	b.awaitWaiters(2)
-	hangUp()
-	require.ErrorIs(t, <-gone, idempotency.ErrInProgress)
-	b.awaitWaiters(1)
-
-	b.engine.StopWaiting()
-	got := <-stays
+	f := newWaitingFixture(t, 10)
+	req, op := f.request(), &threeSteps{}
+	f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan outcome, 1)
+	go func() { gone <- f.doWaiting(ctx, req, op) }()
+	f.requireWaiting(1)
+	cancel()
+	got := <-gone
 	require.ErrorIs(t, got.err, idempotency.ErrInProgress)
-	require.False(t, got.Waited)
-	_, err := b.do(req, op)
-	require.ErrorIs(t, err, idempotency.ErrInProgress, "at once")
+	require.False(t, got.refused)
+	f.requireWaiting(0)
+
+	waiting := f.doWaitingAsync(1, req, op)
+	f.engine.DrainWaiters()
+	got = <-waiting[0]
+	require.ErrorIs(t, got.err, idempotency.ErrInProgress)
+	require.True(t, got.refused)
+	require.True(t, f.doWaiting(t.Context(), req, op).refused, "no request waits any more")
 	require.Zero(t, op.calls.Load())
 }
 
-// Each look at the database is one query for all keys, by primary key.
-func TestWait_cost(t *testing.T) {
+// A poll is one query for all keys, by primary key.
+func TestAwaitTurn_cost(t *testing.T) {
 	t.Parallel()
 	meter, statements := idempotencytest.NewMeter(), &statements{}
-	b := newWaitingBench(t, 500, meter.Configure, statements.configure)
-	b.fill(10_000, time.Hour)
+	f := newWaitingFixture(t, 500, meter.Configure, statements.configure)
+	f.insertFinished(10_000, time.Hour)
 	op := &threeSteps{}
-	var waiting []<-chan came
+	var waiting []<-chan outcome
 	var keys []idempotency.Request
 	for range 10 {
-		req := b.request()
-		b.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-		b.set(req, "last_run_at = last_run_at - interval '1 hour'")
-		req.Wait = time.Minute
+		req := f.request()
+		f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
+		f.ageRun(req, time.Hour)
 		keys = append(keys, req)
 		for range 10 {
-			waiting = append(waiting, b.doAsync(req, op))
+			done := make(chan outcome, 1)
+			go func() { done <- f.doWaiting(t.Context(), req, op) }()
+			waiting = append(waiting, done)
 		}
 	}
-	b.analyze()
-	b.awaitWaiters(100)
-	b.requireIdle()
-	statements.forget()
+	f.requireWaiting(100)
+	f.analyze()
+	f.requireIdle()
+	statements.reset()
 	meter.Reset()
-	require.Eventually(t, func() bool { return meter.RoundTrips() >= 3 }, patience, tick)
-	plan := statements.plan(b)
+	require.Eventually(t, func() bool { return meter.RoundTrips() >= 3 }, waitFor, tick)
+	plan := statements.plan(f)
 	require.Contains(t, plan, "Index Scan using idempotency_keys_pkey")
 	require.NotContains(t, plan, "Seq Scan")
 	require.Zero(t, meter.Commits())
 
 	for _, req := range keys {
-		b.set(req, "locked_at = NULL")
+		f.update(req, "locked_at = NULL")
 	}
 	for _, done := range waiting {
 		require.NoError(t, (<-done).err)
 	}
-	require.EqualValues(t, len(keys), op.calls.Load(), "one of each ten took over")
+	require.EqualValues(t, len(keys), op.calls.Load(), "one of the ten waiters of each key took it over")
 }
 
-func TestWatch(t *testing.T) {
+func TestAwaitStatus_ends(t *testing.T) {
 	t.Parallel()
-	b := newWaitingBench(t, 1)
-	op := &threeSteps{}
-	watch := func(req idempotency.Request, wait time.Duration) (idempotency.Status, bool, error) {
-		return b.engine.Watch(t.Context(), req.AccountID, idempotency.KeyID(req.AccountID, req.Key), wait)
-	}
-	_, _, err := watch(b.request(), time.Minute)
-	require.ErrorIs(t, err, idempotency.ErrNotFound)
-
-	done := b.request()
-	made, err := b.do(done, op)
-	require.NoError(t, err)
-	status, waited, err := watch(done, time.Minute)
-	require.NoError(t, err)
-	require.False(t, waited)
-	require.Equal(t, made.Response.Status, status.Response)
-	require.NotNil(t, status.FinishedAt)
-
-	req := b.request()
-	b.put(req, op, idempotencytest.State{Point: paid})
-	_, _, err = watch(idempotency.Request{AccountID: uuid.New(), Key: req.Key}, 0)
-	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's")
-	status, waited, err = watch(req, 10*time.Millisecond)
-	require.NoError(t, err)
-	require.True(t, waited)
-	require.Equal(t, paid, status.Point)
-	require.Nil(t, status.FinishedAt)
-	require.Zero(t, op.calls.Load()-2, "who looks on does not take over")
-
-	// What is delivered is what is read.
-	for _, change := range []string{
-		"needs_review_at = now(), last_error = 'no answer'",
-		"needs_review_at = NULL, recovery_point = 'finished', finished_at = now(), response_code = 201, response_headers = '{}', response_body = ''",
+	for name, columns := range map[string]string{
+		"finished":     "recovery_point = 'finished', finished_at = now(), response_code = 201, response_headers = '{}', response_body = ''",
+		"needs review": "needs_review_at = now()",
 	} {
-		b.set(req, "needs_review_at = NULL")
-		news := make(chan idempotency.Status, 1)
-		go func() {
-			status, waited, err := watch(req, time.Minute)
-			if err == nil && waited {
-				news <- status
-			}
-			close(news)
-		}()
-		b.awaitWaiters(1)
-		full, waited, err := watch(req, time.Minute)
-		require.NoError(t, err)
-		require.False(t, waited, "one too many")
-		require.Equal(t, paid, full.Point)
-		b.set(req, change)
-		read, err := b.engine.Status(t.Context(), req.AccountID, idempotency.KeyID(req.AccountID, req.Key))
-		delivered := <-news
-		require.NoError(t, err)
-		require.Equal(t, read, delivered)
-		require.Equal(t, "/v1/things", read.Path)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newWaitingFixture(t, 1)
+			req, op := f.request(), &threeSteps{}
+			f.put(req, op, idempotencytest.State{Point: paid})
+			f.ageRun(req, time.Hour)
+
+			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			require.True(t, f.engine.AwaitStatus(short, req.AccountID, keyID(req)), "until the context ends")
+
+			waited := make(chan bool)
+			go func() { waited <- f.engine.AwaitStatus(t.Context(), req.AccountID, keyID(req)) }()
+			f.requireWaiting(1)
+			require.False(t, f.engine.AwaitStatus(t.Context(), req.AccountID, keyID(req)), "no more requests may wait")
+			f.update(req, columns)
+			require.True(t, <-waited)
+			require.Zero(t, op.calls.Load(), "a reader does not take the key over")
+
+			f.engine.DrainWaiters()
+			require.False(t, f.engine.AwaitStatus(t.Context(), req.AccountID, keyID(req)))
+		})
 	}
 }
 
-func TestDo_saysWhenTheKeyIsClaimed(t *testing.T) {
+// A poll reports a key to those that wait for their turn, or to readers, under
+// different conditions.
+func TestPoll_conditions(t *testing.T) {
 	t.Parallel()
-	b := newWaitingBench(t, 1)
-	claims := 0
-	claiming := func(req idempotency.Request) idempotency.Request {
-		req.Claimed = func() {
-			claims++
-			require.True(t, b.state(req).Leased, "it can be seen from outside")
-		}
-		return req
+	const old = time.Hour
+	f := newFixture(t)
+	for name, test := range map[string]struct {
+		state          idempotencytest.State
+		ago            time.Duration // since the last run
+		update         string
+		turns, readers bool
+	}{
+		"finished":                  {state: idempotencytest.State{Point: idempotency.Finished}, turns: true, readers: true},
+		"leased":                    {state: idempotencytest.State{Point: paid, Leased: true}, ago: old},
+		"lease expired":             {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}, ago: old, turns: true},
+		"released":                  {state: idempotencytest.State{Point: paid}, ago: old, turns: true},
+		"released by a recent run":  {state: idempotencytest.State{Point: paid}},
+		"needs review":              {state: idempotencytest.State{Point: paid}, ago: old, update: "needs_review_at = now()", turns: true, readers: true},
+		"needs review, leased":      {state: idempotencytest.State{Point: paid, Leased: true}, ago: old, update: "needs_review_at = now()", readers: true},
+		"needs review, recent run":  {state: idempotencytest.State{Point: paid}, update: "needs_review_at = now()", readers: true},
+		"unknown recovery point":    {state: idempotencytest.State{}, ago: old, turns: true},
+		"expired, but a recent run": {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := f.request()
+			f.put(req, &threeSteps{}, test.state)
+			if test.ago > 0 {
+				f.ageRun(req, test.ago)
+			}
+			if test.update != "" {
+				f.update(req, test.update)
+			}
+			for reads, want := range map[bool]bool{false: test.turns, true: test.readers} {
+				wakes, err := f.engine.PollWakes(t.Context(), req.AccountID, keyID(req), reads)
+				require.NoError(t, err)
+				require.Equal(t, want, wakes, "reads: %v", reads)
+				wakes, err = f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), reads)
+				require.NoError(t, err)
+				require.False(t, wakes, "another account's key")
+			}
+		})
 	}
-	req := claiming(b.request())
-	_, err := b.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoAnswer }})
-	require.ErrorIs(t, err, errNoAnswer)
-	require.Equal(t, 1, claims, "a new key")
-	_, err = b.do(req, &threeSteps{})
-	require.NoError(t, err)
-	require.Equal(t, 2, claims, "a takeover")
-	_, err = b.do(req, &threeSteps{})
-	require.NoError(t, err)
-	require.Equal(t, 2, claims, "a replay claims nothing")
-
-	invalid := claiming(b.request())
-	invalid.Validate = func() error { return errNoAnswer }
-	_, err = b.do(invalid, &threeSteps{})
-	require.ErrorIs(t, err, errNoAnswer)
-	busy := b.request()
-	b.put(busy, &threeSteps{}, idempotencytest.State{Point: paid, Leased: true})
-	_, err = b.do(claiming(busy), &threeSteps{})
-	require.ErrorIs(t, err, idempotency.ErrInProgress)
-	_, err = b.do(claiming(b.request()), operation{name: "fails", steps: func(*idempotency.Run) idempotency.Steps {
-		return idempotency.Steps{idempotency.Started: {Record: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-			return idempotency.Outcome{}, errNoAnswer
-		}}}
-	}})
-	require.ErrorIs(t, err, errNoAnswer)
-	require.Equal(t, 2, claims)
 }

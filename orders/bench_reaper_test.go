@@ -26,7 +26,7 @@ func BenchmarkReap(b *testing.B) {
 		pace  = 10 * time.Millisecond // from order to order
 	)
 	for b.Loop() {
-		m := openMetered(b, 8)
+		m := newCostFixture(b, 8)
 		m.fill(keys)
 		m.orderSteadily(within(b, 5*time.Second), pace) // the connections learn the statements
 		without := m.orderSteadily(within(b, time.Minute), pace)
@@ -62,7 +62,7 @@ func within(b *testing.B, d time.Duration) context.Context {
 
 // fill inserts finished keys that are past their retention, and what they made:
 // paid orders, of the size of real ones.
-func (m *metered) fill(n int) {
+func (m *costFixture) fill(n int) {
 	m.tb.Helper()
 	pool, err := pgxpool.New(m.tb.Context(), dbtest.URL(m.pool)) // without the timeouts
 	require.NoError(m.tb, err)
@@ -85,13 +85,13 @@ SELECT gen_random_uuid(), $1, 'of-a-million-keys-' || i, 'create_order', 'POST',
 		},
 		{`
 INSERT INTO orders (
-    id, account_id, idempotency_key_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
+    id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
     status, payment_intent_id, created_at, paid_at
 )
-SELECT gen_random_uuid(), account_id, id, idempotency_key, 'ada@example.com', 'usd', 4300, $2, '{"basket":"b-77"}', 'pm_card_visa',
+SELECT gen_random_uuid(), account_id, idempotency_key, 'ada@example.com', 'usd', 4300, $2, '{"basket":"b-77"}', 'pm_card_visa',
        'paid', 'pi_' || id, created_at, finished_at
   FROM idempotency_keys
- WHERE account_id = $1`, []any{m.account, basket}},
+ WHERE account_id = $1`, []any{m.account, itemsJSON}},
 		{"VACUUM ANALYZE", nil},
 		{"CHECKPOINT", nil},
 	} {
@@ -101,7 +101,7 @@ SELECT gen_random_uuid(), account_id, id, idempotency_key, 'ada@example.com', 'u
 }
 
 // anotherEngine is one on a pool of its own, as in a process of its own.
-func (m *metered) anotherEngine() *idempotency.Engine {
+func (m *costFixture) anotherEngine() *idempotency.Engine {
 	m.tb.Helper()
 	config, err := pgxpool.ParseConfig(dbtest.URL(m.pool))
 	require.NoError(m.tb, err)
@@ -116,7 +116,7 @@ func (m *metered) anotherEngine() *idempotency.Engine {
 
 // orderSteadily makes an order at every tick until ctx ends, however long those
 // before take. It returns how long each took from its tick on, sorted.
-func (m *metered) orderSteadily(ctx context.Context, pace time.Duration) []time.Duration {
+func (m *costFixture) orderSteadily(ctx context.Context, pace time.Duration) []time.Duration {
 	m.tb.Helper()
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()

@@ -114,7 +114,7 @@ func onDisk(b *testing.B) *embeddedpg.Server {
 
 // store is a shop whose books hold many orders.
 type store struct {
-	*metered
+	*costFixture
 	completer *idempotency.Completer
 	keys      int   // that are finished and not past their retention
 	shuffled  []int // their numbers
@@ -143,11 +143,11 @@ func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *
 	require.NoError(b, err)
 	require.NoError(b, migrator.Close())
 
-	s := &store{metered: meteredOn(b, meter, pool), keys: keys, shuffled: rand.Perm(keys)}
+	s := &store{costFixture: newCostFixtureOn(b, meter, pool), keys: keys, shuffled: rand.Perm(keys)}
 	s.completer, err = idempotency.NewCompleter(s.engine, s.service.Operation,
 		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, Limit: 1000, Concurrency: 1})
 	require.NoError(b, err)
-	s.fillBooks(server.URL(name))
+	s.fillTables(server.URL(name))
 	return s
 }
 
@@ -156,7 +156,7 @@ func filledKey(i int) string { return fmt.Sprintf("old-order-of-the-benchmark-%0
 
 // fillBooks multiplies a real key and its order, over the last three days, and
 // lets PostgreSQL look at what came of it.
-func (s *store) fillBooks(url string) {
+func (s *store) fillTables(url string) {
 	s.tb.Helper()
 	const model, chunk = "a-model-for-many-old-orders-00000000", 500_000
 	s.buy(model)
@@ -251,9 +251,9 @@ SELECT ` + derived + `, account_id, filled, operation, request_method, request_p
        LATERAL (SELECT sha256('idempotency_key\000' || uuid_send(account_id) || filled::bytea) OFFSET 0) AS h (hash)`
 
 	fillOrdersSQL = `
-INSERT INTO orders (id, account_id, idempotency_key_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
+INSERT INTO orders (id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
     status, payment_intent_id, created_at, paid_at)
-SELECT ` + derived + `, account_id, gen_random_uuid(), filled, email, currency, amount, items, metadata, payment_method,
+SELECT ` + derived + `, account_id, filled, email, currency, amount, items, metadata, payment_method,
        status, 'pi_' || substr(md5(filled), 1, 24), at, at
   FROM model_order,` + filledRows + `
        LATERAL (SELECT sha256('order\000' || uuid_send(account_id) || filled::bytea) OFFSET 0) AS h (hash)`
@@ -280,7 +280,7 @@ func (s *store) learn() {
 // buy asks for an order, a new one or again.
 func (s *store) buy(key string) {
 	result, err := s.create(key)
-	require.Equal(s.tb, "201", say(result, err))
+	require.Equal(s.tb, "201", outcomeOf(result, err))
 }
 
 // claim makes a key that is claimed and finished in one transaction.
@@ -299,14 +299,14 @@ type nothing struct{}
 func (nothing) Name() string { return "nothing" }
 
 func (nothing) Steps(*idempotency.Run) idempotency.Steps {
-	return idempotency.Steps{idempotency.Started: {Record: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+	return idempotency.Steps{Start: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
 		return idempotency.Finish(idempotency.Response{Status: 200, Body: []byte("{}")}), nil
-	}}}
+	}}
 }
 
 // complete makes a pass of the completer over n abandoned keys.
 func (s *store) complete(n int) {
 	pass, err := s.completer.RunOnce(s.tb.Context())
 	require.NoError(s.tb, err)
-	require.Equal(s.tb, idempotency.Pass{Completed: n}, pass)
+	require.Equal(s.tb, idempotency.CompleterResult{Completed: n}, pass)
 }

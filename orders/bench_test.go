@@ -16,7 +16,7 @@ import (
 // BenchmarkCreate measures whole orders against a provider that answers at once:
 // what is left is our own work and the database's.
 func BenchmarkCreate(b *testing.B) {
-	m := openMetered(b, 8)
+	m := newCostFixture(b, 8)
 	b.SetParallelism(8) // orders wait for the database rather than for a processor
 	var n atomic.Int64
 	m.meter.Reset()
@@ -40,7 +40,7 @@ func BenchmarkCreate(b *testing.B) {
 // that such a pass may take.
 func BenchmarkComplete(b *testing.B) {
 	const keys = 1000
-	m := openMetered(b, 8)
+	m := newCostFixture(b, 8)
 	completer, err := idempotency.NewCompleter(m.engine, m.service.Operation,
 		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, Limit: 10_000, Concurrency: 8})
 	require.NoError(b, err)
@@ -56,7 +56,7 @@ func BenchmarkComplete(b *testing.B) {
 		start := time.Now()
 		pass, err := completer.RunOnce(b.Context())
 		require.NoError(b, err)
-		require.Equal(b, idempotency.Pass{Completed: keys}, pass)
+		require.Equal(b, idempotency.CompleterResult{Completed: keys}, pass)
 		require.Less(b, time.Since(start), time.Minute)
 	}
 	b.ReportMetric(float64(keys*passes)/b.Elapsed().Seconds(), "keys/s")
@@ -64,7 +64,7 @@ func BenchmarkComplete(b *testing.B) {
 }
 
 // abandon makes n orders whose requests never reach an endpoint of the provider.
-func (m *metered) abandon(n int, endpoint, name string) {
+func (m *costFixture) abandon(n int, endpoint, name string) {
 	m.tb.Helper()
 	away := m.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: endpoint, Times: stripetest.Always})
 	defer away.Release()

@@ -2,9 +2,11 @@ package orders_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 )
 
 // crowd is how many wait for one key.
-const crowd = 500
+const benchWaiters = 500
 
 // BenchmarkWaiters makes orders while a crowd waits for one key of another
 // account, on a pool of eight, and compares how long they take with and without
@@ -26,14 +28,14 @@ const crowd = 500
 func BenchmarkWaiters(b *testing.B) {
 	const rounds = 50
 	for b.Loop() {
-		m := openMetered(b, 8)
-		theirs := openCrowd(m)
+		m := newCostFixture(b, 8)
+		theirs := newWaitingClients(m)
 		m.lap("warm") // the connections learn the statements
 		var with, without []float64
 		for round := range rounds {
 			quiet := func() { without = append(without, m.lap(fmt.Sprintf("without-%d", round))) }
 			crowded := func() {
-				disperse := theirs.gather(fmt.Sprintf("a-key-that-a-crowd-waits-for-%d", round))
+				disperse := theirs.start(fmt.Sprintf("a-key-that-a-crowd-waits-for-%d", round))
 				with = append(with, m.lap(fmt.Sprintf("with-%d", round)))
 				disperse()
 			}
@@ -59,7 +61,7 @@ func BenchmarkWaiters(b *testing.B) {
 
 // lap makes a number of orders, four at a time, and returns how long one took, in
 // milliseconds.
-func (m *metered) lap(name string) float64 {
+func (m *costFixture) lap(name string) float64 {
 	m.tb.Helper()
 	const orders, lanes = 200, 4
 	var group errgroup.Group
@@ -80,38 +82,45 @@ func (m *metered) lap(name string) float64 {
 }
 
 // waitingCrowd is one account with many impatient clients.
-type waitingCrowd struct{ metered }
+type waitingClients struct{ costFixture }
 
-func openCrowd(m *metered) *waitingCrowd {
-	theirs := &waitingCrowd{*m}
+func newWaitingClients(m *costFixture) *waitingClients {
+	theirs := &waitingClients{*m}
 	theirs.account = idempotencytest.Account(m.tb, m.pool)
 	return theirs
 }
 
 // gather lets the crowd wait for an order that the provider does not get on with.
 // disperse lets it, and sees that everybody gets the answer.
-func (c *waitingCrowd) gather(key string) (disperse func()) {
+func (c *waitingClients) start(key string) (disperse func()) {
 	c.tb.Helper()
 	req := request(c.tb, c.account, idempotency.Key(key), visa)
 	held := c.stripe.Inject(stripetest.Rule{
-		Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, OrderID: orderOf(c.account, req.Key).String(),
+		Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, OrderID: orderID(c.account, req.Key).String(),
 	})
-	bodies := make([]string, crowd+1)
+	bodies := make([]string, benchWaiters+1)
 	var group errgroup.Group
-	send := func(i int) {
+	var waiting sync.WaitGroup
+	send := func(i int, wait func()) {
 		group.Go(func() error {
-			result, err := c.service.Create(context.WithoutCancel(c.tb.Context()), req)
-			bodies[i] = string(result.Response.Body)
-			return err
+			for {
+				result, err := c.service.Create(context.WithoutCancel(c.tb.Context()), req)
+				wait()
+				if !errors.Is(err, idempotency.ErrInProgress) {
+					bodies[i] = string(result.Response.Body)
+					return err
+				}
+				c.service.AwaitTurn(c.tb.Context(), c.account, result.KeyID)
+			}
 		})
 	}
-	send(crowd)
+	send(benchWaiters, func() {})
 	<-held.Reached()
-	req.Wait = 10 * time.Minute
-	for i := range crowd {
-		send(i)
+	waiting.Add(benchWaiters)
+	for i := range benchWaiters {
+		send(i, sync.OnceFunc(waiting.Done))
 	}
-	require.Eventually(c.tb, func() bool { return c.engine.Waiting() == crowd }, time.Minute, time.Millisecond)
+	waiting.Wait()
 	return func() {
 		held.Release()
 		require.NoError(c.tb, group.Wait())

@@ -18,15 +18,15 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// The most that one order may cost on warm connections. The lookup of the
-// credentials is the API's, in the round trip of the look.
+// Bounds of one order, without authentication, on connections that have prepared the
+// statements.
 const (
 	maxCommits    = 3
 	maxRoundTrips = 4
 )
 
-// metered is a service with nothing in the way, to be measured.
-type metered struct {
+// costFixture is a service whose round trips and commits are counted.
+type costFixture struct {
 	tb      testing.TB
 	service *orders.Service
 	engine  *idempotency.Engine
@@ -36,13 +36,13 @@ type metered struct {
 	account uuid.UUID
 }
 
-func openMetered(tb testing.TB, conns int32) *metered {
+func newCostFixture(tb testing.TB, conns int32) *costFixture {
 	tb.Helper()
 	meter := idempotencytest.NewMeter()
-	return meteredOn(tb, meter, idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns }))
+	return newCostFixtureOn(tb, meter, idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns }))
 }
 
-func meteredOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Pool) *metered {
+func newCostFixtureOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Pool) *costFixture {
 	tb.Helper()
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)
@@ -51,59 +51,58 @@ func meteredOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Pool) 
 
 	const stepTimeout = 50 * time.Second // less than a lease, and more than a phase of BenchmarkWaiters
 	logger := slog.New(slog.DiscardHandler)
-	client, err := payments.New(payments.Config{SecretKey: "sk_test_shop", BaseURL: server.URL, Timeout: stepTimeout, Logger: logger})
+	client, err := payments.New(payments.Config{SecretKey: "sk_test_orders", BaseURL: server.URL, Timeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
 	tb.Cleanup(client.Close)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Waiters: crowd, Logger: logger})
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Waiters: benchWaiters, Logger: logger})
 	require.NoError(tb, err)
 	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
-	return &metered{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
+	return &costFixture{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
 }
 
-// create makes an order.
-func (m *metered) create(key string) (idempotency.Result, error) {
+// create creates an order.
+func (m *costFixture) create(key string) (idempotency.Result, error) {
 	return m.service.Create(m.tb.Context(), request(m.tb, m.account, idempotency.Key(key), visa))
 }
 
-func TestCost(t *testing.T) {
+func TestCost_order(t *testing.T) {
 	t.Parallel()
-	m := openMetered(t, 1)
-	buy := func(n int) idempotency.Result {
-		result, err := m.create(fmt.Sprintf("an-order-at-its-price-%d", n))
+	m := newCostFixture(t, 1)
+	create := func(n int) idempotency.Result {
+		result, err := m.create(fmt.Sprintf("an-order-of-the-cost-test-%d", n))
 		require.NoError(t, err)
 		return result
 	}
-	buy(0) // the connection learns the statements
+	create(0) // prepares the statements
 
 	const n = 10
 	m.meter.Reset()
 	for i := range n {
-		require.False(t, buy(i+1).Replayed)
+		require.False(t, create(i+1).Replayed)
 	}
 	require.LessOrEqual(t, m.meter.Commits(), n*maxCommits)
 	require.LessOrEqual(t, m.meter.RoundTrips(), n*maxRoundTrips)
 	t.Logf("%d orders: %d commits, %d round trips", n, m.meter.Commits(), m.meter.RoundTrips())
 
-	buy(1) // the first replay may meet a new statement
+	create(1) // prepares the statements of a replay
 	m.meter.Reset()
-	require.True(t, buy(1).Replayed)
+	require.True(t, create(1).Replayed)
 	require.Zero(t, m.meter.Commits())
 	require.LessOrEqual(t, m.meter.RoundTrips(), 2)
 }
 
-// What an order's rows cost the indexes. A row that is updated in place (HOT)
-// makes no entry in any of them. Of the key's updates only the one that finishes
-// it cannot be so, and of the order's only the one that brings the intent.
+// The index entries of an order. A HOT update adds none. Two updates cannot be HOT:
+// the one that finishes the key and the one that records the intent.
 func TestCost_indexes(t *testing.T) {
 	t.Parallel()
-	m := openMetered(t, 1) // whose only connection does the counting
+	m := newCostFixture(t, 1) // whose only connection does the counting
 	result, err := m.create("an-order-for-the-indexes")
-	require.Equal(t, "201", say(result, err))
+	require.Equal(t, "201", outcomeOf(result, err))
 	_, err = m.pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
 	require.NoError(t, err)
 	rows, err := m.pool.Query(t.Context(), `
-SELECT format('%s: %s inserted, %s updated, %s of these in place, %s indexes', relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, (
+SELECT format('%s: %s inserted, %s updated, %s HOT, %s indexes', relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, (
            SELECT count(*)
              FROM pg_index
             WHERE indrelid = relid
@@ -114,18 +113,18 @@ SELECT format('%s: %s inserted, %s updated, %s of these in place, %s indexes', r
  ORDER BY relname`)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"audit_records: 3 inserted, 0 updated, 0 of these in place, 2 indexes",
-		"idempotency_keys: 1 inserted, 2 updated, 1 of these in place, 2 indexes",
-		"orders: 1 inserted, 2 updated, 1 of these in place, 3 indexes",
-		"staged_jobs: 1 inserted, 0 updated, 0 of these in place, 1 indexes",
-	}, texts(t, rows), "partial indexes aside")
+		"audit_records: 3 inserted, 0 updated, 0 HOT, 2 indexes",
+		"idempotency_keys: 1 inserted, 2 updated, 1 HOT, 2 indexes",
+		"orders: 1 inserted, 2 updated, 1 HOT, 3 indexes",
+		"staged_jobs: 1 inserted, 0 updated, 0 HOT, 1 indexes",
+	}, collectStrings(t, rows), "partial indexes aside")
 }
 
-// What an order reads does not grow with the orders of its account, also when
-// nobody has analysed the tables yet: its plans are made while they are empty.
+// The rows that an order reads do not grow with the orders of its account, even if
+// the tables were never analysed and the plans date from when they were empty.
 func TestCost_newDatabase(t *testing.T) {
 	t.Parallel()
-	m := openMetered(t, 1)
+	m := newCostFixture(t, 1)
 	read := func() (rows int) {
 		_, err := m.pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
 		require.NoError(t, err)
@@ -134,34 +133,34 @@ SELECT coalesce(sum(idx_tup_read), 0) + (SELECT sum(seq_tup_read) FROM pg_stat_u
   FROM pg_stat_user_indexes`).Scan(&rows))
 		return rows
 	}
-	buy := func(first, n int) (rowsPerOrder int) {
+	create := func(first, n int) (rowsPerOrder int) {
 		before := read()
 		for i := range n {
 			result, err := m.create(fmt.Sprintf("an-order-of-a-new-database-%d", first+i))
-			require.Equal(t, "201", say(result, err))
+			require.Equal(t, "201", outcomeOf(result, err))
 		}
 		return (read() - before) / n
 	}
-	buy(0, 20) // from now on plans are kept
-	require.LessOrEqual(t, buy(20, 80), 20)
+	create(0, 20) // from now on the plans are generic
+	require.LessOrEqual(t, create(20, 80), 20)
 }
 
-// A refund costs three round trips more in its first transaction: what is left is
-// looked at behind the lock of the order. And one to read what was decided there.
-func TestCostOfARefund(t *testing.T) {
+// A refund needs three more round trips in its first transaction, which reads the
+// remaining amount after it has locked the order, and one to read its result.
+func TestCost_refund(t *testing.T) {
 	t.Parallel()
-	m := openMetered(t, 1)
-	give := func(n int) {
-		bought, err := m.create(fmt.Sprintf("an-order-to-give-back-%d", n))
+	m := newCostFixture(t, 1)
+	refund := func(n int) {
+		created, err := m.create(fmt.Sprintf("an-order-to-refund-back-%d", n))
 		require.NoError(t, err)
-		require.Equal(t, "201", say(bought, err))
-		order := orderOf(m.account, idempotency.Key(fmt.Sprintf("an-order-to-give-back-%d", n)))
-		req := refundRequest(t, m.account, order, idempotency.Key(fmt.Sprintf("a-refund-at-its-price-%d", n)), `{}`)
+		require.Equal(t, "201", outcomeOf(created, err))
+		order := orderID(m.account, idempotency.Key(fmt.Sprintf("an-order-to-refund-back-%d", n)))
+		req := refundRequest(t, m.account, order, idempotency.Key(fmt.Sprintf("a-refund-of-the-cost-test-%d", n)), `{}`)
 		m.meter.Reset()
-		require.Equal(t, "201", say(m.service.Refund(t.Context(), order, req)))
+		require.Equal(t, "201", outcomeOf(m.service.Refund(t.Context(), order, req)))
 	}
-	give(0) // the connection learns the statements
-	give(1)
+	refund(0) // prepares the statements
+	refund(1)
 	require.Equal(t, 2, m.meter.Commits())
 	require.LessOrEqual(t, m.meter.RoundTrips(), 7)
 }

@@ -2,187 +2,220 @@ package orders
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
 
-// Recovery points of a creation, between the engine's started and finished.
+// Request asks for an order, or for a refund of one, under an idempotency key.
+type Request struct {
+	idempotency.Request
+
+	ClientIP netip.Addr // for the audit record; the zero value if unknown
+}
+
+// Create creates the order and charges it, or returns the stored response of the
+// key. Errors are [*ValidationError], [*KeyExpiredError], [*ProviderError] and the
+// engine's; none of them is stored.
+func (s *Service) Create(ctx context.Context, req Request) (idempotency.Result, error) {
+	result, err := s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
+	return result, s.keyExpired(ctx, req.Request, err)
+}
+
+// Recovery points of createOrder, between the engine's started and finished.
 const (
 	pointOrderCreated  idempotency.RecoveryPoint = "order_created"
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-// createOrder is the operation that makes an order.
+// createOrder is the operation of [Service.Create].
 type createOrder struct {
-	service  *Service
+	*Service
 	clientIP netip.Addr
-	closing  bool   // see Service.Resolve
-	params   Params // of the request; see newRow
+	resolve  bool // end the order without a charge, unless there was one, see Service.Resolve
 }
 
 // Name is stored with the key.
 func (createOrder) Name() string { return "create_order" }
 
-// Steps returns the three steps of the picture in the package's doc.
+// Steps returns the three steps in the order of the package's doc.
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
-	c := &creation{service: op.service, clientIP: op.clientIP, closing: op.closing, params: op.params, run: run}
+	r := &orderRun{createOrder: op, Run: run}
 	return idempotency.Steps{
-		idempotency.Started: {Record: c.insertOrder},
-		pointOrderCreated:   {Call: c.createIntent, Record: c.recordIntent},
-		pointChargeCreated:  {Call: c.confirmIntent, Record: c.recordPayment},
+		Start: r.insertOrder,
+		From: map[idempotency.RecoveryPoint]idempotency.Step{
+			pointOrderCreated:  r.createIntent,
+			pointChargeCreated: r.confirmIntent,
+		},
 	}
 }
 
-// creation is one run of createOrder. Its fields belong to the calls; a record
-// reads them and changes none, because it may be repeated.
-type creation struct {
-	service  *Service
-	clientIP netip.Addr
-	params   Params
-	run      *idempotency.Run
+// orderRun is one run of createOrder.
+type orderRun struct {
+	createOrder
+	*idempotency.Run
 
-	// closing says that the order is to be ended without a charge, unless there
-	// was one already.
-	closing bool
+	order orderRow // inserted by the first run, read by a resumed one
 
-	// order is what this run knows of the order, see load.
-	order row
-
-	// unconfirmed says that the intent was made by this run, which is the
-	// request's first, so that nobody has confirmed it yet. After a failover that
-	// lost the order it is wrong. Nothing rests on it but a question saved, and
-	// what a client is told whose confirm did not run.
+	// unconfirmed means that this run, the first of its key, created the intent, so
+	// no run has confirmed it. It can be wrong after a failover that lost the order.
+	// That is safe: it only saves one GET and picks between two 503 problems.
 	unconfirmed bool
-
-	// What the last call found out, for the transaction behind it.
-	failure   *failure // nil when it went well
-	nextKey   bool     // go on under the next provider key
-	spentKeys int      // how often that happened in this run
+	rotated     bool // this run has used up a provider key, see rotateKey
 }
 
-// newRow is the order that a run begins with, a function of what is stored with
-// the key (R4). What the first run has stored is its own request, which is decoded
-// already.
-func (c *creation) newRow() (row, error) {
-	run, params := c.run, c.params
-	if run.Resumed {
-		var err error
-		if params, err = DecodeParams(run.Params); err != nil {
-			return row{}, err
-		}
-	}
-	amount, err := params.Amount()
-	if err != nil {
-		return row{}, err
-	}
-	return row{
+// newOrder is the order of a new key: a function of the key and its parameters
+// (R5). The schema defaults its created_at to the time of the claim.
+func newOrder(run *idempotency.Run, params Params) orderRow {
+	return orderRow{
 		Order: Order{
-			ID:        orderID(run.AccountID, run.Key),
-			Status:    StatusPending,
-			Amount:    amount,
-			Currency:  params.Currency,
-			Email:     params.Email,
-			Items:     params.Items,
-			Metadata:  params.Metadata,
-			CreatedAt: run.CreatedAt,
+			ID:       orderID(run.AccountID, run.Key),
+			Status:   StatusPending,
+			Amount:   params.Amount,
+			Currency: params.Currency,
+			Email:    params.Email,
+			Items:    params.Items,
+			Metadata: params.Metadata,
 		},
 		paymentMethod:  params.PaymentMethod,
 		createAttempt:  1,
 		confirmAttempt: 1,
-	}, nil
+	}
 }
 
-// load makes the order known to a call: a resumed run reads it, the first one
-// has just inserted it.
-func (c *creation) load(ctx context.Context) error {
-	if c.order.ID != uuid.Nil {
-		return nil
-	}
-	var o row
-	var err error
-	if c.run.Resumed {
-		o, err = find(ctx, c.service.pool, c.run.AccountID, orderID(c.run.AccountID, c.run.Key))
-	} else {
-		o, err = c.newRow()
-	}
-	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("key %s has no order", c.run.KeyID) // and the client's address is not wrong
-	}
-	if err != nil {
-		return err
-	}
-	c.order = o
-	return nil
-}
-
-// insertOrder is transaction 1.
-func (c *creation) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	o, err := c.newRow()
+// insertOrder is transaction 1. It commits together with the claim of the key.
+func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	params, err := DecodeParams(r.Params)
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
-	insertTx(tx, c.run, o)
-	err = auditTx(tx, c.run.AccountID, o.ID, "order.created",
-		map[string]any{"amount": o.Amount, "currency": o.Currency}, c.clientIP, c.run.CreatedAt)
-	return idempotency.Advance(pointOrderCreated), err
+	r.order = newOrder(r.Run, params)
+	insertOrderTx(tx, r.Run, r.order)
+	r.auditTx(tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
+	return idempotency.Advance(pointOrderCreated), nil
+}
+
+// createIntent creates the PaymentIntent, unconfirmed: no money moves.
+// Transaction 2 records its id.
+func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	defer cancel()
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
+	if r.resolve || r.Now().Sub(r.order.CreatedAt) > providerKeyTTL {
+		// The provider may have forgotten the key and would create another intent.
+		switch found, failed := r.findIntent(ctx); {
+		case failed != nil:
+			return nil, r.retryLater(ErrProviderUnavailable, failed)
+		case found.ID != "":
+			return r.recordIntent(found.ID), nil
+		case r.resolve:
+			// An intent that arrives late stays unconfirmed, because its id is not stored (R23).
+			return r.recordFailure(closedByOperator(), nil), nil
+		}
+	}
+	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.paymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata: map[string]string{ // events contain it, see keyFromMetadata
+			"account_id":         r.AccountID.String(),
+			"order_id":           r.order.ID.String(),
+			"idempotency_key_id": r.KeyID.String(),
+		},
+	})
+	switch failed := asPaymentError(err); {
+	case failed == nil:
+		r.unconfirmed = !r.Resumed
+		return r.recordIntent(intent.ID), nil
+	case failed.Outcome == payments.Declined: // an intent that was not created cannot be charged (R23)
+		return r.recordFailure(declinedBy(failed), failed), nil
+	case failed.Outcome == payments.Refused:
+		return r.recordFailure(refusedBy(failed), failed), nil
+	case failed.ReplayedError:
+		return r.rotateKey(&r.order.createAttempt, pointOrderCreated, ErrProviderUnavailable, failed)
+	default: // whatever the outcome is, an unconfirmed intent moves no money
+		return nil, r.retryLater(ErrProviderUnavailable, failed)
+	}
+}
+
+// confirmIntent charges the card. This is the only call that moves money, and it
+// does so at most once in the intent's life. Transaction 3 records the payment.
+func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	defer cancel()
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
+	if r.unconfirmed {
+		r.unconfirmed = false
+		return r.confirm(ctx, true)
+	}
+	// An earlier run may have confirmed the intent: read it before acting (R12).
+	intent, failed := r.readIntent(ctx)
+	switch {
+	case failed != nil:
+		return nil, r.retryLater(ErrOutcomeUnknown, failed)
+	case intent.Status == payments.StatusRequiresConfirmation && r.resolve:
+		return r.cancel(ctx, closedByOperator(), nil)
+	case intent.Status == payments.StatusRequiresConfirmation:
+		return r.confirm(ctx, false)
+	default:
+		return r.applyStatus(ctx, intent)
+	}
+}
+
+// load reads the order of a resumed run.
+func (r *orderRun) load(ctx context.Context) (err error) {
+	if r.order.ID == uuid.Nil {
+		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
+		return mustExist(err, "the order of key", r.KeyID)
+	}
+	r.order.CreatedAt = r.CreatedAt
+	return nil
 }
 
 // recordIntent is transaction 2.
-func (c *creation) recordIntent(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	switch {
-	case c.nextKey:
-		setAttemptsTx(tx, c.run.AccountID, c.order)
-		return idempotency.Advance(pointOrderCreated), nil
-	case c.failure != nil:
-		return c.recordFailure(tx)
-	default:
-		setIntentTx(tx, c.run.AccountID, c.order)
-		err := auditTx(tx, c.run.AccountID, c.order.ID, "order.charge_created",
-			map[string]any{"payment_intent_id": *c.order.PaymentIntentID}, c.clientIP, c.run.Now())
-		return idempotency.Advance(pointChargeCreated), err
+func (r *orderRun) recordIntent(id string) idempotency.Record {
+	r.order.PaymentIntentID = &id
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		setIntentTx(tx, r.AccountID, r.order)
+		r.auditTx(tx, "order.charge_created", map[string]any{"payment_intent_id": id})
+		return idempotency.Advance(pointChargeCreated), nil
 	}
 }
 
 // recordPayment is transaction 3: the order is paid, its receipt staged and the
-// answer stored, together or not at all (R15).
-func (c *creation) recordPayment(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	switch {
-	case c.nextKey:
-		setAttemptsTx(tx, c.run.AccountID, c.order)
-		return idempotency.Advance(pointChargeCreated), nil
-	case c.failure != nil:
-		return c.recordFailure(tx)
-	}
-	paidAt := c.run.Now()
-	paid := c.order.Order
+// response stored, together or not at all (R15).
+func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	paidAt := r.Now()
+	paid := r.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &paidAt
-	response, err := created("/v1/orders/"+paid.ID.String(), paid)
-	if err != nil {
-		return idempotency.Outcome{}, err
-	}
-	setPaidTx(tx, c.run.AccountID, paid.ID, paidAt)
-	receipts.StageTx(tx, c.run.AccountID, paid.ID)
-	err = auditTx(tx, c.run.AccountID, paid.ID, "order.paid",
-		map[string]any{"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency},
-		c.clientIP, paidAt)
-	return idempotency.Finish(response), err
+	setPaidTx(tx, r.AccountID, paid.ID, paidAt)
+	receipts.StageTx(tx, r.AccountID, paid.ID)
+	r.auditTx(tx, "order.paid", map[string]any{
+		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
+	})
+	return finishCreated("/v1/orders/"+paid.ID.String(), paid)
 }
 
-// recordFailure stores the answer of an order that is not charged and never
+// recordFailure stores the response of an order that is not charged and never
 // will be (R23).
-func (c *creation) recordFailure(tx *idempotency.Tx) (idempotency.Outcome, error) {
-	response, err := c.failure.response(c.order.ID)
-	if err != nil {
-		return idempotency.Outcome{}, err
+func (r *orderRun) recordFailure(why failure, cause *payments.Error) idempotency.Record {
+	r.logMisuse(cause, "order_id", r.order.ID, "key_id", r.KeyID)
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		setPaymentFailedTx(tx, r.AccountID, r.order.ID)
+		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.code, "decline_code": why.declineCode})
+		return why.finish(r.order.ID)
 	}
-	setPaymentFailedTx(tx, c.run.AccountID, c.order.ID)
-	err = auditTx(tx, c.run.AccountID, c.order.ID, "order.payment_failed",
-		map[string]any{"code": c.failure.code, "decline_code": c.failure.declineCode}, c.clientIP, c.run.Now())
-	return idempotency.Finish(response), err
+}
+
+func (r *orderRun) auditTx(tx *idempotency.Tx, action string, data map[string]any) {
+	auditTx(tx, r.AccountID, r.order.ID, action, data, r.clientIP)
 }

@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,23 +9,26 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 )
 
 var (
-	// ErrNotFound says that the account has no such order, or the order no such
+	// ErrNotFound means that the account has no such order, or the order no such
 	// refund.
 	ErrNotFound = errors.New("no such order or refund")
 
-	// ErrNotUnfinished says that the account has no such key, or that it is
-	// finished: there is nothing for an operator to do.
-	ErrNotUnfinished = errors.New("no such unfinished key")
+	// ErrNothingToDo means that the account has no such unfinished key, so there is
+	// nothing for an operator to do.
+	ErrNothingToDo = errors.New("no such unfinished key")
 
-	// ErrOutcomeUnknown says that the card may have been charged, or the refund
-	// made, and the provider has not said so yet. The same request finds out (R11).
+	// ErrOutcomeUnknown means that the card may have been charged, or the refund made,
+	// and the provider has not confirmed it yet. The same request finds out (R11).
 	ErrOutcomeUnknown = errors.New("the outcome of the payment is not known yet")
 
-	// ErrProviderUnavailable says that the provider did not take the request and
-	// that no money moved. The same request may be sent again (R11).
+	// ErrProviderUnavailable means that the provider did not accept the request. The
+	// same request may be sent again (R11).
 	ErrProviderUnavailable = errors.New("the payment provider is unavailable")
 )
 
@@ -41,18 +45,18 @@ func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.
 // Unwrap makes errors.Is find the kind and the cause.
 func (e *ProviderError) Unwrap() []error { return []error{e.Kind, e.Cause} }
 
-// KeyExpiredError says that the key made an order, or a refund of it, long ago
-// and is forgotten by now. It never executes again (R17).
+// KeyExpiredError means that the key created an order, or a refund of it, and was
+// reaped since. It never executes again (R17).
 type KeyExpiredError struct {
 	OrderID  uuid.UUID
-	RefundID uuid.UUID // uuid.Nil when the key made the order
+	RefundID uuid.UUID // uuid.Nil if the key created the order
 }
 
 func (e *KeyExpiredError) Error() string {
 	if e.RefundID != uuid.Nil {
-		return fmt.Sprintf("the idempotency key has expired; it made refund %s of order %s", e.RefundID, e.OrderID)
+		return fmt.Sprintf("the idempotency key has expired; it created refund %s of order %s", e.RefundID, e.OrderID)
 	}
-	return fmt.Sprintf("the idempotency key has expired; it made order %s", e.OrderID)
+	return fmt.Sprintf("the idempotency key has expired; it created order %s", e.OrderID)
 }
 
 // FieldError is what is wrong with one member of a request.
@@ -72,29 +76,33 @@ func (e *ValidationError) Error() string {
 	return "invalid request: " + strings.Join(parts, "; ")
 }
 
-// resource is what a key can make.
-type resource int
-
-const (
-	nothing resource = iota
-	anOrder
-	aRefund
-)
-
-// keyMade says what the key of a new order made before, if err is of the
-// constraints that outlive a reaped key: the claim succeeded, but what the key
-// made is there already (R17). The order's id derives from the key, so the
-// primary key may speak first; for a refund see insertTx.
-func keyMade(err error) resource {
+// keyExpired returns a [*KeyExpiredError] if err is of the statements that detect a
+// reaped key: the claim succeeded, but the key has created something before (R17).
+// An order's id derives from its key, so either constraint may be violated first. It
+// returns other errors unchanged.
+func (s *Service) keyExpired(ctx context.Context, req idempotency.Request, err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case !errors.As(err, &pg):
-		return nothing
-	case pg.Code == "23505" && (pg.ConstraintName == "orders_key_once" || pg.ConstraintName == "orders_pkey"):
-		return anOrder
-	case pg.Code == "23502" && pg.TableName == "orders" && pg.ColumnName == "id":
-		return aRefund
+		return err
+	case pg.ConstraintName == "orders_idempotency_key_unique", pg.ConstraintName == "orders_pkey":
+		return &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
+	case pg.Code == postgres.DivisionByZero: // see insertOrderTx
+		r, err := findRefund(ctx, s.pool, req.AccountID, refundID(req.AccountID, req.Key))
+		if err != nil {
+			return err
+		}
+		return &KeyExpiredError{OrderID: r.OrderID, RefundID: r.ID}
 	default:
-		return nothing
+		return err
 	}
+}
+
+// mustExist replaces [ErrNotFound], which a client would receive as 404, for a row
+// that must exist.
+func mustExist(err error, what string, id uuid.UUID) error {
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("%s %s is missing", what, id)
+	}
+	return err
 }

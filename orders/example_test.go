@@ -8,8 +8,8 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// A request is checked as a whole. Pointers say where, and names count by the
-// letter.
+// All errors of a request are listed, each with a JSON pointer. Names are
+// case-sensitive.
 func ExampleDecodeParams() {
 	canonical, err := idempotency.Canonicalize([]byte(`{
 		"email": "ada@example.com",

@@ -17,35 +17,35 @@ import (
 
 func TestGet(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(createEndpoint, visa)
-	pending := s.order()
+	f := newFixture(t, options{})
+	f.interrupt(createEndpoint, visa)
+	pending := f.getOrder()
 	require.Equal(t, orders.StatusPending, pending.Status)
 	require.Nil(t, pending.PaymentIntentID)
 	require.Nil(t, pending.PaidAt)
 	require.Equal(t, time.UTC, pending.CreatedAt.Location())
 
-	require.Equal(t, "201", say(s.buy(visa)))
-	paid := s.order()
+	require.Equal(t, "201", outcomeOf(f.create(visa)))
+	paid := f.getOrder()
 	require.Equal(t, orders.StatusPaid, paid.Status)
 	require.Equal(t, pending.CreatedAt, paid.CreatedAt)
 	require.Equal(t, time.UTC, paid.PaidAt.Location())
 	require.NotNil(t, paid.PaymentIntentID)
 
-	_, err := s.service.Get(t.Context(), s.account, uuid.New())
+	_, err := f.service.Get(t.Context(), f.account, uuid.New())
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = s.service.Get(t.Context(), idempotencytest.Account(t, s.pool), paid.ID)
+	_, err = f.service.Get(t.Context(), idempotencytest.Account(t, f.pool), paid.ID)
 	require.ErrorIs(t, err, orders.ErrNotFound)
 }
 
-// putOrders makes n orders of the account, the first the oldest, and each two of
-// the same moment.
-func (s *shop) putOrders(account uuid.UUID, n int) []uuid.UUID {
-	s.t.Helper()
+// insertOrders inserts n orders of the account, the oldest first. Each two of them
+// have the same time.
+func (f *fixture) insertOrders(account uuid.UUID, n int) []uuid.UUID {
+	f.t.Helper()
 	var ids []uuid.UUID
 	for i := range n {
-		id := orderOf(account, idempotency.Key(fmt.Sprintf("one-of-a-long-list-%d", i)))
-		s.exec(`
+		id := orderID(account, idempotency.Key(fmt.Sprintf("one-of-a-long-list-%d", i)))
+		f.exec(`
 INSERT INTO orders (id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method, status, created_at)
 VALUES ($1, $2, $3, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', 'pending', now() + $4::interval)`,
 			id, account, fmt.Sprint("key ", i), time.Duration(i/2)*time.Second-time.Hour)
@@ -54,20 +54,20 @@ VALUES ($1, $2, $3, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', '
 	return ids
 }
 
-func TestList(t *testing.T) {
+func TestList_pages(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	other := idempotencytest.Account(t, s.pool)
-	s.putOrders(other, 3)
-	want := s.putOrders(s.account, 7)
-	s.exec("UPDATE orders SET created_at = date_trunc('second', created_at)")
+	f := newFixture(t, options{})
+	other := idempotencytest.Account(t, f.pool)
+	f.insertOrders(other, 3)
+	want := f.insertOrders(f.account, 7)
+	f.exec("UPDATE orders SET created_at = date_trunc('second', created_at)")
 
 	for _, size := range []int{1, 2, 3, 6, 7, 8, orders.MaxPage} {
 		t.Run(fmt.Sprintf("pages of %d", size), func(t *testing.T) {
 			var got []uuid.UUID
 			var last orders.Order
 			for more := true; more; {
-				page, next, err := s.service.List(t.Context(), s.account, size, last.ID)
+				page, next, err := f.service.List(t.Context(), f.account, size, last.ID)
 				require.NoError(t, err)
 				require.NotEmpty(t, page)
 				require.LessOrEqual(t, len(page), size)
@@ -86,42 +86,42 @@ func TestList(t *testing.T) {
 
 func TestList_edges(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	page, more, err := s.service.List(t.Context(), s.account, 10, uuid.Nil)
+	f := newFixture(t, options{})
+	page, more, err := f.service.List(t.Context(), f.account, 10, uuid.Nil)
 	require.NoError(t, err)
-	require.NotNil(t, page, "an empty list is no null")
+	require.NotNil(t, page, "an empty list is not null")
 	require.Empty(t, page)
 	require.False(t, more)
 
-	foreign := s.putOrders(idempotencytest.Account(t, s.pool), 1)[0]
-	mine := s.putOrders(s.account, 1)[0]
-	page, more, err = s.service.List(t.Context(), s.account, 10, mine)
+	foreign := f.insertOrders(idempotencytest.Account(t, f.pool), 1)[0]
+	mine := f.insertOrders(f.account, 1)[0]
+	page, more, err = f.service.List(t.Context(), f.account, 10, mine)
 	require.NoError(t, err)
 	require.Empty(t, page)
 	require.False(t, more)
 
 	for _, after := range []uuid.UUID{foreign, uuid.New()} {
-		_, _, err = s.service.List(t.Context(), s.account, 10, after)
+		_, _, err = f.service.List(t.Context(), f.account, 10, after)
 		require.ErrorIs(t, err, orders.ErrNotFound)
 	}
 	for _, limit := range []int{-1, 0, orders.MaxPage + 1} {
-		_, _, err = s.service.List(t.Context(), s.account, limit, uuid.Nil)
+		_, _, err = f.service.List(t.Context(), f.account, limit, uuid.Nil)
 		require.Error(t, err)
 	}
 }
 
-// A database that does not answer is no missing order.
-func TestGet_databaseGone(t *testing.T) {
+// A failed query is not a missing order.
+func TestGet_databaseFails(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.exec("ALTER TABLE orders RENAME TO orders_elsewhere")
-	_, err := s.service.Get(t.Context(), s.account, uuid.New())
+	f := newFixture(t, options{})
+	f.exec("ALTER TABLE orders RENAME TO orders_elsewhere")
+	_, err := f.service.Get(t.Context(), f.account, uuid.New())
 	require.Error(t, err)
 	require.NotErrorIs(t, err, orders.ErrNotFound)
 
-	s.pool.Close()
-	_, err = s.service.Get(t.Context(), s.account, uuid.New())
+	f.pool.Close()
+	_, err = f.service.Get(t.Context(), f.account, uuid.New())
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, _, err = s.service.List(t.Context(), s.account, 1, uuid.Nil)
+	_, _, err = f.service.List(t.Context(), f.account, 1, uuid.Nil)
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }

@@ -18,59 +18,59 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// why is what every act here is done by and for.
-var why = orders.Act{By: "grace", Reason: "the customer called"}
+// action is the operator's action in most tests.
+var action = orders.OperatorAction{Actor: "grace", Reason: "the customer called"}
 
-const whyJSON = `{"by":"grace","reason":"the customer called"}`
+const actionJSON = `{"by":"grace","reason":"the customer called"}`
 
-func (s *shop) retry() (idempotency.Result, error) { return s.act(s.service.Retry, why) }
+func (f *fixture) retry() (idempotency.Result, error) { return f.operate(f.service.Retry, action) }
 
-func (s *shop) resolve() (idempotency.Result, error) { return s.act(s.service.Resolve, why) }
+func (f *fixture) resolve() (idempotency.Result, error) { return f.operate(f.service.Resolve, action) }
 
-type actFunc = func(context.Context, uuid.UUID, uuid.UUID, orders.Act) (idempotency.Result, error)
+type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error)
 
-// act does something to the key.
-func (s *shop) act(do actFunc, act orders.Act) (idempotency.Result, error) {
-	s.t.Helper()
-	result, err := do(s.t.Context(), s.account, idempotency.KeyID(s.account, s.key), act)
-	s.note(orders.CreateRequest{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, result, err)
+// operate applies an operator's action to the key.
+func (f *fixture) operate(do operateFunc, action orders.OperatorAction) (idempotency.Result, error) {
+	f.t.Helper()
+	result, err := do(f.t.Context(), f.account, idempotency.KeyID(f.account, f.key), action)
+	f.recordResponse(orders.Request{Request: idempotency.Request{AccountID: f.account, Key: f.key}}, result, err)
 	return result, err
 }
 
-// giveUp leaves the key to a person.
-func (s *shop) giveUp() {
-	s.t.Helper()
-	s.exec("UPDATE idempotency_keys SET needs_review_at = now(), completer_attempt = 10 WHERE id = $1", idempotency.KeyID(s.account, s.key))
+// markNeedsReview marks the key as the completer does after its last attempt.
+func (f *fixture) markNeedsReview() {
+	f.t.Helper()
+	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), completer_attempt = 10 WHERE id = $1", idempotency.KeyID(f.account, f.key))
 }
 
-// keyRow is the key as it is, byte for byte.
-func (s *shop) keyRow() string {
-	s.t.Helper()
+// keyRow returns the row of the key as text.
+func (f *fixture) keyRow() string {
+	f.t.Helper()
 	var row string
-	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), "SELECT k::text FROM idempotency_keys k WHERE id = $1",
-		idempotency.KeyID(s.account, s.key)).Scan(&row))
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT k::text FROM idempotency_keys k WHERE id = $1",
+		idempotency.KeyID(f.account, f.key)).Scan(&row))
 	return row
 }
 
-// history lists what happened to the order and its key, with the data of what
-// was done by a person.
-func (s *shop) history() []string {
-	s.t.Helper()
-	story, err := orders.History(s.t.Context(), s.pool, s.account, s.key)
-	require.NoError(s.t, err)
+// history lists the audit records of the order and its key, with the data of those of
+// an operator.
+func (f *fixture) history() []string {
+	f.t.Helper()
+	history, err := orders.History(f.t.Context(), f.pool, f.account, f.key)
+	require.NoError(f.t, err)
 	var list []string
-	for _, record := range story.Records {
+	for _, record := range history.Records {
 		line := record.Resource + " " + record.Action
 		if record.Resource == "idempotency_key" {
-			line += " " + string(compact(s.t, record.Data))
-			require.Empty(s.t, record.ClientIP)
+			line += " " + string(compact(f.t, record.Data))
+			require.Empty(f.t, record.ClientIP)
 		}
 		list = append(list, line)
 	}
 	return list
 }
 
-// compact is JSON as Go writes it.
+// compact returns JSON as Go writes it.
 func compact(t *testing.T, data json.RawMessage) []byte {
 	t.Helper()
 	var value any
@@ -82,129 +82,129 @@ func compact(t *testing.T, data json.RawMessage) []byte {
 
 func TestRetry(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(confirmEndpoint, visa)
-	s.giveUp()
-	result, err := s.retry()
-	require.Equal(t, "201", say(result, err))
+	f := newFixture(t, options{})
+	f.interrupt(confirmEndpoint, visa)
+	f.markNeedsReview()
+	result, err := f.retry()
+	require.Equal(t, "201", outcomeOf(result, err))
 	require.False(t, result.Replayed)
 	require.Equal(t, []string{
 		"order order.created",
 		"order order.charge_created",
-		"idempotency_key key.retry " + whyJSON,
+		"idempotency_key key.retry " + actionJSON,
 		"order order.paid",
-	}, s.history())
-	require.Equal(t, 1, s.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
+	}, f.history())
+	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
 
-	again, err := s.buy(visa)
+	again, err := f.create(visa)
 	require.NoError(t, err)
 	require.Equal(t, result.Response, again.Response)
-	s.checkFinal()
+	f.checkFinal()
 }
 
-// A key that is still stuck is the completer's again.
-func TestRetry_inVain(t *testing.T) {
+// After a retry without an outcome the completer attempts the key again.
+func TestRetry_noOutcome(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(confirmEndpoint, visa)
-	s.giveUp()
-	away := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
-	require.Equal(t, "unknown 2s", say(s.retry()))
-	away.Release()
-	require.Equal(t, 1, s.count(`
+	f := newFixture(t, options{})
+	f.interrupt(confirmEndpoint, visa)
+	f.markNeedsReview()
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	require.Equal(t, "unknown 2s", outcomeOf(f.retry()))
+	down.Release()
+	require.Equal(t, 1, f.count(`
 SELECT count(*)
   FROM idempotency_keys
  WHERE recovery_point = 'charge_created'
    AND needs_review_at IS NULL
    AND completer_attempt = 0
    AND locked_at IS NULL`))
-	s.idle(2 * grace)
-	require.Equal(t, idempotency.Pass{Completed: 1}, s.complete())
-	s.checkFinal()
+	f.ageLastRun(2 * grace)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
+	f.checkFinal()
 }
 
-// How an operator closes an order, from wherever it was left. What the client is
-// told is not his to choose.
+// An operator ends an order at each point. The response does not depend on the
+// operator.
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	confirmLost := func(s *shop, card string) {
-		lost := s.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirmEndpoint, Times: stripetest.Always})
-		away := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getEndpoint, Times: stripetest.Always})
-		require.Equal(s.t, "unknown 2s", say(s.buy(card)))
+	confirmLost := func(f *fixture, card string) {
+		lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirmEndpoint, Times: stripetest.Always})
+		down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getEndpoint, Times: stripetest.Always})
+		require.Equal(f.t, "unknown 2s", outcomeOf(f.create(card)))
 		lost.Release()
-		away.Release()
+		down.Release()
 	}
-	createLost := func(s *shop, card string) {
-		lost := s.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: createEndpoint, Times: stripetest.Always})
-		require.Equal(s.t, "unavailable 1s", say(s.buy(card)))
+	createLost := func(f *fixture, card string) {
+		lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: createEndpoint, Times: stripetest.Always})
+		require.Equal(f.t, "unavailable 1s", outcomeOf(f.create(card)))
 		lost.Release()
 	}
-	stoppedAt := func(endpoint string) func(*shop, string) {
-		return func(s *shop, card string) { s.stopAt(endpoint, card) }
+	stoppedAt := func(endpoint string) func(*fixture, string) {
+		return func(f *fixture, card string) { f.interrupt(endpoint, card) }
 	}
 
 	tests := []struct {
 		name   string
 		card   string // visa when empty
-		leave  func(s *shop, card string)
-		around func(*shop) around // during the act
+		leave  func(f *fixture, card string)
+		around func(*fixture) interceptor // during the act
 		want   string
 		calls  string
 		intent string // its status in the end, "" when there is none
 	}{
 		{
-			name: "not at the provider yet", leave: stoppedAt(createEndpoint),
+			name: "no intent", leave: stoppedAt(createEndpoint),
 			want: "422 closed_by_operator", calls: "list 200",
 		},
 		{
-			name: "at the provider, which nobody heard of", leave: createLost,
+			name: "intent created, response lost", leave: createLost,
 			want: "422 closed_by_operator", calls: "list 200, get 200, cancel 200", intent: "canceled",
 		},
 		{
-			name: "at the provider, which nobody heard of, and paid there", leave: func(s *shop, card string) {
-				createLost(s, card)
-				s.behind("/v1/payment_intents/"+s.intents()[0].ID+"/confirm", map[string][]string{"off_session": {"true"}})
+			name: "intent created, response lost, and confirmed by another program", leave: func(f *fixture, card string) {
+				createLost(f, card)
+				f.outOfBand("/v1/payment_intents/"+f.intents()[0].ID+"/confirm", map[string][]string{"off_session": {"true"}})
 			},
 			want: "201", calls: "list 200, get 200", intent: "succeeded",
 		},
 		{
-			name: "not confirmed", leave: stoppedAt(confirmEndpoint),
+			name: "unconfirmed", leave: stoppedAt(confirmEndpoint),
 			want: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
 		},
 		{
-			name: "paid, which nobody heard of", leave: confirmLost,
+			name: "paid, response lost", leave: confirmLost,
 			want: "201", calls: "get 200", intent: "succeeded",
 		},
 		{
-			name: "paid by a confirm that arrives before our cancel", leave: stoppedAt(confirmEndpoint),
-			around: beforehand("cancel", confirmBehind),
+			name: "confirmed before our cancel arrives", leave: stoppedAt(confirmEndpoint),
+			around: beforeCall("cancel", confirmAtProvider),
 			want:   "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
 		},
 		{
-			name: "cancelled at the provider", leave: func(s *shop, card string) {
-				s.stopAt(confirmEndpoint, card)
-				cancelBehind(s)
+			name: "cancelled at the provider", leave: func(f *fixture, card string) {
+				f.interrupt(confirmEndpoint, card)
+				cancelAtProvider(f)
 			},
 			want: "422 payment_intent_canceled", calls: "get 200", intent: "canceled",
 		},
 		{
-			name: "declined, which nobody heard of", card: "pm_card_chargeDeclinedExpiredCard", leave: func(s *shop, card string) {
-				s.stopAt(confirmEndpoint, card)
-				confirmBehind(s)
+			name: "declined, response lost", card: "pm_card_chargeDeclinedExpiredCard", leave: func(f *fixture, card string) {
+				f.interrupt(confirmEndpoint, card)
+				confirmAtProvider(f)
 			},
 			want: "402 expired_card expired_card", calls: "get 200", intent: "requires_payment_method",
 		},
 		{
-			name: "in need of the card's owner", card: "pm_card_authenticationRequired", leave: func(s *shop, card string) {
-				s.stopAt(confirmEndpoint, card)
-				authenticateBehind(s)
+			name: "requires action", card: "pm_card_authenticationRequired", leave: func(f *fixture, card string) {
+				f.interrupt(confirmEndpoint, card)
+				confirmOnSession(f)
 			},
 			want: "402 authentication_required authentication_required", calls: "get 200, cancel 200", intent: "canceled",
 		},
 		{
-			name: "was processing and is paid by now", card: stripetest.ProcessingCard, leave: func(s *shop, card string) {
-				require.Equal(s.t, "unknown 30s", say(s.buy(card)))
-				settle(true)(s)
+			name: "processing, then succeeded", card: stripetest.ProcessingCard, leave: func(f *fixture, card string) {
+				require.Equal(f.t, "unknown 30s", outcomeOf(f.create(card)))
+				settlePayment(true)(f)
 			},
 			want: "201", calls: "get 200", intent: "succeeded",
 		},
@@ -212,41 +212,40 @@ func TestResolve(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
+			f := newFixture(t, options{})
 			card := cmp.Or(test.card, visa)
-			test.leave(s, card)
-			s.giveUp()
-			s.wire.forget()
+			test.leave(f, card)
+			f.markNeedsReview()
+			f.transport.reset()
 			if test.around != nil {
-				s.wire.put(test.around(s))
+				f.transport.intercept(test.around(f))
 			}
-			result, err := s.resolve()
-			s.wire.put(nil)
-			require.Equal(t, test.want, say(result, err))
-			require.Equal(t, test.calls, s.wire.said())
-			require.Contains(t, s.history(), "idempotency_key key.resolve "+whyJSON)
-			require.Equal(t, 1, s.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished' AND needs_review_at IS NULL"))
+			result, err := f.resolve()
+			f.transport.intercept(nil)
+			require.Equal(t, test.want, outcomeOf(result, err))
+			require.Equal(t, test.calls, f.transport.calls())
+			require.Contains(t, f.history(), "idempotency_key key.resolve "+actionJSON)
+			require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished' AND needs_review_at IS NULL"))
 			var status string
-			for _, intent := range s.intents() {
+			for _, intent := range f.intents() {
 				status += intent.Status
 			}
 			require.Equal(t, test.intent, status)
 
-			again, err := s.buy(card)
+			again, err := f.create(card)
 			require.NoError(t, err)
 			require.True(t, again.Replayed)
 			require.Equal(t, result.Response, again.Response)
-			s.checkFinal()
+			f.checkFinal()
 		})
 	}
 }
 
-// The answer to the client of an order that was closed.
-func TestResolve_answer(t *testing.T) {
+func TestResolve_response(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(confirmEndpoint, visa)
-	result, err := s.resolve()
+	f := newFixture(t, options{})
+	f.interrupt(confirmEndpoint, visa)
+	result, err := f.resolve()
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnprocessableEntity, result.Response.Status)
 	require.Equal(t, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
@@ -258,177 +257,177 @@ func TestResolve_answer(t *testing.T) {
 		"retry": "new-key",
 		"code": "closed_by_operator",
 		"order_id": %q
-	}`, orderOf(s.account, s.key)), string(result.Response.Body))
-	again, err := s.buy(visa)
+	}`, orderID(f.account, f.key)), string(result.Response.Body))
+	again, err := f.create(visa)
 	require.NoError(t, err)
 	require.Equal(t, string(result.Response.Body), string(again.Response.Body))
 }
 
-// While the payment may still go either way there is nothing to store (R11).
+// While the outcome of the payment is unknown, no response is stored (R11).
 func TestResolve_undecided(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		leave  func(*shop)
+		leave  func(*fixture)
 		faults []stripetest.Rule
 		want   string
 		point  string
 	}{
-		"the payment is processing": {
-			leave: func(s *shop) { require.Equal(s.t, "unknown 30s", say(s.buy(stripetest.ProcessingCard))) },
+		"payment in process": {
+			leave: func(f *fixture) { require.Equal(f.t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard))) },
 			want:  "unknown 30s", point: "charge_created",
 		},
-		"the provider is away, no intent yet": {
-			leave:  func(s *shop) { s.stopAt(createEndpoint, visa) },
-			faults: failing(stripetest.Unavailable, listEndpoint),
+		"list unavailable": {
+			leave:  func(f *fixture) { f.interrupt(createEndpoint, visa) },
+			faults: always(stripetest.Unavailable, listEndpoint),
 			want:   "unavailable 2s", point: "order_created",
 		},
-		"the provider is away": {
-			leave:  func(s *shop) { s.stopAt(confirmEndpoint, visa) },
-			faults: failing(stripetest.Unavailable, getEndpoint),
+		"get unavailable": {
+			leave:  func(f *fixture) { f.interrupt(confirmEndpoint, visa) },
+			faults: always(stripetest.Unavailable, getEndpoint),
 			want:   "unknown 2s", point: "charge_created",
 		},
-		"the provider does not take the cancel": {
-			leave:  func(s *shop) { s.stopAt(confirmEndpoint, visa) },
-			faults: failing(stripetest.Unavailable, cancelEndpoint),
+		"cancel unavailable": {
+			leave:  func(f *fixture) { f.interrupt(confirmEndpoint, visa) },
+			faults: always(stripetest.Unavailable, cancelEndpoint),
 			want:   "unknown 2s", point: "charge_created",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
-			test.leave(s)
-			s.giveUp()
-			jobs := s.count("SELECT count(*) FROM staged_jobs")
+			f := newFixture(t, options{})
+			test.leave(f)
+			f.markNeedsReview()
+			jobs := f.count("SELECT count(*) FROM staged_jobs")
 			for _, rule := range test.faults {
-				defer s.stripe.Inject(rule).Release()
+				defer f.stripe.Inject(rule).Release()
 			}
-			require.Equal(t, test.want, say(s.resolve()))
-			require.Equal(t, orders.StatusPending, s.order().Status)
-			require.Equal(t, jobs, s.count("SELECT count(*) FROM staged_jobs"))
-			require.Equal(t, 1, s.count(`
+			require.Equal(t, test.want, outcomeOf(f.resolve()))
+			require.Equal(t, orders.StatusPending, f.getOrder().Status)
+			require.Equal(t, jobs, f.count("SELECT count(*) FROM staged_jobs"))
+			require.Equal(t, 1, f.count(`
 SELECT count(*)
   FROM idempotency_keys
  WHERE recovery_point = $1
    AND response_code IS NULL
    AND needs_review_at IS NOT NULL
    AND locked_at IS NULL`, test.point), "it still needs review")
-			require.Contains(t, s.history(), "idempotency_key key.resolve "+whyJSON, "the act is on record even so")
+			require.Contains(t, f.history(), "idempotency_key key.resolve "+actionJSON, "the audit record is written nevertheless")
 		})
 	}
 }
 
-// A run that comes back after its order was closed charges nothing (R7, R23).
-func TestResolve_zombie(t *testing.T) {
+// A run that continues after an operator has ended its order charges nothing (R7, R23).
+func TestResolve_otherRunContinues(t *testing.T) {
 	t.Parallel()
 	for call, intent := range map[string]string{
-		"create":  "requires_confirmation", // and nobody knows its id, reconcile aside
+		"create":  "requires_confirmation", // its id is unknown here; reconcile cancels it
 		"confirm": "canceled",
 	} {
 		t.Run("before its "+call, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{crowd: true})
-			asleep, awake := make(chan struct{}), make(chan struct{})
-			s.wire.put(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			f := newFixture(t, options{concurrent: true})
+			reached, released := make(chan struct{}), make(chan struct{})
+			f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if callName(req) == call {
-					close(asleep)
-					<-awake
+					close(reached)
+					<-released
 				}
 				return next.RoundTrip(req)
 			})
-			req := request(t, s.account, s.key, visa)
-			zombie := make(chan string)
-			go func() { zombie <- say(s.service.Create(context.WithoutCancel(t.Context()), req)) }()
-			<-asleep
-			s.wire.put(nil)
+			req := request(t, f.account, f.key, visa)
+			delayed := make(chan string)
+			go func() { delayed <- outcomeOf(f.service.Create(context.WithoutCancel(t.Context()), req)) }()
+			<-reached
+			f.transport.intercept(nil)
 
-			require.Equal(t, "in progress", say(s.resolve()), "it may be alive")
-			s.lease(lockTimeout + time.Second)
-			result, err := s.resolve()
-			require.Equal(t, "422 closed_by_operator", say(result, err))
-			closed := s.keyRow()
+			require.Equal(t, "in progress", outcomeOf(f.resolve()), "its lease is not over")
+			f.setLease(lockTimeout + time.Second)
+			result, err := f.resolve()
+			require.Equal(t, "422 closed_by_operator", outcomeOf(result, err))
+			resolved := f.keyRow()
 
-			close(awake)
-			require.Equal(t, "in progress", <-zombie)
-			require.Equal(t, closed, s.keyRow())
-			require.Empty(t, s.stripe.Charges())
-			require.Len(t, s.intents(), 1)
-			require.Equal(t, intent, s.intents()[0].Status)
-			again, err := s.buy(visa)
+			close(released)
+			require.Equal(t, "in progress", <-delayed)
+			require.Equal(t, resolved, f.keyRow())
+			require.Empty(t, f.stripe.Charges())
+			require.Len(t, f.intents(), 1)
+			require.Equal(t, intent, f.intents()[0].Status)
+			again, err := f.create(visa)
 			require.NoError(t, err)
 			require.Equal(t, result.Response, again.Response)
-			s.checkFinal()
+			f.checkFinal()
 		})
 	}
 }
 
-// What cannot be done leaves no trace, the audit record of the attempt aside.
-func TestOperator_refusals(t *testing.T) {
+// A rejected action changes nothing. At most it leaves an audit record.
+func TestOperator_rejectedAction(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(*shop) actFunc{
-		"retry":   func(s *shop) actFunc { return s.service.Retry },
-		"resolve": func(s *shop) actFunc { return s.service.Resolve },
+	for name, do := range map[string]func(*fixture) operateFunc{
+		"retry":   func(f *fixture) operateFunc { return f.service.Retry },
+		"resolve": func(f *fixture) operateFunc { return f.service.Resolve },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
-			nothing := func(s *shop, want error, records int) func(idempotency.Result, error) {
-				before := s.keyRow()
+			f := newFixture(t, options{})
+			unchanged := func(f *fixture, want error, records int) func(idempotency.Result, error) {
+				before := f.keyRow()
 				return func(result idempotency.Result, err error) {
-					s.t.Helper()
-					require.ErrorIs(s.t, err, want)
-					require.Zero(s.t, result.Response)
-					require.Equal(s.t, before, s.keyRow())
-					require.Empty(s.t, s.wire.said())
-					require.Equal(s.t, records, s.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND resource_id = $1",
-						idempotency.KeyID(s.account, s.key).String()))
+					f.t.Helper()
+					require.ErrorIs(f.t, err, want)
+					require.Zero(f.t, result.Response)
+					require.Equal(f.t, before, f.keyRow())
+					require.Empty(f.t, f.transport.calls())
+					require.Equal(f.t, records, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND resource_id = $1",
+						idempotency.KeyID(f.account, f.key).String()))
 				}
 			}
-			t.Run("a finished key", func(t *testing.T) {
-				s := s.with(t, "a-key-that-is-finished")
-				_, err := s.buy(visa)
+			t.Run("finished key", func(t *testing.T) {
+				f := f.withKey(t, "a-key-that-is-finished")
+				_, err := f.create(visa)
 				require.NoError(t, err)
-				s.wire.forget()
-				nothing(s, orders.ErrNotUnfinished, 0)(s.act(do(s), why))
+				f.transport.reset()
+				unchanged(f, orders.ErrNothingToDo, 0)(f.operate(do(f), action))
 			})
-			t.Run("a key that a run holds", func(t *testing.T) {
-				s := s.with(t, "a-key-that-a-run-holds")
-				s.stopAt(confirmEndpoint, visa)
-				s.lease(lockTimeout / 2)
-				nothing(s, idempotency.ErrInProgress, 1)(s.act(do(s), why))
+			t.Run("key of a run in progress", func(t *testing.T) {
+				f := f.withKey(t, "a-key-that-a-run-holds")
+				f.interrupt(confirmEndpoint, visa)
+				f.setLease(lockTimeout / 2)
+				unchanged(f, idempotency.ErrInProgress, 1)(f.operate(do(f), action))
 			})
-			t.Run("nobody, or for no reason", func(t *testing.T) {
-				s := s.with(t, "a-key-with-an-anonymous-act")
-				s.stopAt(confirmEndpoint, visa)
-				before := s.keyRow()
-				for _, act := range []orders.Act{{}, {By: "grace"}, {Reason: "the customer called"}} {
-					_, err := s.act(do(s), act)
-					require.ErrorContains(t, err, "needs who and why")
+			t.Run("no actor or no reason", func(t *testing.T) {
+				f := f.withKey(t, "a-key-with-an-anonymous-action")
+				f.interrupt(confirmEndpoint, visa)
+				before := f.keyRow()
+				for _, act := range []orders.OperatorAction{{}, {Actor: "grace"}, {Reason: "the customer called"}} {
+					_, err := f.operate(do(f), act)
+					require.ErrorContains(t, err, "needs an actor and a reason")
 				}
-				require.Equal(t, before, s.keyRow())
-				require.Empty(t, s.wire.said())
+				require.Equal(t, before, f.keyRow())
+				require.Empty(t, f.transport.calls())
 			})
-			t.Run("another account's key", func(t *testing.T) {
-				s := s.with(t, "a-key-of-another-account")
-				s.stopAt(confirmEndpoint, visa)
-				before := s.keyRow()
-				_, err := do(s)(t.Context(), idempotencytest.Account(t, s.pool), idempotency.KeyID(s.account, s.key), why)
-				require.ErrorIs(t, err, orders.ErrNotUnfinished)
-				_, err = do(s)(t.Context(), s.account, uuid.New(), why)
-				require.ErrorIs(t, err, orders.ErrNotUnfinished)
-				require.Equal(t, before, s.keyRow())
-				require.Empty(t, s.wire.said())
+			t.Run("key of another account", func(t *testing.T) {
+				f := f.withKey(t, "a-key-of-another-account")
+				f.interrupt(confirmEndpoint, visa)
+				before := f.keyRow()
+				_, err := do(f)(t.Context(), idempotencytest.Account(t, f.pool), idempotency.KeyID(f.account, f.key), action)
+				require.ErrorIs(t, err, orders.ErrNothingToDo)
+				_, err = do(f)(t.Context(), f.account, uuid.New(), action)
+				require.ErrorIs(t, err, orders.ErrNothingToDo)
+				require.Equal(t, before, f.keyRow())
+				require.Empty(t, f.transport.calls())
 			})
-			t.Run("an act that cannot be recorded", func(t *testing.T) {
-				s := s.with(t, "a-key-without-a-record")
-				s.stopAt(confirmEndpoint, visa)
-				before := s.keyRow()
-				s.exec("ALTER TABLE audit_records RENAME TO somewhere_else")
-				_, err := s.act(do(s), why)
+			t.Run("audit record fails", func(t *testing.T) {
+				f := f.withKey(t, "a-key-without-a-record")
+				f.interrupt(confirmEndpoint, visa)
+				before := f.keyRow()
+				f.exec("ALTER TABLE audit_records RENAME TO somewhere_else")
+				_, err := f.operate(do(f), action)
 				require.ErrorContains(t, err, "audit record: ")
-				require.Equal(t, before, s.keyRow(), "is not done")
-				require.Empty(t, s.wire.said())
-				s.exec("ALTER TABLE somewhere_else RENAME TO audit_records")
+				require.Equal(t, before, f.keyRow())
+				require.Empty(t, f.transport.calls())
+				f.exec("ALTER TABLE somewhere_else RENAME TO audit_records")
 			})
 		})
 	}
@@ -436,28 +435,28 @@ func TestOperator_refusals(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	_, err := orders.History(t.Context(), s.pool, s.account, s.key)
+	f := newFixture(t, options{})
+	_, err := orders.History(t.Context(), f.pool, f.account, f.key)
 	require.ErrorIs(t, err, orders.ErrNotFound)
 
-	s.stopAt(confirmEndpoint, visa)
-	away := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
-	require.Equal(t, "unknown 2s", say(s.retry()))
-	away.Release()
-	require.Equal(t, "201", say(s.resume()))
+	f.interrupt(confirmEndpoint, visa)
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	require.Equal(t, "unknown 2s", outcomeOf(f.retry()))
+	down.Release()
+	require.Equal(t, "201", outcomeOf(f.resume()))
 	want := []string{
 		"order order.created",
 		"order order.charge_created",
-		"idempotency_key key.retry " + whyJSON,
+		"idempotency_key key.retry " + actionJSON,
 		"order order.paid",
 	}
-	require.Equal(t, want, s.history())
+	require.Equal(t, want, f.history())
 
-	story, err := orders.History(t.Context(), s.pool, s.account, s.key)
+	history, err := orders.History(t.Context(), f.pool, f.account, f.key)
 	require.NoError(t, err)
-	require.Equal(t, s.order(), story.Order)
-	require.Nil(t, story.Refund)
-	records := story.Records
+	require.Equal(t, f.getOrder(), history.Order)
+	require.Nil(t, history.Refund)
+	records := history.Records
 	require.Equal(t, clientIP.String(), records[0].ClientIP)
 	require.JSONEq(t, `{"amount":4300,"currency":"usd"}`, string(records[0].Data))
 	for i, record := range records {
@@ -465,8 +464,8 @@ func TestHistory(t *testing.T) {
 		require.True(t, i == 0 || !record.CreatedAt.Before(records[i-1].CreatedAt))
 	}
 
-	s.exec("DELETE FROM idempotency_keys")
-	require.Equal(t, want, s.history(), "what happened outlives the key")
-	_, err = orders.History(t.Context(), s.pool, idempotencytest.Account(t, s.pool), s.key)
+	f.exec("DELETE FROM idempotency_keys")
+	require.Equal(t, want, f.history(), "audit records outlive the key")
+	_, err = orders.History(t.Context(), f.pool, idempotencytest.Account(t, f.pool), f.key)
 	require.ErrorIs(t, err, orders.ErrNotFound)
 }

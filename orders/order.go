@@ -11,14 +11,19 @@ import (
 // Status of an order.
 type Status string
 
-// The states an order can be in.
+// The states of an order.
 const (
-	StatusPending           Status = "pending"        // being charged
-	StatusPaid              Status = "paid"           //
+	StatusPending           Status = "pending" // not charged yet, as far as we know
+	StatusPaid              Status = "paid"
 	StatusPaymentFailed     Status = "payment_failed" // declined or refused; never charged
 	StatusPartiallyRefunded Status = "partially_refunded"
 	StatusRefunded          Status = "refunded"
 )
+
+// Paid reports whether the order was charged. It stays true after refunds.
+func (s Status) Paid() bool {
+	return s == StatusPaid || s == StatusPartiallyRefunded || s == StatusRefunded
+}
 
 // Order is an order as the API shows it. Amounts are in the currency's smallest
 // unit.
@@ -36,7 +41,7 @@ type Order struct {
 	PaidAt          *time.Time        `json:"paid_at"`
 }
 
-// orderID is the id of the order that a key makes (R5).
+// orderID is the id of the order that a key creates (R5).
 func orderID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", accountID, key)
 }

@@ -6,39 +6,39 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// createOutcomes: whatever happens, no money has moved.
+// createOutcomes are about the create, which moves no money.
 func createOutcomes() []outcome {
 	rows := []outcome{
 		{
-			name:  "a saved 500 without effect",
+			name:  "stored 500 without an effect",
 			tries: []try{{faults: once(stripetest.ErrorBefore, createEndpoint), want: "201"}},
 			calls: "create 500, create-2 200, confirm 200",
 		},
 		{
-			name:  "a saved 500 after the effect, which leaves an intent that nobody confirms",
+			name:  "stored 500 after the effect, which leaves an unconfirmed intent",
 			tries: []try{{faults: once(stripetest.ErrorAfter, createEndpoint), want: "201"}},
 			calls: "create 500, create-2 200, confirm 200",
 		},
 		{
-			name:  "a saved 500 whose effect comes later",
+			name:  "stored 500 before the effect",
 			tries: []try{{faults: once(stripetest.ErrorLater, createEndpoint), want: "201"}},
 			calls: "create 500, create-2 200, confirm 200",
 		},
 		{
-			name: "a 500 for every key",
+			name: "500 under every key",
 			tries: []try{
-				{faults: failing(stripetest.ErrorBefore, createEndpoint), want: "unavailable 30s"},
-				{faults: failing(stripetest.ErrorAfter, createEndpoint), want: "unavailable 30s"},
+				{faults: always(stripetest.ErrorBefore, createEndpoint), want: "unavailable 30s"},
+				{faults: always(stripetest.ErrorAfter, createEndpoint), want: "unavailable 30s"},
 				{want: "201"},
 			},
-			// Each run meets the 500 of the last one first.
+			// Each run first receives the stored 500 of the run before it.
 			calls: "create 500, create-2 500 ×2, create-3 500 ×2, create-4 200, get 200, confirm 200",
 		},
 		{
-			name: "a saved 500, then a payment method that is gone",
+			name: "rate limited, then an unknown payment method",
 			card: "pm_nobody_knows",
 			tries: []try{
-				{faults: failing(stripetest.RateLimit, createEndpoint), want: "unavailable 2s"},
+				{faults: always(stripetest.RateLimit, createEndpoint), want: "unavailable 2s"},
 				{want: "422 resource_missing"},
 			},
 			calls: "create 429 ×3, create 400",
@@ -57,50 +57,50 @@ func createOutcomes() []outcome {
 		stripetest.BadGateway:   {"unavailable 2s", "create 502 ×3, create 200"},
 	} {
 		rows = append(rows, outcome{
-			name:  string(fault),
-			tries: []try{{faults: failing(fault, createEndpoint), want: row.want}, {want: "201"}},
-			calls: row.calls + ", get 200, confirm 200",
-			alarm: fault == stripetest.Unauthorized,
+			name:      string(fault),
+			tries:     []try{{faults: always(fault, createEndpoint), want: row.want}, {want: "201"}},
+			calls:     row.calls + ", get 200, confirm 200",
+			logsError: fault == stripetest.Unauthorized,
 		})
 	}
 	return rows
 }
 
-// confirmOutcomes: money may have moved.
+// confirmOutcomes are about the confirm, which may have moved money.
 func confirmOutcomes() []outcome {
 	rows := []outcome{
 		{
-			name:  "a saved 500 without effect",
+			name:  "stored 500 without an effect",
 			tries: []try{{faults: once(stripetest.ErrorBefore, confirmEndpoint), want: "201"}},
 			calls: "create 200, confirm 500, get 200 ×2, confirm-2 200",
 		},
 		{
-			name:  "a saved 500 after the effect",
+			name:  "stored 500 after the effect",
 			tries: []try{{faults: once(stripetest.ErrorAfter, confirmEndpoint), want: "201"}},
 			calls: "create 200, confirm 500, get 200",
 		},
 		{
-			name:  "a saved 500 after the decline",
+			name:  "stored 500 after the decline",
 			card:  "pm_card_visa_chargeDeclinedLostCard",
 			tries: []try{{faults: once(stripetest.ErrorAfter, confirmEndpoint), want: "402 card_declined lost_card"}},
 			calls: "create 200, confirm 500, get 200",
 		},
 		{
-			name:  "a saved 500 whose effect comes when the card is charged",
+			name:  "stored 500 before the effect, card charged",
 			tries: []try{{faults: once(stripetest.ErrorLater, confirmEndpoint), want: "201"}},
 			calls: "create 200, confirm 500, get 200 ×2, confirm-2 200",
 		},
 		{
-			name:  "a saved 500 whose effect comes when the card is declined",
+			name:  "stored 500 before the effect, card declined",
 			card:  "pm_card_visa_chargeDeclined",
 			tries: []try{{faults: once(stripetest.ErrorLater, confirmEndpoint), want: "402 card_declined generic_decline"}},
 			calls: "create 200, confirm 500, get 200 ×2, confirm-2 402",
 		},
 		{
-			name: "a 500 for every key",
+			name: "500 under every key",
 			tries: []try{
-				{faults: failing(stripetest.ErrorBefore, confirmEndpoint), want: "unknown 30s"},
-				{faults: failing(stripetest.ErrorBefore, confirmEndpoint), want: "unknown 30s"},
+				{faults: always(stripetest.ErrorBefore, confirmEndpoint), want: "unknown 30s"},
+				{faults: always(stripetest.ErrorBefore, confirmEndpoint), want: "unknown 30s"},
 				{want: "201"},
 			},
 			calls: "create 200, confirm 500, get 200 ×2, confirm-2 500, get 200 ×2, " +
@@ -108,32 +108,32 @@ func confirmOutcomes() []outcome {
 				"confirm-3 500, get 200 ×2, confirm-4 200",
 		},
 		{
-			name: "a saved 500 after the effect, and no word of the intent",
+			name: "stored 500 after the effect, and the intent cannot be read",
 			tries: []try{
-				{faults: slices.Concat(failing(stripetest.ErrorAfter, confirmEndpoint), failing(stripetest.ErrorBefore, getEndpoint)), want: "unknown 2s"},
+				{faults: slices.Concat(always(stripetest.ErrorAfter, confirmEndpoint), always(stripetest.ErrorBefore, getEndpoint)), want: "unknown 2s"},
 				{want: "201"},
 			},
 			calls: "create 200, confirm 500, get 500 ×3, get 200",
 		},
 		{
-			name: "charged, and neither answer arrives",
+			name: "charged, and both responses lost",
 			tries: []try{
-				{faults: failing(stripetest.CloseAfter, confirmEndpoint, getEndpoint), want: "unknown 1s"},
+				{faults: always(stripetest.CloseAfter, confirmEndpoint, getEndpoint), want: "unknown 1s"},
 				{want: "201"},
 			},
 			calls: "create 200, confirm 0 ×3, get 0 ×3, get 200",
 		},
 		{
-			name: "declined, and neither answer arrives",
+			name: "declined, and both responses lost",
 			card: "pm_card_visa_chargeDeclinedStolenCard",
 			tries: []try{
-				{faults: failing(stripetest.CloseAfter, confirmEndpoint, getEndpoint), want: "unknown 1s"},
+				{faults: always(stripetest.CloseAfter, confirmEndpoint, getEndpoint), want: "unknown 1s"},
 				{want: "402 card_declined stolen_card"},
 			},
 			calls: "create 200, confirm 0 ×3, get 0 ×3, get 200",
 		},
 	}
-	// The card is charged and the answer lost: the intent tells.
+	// The card is charged and the response lost: the intent shows it.
 	for fault, calls := range map[stripetest.Fault]string{
 		stripetest.CloseAfter: "confirm 0 ×3",
 		stripetest.ResetAfter: "confirm 0 ×3",
@@ -142,11 +142,27 @@ func confirmOutcomes() []outcome {
 	} {
 		rows = append(rows, outcome{
 			name:  string(fault),
-			tries: []try{{faults: failing(fault, confirmEndpoint), want: "201"}},
+			tries: []try{{faults: always(fault, confirmEndpoint), want: "201"}},
 			calls: "create 200, " + calls + ", get 200",
 		})
 	}
-	// The card is not charged. Where that is certain, the client is told.
+	// The intent cannot be read either, so the retry resolves the outcome.
+	for fault, calls := range map[stripetest.Fault]string{
+		stripetest.CutBody:     "confirm 200 ×3, get 503 ×3, get 200",
+		stripetest.BadGateway:  "confirm 502 ×3, get 503 ×3, get 200",
+		stripetest.ErrorBefore: "confirm 500, get 503 ×3, get 200, confirm 500, get 200 ×2, confirm-2 200",
+		stripetest.ErrorLater:  "confirm 500, get 503 ×3, get 200",
+	} {
+		rows = append(rows, outcome{
+			name: string(fault) + ", and the intent cannot be read",
+			tries: []try{
+				{faults: slices.Concat(always(fault, confirmEndpoint), always(stripetest.Unavailable, getEndpoint)), want: "unknown 2s"},
+				{want: "201"},
+			},
+			calls: "create 200, " + calls,
+		})
+	}
+	// The card is not charged. Only if that is certain is the problem "unavailable".
 	for fault, row := range map[stripetest.Fault]struct{ want, calls string }{
 		stripetest.CloseBefore:  {"unknown 1s", "confirm 0 ×3, get 200 ×2"},
 		stripetest.RateLimit:    {"unavailable 2s", "confirm 429 ×3, get 200"},
@@ -156,13 +172,13 @@ func confirmOutcomes() []outcome {
 		stripetest.KeyInUse:     {"unknown 2s", "confirm 409 ×3, get 200 ×2"},
 	} {
 		rows = append(rows, outcome{
-			name:  string(fault),
-			tries: []try{{faults: failing(fault, confirmEndpoint), want: row.want}, {want: "201"}},
-			calls: "create 200, " + row.calls + ", confirm 200",
-			alarm: fault == stripetest.Unauthorized,
+			name:      string(fault),
+			tries:     []try{{faults: always(fault, confirmEndpoint), want: row.want}, {want: "201"}},
+			calls:     "create 200, " + row.calls + ", confirm 200",
+			logsError: fault == stripetest.Unauthorized,
 		})
 	}
-	// A retry cannot be certain: something may have happened before it.
+	// A retry cannot be certain: the first confirm may have charged the card.
 	for fault, row := range map[stripetest.Fault]struct{ want, calls string }{
 		stripetest.RateLimit:    {"unknown 2s", "confirm 429 ×3"},
 		stripetest.Unauthorized: {"unknown 1m0s", "confirm 401"},
@@ -170,19 +186,19 @@ func confirmOutcomes() []outcome {
 		rows = append(rows, outcome{
 			name: string(fault) + " on a retry",
 			tries: []try{
-				{faults: failing(stripetest.CloseBefore, confirmEndpoint), want: "unknown 1s"},
-				{faults: failing(fault, confirmEndpoint), want: row.want},
+				{faults: always(stripetest.CloseBefore, confirmEndpoint), want: "unknown 1s"},
+				{faults: always(fault, confirmEndpoint), want: row.want},
 				{want: "201"},
 			},
-			calls: "create 200, confirm 0 ×3, get 200 ×2, " + row.calls + ", get 200 ×2, confirm 200",
-			alarm: fault == stripetest.Unauthorized,
+			calls:     "create 200, confirm 0 ×3, get 200 ×2, " + row.calls + ", get 200 ×2, confirm 200",
+			logsError: fault == stripetest.Unauthorized,
 		})
 	}
 	return rows
 }
 
-// readOutcomes are about the question that a retry begins with.
-func readOutcomes() []outcome {
+// getOutcomes are about the read of the intent with which a retry starts.
+func getOutcomes() []outcome {
 	var rows []outcome
 	for fault, row := range map[stripetest.Fault]struct{ want, calls string }{
 		stripetest.CloseBefore:  {"unknown 1s", "get 0 ×3, get 200"},
@@ -198,34 +214,34 @@ func readOutcomes() []outcome {
 		rows = append(rows, outcome{
 			name: string(fault),
 			tries: []try{
-				{faults: failing(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"},
-				{faults: failing(fault, getEndpoint), want: row.want},
+				{faults: always(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"},
+				{faults: always(fault, getEndpoint), want: row.want},
 				{want: "201"},
 			},
-			calls: "create 200, confirm 429 ×3, " + row.calls + ", confirm 200",
-			alarm: fault == stripetest.Unauthorized,
+			calls:     "create 200, confirm 429 ×3, " + row.calls + ", confirm 200",
+			logsError: fault == stripetest.Unauthorized,
 		})
 	}
 	return rows
 }
 
-// cancelOutcomes are about an intent that waits for the card's owner, who is not
-// there: it is cancelled before anybody is told so (R23).
+// cancelOutcomes are about an intent that requires an action of the customer. It is
+// cancelled before the failure is stored (R23).
 func cancelOutcomes() []outcome {
 	const (
 		declined = "402 authentication_required authentication_required"
-		canceled = "422 payment_intent_canceled" // and nobody heard why
+		canceled = "422 payment_intent_canceled" // the reason was lost with the response
 	)
 	rows := []outcome{
-		waiting("it works", try{want: declined}, try{want: declined}, "cancel 200"),
-		waiting("a saved 500 without effect",
+		requiresAction("success", try{want: declined}, try{want: declined}, "cancel 200"),
+		requiresAction("stored 500 without an effect",
 			try{faults: once(stripetest.ErrorBefore, cancelEndpoint), want: declined}, try{want: declined},
 			"cancel 500, get 200, cancel-2 200"),
-		waiting("a saved 500 after the effect",
+		requiresAction("stored 500 after the effect",
 			try{faults: once(stripetest.ErrorAfter, cancelEndpoint), want: canceled}, try{want: canceled},
 			"cancel 500, get 200"),
-		waiting("a 500 for every key",
-			try{faults: failing(stripetest.ErrorBefore, cancelEndpoint), want: "unknown 30s"}, try{want: declined},
+		requiresAction("500 under every key",
+			try{faults: always(stripetest.ErrorBefore, cancelEndpoint), want: "unknown 30s"}, try{want: declined},
 			"cancel 500, get 200, cancel-2 500, get 200, cancel-2 500, get 200, cancel-3 200"),
 	}
 	for fault, row := range map[stripetest.Fault]struct{ want, final, calls string }{
@@ -240,41 +256,41 @@ func cancelOutcomes() []outcome {
 		stripetest.CutBody:      {"unknown 2s", canceled, "cancel 200 ×3, get 200"},
 		stripetest.BadGateway:   {"unknown 2s", canceled, "cancel 502 ×3, get 200"},
 	} {
-		o := waiting(string(fault), try{faults: failing(fault, cancelEndpoint), want: row.want}, try{want: row.final}, row.calls)
-		o.alarm = fault == stripetest.Unauthorized
+		o := requiresAction(string(fault), try{faults: always(fault, cancelEndpoint), want: row.want}, try{want: row.final}, row.calls)
+		o.logsError = fault == stripetest.Unauthorized
 		rows = append(rows, o)
 	}
 	return rows
 }
 
-// waiting is an outcome whose second try meets an intent that waits for the
-// card's owner.
-func waiting(name string, second, third try, calls string) outcome {
-	second.before = authenticateBehind
+// requiresAction is an outcome whose second try finds an intent that requires an
+// action of the customer.
+func requiresAction(name string, second, third try, calls string) outcome {
+	second.before = confirmOnSession
 	return outcome{
 		name:  name,
 		card:  "pm_card_authenticationRequired",
-		tries: []try{{faults: failing(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"}, second, third},
+		tries: []try{{faults: always(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"}, second, third},
 		calls: "create 200, confirm 429 ×3, get 200, " + calls,
 	}
 }
 
-// silentOutcomes: sends that nobody answers. What is held goes on when the
-// retry begins, so that the two meet.
-func silentOutcomes() []outcome {
+// timeoutOutcomes have requests without a response. A held request continues when
+// the retry starts, so the two are concurrent.
+func timeoutOutcomes() []outcome {
 	var rows []outcome
-	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer} {
-		told := "unavailable 1s"
+	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse} {
+		first := "unavailable 1s"
 		if fault == stripetest.HoldRunning {
-			told = "unavailable 2s" // the second send meets the first
+			first = "unavailable 2s" // the second send conflicts with the first
 		}
 		rows = append(rows, outcome{
 			name:  "create: " + string(fault),
-			tries: []try{{faults: failing(fault, createEndpoint), want: told}, {want: "201"}},
+			tries: []try{{faults: always(fault, createEndpoint), want: first}, {want: "201"}},
 		}, outcome{
 			name: "confirm: " + string(fault),
 			tries: []try{
-				{faults: slices.Concat(failing(fault, confirmEndpoint), failing(stripetest.CloseBefore, getEndpoint)), want: "unknown 1s"},
+				{faults: slices.Concat(always(fault, confirmEndpoint), always(stripetest.CloseBefore, getEndpoint)), want: "unknown 1s"},
 				{want: "201"},
 			},
 		})

@@ -14,47 +14,47 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// outcome is something that a provider can do to an order.
+// outcome is a behaviour of the provider and what it leads to.
 type outcome struct {
-	name    string
-	card    string             // pm_card_visa when empty
-	prepare func(*shop) string // makes the card, where it takes more than a name
-	tries   []try
-	calls   string // to the provider, until the answer is final; not compared when empty
-	alarm   bool   // somebody is told
+	name      string
+	card      string                // "" is pm_card_visa
+	prepare   func(*fixture) string // creates the card, instead of card
+	tries     []try
+	calls     string // to the provider, until the response is stored; "" is not compared
+	logsError bool   // an operator is alerted
 }
 
 // try is the first request, or a retry.
 type try struct {
-	before func(*shop)
-	faults []stripetest.Rule  // until the next try
-	around func(*shop) around // the same
-	want   string             // as say puts it
+	before    func(*fixture)
+	faults    []stripetest.Rule          // until the next try
+	intercept func(*fixture) interceptor // the same
+	want      string                     // see outcomeOf
 }
 
-// One row per thing that a provider can do, and what the client is told each
-// time it asks until the answer is final. Each row is played twice: the client
-// retries, or the completer goes on without one. The pool has one connection.
+// Each row has one behaviour of the provider, and the outcome of each request until
+// there is a stored response. It runs twice: the client retries, or the completer
+// resumes the key. The pool has one connection.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for name, rows := range map[string][]outcome{
-		"cards":   cardOutcomes(),
-		"create":  createOutcomes(),
-		"confirm": confirmOutcomes(),
-		"read":    readOutcomes(),
-		"cancel":  cancelOutcomes(),
-		"behind":  behindOutcomes(),
-		"strange": strangeOutcomes(),
-		"hiccups": hiccups(),
+		"cards":       cardOutcomes(),
+		"create":      createOutcomes(),
+		"confirm":     confirmOutcomes(),
+		"get":         getOutcomes(),
+		"cancel":      cancelOutcomes(),
+		"out of band": outOfBandOutcomes(),
+		"unexpected":  unexpectedOutcomes(),
+		"transient":   transientOutcomes(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
+			f := newFixture(t, options{})
 			for i, row := range rows {
 				t.Run(row.name, func(t *testing.T) {
-					row.play(s.with(t, idempotency.Key(fmt.Sprintf("retried-by-the-client-%d", i))), (*shop).buy)
+					row.run(f.withKey(t, idempotency.Key(fmt.Sprintf("retried-by-the-client-%d", i))), (*fixture).create)
 					if len(row.tries) > 1 {
-						row.play(s.with(t, idempotency.Key(fmt.Sprintf("taken-up-by-the-completer-%d", i))), (*shop).takeUp)
+						row.run(f.withKey(t, idempotency.Key(fmt.Sprintf("resumed-by-the-completer-%d", i))), (*fixture).completerRun)
 					}
 				})
 			}
@@ -62,86 +62,86 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// The rows in which the provider says nothing, so that only time ends a try.
-func TestOutcomes_silence(t *testing.T) {
+// The provider does not respond, so each try ends with its deadline.
+func TestOutcomes_timeout(t *testing.T) {
 	t.Parallel()
-	for _, row := range silentOutcomes() {
+	for _, row := range timeoutOutcomes() {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{stepTimeout: time.Second})
-			row.play(s, (*shop).buy)
+			f := newFixture(t, options{stepTimeout: time.Second})
+			row.run(f, (*fixture).create)
 		})
 	}
 }
 
-func (o outcome) play(s *shop, retry func(s *shop, card string) (idempotency.Result, error)) {
-	t := s.t
+func (o outcome) run(f *fixture, retry func(f *fixture, card string) (idempotency.Result, error)) {
+	t := f.t
 	card := visa
 	switch {
 	case o.prepare != nil:
-		card = o.prepare(s)
+		card = o.prepare(f)
 	case o.card != "":
 		card = o.card
 	}
-	s.wire.forget()
-	alarms := s.log.alarms()
-	ask := (*shop).buy
+	f.transport.reset()
+	errorLines := f.log.errorLines()
+	ask := (*fixture).create
 	for i, try := range o.tries {
 		if try.before != nil {
-			try.before(s)
+			try.before(f)
 		}
-		if try.around != nil {
-			s.wire.put(try.around(s))
+		if try.intercept != nil {
+			f.transport.intercept(try.intercept(f))
 		}
 		var faults []*stripetest.Injection
 		for _, rule := range try.faults {
-			faults = append(faults, s.stripe.Inject(rule))
+			faults = append(faults, f.stripe.Inject(rule))
 		}
-		require.Equal(t, try.want, say(ask(s, card)), "try %d, calls: %s", i+1, s.wire.said())
+		require.Equal(t, try.want, outcomeOf(ask(f, card)), "try %d, calls: %s", i+1, f.transport.calls())
 		for _, fault := range faults {
-			require.NotZero(t, fault.Struck(), "try %d: the fault did not strike", i+1)
+			require.NotZero(t, fault.Triggered(), "try %d: the fault was not triggered", i+1)
 			fault.Release()
 		}
-		s.wire.put(nil)
+		f.transport.intercept(nil)
 		ask = retry
 	}
 	if o.calls != "" {
-		require.Equal(t, o.calls, s.wire.said())
+		require.Equal(t, o.calls, f.transport.calls())
 	}
-	require.Equal(t, o.alarm, s.log.alarms() > alarms)
+	require.Equal(t, o.logsError, f.log.errorLines() > errorLines)
 
-	// What is final stays, and costs the provider nothing.
-	s.wire.forget()
+	// A stored response is replayed without a call to the provider.
+	f.transport.reset()
 	for range 2 {
-		result, err := s.buy(card)
-		require.Equal(t, o.tries[len(o.tries)-1].want, say(result, err))
+		result, err := f.create(card)
+		require.Equal(t, o.tries[len(o.tries)-1].want, outcomeOf(result, err))
 		require.True(t, result.Replayed)
 	}
-	require.Empty(t, s.wire.said())
-	s.checkFinal()
+	require.Empty(t, f.transport.calls())
+	f.checkFinal()
 }
 
-// checkFinal compares the stored answer with the order and the ledger.
-func (s *shop) checkFinal() {
-	s.t.Helper()
-	result, err := s.resume()
-	require.NoError(s.t, err)
-	charges := s.stripe.ChargesByOrder(orderOf(s.account, s.key).String())
+// checkFinal compares the stored response with the order and the charges.
+func (f *fixture) checkFinal() {
+	f.t.Helper()
+	result, err := f.resume()
+	require.NoError(f.t, err)
+	charges := f.stripe.ChargesByOrder(orderID(f.account, f.key).String())
 	switch result.Response.Status {
 	case http.StatusCreated:
-		require.Equal(s.t, orders.StatusPaid, s.order().Status)
-		require.Len(s.t, charges, 1)
-		require.EqualValues(s.t, basketAmount, charges[0].Amount)
+		require.Equal(f.t, orders.StatusPaid, f.getOrder().Status)
+		require.Len(f.t, charges, 1)
+		require.EqualValues(f.t, orderAmount, charges[0].Amount)
 	default:
-		require.Equal(s.t, orders.StatusPaymentFailed, s.order().Status)
-		require.Empty(s.t, charges)
-		require.Equal(s.t, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
+		require.Equal(f.t, orders.StatusPaymentFailed, f.getOrder().Status)
+		require.Empty(f.t, charges)
+		require.Equal(f.t, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
 	}
-	checkBooks(s.t, s)
+	checkInvariants(f.t, f)
 }
 
-// failing is a fault that lasts for a whole try.
-func failing(fault stripetest.Fault, endpoints ...string) []stripetest.Rule {
+// always returns a fault of each endpoint that lasts until it is released.
+func always(fault stripetest.Fault, endpoints ...string) []stripetest.Rule {
 	var rules []stripetest.Rule
 	for _, endpoint := range endpoints {
 		rules = append(rules, stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
@@ -149,7 +149,7 @@ func failing(fault stripetest.Fault, endpoints ...string) []stripetest.Rule {
 	return rules
 }
 
-// once is a fault that strikes one request.
+// once returns a fault of one request.
 func once(fault stripetest.Fault, endpoint string) []stripetest.Rule {
 	return []stripetest.Rule{{Fault: fault, Endpoint: endpoint}}
 }
@@ -157,27 +157,27 @@ func once(fault stripetest.Fault, endpoint string) []stripetest.Rule {
 func cardOutcomes() []outcome {
 	rows := []outcome{
 		{
-			name:  "a payment method that nobody knows",
+			name:  "unknown payment method",
 			card:  "pm_nobody_knows",
 			tries: []try{{want: "422 resource_missing"}},
 			calls: "create 400",
 		},
 		{
-			name: "a payment that takes its time and succeeds",
+			name: "processing, then succeeded",
 			card: stripetest.ProcessingCard,
 			tries: []try{
 				{want: "unknown 30s"},
 				{want: "unknown 30s"},
-				{before: settle(true), want: "201"},
+				{before: settlePayment(true), want: "201"},
 			},
 			calls: "create 200, confirm 200, get 200 ×2",
 		},
 		{
-			name: "a payment that takes its time and fails",
+			name: "processing, then failed",
 			card: stripetest.ProcessingCard,
 			tries: []try{
 				{want: "unknown 30s"},
-				{before: settle(false), want: "402 card_declined generic_decline"},
+				{before: settlePayment(false), want: "402 card_declined generic_decline"},
 			},
 			calls: "create 200, confirm 200, get 200",
 		},
@@ -207,15 +207,15 @@ func cardOutcomes() []outcome {
 	return rows
 }
 
-// settle decides what becomes of a payment that is open.
-func settle(success bool) func(*shop) {
-	return func(s *shop) {
-		require.NoError(s.t, s.stripe.Settle(*s.order().PaymentIntentID, success))
+// settlePayment makes the provider decide a payment in process.
+func settlePayment(success bool) func(*fixture) {
+	return func(f *fixture) {
+		require.NoError(f.t, f.stripe.Settle(*f.getOrder().PaymentIntentID, success))
 	}
 }
 
-// hiccups strike one request. Sending it again is enough, and nobody notices.
-func hiccups() []outcome {
+// transientOutcomes have a fault of one request each, after which it is sent again.
+func transientOutcomes() []outcome {
 	var rows []outcome
 	for fault, status := range map[stripetest.Fault]int{
 		stripetest.CloseBefore: 0,

@@ -17,13 +17,15 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Params is what a client asks for: the members of POST /v1/orders.
+// Params are the members of POST /v1/orders.
 type Params struct {
 	Email         string            `json:"email"`
 	Currency      string            `json:"currency"`
 	PaymentMethod string            `json:"payment_method"`
 	Items         []Item            `json:"items"`
 	Metadata      map[string]string `json:"metadata"`
+
+	Amount int64 `json:"-"` // the total in the currency's smallest unit
 }
 
 // Item is one line of an order. UnitAmount is in the currency's smallest unit.
@@ -46,12 +48,11 @@ const (
 	maxMetadataName  = 40
 	maxMetadataValue = 500
 
-	// maxAmount is the largest charge the provider takes: eight digits.
+	// maxAmount is the largest charge that the provider accepts: eight digits.
 	maxAmount = 99_999_999
 
-	// maxFaults is more than anybody reads, and keeps the answer to a hostile
-	// request as small as the request.
-	maxFaults = 100
+	// maxErrors bounds the response to a request with many errors.
+	maxErrors = 100
 )
 
 var (
@@ -59,25 +60,24 @@ var (
 	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 )
 
-// Amount is the order's total in the currency's smallest unit, or an error when
-// it is more than the provider takes. It does not overflow.
-func (p Params) Amount() (int64, error) {
-	var total int64
-	for _, item := range p.Items {
+// total returns the sum of the items in the currency's smallest unit, or an error
+// if it is more than the provider accepts. It does not overflow.
+func total(items []Item) (int64, error) {
+	var sum int64
+	for _, item := range items {
 		if item.Quantity < 1 || item.UnitAmount < 1 {
 			return 0, errors.New("quantities and amounts must be positive")
 		}
-		if item.Quantity > (maxAmount-total)/item.UnitAmount {
+		if item.Quantity > (maxAmount-sum)/item.UnitAmount {
 			return 0, fmt.Errorf("the total must be at most %d", maxAmount)
 		}
-		total += item.Quantity * item.UnitAmount
+		sum += item.Quantity * item.UnitAmount
 	}
-	return total, nil
+	return sum, nil
 }
 
-// DecodeParams reads a request from its canonical JSON, strictly: unknown
-// members are faults too. It returns a [*ValidationError] that lists the
-// first hundred.
+// DecodeParams decodes a request from its canonical JSON. Unknown members are errors.
+// It returns a [*ValidationError] that lists the first hundred errors.
 func DecodeParams(canonical []byte) (Params, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(canonical, &members); err != nil {
@@ -96,54 +96,53 @@ func DecodeParams(canonical []byte) (Params, error) {
 	in.check("/email", params.Email, receipts.ValidAddress, "must be an email address such as ada@example.com")
 	in.check("/currency", params.Currency, currencyPattern.MatchString, "must be a three-letter currency code in lower case, such as usd")
 	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, "must be the id of a payment method, such as pm_card_visa")
-	if len(in.faults) == 0 {
-		if _, err := params.Amount(); err != nil {
-			in.fault("/items", err.Error())
+	if len(in.errs) == 0 {
+		var err error
+		if params.Amount, err = total(params.Items); err != nil {
+			in.addError("/items", err.Error())
 		}
 	}
-	if len(in.faults) > 0 {
-		return Params{}, &ValidationError{Fields: in.faults}
+	if len(in.errs) > 0 {
+		return Params{}, &ValidationError{Fields: in.errs}
 	}
 	return params, nil
 }
 
-// reader takes members out of an object and collects what is wrong with them.
-// encoding/json alone would match names in any case and stop at the first
-// fault.
-type reader struct{ faults []FieldError }
+// reader reads the members of objects and collects errors. encoding/json alone would
+// ignore the case of names and stop at the first error.
+type reader struct{ errs []FieldError }
 
 const (
 	required = true
 	optional = false
 )
 
-func (r *reader) fault(pointer, message string) {
-	if len(r.faults) < maxFaults {
-		r.faults = append(r.faults, FieldError{Pointer: pointer, Message: message})
+func (r *reader) addError(pointer, message string) {
+	if len(r.errs) < maxErrors {
+		r.errs = append(r.errs, FieldError{Pointer: pointer, Message: message})
 	}
 }
 
-// check applies a rule to a value that passed the checks before it.
+// check applies a rule to a value without an error so far.
 func (r *reader) check(pointer, value string, valid func(string) bool, message string) {
-	if slices.ContainsFunc(r.faults, func(f FieldError) bool { return f.Pointer == pointer }) {
+	if slices.ContainsFunc(r.errs, func(f FieldError) bool { return f.Pointer == pointer }) {
 		return
 	}
 	if !valid(value) {
-		r.fault(pointer, message)
+		r.addError(pointer, message)
 	}
 }
 
-// member returns a member's value, nil when it is absent.
+// member returns a member's value, or nil if it is absent.
 func (r *reader) member(members map[string]json.RawMessage, base, name string, must bool) json.RawMessage {
 	value, ok := members[name]
 	if !ok && must {
-		r.fault(base+"/"+name, "is required")
+		r.addError(base+"/"+name, "is required")
 	}
 	return value
 }
 
-// text reads a string of minimum to maximum characters, none of them a control
-// character.
+// text reads a string of minimum to maximum characters without control characters.
 func (r *reader) text(members map[string]json.RawMessage, base, name string, must bool, minimum, maximum int) string {
 	value := r.member(members, base, name, must)
 	if value == nil {
@@ -153,11 +152,11 @@ func (r *reader) text(members map[string]json.RawMessage, base, name string, mus
 	var s string
 	switch {
 	case value[0] != '"' || json.Unmarshal(value, &s) != nil:
-		r.fault(pointer, "must be a string")
+		r.addError(pointer, "must be a string")
 	case strings.ContainsFunc(s, unicode.IsControl):
-		r.fault(pointer, "must not contain control characters")
+		r.addError(pointer, "must not contain control characters")
 	case utf8.RuneCountInString(s) < minimum || utf8.RuneCountInString(s) > maximum:
-		r.fault(pointer, lengthMessage(minimum, maximum))
+		r.addError(pointer, lengthMessage(minimum, maximum))
 	}
 	return s
 }
@@ -169,8 +168,8 @@ func lengthMessage(minimum, maximum int) string {
 	return fmt.Sprintf("must be %d to %d characters long", minimum, maximum)
 }
 
-// integer reads a whole number from 1 to maximum. 2.0 and 2e0 are 2, as in the
-// canonical form.
+// integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in the canonical
+// form.
 func (r *reader) integer(members map[string]json.RawMessage, base, name string, must bool, maximum int64) int64 {
 	value := r.member(members, base, name, must)
 	if value == nil {
@@ -179,9 +178,9 @@ func (r *reader) integer(members map[string]json.RawMessage, base, name string, 
 	f, err := strconv.ParseFloat(string(value), 64)
 	switch {
 	case err != nil || f != math.Trunc(f):
-		r.fault(base+"/"+name, "must be an integer")
+		r.addError(base+"/"+name, "must be an integer")
 	case f < 1 || f > float64(maximum):
-		r.fault(base+"/"+name, fmt.Sprintf("must be from 1 to %d", maximum))
+		r.addError(base+"/"+name, fmt.Sprintf("must be from 1 to %d", maximum))
 	}
 	return int64(f)
 }
@@ -193,11 +192,11 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 	}
 	var list []json.RawMessage
 	if value[0] != '[' || json.Unmarshal(value, &list) != nil {
-		r.fault("/items", "must be an array")
+		r.addError("/items", "must be an array")
 		return nil
 	}
 	if len(list) < 1 || len(list) > maxItems {
-		r.fault("/items", fmt.Sprintf("must have 1 to %d items", maxItems))
+		r.addError("/items", fmt.Sprintf("must have 1 to %d items", maxItems))
 		return nil
 	}
 	items := make([]Item, len(list))
@@ -205,7 +204,7 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 		base := "/items/" + strconv.Itoa(i)
 		item, err := object(value)
 		if err != nil {
-			r.fault(base, "must be an object")
+			r.addError(base, "must be an object")
 			continue
 		}
 		items[i] = Item{
@@ -219,34 +218,33 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 	return items
 }
 
-// metadata reads an object of strings, which may hold any characters: it is the
-// client's own.
+// metadata reads an object of strings, which may have any characters.
 func (r *reader) metadata(members map[string]json.RawMessage) map[string]string {
 	metadata := map[string]string{}
 	value := r.member(members, "", "metadata", optional)
 	if value == nil {
 		return metadata
 	}
-	notes, err := object(value)
+	entries, err := object(value)
 	if err != nil {
-		r.fault("/metadata", "must be an object")
+		r.addError("/metadata", "must be an object")
 		return metadata
 	}
-	if len(notes) > maxMetadata {
-		r.fault("/metadata", fmt.Sprintf("must have at most %d members", maxMetadata))
+	if len(entries) > maxMetadata {
+		r.addError("/metadata", fmt.Sprintf("must have at most %d members", maxMetadata))
 		return metadata
 	}
-	for _, name := range slices.Sorted(maps.Keys(notes)) {
-		value := notes[name]
-		fault := func(message string) { r.fault("/metadata/"+escapePointer(name), message) }
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		value := entries[name]
+		addError := func(message string) { r.addError("/metadata/"+escapePointer(name), message) }
 		var s string
 		switch {
 		case utf8.RuneCountInString(name) < 1 || utf8.RuneCountInString(name) > maxMetadataName:
-			fault("the name " + lengthMessage(1, maxMetadataName))
+			addError("the name " + lengthMessage(1, maxMetadataName))
 		case value[0] != '"' || json.Unmarshal(value, &s) != nil:
-			fault("must be a string")
+			addError("must be a string")
 		case utf8.RuneCountInString(s) > maxMetadataValue:
-			fault(lengthMessage(0, maxMetadataValue))
+			addError(lengthMessage(0, maxMetadataValue))
 		default:
 			metadata[name] = s
 		}
@@ -254,17 +252,17 @@ func (r *reader) metadata(members map[string]json.RawMessage) map[string]string 
 	return metadata
 }
 
-// unknown reports members that the contract does not have.
+// unknown adds an error for each member that is not known.
 func (r *reader) unknown(members map[string]json.RawMessage, base string, known ...string) {
-	var strangers []string
+	var unknown []string
 	for name := range members {
 		if !slices.Contains(known, name) {
-			strangers = append(strangers, name)
+			unknown = append(unknown, name)
 		}
 	}
-	slices.Sort(strangers)
-	for _, name := range strangers {
-		r.fault(base+"/"+escapePointer(name), "is not a known member")
+	slices.Sort(unknown)
+	for _, name := range unknown {
+		r.addError(base+"/"+escapePointer(name), "is not a known member")
 	}
 }
 
@@ -276,8 +274,8 @@ func object(value json.RawMessage) (map[string]json.RawMessage, error) {
 	return members, json.Unmarshal(value, &members)
 }
 
-// escapePointer writes a member's name as RFC 6901 does, cut to a length fit
-// for an answer.
+// escapePointer escapes a member's name for a JSON pointer (RFC 6901). It truncates a
+// long one.
 func escapePointer(name string) string {
 	if runes := []rune(name); len(runes) > maxMetadataName {
 		name = string(runes[:maxMetadataName]) + "…"

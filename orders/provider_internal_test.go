@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// These keys are at the provider, for a day at least: they never change (R5).
+// The provider keeps these keys for a day, so they must never change (R5).
 func TestProviderKey(t *testing.T) {
 	t.Parallel()
 	id := uuid.MustParse("2f25d67b-20b8-8187-95ed-8befa242e93c")
@@ -26,19 +26,19 @@ func TestProviderKey(t *testing.T) {
 	}
 }
 
-func TestProviderError(t *testing.T) {
+func TestAsPaymentError(t *testing.T) {
 	t.Parallel()
-	require.Nil(t, providerError(nil))
+	require.Nil(t, asPaymentError(nil))
 	known := &payments.Error{Code: "x"}
-	require.Same(t, known, providerError(fmt.Errorf("wrapped: %w", known)))
-	other := providerError(errors.New("of another kind"))
-	require.True(t, other.Misuse)
+	require.Same(t, known, asPaymentError(fmt.Errorf("wrapped: %w", known)))
+	other := asPaymentError(errors.New("of another kind"))
+	require.True(t, other.NeedsOperator)
 	require.Equal(t, payments.Unknown, other.Outcome)
 }
 
-// A status that Stripe adds may mean that money is moving.
-func TestWeight_unknownStatus(t *testing.T) {
+// An unknown status may mean that money is moving.
+func TestPrecedence_unknownStatus(t *testing.T) {
 	t.Parallel()
-	require.Greater(t, weight("resting"), weight(payments.StatusCanceled))
-	require.Less(t, weight("resting"), weight(payments.StatusSucceeded))
+	require.Greater(t, precedence("resting"), precedence(payments.StatusCanceled))
+	require.Less(t, precedence("resting"), precedence(payments.StatusSucceeded))
 }

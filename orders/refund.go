@@ -16,57 +16,55 @@ import (
 // RefundStatus is the state of a refund.
 type RefundStatus string
 
-// The states a refund can be in. One that succeeded may fail later, when the
-// card's bank sends the money back.
+// The states of a refund. A succeeded refund may fail later, when the card's bank
+// returns the money.
 const (
-	RefundPending        RefundStatus = "pending"         // about to be made, or the money is under way
-	RefundRequiresAction RefundStatus = "requires_action" // the customer must say where the money goes
+	RefundPending        RefundStatus = "pending"         // not made yet, or in transit
+	RefundRequiresAction RefundStatus = "requires_action" // the customer must name a bank account
 	RefundSucceeded      RefundStatus = "succeeded"
-	RefundFailed         RefundStatus = "failed"   // no money went back, or it came back to us
+	RefundFailed         RefundStatus = "failed"   // no money was returned, or the bank rejected it
 	RefundCanceled       RefundStatus = "canceled" // at the provider
 )
 
-// over says that the refund gives no money back and never will.
-func (s RefundStatus) over() bool { return s == RefundFailed || s == RefundCanceled }
+// Void reports whether the refund returns no money and never will.
+func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
 
 // Refund is a refund as the API shows it. Amount is in the currency's smallest
 // unit.
 type Refund struct {
-	ID        uuid.UUID    `json:"id"`
-	OrderID   uuid.UUID    `json:"order_id"`
-	Amount    int64        `json:"amount"`
-	Currency  string       `json:"currency"`
-	Reason    *string      `json:"reason"`
-	Status    RefundStatus `json:"status"`
-	RefundID  *string      `json:"refund_id"` // the provider's
-	CreatedAt time.Time    `json:"created_at"`
+	ID               uuid.UUID    `json:"id"`
+	OrderID          uuid.UUID    `json:"order_id"`
+	Amount           int64        `json:"amount"`
+	Currency         string       `json:"currency"`
+	Reason           *string      `json:"reason"`
+	Status           RefundStatus `json:"status"`
+	ProviderRefundID *string      `json:"refund_id"`
+	CreatedAt        time.Time    `json:"created_at"`
 }
 
-// href is the refund's address.
+// href is the path of the refund.
 func (r Refund) href() string { return RefundPath(r.OrderID, r.ID) }
 
-// RefundPath is the address of a refund.
+// RefundPath is the path of a refund.
 func RefundPath(order, id uuid.UUID) string {
 	return "/v1/orders/" + order.String() + "/refunds/" + id.String()
 }
 
-// refundID is the id of the refund that a key makes (R5).
+// refundID is the id of the refund that a key creates (R5).
 func refundID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", accountID, key)
 }
 
-// RefundParams is what a client asks for: the members of
-// POST /v1/orders/{id}/refunds.
+// RefundParams are the members of POST /v1/orders/{id}/refunds.
 type RefundParams struct {
-	Amount int64  // 0: all that is left
-	Reason string // "": none
+	Amount int64   // 0: the remaining amount
+	Reason *string // nil: none
 }
 
-// refundReasons are those that the provider knows.
+// refundReasons are the reasons that the provider accepts.
 var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 
-// DecodeRefundParams reads a request from its canonical JSON, as strictly as
-// [DecodeParams] does.
+// DecodeRefundParams decodes a request like [DecodeParams].
 func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(canonical, &members); err != nil {
@@ -75,44 +73,62 @@ func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	in := &reader{}
 	params := RefundParams{
 		Amount: in.integer(members, "", "amount", optional, maxAmount),
-		Reason: in.text(members, "", "reason", optional, 1, maxDescription),
 	}
+	reason := in.text(members, "", "reason", optional, 1, maxDescription)
 	in.unknown(members, "", "amount", "reason")
-	if params.Reason != "" {
-		in.check("/reason", params.Reason, func(reason string) bool { return slices.Contains(refundReasons, reason) },
+	if reason != "" {
+		params.Reason = &reason
+		in.check("/reason", reason, func(reason string) bool { return slices.Contains(refundReasons, reason) },
 			"must be one of "+strings.Join(refundReasons, ", "))
 	}
-	if len(in.faults) > 0 {
-		return RefundParams{}, &ValidationError{Fields: in.faults}
+	if len(in.errs) > 0 {
+		return RefundParams{}, &ValidationError{Fields: in.errs}
 	}
 	return params, nil
 }
 
-// refundRow is a refund with what only the making of it needs.
+// refundRow is a refund with the columns that only its run needs.
 type refundRow struct {
 	Refund
 	intentID         string     // of the order
-	providerFailedAt *time.Time // when the provider kept a 500 under our key (R12)
+	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
-// metadata is what the provider keeps with the refund. Events come back with it:
-// see namedBy.
-func (r refundRow) metadata(accountID, keyID uuid.UUID) map[string]string {
-	return map[string]string{
-		"account_id":         accountID.String(),
-		"order_id":           r.OrderID.String(),
-		"refund_id":          r.ID.String(),
-		"idempotency_key_id": keyID.String(),
+// lockedOrder has the columns of an order that a refund depends on.
+type lockedOrder struct {
+	status   Status
+	amount   int64
+	currency string
+}
+
+// refundable returns the amount of a refund. requested is 0 for the remaining amount;
+// reserved is the sum of the order's other refunds.
+func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
+	left := o.amount - reserved
+	switch {
+	case o.status == StatusPending || o.status == StatusPaymentFailed:
+		return 0, invalid("", "the order is not paid, so there is nothing to refund")
+	case left <= 0:
+		return 0, invalid("", "the order is refunded already, or will be when its refunds are made")
+	case requested == 0:
+		return left, nil
+	case requested > left:
+		return 0, invalid("/amount", fmt.Sprintf("must be at most %d, which is what is left to refund", left))
+	default:
+		return requested, nil
 	}
 }
 
-// madeAs says whether a refund at the provider is this one, and in a state that
-// we know.
-func (r refundRow) madeAs(at payments.Refund) bool {
+func invalid(pointer, message string) error {
+	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Message: message}}}
+}
+
+// matches reports whether the provider's refund is this one, in a known state.
+func (r refundRow) matches(at payments.Refund) bool {
 	switch at.Status {
 	case payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded,
 		payments.RefundFailed, payments.RefundCanceled:
-		return at.Matches(r.intentID, r.Amount, r.Currency, r.ID.String()) && (r.RefundID == nil || *r.RefundID == at.ID)
+		return at.Matches(r.intentID, r.Amount, r.Currency, r.ID.String()) && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 	default:
 		return false
 	}

@@ -16,35 +16,35 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// refundOutcome is something that a provider can do to a refund.
+// refundOutcome is a behaviour of the provider and what it leads to.
 type refundOutcome struct {
-	name   string
-	card   string // pm_card_visa when empty
-	tries  []refundTry
-	calls  string // to the provider, until the answer is final
-	stands string // what is so then, see standing
-	alarm  bool   // somebody is told
-	others bool   // somebody else gave money back, too
+	name         string
+	card         string // "" is pm_card_visa
+	tries        []refundTry
+	calls        string // to the provider, until the response is stored
+	summary      string // at the end, see paidOrder.summary
+	logsError    bool   // an operator is alerted
+	otherRefunds bool   // another program made refunds, too
 }
 
 // refundTry is the first request, or a retry.
 type refundTry struct {
-	before func(*sale)
-	faults []stripetest.Rule // until the next try
-	around around            // the same
-	want   string            // as say puts it
+	before    func(*paidOrder)
+	faults    []stripetest.Rule // until the next try
+	intercept interceptor       // the same
+	want      string            // see outcomeOf
 }
 
-// One row per thing that a provider can do, played twice: the client retries, or
-// the completer goes on without one. The pool has one connection.
+// Each row has one behaviour of the provider. It runs twice: the client retries, or
+// the completer resumes the key. The pool has one connection.
 func TestRefundOutcomes(t *testing.T) {
 	t.Parallel()
-	for _, row := range slices.Concat(refundAnswers(), refundFaults(), refundHiccups(), refundsInDoubt()) {
+	for _, row := range slices.Concat(refundResponseOutcomes(), refundFaultOutcomes(), refundTransientOutcomes(), refundDoubtOutcomes()) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			row.play(openShop(t, terms{}), (*sale).retryRefund)
+			row.run(newFixture(t, options{}), (*paidOrder).retryRefund)
 			if len(row.tries) > 1 {
-				row.play(openShop(t, terms{}), func(s *sale) (idempotency.Result, error) { return s.takeUpRefund(oneRefund) })
+				row.run(newFixture(t, options{}), func(p *paidOrder) (idempotency.Result, error) { return p.resumeRefund(oneRefund) })
 			}
 		})
 	}
@@ -55,98 +55,100 @@ const (
 	oneBody   = `{"amount":1800,"reason":"duplicate"}`
 )
 
-func (s *sale) retryRefund() (idempotency.Result, error) { return s.giveBack(oneRefund, oneBody) }
+func (p *paidOrder) retryRefund() (idempotency.Result, error) {
+	return p.createRefund(oneRefund, oneBody)
+}
 
-func (o refundOutcome) play(shop *shop, retry func(*sale) (idempotency.Result, error)) {
-	t := shop.t
+func (o refundOutcome) run(f *fixture, retry func(*paidOrder) (idempotency.Result, error)) {
+	t := f.t
 	card := o.card
 	if card == "" {
 		card = visa
 	}
-	s := shop.sell(card)
-	ask := (*sale).retryRefund
+	p := f.createPaid(card)
+	ask := (*paidOrder).retryRefund
 	for i, try := range o.tries {
 		if try.before != nil {
-			try.before(s)
+			try.before(p)
 		}
-		s.wire.put(try.around)
+		p.transport.intercept(try.intercept)
 		var faults []*stripetest.Injection
 		for _, rule := range try.faults {
-			faults = append(faults, s.stripe.Inject(rule))
+			faults = append(faults, p.stripe.Inject(rule))
 		}
-		require.Equal(t, try.want, say(ask(s)), "try %d, calls: %s", i+1, s.wire.said())
+		require.Equal(t, try.want, outcomeOf(ask(p)), "try %d, calls: %s", i+1, p.transport.calls())
 		for _, fault := range faults {
-			require.NotZero(t, fault.Struck(), "try %d: the fault did not strike", i+1)
+			require.NotZero(t, fault.Triggered(), "try %d: the fault was not triggered", i+1)
 			fault.Release()
 		}
-		s.wire.put(nil)
+		p.transport.intercept(nil)
 		ask = retry
 	}
-	require.Equal(t, o.calls, s.wire.said())
-	require.Equal(t, o.stands, s.standing())
-	require.Equal(t, o.alarm, s.log.alarms() > 0)
-	if !o.others {
-		checkRefunds(t, shop)
+	require.Equal(t, o.calls, p.transport.calls())
+	require.Equal(t, o.summary, p.summary())
+	require.Equal(t, o.logsError, p.log.errorLines() > 0)
+	if !o.otherRefunds {
+		checkRefundInvariants(t, f)
 	}
 
-	s.wire.forget()
+	p.transport.reset()
 	last := o.tries[len(o.tries)-1].want
 	if slices.Contains([]string{"unknown 1m0s", "unknown 1h0m0s"}, last) {
 		return
 	}
-	result, err := s.retryRefund()
-	require.Equal(t, last, say(result, err), "the answer stays")
+	result, err := p.retryRefund()
+	require.Equal(t, last, outcomeOf(result, err), "the response is stored")
 	require.True(t, result.Replayed)
-	require.Empty(t, s.wire.said())
+	require.Empty(t, p.transport.calls())
 }
 
 const (
-	refunded  = "partially_refunded 1800, succeeded 1800; 1800"
-	untouched = "paid 0, failed 1800; 0"
+	refunded    = "partially_refunded 1800, succeeded 1800; 1800"
+	notRefunded = "paid 0, failed 1800; 0"
 )
 
-// refundAnswers: the provider answers as it should.
-func refundAnswers() []refundOutcome {
+// refundResponseOutcomes: the provider responds.
+func refundResponseOutcomes() []refundOutcome {
 	return []refundOutcome{
 		{
-			name:  "at once",
-			tries: []refundTry{{want: "201"}}, calls: "list 200, refund 200", stands: refunded,
+			name:  "succeeded",
+			tries: []refundTry{{want: "201"}}, calls: "list 200, refund 200", summary: refunded,
 		},
 		{
-			name: "later", card: pendingRefund,
-			tries: []refundTry{{want: "201"}}, calls: "list 200, refund 200", stands: "partially_refunded 1800, pending 1800; 1800",
+			name: "pending", card: pendingRefund,
+			tries: []refundTry{{want: "201"}}, calls: "list 200, refund 200", summary: "partially_refunded 1800, pending 1800; 1800",
 		},
 		{
-			name: "refused, because others gave the money back",
+			name: "refused, because another program refunded the charge",
 			tries: []refundTry{{
-				before: func(s *sale) { s.refundElsewhere(url.Values{}) },
+				before: func(p *paidOrder) { p.refundAtProvider(url.Values{}) },
 				want:   "422 charge_already_refunded",
 			}},
-			calls: "list 200, refund 400, list 200", stands: "paid 0, failed 1800; 4300", others: true,
+			calls: "list 200, refund 400, list 200", summary: "paid 0, failed 1800; 4300", otherRefunds: true,
 		},
 		{
-			name: "refused, because others gave a part of it back",
+			name: "refused, because another program refunded a part",
 			tries: []refundTry{{
-				before: func(s *sale) { s.refundElsewhere(url.Values{"amount": {"3000"}}) },
+				before: func(p *paidOrder) { p.refundAtProvider(url.Values{"amount": {"3000"}}) },
 				want:   "422 payment_refused",
 			}},
-			calls: "list 200, refund 400, list 200", stands: "paid 0, failed 1800; 3000", others: true,
+			calls: "list 200, refund 400, list 200", summary: "paid 0, failed 1800; 3000", otherRefunds: true,
 		},
 		{
-			name: "one with our name and another amount is never believed, and nothing is sent beside it",
+			name: "a refund with our id and another amount is not adopted, and no other one is sent",
 			tries: []refundTry{{
-				before: func(s *sale) {
-					s.refundElsewhere(url.Values{"amount": {"5"}, "metadata[refund_id]": {refundOf(s.account, oneRefund).String()}})
+				before: func(p *paidOrder) {
+					p.refundAtProvider(url.Values{"amount": {"5"}, "metadata[refund_id]": {refundID(p.account, oneRefund).String()}})
 				},
 				want: "unknown 1m0s",
 			}, {want: "unknown 1m0s"}},
-			calls: "list 200 ×2", stands: "paid 0, pending 1800; 5", alarm: true, others: true,
+			calls: "list 200 ×2", summary: "paid 0, pending 1800; 5", logsError: true, otherRefunds: true,
 		},
 	}
 }
 
-// refundFaults: the refund does not get through, or nobody hears of it.
-func refundFaults() []refundOutcome {
+// refundFaultOutcomes: the request or its response is lost.
+func refundFaultOutcomes() []refundOutcome {
 	var rows []refundOutcome
 	for fault, row := range map[stripetest.Fault]struct {
 		want, calls string
@@ -159,37 +161,37 @@ func refundFaults() []refundOutcome {
 		stripetest.KeyInUse:     {"unknown 2s", "list 200, refund 409 ×3, list 200 ×2, refund 200"},
 	} {
 		rows = append(rows, refundOutcome{
-			name:  "not made: " + string(fault),
-			tries: []refundTry{{faults: failing(fault, refundEndpoint), want: row.want}, {want: "201"}},
-			calls: row.calls, stands: refunded, alarm: fault == stripetest.Unauthorized,
+			name:  "request lost: " + string(fault),
+			tries: []refundTry{{faults: always(fault, refundEndpoint), want: row.want}, {want: "201"}},
+			calls: row.calls, summary: refunded, logsError: fault == stripetest.Unauthorized,
 		})
 	}
 	for fault, status := range map[stripetest.Fault]string{
 		stripetest.CloseAfter: "0", stripetest.ResetAfter: "0", stripetest.CutBody: "200", stripetest.BadGateway: "502",
 	} {
 		rows = append(rows, refundOutcome{
-			name:  "made, and nobody hears of it: " + string(fault),
-			tries: []refundTry{{faults: failing(fault, refundEndpoint), want: "201"}},
-			calls: fmt.Sprintf("list 200, refund %s ×3, list 200", status), stands: refunded,
+			name:  "response lost: " + string(fault),
+			tries: []refundTry{{faults: always(fault, refundEndpoint), want: "201"}},
+			calls: fmt.Sprintf("list 200, refund %s ×3, list 200", status), summary: refunded,
 		}, refundOutcome{
-			name: "made, and nobody hears of it for long: " + string(fault),
+			name: "response lost, and the list unavailable: " + string(fault),
 			tries: []refundTry{{
-				faults: append(failing(fault, refundEndpoint), unlisted(1)),
+				faults: append(always(fault, refundEndpoint), listUnavailable(1)),
 				want:   "unknown 2s",
-			}, {faults: []stripetest.Rule{unlisted(0)}, want: "unknown 2s"}, {want: "201"}},
-			calls: fmt.Sprintf("list 200, refund %s ×3, list 503 ×6, list 200", status), stands: refunded,
+			}, {faults: []stripetest.Rule{listUnavailable(0)}, want: "unknown 2s"}, {want: "201"}},
+			calls: fmt.Sprintf("list 200, refund %s ×3, list 503 ×6, list 200", status), summary: refunded,
 		})
 	}
 	return rows
 }
 
-// unlisted keeps the list of refunds away, after so many times.
-func unlisted(after int) stripetest.Rule {
+// listUnavailable makes the list of refunds fail, after so many requests.
+func listUnavailable(after int) stripetest.Rule {
 	return stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: listRefundsEndpoint, Times: stripetest.Always, After: after}
 }
 
-// refundHiccups strike one request. Sending it again is enough.
-func refundHiccups() []refundOutcome {
+// refundTransientOutcomes have a fault of one request, after which it is sent again.
+func refundTransientOutcomes() []refundOutcome {
 	var rows []refundOutcome
 	for fault, status := range map[stripetest.Fault]int{
 		stripetest.CloseBefore: 0,
@@ -202,99 +204,99 @@ func refundHiccups() []refundOutcome {
 		stripetest.BadGateway:  502,
 	} {
 		rows = append(rows, refundOutcome{
-			name:  "a hiccup: " + string(fault),
+			name:  "transient: " + string(fault),
 			tries: []refundTry{{faults: once(fault, refundEndpoint), want: "201"}},
-			calls: fmt.Sprintf("list 200, refund %d, refund 200", status), stands: refunded,
+			calls: fmt.Sprintf("list 200, refund %d, refund 200", status), summary: refunded,
 		})
 	}
 	return rows
 }
 
-// refundsInDoubt: a 500 that is kept, a key that is forgotten, a refusal that
-// our own refund is the cause of.
-func refundsInDoubt() []refundOutcome {
+// refundDoubtOutcomes: a stored 500, an expired provider key, a refusal caused by our
+// own refund.
+func refundDoubtOutcomes() []refundOutcome {
 	return []refundOutcome{
 		{
-			name:  "a kept 500 after the effect",
+			name:  "stored 500 after the effect",
 			tries: []refundTry{{faults: once(stripetest.ErrorAfter, refundEndpoint), want: "201"}},
-			calls: "list 200, refund 500, list 200", stands: refunded,
+			calls: "list 200, refund 500, list 200", summary: refunded,
 		},
 		{
-			name: "a kept 500 without effect: nothing is sent until the provider has forgotten it",
+			name: "stored 500 without an effect: nothing is sent until the provider's key expires",
 			tries: []refundTry{
 				{faults: once(stripetest.ErrorBefore, refundEndpoint), want: "unknown 1h0m0s"},
 				{want: "unknown 1h0m0s"},
-				{before: func(s *sale) { s.forgetKeys() }, want: "201"},
+				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
 			},
-			calls: "list 200, refund 500, list 200 ×4, refund 200", stands: refunded,
+			calls: "list 200, refund 500, list 200 ×4, refund 200", summary: refunded,
 		},
 		{
-			name: "a kept 500, and another a day later",
+			name: "stored 500, and another one a day later",
 			tries: []refundTry{
 				{faults: once(stripetest.ErrorBefore, refundEndpoint), want: "unknown 1h0m0s"},
 				{
-					before: func(s *sale) { s.forgetKeys() },
+					before: func(p *paidOrder) { p.expireProviderKeys() },
 					faults: once(stripetest.ErrorBefore, refundEndpoint), want: "unknown 1h0m0s",
 				},
-				{before: func(s *sale) { s.forgetKeys() }, want: "201"},
+				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
 			},
-			calls: "list 200, refund 500, list 200 ×3, refund 500, list 200 ×3, refund 200", stands: refunded,
+			calls: "list 200, refund 500, list 200 ×3, refund 500, list 200 ×3, refund 200", summary: refunded,
 		},
 		{
-			name: "a kept 500 whose effect comes later",
+			name: "stored 500 before the effect",
 			tries: []refundTry{
 				{faults: once(stripetest.ErrorLater, refundEndpoint), want: "unknown 1h0m0s"},
 				{want: "201"},
 			},
-			calls: "list 200, refund 500, list 200 ×3", stands: refunded,
+			calls: "list 200, refund 500, list 200 ×3", summary: refunded,
 		},
 		{
-			name: "lost, and the key forgotten since",
+			name: "response lost, then the provider's key expires",
 			tries: []refundTry{
-				{faults: append(failing(stripetest.CloseAfter, refundEndpoint), unlisted(1)), want: "unknown 2s"},
-				{before: func(s *sale) { s.forgetKeys() }, want: "201"},
+				{faults: append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1)), want: "unknown 2s"},
+				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
 			},
-			calls: "list 200, refund 0 ×3, list 503 ×3, list 200", stands: refunded,
+			calls: "list 200, refund 0 ×3, list 503 ×3, list 200", summary: refunded,
 		},
 		{
-			name: "never sent, and a day too old",
+			name: "rate limited, then the provider's key expires",
 			tries: []refundTry{
-				{faults: failing(stripetest.RateLimit, refundEndpoint), want: "unavailable 2s"},
-				{before: func(s *sale) { s.forgetKeys() }, want: "201"},
+				{faults: always(stripetest.RateLimit, refundEndpoint), want: "unavailable 2s"},
+				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
 			},
-			calls: "list 200, refund 429 ×3, list 200, refund 200", stands: refunded,
+			calls: "list 200, refund 429 ×3, list 200, refund 200", summary: refunded,
 		},
 		{
-			name: "lost, and failed at the provider since", card: pendingRefund,
+			name: "response lost, then failed at the provider", card: pendingRefund,
 			tries: []refundTry{
-				{faults: append(failing(stripetest.CloseAfter, refundEndpoint), unlisted(1)), want: "unknown 2s"},
-				{before: func(s *sale) {
-					require.NoError(s.t, s.stripe.Settle(s.stripe.Refunds()[0].ID, false))
+				{faults: append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1)), want: "unknown 2s"},
+				{before: func(p *paidOrder) {
+					require.NoError(p.t, p.stripe.Settle(p.stripe.Refunds()[0].ID, false))
 				}, want: "422 expired_or_canceled_card"},
 			},
-			calls: "list 200, refund 0 ×3, list 503 ×3, list 200", stands: untouched,
+			calls: "list 200, refund 0 ×3, list 503 ×3, list 200", summary: notRefunded,
 		},
 		{
-			name:  "our own refund, in a copy that nobody knew of, is why the provider refuses",
-			tries: []refundTry{{around: sentTwice, want: "201"}},
-			calls: "list 200, refund 400, list 200", stands: refunded,
+			name:  "refused, because a duplicate of our request was made",
+			tries: []refundTry{{intercept: sendDuplicate, want: "201"}},
+			calls: "list 200, refund 400, list 200", summary: refunded,
 		},
 		{
-			name:  "the key was used for something else",
-			tries: []refundTry{{before: spendKey, want: "unknown 1m0s"}, {want: "unknown 1m0s"}},
-			calls: "list 200, refund 400, list 200 ×2, refund 400, list 200", stands: "paid 0, pending 1800; 0", alarm: true, others: true,
+			name:  "provider key used for another request",
+			tries: []refundTry{{before: useProviderKey, want: "unknown 1m0s"}, {want: "unknown 1m0s"}},
+			calls: "list 200, refund 400, list 200 ×2, refund 400, list 200", summary: "paid 0, pending 1800; 0", logsError: true, otherRefunds: true,
 		},
 		{
-			name:  "the provider does not know its own list",
-			tries: []refundTry{{faults: []stripetest.Rule{unlisted(0)}, want: "unavailable 2s"}, {want: "201"}},
-			calls: "list 503 ×3, list 200, refund 200", stands: refunded,
+			name:  "list unavailable",
+			tries: []refundTry{{faults: []stripetest.Rule{listUnavailable(0)}, want: "unavailable 2s"}, {want: "201"}},
+			calls: "list 503 ×3, list 200, refund 200", summary: refunded,
 		},
 	}
 }
 
-// sentTwice lets a refund arrive and then, in the place of its answer, the answer
-// to another one, for which too little is left.
-func sentTwice(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+// sendDuplicate sends a refund and then another one that exceeds the remaining
+// amount. It returns the response to the second.
+func sendDuplicate(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 	if req.Method != http.MethodPost {
 		return next.RoundTrip(req)
 	}
@@ -323,12 +325,12 @@ func sentTwice(req *http.Request, next http.RoundTripper) (*http.Response, error
 	return resp, nil
 }
 
-// spendKey uses the refund's provider key for something else.
-func spendKey(s *sale) {
-	req := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, "/v1/customers", nil)
+// useProviderKey uses the refund's provider key for another request.
+func useProviderKey(p *paidOrder) {
+	req := httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/v1/customers", nil)
 	req.Header.Set("Authorization", "Bearer sk_test_other")
-	req.Header.Set("Idempotency-Key", "orders-api-"+idempotency.KeyID(s.account, oneRefund).String()+"-refund")
+	req.Header.Set("Idempotency-Key", "orders-api-"+idempotency.KeyID(p.account, oneRefund).String()+"-refund")
 	recorder := httptest.NewRecorder()
-	s.stripe.ServeHTTP(recorder, req)
-	require.Equal(s.t, http.StatusOK, recorder.Code, recorder.Body.String())
+	p.stripe.ServeHTTP(recorder, req)
+	require.Equal(p.t, http.StatusOK, recorder.Code, recorder.Body.String())
 }

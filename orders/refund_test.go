@@ -18,336 +18,309 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestRefund_inParts(t *testing.T) {
+func TestRefund_severalParts(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(visa)
-	result, err := sale.giveBack("the-first-part-of-it", `{"amount":1800,"reason":"duplicate"}`)
-	require.Equal(t, "201", say(result, err))
-	part := sale.refund("the-first-part-of-it")
-	require.Equal(t, refundOf(s.account, "the-first-part-of-it"), part.ID)
+	f := newFixture(t, options{})
+	p := f.createPaid(visa)
+	result, err := p.createRefund("the-first-part-of-it", `{"amount":1800,"reason":"duplicate"}`)
+	require.Equal(t, "201", outcomeOf(result, err))
+	part := p.getRefund("the-first-part-of-it")
+	require.Equal(t, refundID(f.account, "the-first-part-of-it"), part.ID)
 	require.Equal(t, map[string]string{
 		"Content-Type": "application/json",
-		"Location":     "/v1/orders/" + sale.order.String() + "/refunds/" + part.ID.String(),
+		"Location":     "/v1/orders/" + p.orderID.String() + "/refunds/" + part.ID.String(),
 	}, result.Response.Headers)
 	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","refund_id":%q,"created_at":%q}`,
-		part.ID, sale.order, s.stripe.Refunds()[0].ID, stamp(part.CreatedAt)), string(result.Response.Body))
+		part.ID, p.orderID, f.stripe.Refunds()[0].ID, formatTime(part.CreatedAt)), string(result.Response.Body))
 	var answered orders.Refund
 	require.NoError(t, json.Unmarshal(result.Response.Body, &answered))
 	require.Equal(t, part, answered)
 
-	sent := s.stripe.Requests()[len(s.stripe.Requests())-1]
-	require.Equal(t, "orders-api-"+idempotency.KeyID(s.account, "the-first-part-of-it").String()+"-refund", sent.Key)
+	sent := f.stripe.Requests()[len(f.stripe.Requests())-1]
+	require.Equal(t, "orders-api-"+idempotency.KeyID(f.account, "the-first-part-of-it").String()+"-refund", sent.Key)
 	form, err := url.ParseQuery(string(sent.Body))
 	require.NoError(t, err)
 	require.Equal(t, url.Values{
-		"payment_intent":               {sale.intent},
+		"payment_intent":               {p.intentID},
 		"amount":                       {"1800"},
 		"reason":                       {"duplicate"},
-		"metadata[account_id]":         {s.account.String()},
-		"metadata[order_id]":           {sale.order.String()},
+		"metadata[account_id]":         {f.account.String()},
+		"metadata[order_id]":           {p.orderID.String()},
 		"metadata[refund_id]":          {part.ID.String()},
-		"metadata[idempotency_key_id]": {idempotency.KeyID(s.account, "the-first-part-of-it").String()},
+		"metadata[idempotency_key_id]": {idempotency.KeyID(f.account, "the-first-part-of-it").String()},
 	}, form)
 
-	require.Equal(t, "invalid", say(sale.giveBack("more-than-what-is-left", `{"amount":2501}`)))
-	require.Equal(t, "201", say(sale.giveBack("all-that-is-left-of-it", `{}`)))
-	require.Equal(t, "invalid", say(sale.giveBack("when-nothing-is-left-of-it", `{}`)))
-	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", sale.standing())
-	require.Equal(t, 3, s.count("SELECT count(*) FROM idempotency_keys"), "what is refused uses no key")
-	checkRefunds(t, s)
+	require.Equal(t, "invalid", outcomeOf(p.createRefund("more-than-what-is-left", `{"amount":2501}`)))
+	require.Equal(t, "201", outcomeOf(p.createRefund("all-that-is-left-of-it", `{}`)))
+	require.Equal(t, "invalid", outcomeOf(p.createRefund("when-nothing-is-left-of-it", `{}`)))
+	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", p.summary())
+	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"), "a rejected request does not use its key")
+	checkRefundInvariants(t, f)
 }
 
-func TestRefund_ofWhatIsNotPaid(t *testing.T) {
+func TestRefund_orderNotPaid(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	require.Equal(t, "402 expired_card expired_card", say(s.buy("pm_card_chargeDeclinedExpiredCard")))
-	pending := s.with(t, "an-order-still-on-its-way")
-	pending.stopAt(confirmEndpoint, visa)
-	for _, key := range []idempotency.Key{s.key, pending.key} {
-		order := &sale{s, orderOf(s.account, key), ""}
-		require.Equal(t, "invalid", say(order.giveBack(oneRefund, `{}`)))
+	f := newFixture(t, options{})
+	require.Equal(t, "402 expired_card expired_card", outcomeOf(f.create("pm_card_chargeDeclinedExpiredCard")))
+	pending := f.withKey(t, "an-order-in-progress")
+	pending.interrupt(confirmEndpoint, visa)
+	for _, key := range []idempotency.Key{f.key, pending.key} {
+		order := &paidOrder{f, orderID(f.account, key), ""}
+		require.Equal(t, "invalid", outcomeOf(order.createRefund(oneRefund, `{}`)))
 	}
-	nowhere := &sale{s, uuid.New(), ""}
-	_, err := nowhere.giveBack(oneRefund, `{}`)
+	unknown := &paidOrder{f, uuid.New(), ""}
+	_, err := unknown.createRefund(oneRefund, `{}`)
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	require.Zero(t, s.count("SELECT count(*) FROM refunds"))
+	require.Zero(t, f.count("SELECT count(*) FROM refunds"))
 }
 
-// Ten refunds at once, each sent twice: together they give back what was charged
-// and not more.
-func TestRefund_racing(t *testing.T) {
+// Ten concurrent refunds, each sent twice, never refund more than was charged.
+func TestRefund_concurrent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		body   string
-		made   int
-		faults []stripetest.Rule
-		stands int64
+		body     string
+		made     int
+		faults   []stripetest.Rule
+		refunded int64
 	}{
-		"parts":                       {`{"amount":1000}`, 4, nil, 4000},
-		"the whole":                   {`{}`, 1, nil, 4300},
-		"parts, and answers are lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint, Times: 7}}, 4000},
+		"parts":                     {`{"amount":1000}`, 4, nil, 4000},
+		"whole amount":              {`{}`, 1, nil, 4300},
+		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint, Times: 7}}, 4000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const racers = 10
-			s := openShop(t, terms{conns: 8, crowd: true})
-			sale := s.sell(visa)
+			f := newFixture(t, options{connections: 8, concurrent: true})
+			p := f.createPaid(visa)
 			for _, rule := range test.faults {
-				s.stripe.Inject(rule)
+				f.stripe.Inject(rule)
 			}
 			var all sync.WaitGroup
-			said := make([]string, 2*racers)
-			for i := range said {
-				req := refundRequest(t, s.account, sale.order, idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i/2)), test.body)
-				all.Go(func() { said[i] = say(s.service.Refund(t.Context(), sale.order, req)) })
+			outcomes := make([]string, 2*racers)
+			for i := range outcomes {
+				req := refundRequest(t, f.account, p.orderID, idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i/2)), test.body)
+				all.Go(func() { outcomes[i] = outcomeOf(f.service.Refund(t.Context(), p.orderID, req)) })
 			}
 			all.Wait()
-			for i, answer := range said {
-				require.Contains(t, []string{"201", "in progress", "invalid"}, answer, "racer %d", i)
+			for i, outcome := range outcomes {
+				require.Contains(t, []string{"201", "in progress", "invalid"}, outcome, "racer %d", i)
 			}
 			made := 0
 			for i := range racers {
-				answer := say(sale.giveBack(idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i)), test.body))
-				require.Contains(t, []string{"201", "invalid"}, answer)
-				if answer == "201" {
+				outcome := outcomeOf(p.createRefund(idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i)), test.body))
+				require.Contains(t, []string{"201", "invalid"}, outcome)
+				if outcome == "201" {
 					made++
 				}
 			}
 			require.Equal(t, test.made, made)
-			require.Len(t, s.stripe.Refunds(), made)
-			require.Equal(t, test.stands, s.stripe.Charges()[0].Refunded)
-			checkRefunds(t, s)
+			require.Len(t, f.stripe.Refunds(), made)
+			require.Equal(t, test.refunded, f.stripe.Charges()[0].Refunded)
+			checkRefundInvariants(t, f)
 		})
 	}
 }
 
-// Both COMMITs meet each end that leaves their outcome in doubt (R22).
-func TestRefund_commitInDoubt(t *testing.T) {
+// Both COMMITs have each kind of unknown outcome (R22).
+func TestRefund_commitUnknown(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {
 		for name, fault := range map[string]idempotencytest.Fault{
-			"cut before":     idempotencytest.CutBefore,
-			"cut after":      idempotencytest.CutAfter,
-			"ended before":   idempotencytest.FatalBefore,
-			"ended after":    idempotencytest.FatalAfter,
-			"not replicated": idempotencytest.NotReplicated,
+			"connection cut before": idempotencytest.CutBefore,
+			"connection cut after":  idempotencytest.CutAfter,
+			"session ended before":  idempotencytest.FatalBefore,
+			"session ended after":   idempotencytest.FatalAfter,
+			"not replicated":        idempotencytest.NotReplicated,
 		} {
 			t.Run(fmt.Sprintf("commit %d, %s", n, name), func(t *testing.T) {
 				t.Parallel()
 				proxy := idempotencytest.NewProxy(t)
-				s := openShop(t, terms{configure: proxy.Configure})
-				sale := s.sell(visa)
+				f := newFixture(t, options{configure: proxy.Configure})
+				p := f.createPaid(visa)
 				proxy.Strike(n, fault)
-				result, err := sale.giveBack(oneRefund, oneBody)
+				result, err := p.createRefund(oneRefund, oneBody)
 				require.True(t, proxy.Struck())
 				if fault == idempotencytest.NotReplicated {
 					require.ErrorIs(t, err, postgres.ErrUnavailable)
-					result, err = sale.giveBack(oneRefund, oneBody)
+					result, err = p.createRefund(oneRefund, oneBody)
 				}
-				require.Equal(t, "201", say(result, err))
-				require.Len(t, s.stripe.Refunds(), 1)
-				require.Equal(t, refunded, sale.standing())
-				checkRefunds(t, s)
+				require.Equal(t, "201", outcomeOf(result, err))
+				require.Len(t, f.stripe.Refunds(), 1)
+				require.Equal(t, refunded, p.summary())
+				checkRefundInvariants(t, f)
 			})
 		}
 	}
 }
 
-// A run that died is taken up by the completer, which has no client, with the
-// amount that was decided then.
-func TestRefund_completer(t *testing.T) {
+// The completer resumes an abandoned refund with the amount that the first run stored.
+func TestRefund_resumedByCompleter(t *testing.T) {
 	t.Parallel()
 	for name, faults := range map[string][]stripetest.Rule{
-		"before the refund": failing(stripetest.RateLimit, refundEndpoint),
-		"behind the refund": append(failing(stripetest.CloseAfter, refundEndpoint), unlisted(1)),
+		"refund not sent":            always(stripetest.RateLimit, refundEndpoint),
+		"refund made, response lost": append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
-			sale := s.sell(visa)
+			f := newFixture(t, options{})
+			p := f.createPaid(visa)
 			var injected []*stripetest.Injection
 			for _, rule := range faults {
-				injected = append(injected, s.stripe.Inject(rule))
+				injected = append(injected, f.stripe.Inject(rule))
 			}
-			require.Contains(t, []string{"unavailable 2s", "unknown 2s"}, say(sale.giveBack(oneRefund, `{}`)))
-			require.Equal(t, "invalid", say(sale.giveBack("another-refund-meanwhile", `{"amount":1}`)), "the amount is held")
+			require.Contains(t, []string{"unavailable 2s", "unknown 2s"}, outcomeOf(p.createRefund(oneRefund, `{}`)))
+			require.Equal(t, "invalid", outcomeOf(p.createRefund("another-refund-meanwhile", `{"amount":1}`)), "the amount is reserved")
 			for _, i := range injected {
 				i.Release()
 			}
-			s.with(t, oneRefund).lease(2 * lockTimeout)
-			s.exec(`UPDATE idempotency_keys SET request_params = '{"amount":"all"}' WHERE operation = 'create_refund'`)
-			s.idle(2 * grace)
-			require.Equal(t, idempotency.Pass{Completed: 1}, s.complete())
-			require.Equal(t, "refunded 4300, succeeded 4300; 4300", sale.standing())
-			checkRefunds(t, s)
+			f.withKey(t, oneRefund).setLease(2 * lockTimeout)
+			f.exec(`UPDATE idempotency_keys SET request_params = '{"amount":"all"}' WHERE operation = 'create_refund'`)
+			f.ageLastRun(2 * grace)
+			require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
+			require.Equal(t, "refunded 4300, succeeded 4300; 4300", p.summary())
+			checkRefundInvariants(t, f)
 		})
 	}
 }
 
-// A restore that lost the refund, and the provider knows it still: the client's
-// retry finds it, at any age (R5).
-func TestRefund_lostInARestore(t *testing.T) {
+// A restore of the database lost the refund. The client's retry finds it at the
+// provider, at any age (R5).
+func TestRefund_rowsLostInRestore(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(visa)
-	first, err := sale.giveBack(oneRefund, oneBody)
-	require.Equal(t, "201", say(first, err))
-	s.exec("DELETE FROM refunds")
-	s.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
-	s.exec("DELETE FROM audit_records WHERE resource_type = 'refund'")
-	s.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
-	s.stripe.Advance(48 * time.Hour)
-	s.wire.forget()
-	require.Equal(t, "201", say(sale.giveBack(oneRefund, oneBody)))
-	require.Equal(t, "list 200", s.wire.said())
-	require.Equal(t, refunded, sale.standing())
-	checkRefunds(t, s)
+	f := newFixture(t, options{})
+	p := f.createPaid(visa)
+	first, err := p.createRefund(oneRefund, oneBody)
+	require.Equal(t, "201", outcomeOf(first, err))
+	f.exec("DELETE FROM refunds")
+	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
+	f.exec("DELETE FROM audit_records WHERE resource_type = 'refund'")
+	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
+	f.stripe.Advance(48 * time.Hour)
+	f.transport.reset()
+	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, oneBody)))
+	require.Equal(t, "list 200", f.transport.calls())
+	require.Equal(t, refunded, p.summary())
+	checkRefundInvariants(t, f)
 }
 
-func TestRefund_reapedKeys(t *testing.T) {
+func TestListRefunds_pages(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(visa)
-	require.Equal(t, "201", say(sale.giveBack(oneRefund, `{}`)))
-	require.Equal(t, 2, s.reap())
-	s.wire.forget()
-
-	var expired *orders.KeyExpiredError
-	refund := &orders.KeyExpiredError{OrderID: sale.order, RefundID: refundOf(s.account, oneRefund)}
-	_, err := sale.giveBack(oneRefund, `{}`)
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, refund, expired, "although nothing is left either")
-	_, err = s.service.Create(t.Context(), request(t, s.account, oneRefund, visa))
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, refund, expired, "an order with the key of a refund")
-	_, err = sale.giveBack(s.key, `{}`)
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, &orders.KeyExpiredError{OrderID: sale.order}, expired, "a refund with the key of an order")
-	require.Equal(t, "expired", say(s.buy(visa)))
-	require.Empty(t, s.wire.said())
-	require.Zero(t, s.count("SELECT count(*) FROM idempotency_keys"))
-	checkRefunds(t, s)
-}
-
-func TestListRefunds(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, terms{})
-	one, other := s.sell(visa), s.with(t, "another-order-of-theirs").sell(visa)
+	f := newFixture(t, options{})
+	one, other := f.createPaid(visa), f.withKey(t, "another-order-of-theirs").createPaid(visa)
 	var newest []orders.Refund
 	for i := range 5 {
 		key := idempotency.Key(fmt.Sprintf("one-of-five-refunds-%d", i))
-		require.Equal(t, "201", say(one.giveBack(key, `{"amount":10}`)))
-		newest = append([]orders.Refund{one.refund(key)}, newest...)
+		require.Equal(t, "201", outcomeOf(one.createRefund(key, `{"amount":10}`)))
+		newest = append([]orders.Refund{one.getRefund(key)}, newest...)
 	}
-	require.Equal(t, "201", say(other.giveBack("a-refund-of-the-other", `{}`)))
+	require.Equal(t, "201", outcomeOf(other.createRefund("a-refund-of-the-other", `{}`)))
 
 	after := uuid.Nil
 	var walked []orders.Refund
 	for more := true; more; {
-		page, follows, err := s.service.ListRefunds(t.Context(), s.account, one.order, 2, after)
+		page, follows, err := f.service.ListRefunds(t.Context(), f.account, one.orderID, 2, after)
 		require.NoError(t, err)
 		walked, more, after = append(walked, page...), follows, page[len(page)-1].ID
 	}
 	require.Equal(t, newest, walked)
 
-	stranger := idempotencytest.Account(t, s.pool)
-	_, _, err := s.service.ListRefunds(t.Context(), stranger, one.order, 2, uuid.Nil)
+	stranger := idempotencytest.Account(t, f.pool)
+	_, _, err := f.service.ListRefunds(t.Context(), stranger, one.orderID, 2, uuid.Nil)
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = s.service.GetRefund(t.Context(), stranger, one.order, newest[0].ID)
+	_, err = f.service.GetRefund(t.Context(), stranger, one.orderID, newest[0].ID)
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = s.service.GetRefund(t.Context(), s.account, other.order, newest[0].ID)
+	_, err = f.service.GetRefund(t.Context(), f.account, other.orderID, newest[0].ID)
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = s.service.Refund(t.Context(), one.order, refundRequest(t, stranger, one.order, "the-key-of-a-stranger", `{}`))
+	_, err = f.service.Refund(t.Context(), one.orderID, refundRequest(t, stranger, one.orderID, "the-key-of-a-stranger", `{}`))
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, _, err = s.service.ListRefunds(t.Context(), s.account, other.order, 2, newest[0].ID)
-	require.Equal(t, "invalid", say(idempotency.Result{}, err))
-	_, _, err = s.service.ListRefunds(t.Context(), s.account, one.order, 0, uuid.Nil)
+	_, _, err = f.service.ListRefunds(t.Context(), f.account, other.orderID, 2, newest[0].ID)
+	require.Equal(t, "invalid", outcomeOf(idempotency.Result{}, err))
+	_, _, err = f.service.ListRefunds(t.Context(), f.account, one.orderID, 0, uuid.Nil)
 	require.Error(t, err)
 }
 
-// How an operator ends a refund: never with a failure while it may still be made.
-func TestResolve_refunds(t *testing.T) {
+// An operator ends a refund, but not with a failure while it may still be made.
+func TestResolve_refund(t *testing.T) {
 	t.Parallel()
-	const quiet = 11 * time.Minute
-	lost := append(failing(stripetest.CloseAfter, refundEndpoint), unlisted(1))
+	const idle = 11 * time.Minute
+	lost := append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1))
 	for name, test := range map[string]struct {
-		faults []stripetest.Rule
-		age    time.Duration // of the last run
-		older  bool          // the provider has forgotten its keys
-		want   string
-		stands string
+		faults  []stripetest.Rule
+		age     time.Duration // of the last run
+		older   bool          // the provider's key has expired
+		want    string
+		summary string
 	}{
-		"made, which nobody heard of":            {faults: lost, want: "201", stands: "refunded 4300, succeeded 4300; 4300"},
-		"not made, but perhaps still on its way": {faults: failing(stripetest.CloseBefore, refundEndpoint), want: "unknown 10m0s", stands: "paid 0, pending 4300; 0"},
-		"not made, and nothing on its way":       {faults: failing(stripetest.CloseBefore, refundEndpoint), age: quiet, want: "422 closed_by_operator", stands: "paid 0, failed 4300; 0"},
-		"a kept 500, whose effect may come":      {faults: once(stripetest.ErrorBefore, refundEndpoint), age: quiet, want: "unknown 1h0m0s", stands: "paid 0, pending 4300; 0"},
-		"a kept 500, a day later":                {faults: once(stripetest.ErrorBefore, refundEndpoint), age: quiet, older: true, want: "422 closed_by_operator", stands: "paid 0, failed 4300; 0"},
+		"made, response lost":           {faults: lost, want: "201", summary: "refunded 4300, succeeded 4300; 4300"},
+		"not made, may be in flight":    {faults: always(stripetest.CloseBefore, refundEndpoint), want: "unknown 10m0s", summary: "paid 0, pending 4300; 0"},
+		"not made, nothing in flight":   {faults: always(stripetest.CloseBefore, refundEndpoint), age: idle, want: "422 closed_by_operator", summary: "paid 0, failed 4300; 0"},
+		"stored 500, effect may follow": {faults: once(stripetest.ErrorBefore, refundEndpoint), age: idle, want: "unknown 1h0m0s", summary: "paid 0, pending 4300; 0"},
+		"stored 500, a day later":       {faults: once(stripetest.ErrorBefore, refundEndpoint), age: idle, older: true, want: "422 closed_by_operator", summary: "paid 0, failed 4300; 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
-			sale := s.sell(visa)
+			f := newFixture(t, options{})
+			p := f.createPaid(visa)
 			var injected []*stripetest.Injection
 			for _, rule := range test.faults {
-				injected = append(injected, s.stripe.Inject(rule))
+				injected = append(injected, f.stripe.Inject(rule))
 			}
-			require.Contains(t, []string{"unknown 1s", "unknown 2s", "unknown 1h0m0s"}, say(sale.giveBack(oneRefund, `{}`)))
+			require.Contains(t, []string{"unknown 1s", "unknown 2s", "unknown 1h0m0s"}, outcomeOf(p.createRefund(oneRefund, `{}`)))
 			for _, i := range injected {
 				i.Release()
 			}
-			s.idle(test.age)
+			f.ageLastRun(test.age)
 			if test.older {
-				s.forgetKeys()
+				f.expireProviderKeys()
 			}
 			resolve := func() (idempotency.Result, error) {
-				return s.service.Resolve(t.Context(), s.account, idempotency.KeyID(s.account, oneRefund), why)
+				return f.service.Resolve(t.Context(), f.account, idempotency.KeyID(f.account, oneRefund), action)
 			}
-			require.Equal(t, test.want, say(resolve()))
-			require.Equal(t, test.stands, sale.standing())
+			require.Equal(t, test.want, outcomeOf(resolve()))
+			require.Equal(t, test.summary, p.summary())
 			if test.want == "unknown 10m0s" {
-				require.Equal(t, test.want, say(resolve()), "the first try was a run, too")
+				require.Equal(t, test.want, outcomeOf(resolve()), "the first resolve was a run, too")
 			}
 			if test.want == "422 closed_by_operator" {
-				require.Equal(t, test.want, say(sale.giveBack(oneRefund, `{}`)), "the client's retry")
-				require.Equal(t, "201", say(sale.giveBack("the-same-refund-again", `{}`)), "the amount is free again")
+				require.Equal(t, test.want, outcomeOf(p.createRefund(oneRefund, `{}`)), "the client's retry")
+				require.Equal(t, "201", outcomeOf(p.createRefund("the-same-refund-again", `{}`)), "the amount is released")
 			}
 			if test.want[0] != 'u' {
-				checkRefunds(t, s)
+				checkRefundInvariants(t, f)
 			}
 		})
 	}
 }
 
-// A run that began between the operator's look and his own may have sent it.
-func TestResolve_refundsBesideAnotherRun(t *testing.T) {
+// A run that starts between resolve's lookup and its own run may have sent the refund.
+func TestResolve_refundOfConcurrentRun(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(visa)
-	limit := s.stripe.Inject(failing(stripetest.RateLimit, refundEndpoint)[0])
-	require.Equal(t, "unavailable 2s", say(sale.giveBack(oneRefund, `{}`)))
+	f := newFixture(t, options{})
+	p := f.createPaid(visa)
+	limit := f.stripe.Inject(always(stripetest.RateLimit, refundEndpoint)[0])
+	require.Equal(t, "unavailable 2s", outcomeOf(p.createRefund(oneRefund, `{}`)))
 	limit.Release()
-	s.idle(time.Hour)
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listRefundsEndpoint})
+	f.ageLastRun(time.Hour)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listRefundsEndpoint})
 	done := make(chan string, 1)
-	go func() { done <- say(sale.takeUpRefund(oneRefund)) }()
+	go func() { done <- outcomeOf(p.resumeRefund(oneRefund)) }()
 	<-held.Reached()
-	_, err := s.service.Resolve(t.Context(), s.account, idempotency.KeyID(s.account, oneRefund), why)
+	_, err := f.service.Resolve(t.Context(), f.account, idempotency.KeyID(f.account, oneRefund), action)
 	require.ErrorIs(t, err, idempotency.ErrInProgress)
 	held.Release()
 	require.Equal(t, "201", <-done)
-	checkRefunds(t, s)
+	checkRefundInvariants(t, f)
 }
 
-func TestHistory_ofARefund(t *testing.T) {
+func TestHistory_refund(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(pendingRefund)
-	require.Equal(t, "201", say(sale.giveBack(oneRefund, oneBody)))
-	story, err := orders.History(t.Context(), s.pool, s.account, oneRefund)
+	f := newFixture(t, options{})
+	p := f.createPaid(pendingRefund)
+	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, oneBody)))
+	history, err := orders.History(t.Context(), f.pool, f.account, oneRefund)
 	require.NoError(t, err)
-	require.Equal(t, s.order(), story.Order)
-	require.Equal(t, sale.refund(oneRefund), *story.Refund)
-	require.Equal(t, []string{"refund refund.created", "refund refund.pending"}, s.with(t, oneRefund).history())
-	require.Equal(t, clientIP.String(), story.Records[1].ClientIP)
+	require.Equal(t, f.getOrder(), history.Order)
+	require.Equal(t, p.getRefund(oneRefund), *history.Refund)
+	require.Equal(t, []string{"refund refund.created", "refund refund.pending"}, f.withKey(t, oneRefund).history())
+	require.Equal(t, clientIP.String(), history.Records[1].ClientIP)
 }

@@ -17,16 +17,16 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// hearOfRefund delivers an event about the only refund, as it is now.
-func (s *sale) hearOfRefund(eventType string) (orders.Event, error) {
-	s.t.Helper()
-	payload, signature, err := s.stripe.Event(webhookSecret, eventType, s.stripe.Refunds()[0].ID)
-	require.NoError(s.t, err)
-	return s.service.HandleEvent(s.t.Context(), payload, signature)
+// deliverRefundEvent delivers an event about the only refund in its current state.
+func (p *paidOrder) deliverRefundEvent(eventType string) (orders.Event, error) {
+	p.t.Helper()
+	payload, signature, err := p.stripe.Event(webhookSecret, eventType, p.stripe.Refunds()[0].ID)
+	require.NoError(p.t, err)
+	return handleEvent(p.t.Context(), p.service, payload, signature)
 }
 
-// What becomes of a refund days later. Whatever the events are called, however
-// often and in which order they come, the books say what the provider says.
+// The provider decides a refund days later. After any event, in any order, our record
+// has the provider's status.
 func TestHandleEvent_refundDecidedLater(t *testing.T) {
 	t.Parallel()
 	const pending, succeeded, failed = "refunded 4300, pending 4300; 4300", "refunded 4300, succeeded 4300; 4300", "paid 0, failed 4300; 0"
@@ -37,116 +37,115 @@ func TestHandleEvent_refundDecidedLater(t *testing.T) {
 		events  []string
 		after   string
 	}{
-		"succeeds":                     {pendingRefund, pending, true, []string{"charge.refund.updated", "refund.updated"}, succeeded},
-		"fails":                        {pendingRefund, pending, false, []string{"refund.updated", "refund.failed", "charge.refund.updated"}, failed},
-		"succeeded, then fails":        {refundFail, succeeded, false, []string{"refund.failed"}, failed},
-		"fails, and called created":    {pendingRefund, pending, false, []string{"refund.created"}, failed},
-		"succeeds, and is told failed": {pendingRefund, pending, true, []string{"refund.failed"}, succeeded},
+		"succeeds":                    {pendingRefund, pending, true, []string{"charge.refund.updated", "refund.updated"}, succeeded},
+		"fails":                       {pendingRefund, pending, false, []string{"refund.updated", "refund.failed", "charge.refund.updated"}, failed},
+		"fails after it succeeded":    {refundFail, succeeded, false, []string{"refund.failed"}, failed},
+		"fails, event says created":   {pendingRefund, pending, false, []string{"refund.created"}, failed},
+		"succeeds, event says failed": {pendingRefund, pending, true, []string{"refund.failed"}, succeeded},
 	} {
 		for _, reaped := range []bool{false, true} {
 			if reaped {
-				name += ", its key reaped"
+				name += ", key reaped"
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				s := openShop(t, terms{})
-				sale := s.sell(test.card)
-				first, err := sale.giveBack(oneRefund, `{}`)
-				require.Equal(t, "201", say(first, err))
-				require.Equal(t, test.before, sale.standing())
-				_, err = sale.hearOfRefund("refund.created")
+				f := newFixture(t, options{})
+				p := f.createPaid(test.card)
+				first, err := p.createRefund(oneRefund, `{}`)
+				require.Equal(t, "201", outcomeOf(first, err))
+				require.Equal(t, test.before, p.summary())
+				_, err = p.deliverRefundEvent("refund.created")
 				require.NoError(t, err)
-				require.Equal(t, test.before, sale.standing(), "nothing has happened yet")
+				require.Equal(t, test.before, p.summary(), "the status is unchanged")
 				if reaped {
-					require.Equal(t, 2, s.reap())
+					require.Equal(t, 2, f.runReaper())
 				}
 
-				require.NoError(t, s.stripe.Settle(s.stripe.Refunds()[0].ID, test.success))
-				s.wire.forget()
+				require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[0].ID, test.success))
+				f.transport.reset()
 				for _, eventType := range test.events {
-					event, err := sale.hearOfRefund(eventType)
+					event, err := p.deliverRefundEvent(eventType)
 					require.NoError(t, err)
-					require.Equal(t, refundOf(s.account, oneRefund), event.RefundID)
-					require.Equal(t, test.after, sale.standing())
+					require.Equal(t, refundID(f.account, oneRefund), event.RefundID)
+					require.Equal(t, test.after, p.summary())
 				}
-				asked := "get 200"
+				calls := "get 200"
 				if n := len(test.events); n > 1 {
-					asked = fmt.Sprintf("get 200 ×%d", n)
+					calls = fmt.Sprintf("get 200 ×%d", n)
 				}
-				require.Equal(t, asked, s.wire.said(), "it was asked, not believed")
-				story, err := orders.History(t.Context(), s.pool, s.account, oneRefund)
+				require.Equal(t, calls, f.transport.calls(), "the status is read from the provider")
+				history, err := orders.History(t.Context(), f.pool, f.account, oneRefund)
 				require.NoError(t, err)
-				require.Len(t, story.Records, 3, "created, made, settled, and no more")
+				require.Len(t, history.Records, 3, "one for each change")
 				if !reaped {
-					again, err := sale.giveBack(oneRefund, `{}`)
-					require.Equal(t, "201", say(again, err))
-					require.Equal(t, first.Response, again.Response, "a stored answer does not change")
+					again, err := p.createRefund(oneRefund, `{}`)
+					require.Equal(t, "201", outcomeOf(again, err))
+					require.Equal(t, first.Response, again.Response, "a stored response does not change")
 				}
 				if test.after == failed {
-					require.Equal(t, "201", say(sale.giveBack("once-more-elsewhere", `{"amount":300}`)), "the money can go back anew")
+					require.Equal(t, "201", outcomeOf(p.createRefund("another-refund-of-it", `{"amount":300}`)), "the amount is released")
 				}
-				checkRefunds(t, s)
+				checkRefundInvariants(t, f)
 			})
 		}
 	}
 }
 
-// An event makes a refund go on that nobody heard of.
-func TestHandleEvent_finishesARefund(t *testing.T) {
+// An event finishes a refund whose response was lost.
+func TestHandleEvent_unfinishedRefund(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(visa)
+	f := newFixture(t, options{})
+	p := f.createPaid(visa)
 	var injected []*stripetest.Injection
-	for _, rule := range append(failing(stripetest.CloseAfter, refundEndpoint), unlisted(1)) {
-		injected = append(injected, s.stripe.Inject(rule))
+	for _, rule := range append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1)) {
+		injected = append(injected, f.stripe.Inject(rule))
 	}
-	require.Equal(t, "unknown 2s", say(sale.giveBack(oneRefund, oneBody)))
+	require.Equal(t, "unknown 2s", outcomeOf(p.createRefund(oneRefund, oneBody)))
 	for _, i := range injected {
 		i.Release()
 	}
-	event, err := sale.hearOfRefund("refund.created")
+	event, err := p.deliverRefundEvent("refund.created")
 	require.NoError(t, err)
-	require.Equal(t, idempotency.KeyID(s.account, oneRefund), event.KeyID)
+	require.Equal(t, idempotency.KeyID(f.account, oneRefund), event.KeyID)
 	require.Equal(t, 201, event.Result.Response.Status)
-	require.Equal(t, refunded, sale.standing())
-	checkRefunds(t, s)
+	require.Equal(t, refunded, p.summary())
+	checkRefundInvariants(t, f)
 }
 
-// Events overtake our own commits: one that comes while the run waits for its
-// answer is not lost, and what it brought is not undone by the older answer.
-func TestHandleEvent_overtakesTheRun(t *testing.T) {
+// An event may arrive while the run waits for the provider's response. It is applied,
+// and the older response does not revert it.
+func TestHandleEvent_refundInProgress(t *testing.T) {
 	t.Parallel()
 	for name, success := range map[string]bool{"succeeded": true, "failed": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{crowd: true})
-			sale := s.sell(pendingRefund)
-			held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: refundEndpoint})
+			f := newFixture(t, options{concurrent: true})
+			p := f.createPaid(pendingRefund)
+			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: refundEndpoint})
 			done := make(chan string, 1)
-			req := refundRequest(t, s.account, sale.order, oneRefund, `{}`)
-			go func() { done <- say(s.service.Refund(t.Context(), sale.order, req)) }()
+			req := refundRequest(t, f.account, p.orderID, oneRefund, `{}`)
+			go func() { done <- outcomeOf(f.service.Refund(t.Context(), p.orderID, req)) }()
 			<-held.Reached()
-			require.NoError(t, s.stripe.Settle(s.stripe.Refunds()[0].ID, success))
-			_, err := sale.hearOfRefund("refund.updated")
+			require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[0].ID, success))
+			_, err := p.deliverRefundEvent("refund.updated")
 			require.NoError(t, err)
-			require.EqualValues(t, name, sale.refund(oneRefund).Status)
+			require.EqualValues(t, name, p.getRefund(oneRefund).Status)
 			held.Release()
-			require.Equal(t, "201", <-done, "which says pending: the answer is older than the event")
-			require.EqualValues(t, name, sale.refund(oneRefund).Status)
-			checkRefunds(t, s)
+			require.Equal(t, "201", <-done, "with status pending: the response is older than the event")
+			require.EqualValues(t, name, p.getRefund(oneRefund).Status)
+			checkRefundInvariants(t, f)
 		})
 	}
 }
 
-// An answer of the provider that is older than what the books have learnt since
-// changes nothing.
-func TestHandleEvent_staleAnswers(t *testing.T) {
+// A status that is older than our record changes nothing.
+func TestHandleEvent_staleRefundStatus(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(refundFail)
-	require.Equal(t, "201", say(sale.giveBack(oneRefund, oneBody)))
-	says := func(status string) {
-		s.wire.put(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+	f := newFixture(t, options{})
+	p := f.createPaid(refundFail)
+	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, oneBody)))
+	respond := func(status string) {
+		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 			resp, err := next.RoundTrip(req)
 			if err != nil {
 				return nil, err
@@ -160,88 +159,88 @@ func TestHandleEvent_staleAnswers(t *testing.T) {
 			resp.Header.Del("Content-Length")
 			return resp, err
 		})
-		_, err := sale.hearOfRefund("refund.updated")
+		_, err := p.deliverRefundEvent("refund.updated")
 		require.NoError(t, err)
 	}
-	says("pending")
-	require.Equal(t, orders.RefundSucceeded, sale.refund(oneRefund).Status)
-	require.NoError(t, s.stripe.Settle(s.stripe.Refunds()[0].ID, false))
-	says("failed")
-	require.Equal(t, orders.RefundFailed, sale.refund(oneRefund).Status)
+	respond("pending")
+	require.Equal(t, orders.RefundSucceeded, p.getRefund(oneRefund).Status)
+	require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[0].ID, false))
+	respond("failed")
+	require.Equal(t, orders.RefundFailed, p.getRefund(oneRefund).Status)
 	for _, older := range []string{"pending", "requires_action", "succeeded", "canceled"} {
-		says(older)
-		require.Equal(t, orders.RefundFailed, sale.refund(oneRefund).Status)
+		respond(older)
+		require.Equal(t, orders.RefundFailed, p.getRefund(oneRefund).Status)
 	}
-	s.wire.put(nil)
-	require.Equal(t, "paid 0, failed 1800; 0", sale.standing())
-	checkRefunds(t, s)
+	f.transport.intercept(nil)
+	require.Equal(t, "paid 0, failed 1800; 0", p.summary())
+	checkRefundInvariants(t, f)
 }
 
-// Events about refunds that are not what they say, or not ours.
-func TestHandleEvent_refundsOfOthers(t *testing.T) {
+// Events about other refunds, or with wrong ids, change nothing.
+func TestHandleEvent_refundNotOurs(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(visa)
-	require.Equal(t, "201", say(sale.giveBack(oneRefund, oneBody)))
-	made := s.stripe.Refunds()[0]
+	f := newFixture(t, options{})
+	p := f.createPaid(visa)
+	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, oneBody)))
+	made := f.stripe.Refunds()[0]
 	metadata := func(change func(map[string]string)) map[string]string {
 		m := map[string]string{
-			"account_id":         s.account.String(),
-			"order_id":           sale.order.String(),
-			"refund_id":          refundOf(s.account, oneRefund).String(),
-			"idempotency_key_id": idempotency.KeyID(s.account, oneRefund).String(),
+			"account_id":         f.account.String(),
+			"order_id":           p.orderID.String(),
+			"refund_id":          refundID(f.account, oneRefund).String(),
+			"idempotency_key_id": idempotency.KeyID(f.account, oneRefund).String(),
 		}
 		change(m)
 		return m
 	}
-	standing, before := sale.standing(), s.snapshot()
+	summary, before := p.summary(), f.snapshot()
 	for name, test := range map[string]struct {
 		id       string
 		metadata map[string]string
 		fails    bool
 	}{
-		"without metadata":          {made.ID, nil, false},
-		"of another database":       {made.ID, metadata(func(m map[string]string) { m["account_id"] = uuid.NewString() }), false},
-		"of a refund of nobody":     {made.ID, metadata(func(m map[string]string) { m["refund_id"] = uuid.NewString() }), false},
-		"of a refund without name":  {made.ID, metadata(func(m map[string]string) { delete(m, "refund_id") }), false},
-		"that the provider has not": {"re_nobody", metadata(func(map[string]string) {}), true},
-		"that is no refund":         {"pi_1", metadata(func(map[string]string) {}), true},
+		"no metadata":             {made.ID, nil, false},
+		"of another database":     {made.ID, metadata(func(m map[string]string) { m["account_id"] = uuid.NewString() }), false},
+		"unknown refund":          {made.ID, metadata(func(m map[string]string) { m["refund_id"] = uuid.NewString() }), false},
+		"no refund id":            {made.ID, metadata(func(m map[string]string) { delete(m, "refund_id") }), false},
+		"unknown at the provider": {"re_unknown", metadata(func(map[string]string) {}), true},
+		"not a refund":            {"pi_1", metadata(func(map[string]string) {}), true},
 	} {
-		_, err := s.hearOf("refund.updated", map[string]any{
-			"object": "refund", "id": test.id, "payment_intent": sale.intent, "metadata": test.metadata, "status": "failed",
+		_, err := f.deliverEventAbout("refund.updated", map[string]any{
+			"object": "refund", "id": test.id, "payment_intent": p.intentID, "metadata": test.metadata, "status": "failed",
 		})
 		require.Equal(t, test.fails, err != nil, "%s: %v", name, err)
 	}
-	require.Equal(t, standing, sale.standing())
-	require.Equal(t, before, s.snapshot())
+	require.Equal(t, summary, p.summary())
+	require.Equal(t, before, f.snapshot())
 
-	// Another refund of the same intent, which says that it is ours.
-	sale.refundElsewhere(map[string][]string{"amount": {"1800"}, "metadata[refund_id]": {refundOf(s.account, oneRefund).String()}})
-	_, err := s.hearOf("refund.updated", map[string]any{
-		"object": "refund", "id": s.stripe.Refunds()[1].ID, "payment_intent": sale.intent, "metadata": metadata(func(map[string]string) {}),
+	// Another refund of the same intent, with our metadata.
+	p.refundAtProvider(map[string][]string{"amount": {"1800"}, "metadata[refund_id]": {refundID(f.account, oneRefund).String()}})
+	_, err := f.deliverEventAbout("refund.updated", map[string]any{
+		"object": "refund", "id": f.stripe.Refunds()[1].ID, "payment_intent": p.intentID, "metadata": metadata(func(map[string]string) {}),
 	})
-	var answer *payments.Error
-	require.ErrorAs(t, err, &answer)
-	require.Equal(t, "not_our_refund", answer.Code)
-	require.Equal(t, before, s.snapshot())
+	var failed *payments.Error
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, "not_our_refund", failed.Code)
+	require.Equal(t, before, f.snapshot())
 }
 
-// An operator closed the refund, and the provider made it in spite of all care.
-// The books say what is so, the stored answer stays, and somebody is told.
-func TestHandleEvent_ofAClosedRefund(t *testing.T) {
+// The provider made a refund that an operator had ended. Our record is updated, the
+// stored response stays, and an operator is alerted.
+func TestHandleEvent_resolvedRefund(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	sale := s.sell(visa)
-	later := s.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Endpoint: refundEndpoint})
-	require.Equal(t, "unknown 1h0m0s", say(sale.giveBack(oneRefund, oneBody)))
-	s.idle(time.Hour)
-	s.forgetKeys()
-	require.Equal(t, "422 closed_by_operator", say(s.service.Resolve(t.Context(), s.account, idempotency.KeyID(s.account, oneRefund), why)))
+	f := newFixture(t, options{})
+	p := f.createPaid(visa)
+	later := f.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Endpoint: refundEndpoint})
+	require.Equal(t, "unknown 1h0m0s", outcomeOf(p.createRefund(oneRefund, oneBody)))
+	f.ageLastRun(time.Hour)
+	f.expireProviderKeys()
+	require.Equal(t, "422 closed_by_operator", outcomeOf(f.service.Resolve(t.Context(), f.account, idempotency.KeyID(f.account, oneRefund), action)))
 	later.Release()
-	require.Zero(t, s.log.alarms())
-	_, err := sale.hearOfRefund("refund.created")
+	require.Zero(t, f.log.errorLines())
+	_, err := p.deliverRefundEvent("refund.created")
 	require.NoError(t, err)
-	require.Equal(t, refunded, sale.standing())
-	require.Equal(t, 1, s.log.alarms())
-	require.Equal(t, "422 closed_by_operator", say(sale.giveBack(oneRefund, oneBody)))
+	require.Equal(t, refunded, p.summary())
+	require.Equal(t, 1, f.log.errorLines())
+	require.Equal(t, "422 closed_by_operator", outcomeOf(p.createRefund(oneRefund, oneBody)))
 }

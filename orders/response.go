@@ -11,24 +11,24 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Slugs of the problems that are stored as answers. The API answers with the
-// same type and documents them under /problems/.
+// Slugs of the problems that are stored as responses. Package api documents them
+// under /problems/.
 const (
 	SlugPaymentDeclined = "payment-declined"
 	SlugPaymentRefused  = "payment-refused"
 )
 
-// created is the answer of a paid order, or of a refund, at its address.
-func created(location string, resource any) (idempotency.Response, error) {
-	body, err := json.Marshal(resource)
+// finishCreated finishes a request with 201 and the resource that it created.
+func finishCreated(location string, resource any) (idempotency.Outcome, error) {
+	return finish(201, resource, map[string]string{"Content-Type": "application/json", "Location": location})
+}
+
+func finish(status int, body any, headers map[string]string) (idempotency.Outcome, error) {
+	encoded, err := json.Marshal(body)
 	if err != nil {
-		return idempotency.Response{}, fmt.Errorf("encode %s: %w", location, err)
+		return idempotency.Outcome{}, fmt.Errorf("encode response: %w", err)
 	}
-	return idempotency.Response{
-		Status:  201,
-		Headers: map[string]string{"Content-Type": "application/json", "Location": location},
-		Body:    body,
-	}, nil
+	return idempotency.Finish(idempotency.Response{Status: status, Headers: headers, Body: encoded}), nil
 }
 
 // problem is a stored failure (RFC 9457). It has no request_id: the bytes are
@@ -44,8 +44,8 @@ type problem struct {
 	OrderID     uuid.UUID `json:"order_id"`
 }
 
-// failure is why an order was not charged, or a refund not made, and never will
-// be (R23).
+// failure is the reason why an order was not charged, or a refund not made, and never
+// will be (R23).
 type failure struct {
 	slug        string
 	code        string
@@ -53,7 +53,8 @@ type failure struct {
 	detail      string // fit for the client
 }
 
-func (f failure) response(id uuid.UUID) (idempotency.Response, error) {
+// finish finishes a request with the failure.
+func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
 	p := problem{
 		Type:        "/problems/" + f.slug,
 		Title:       "The payment was declined",
@@ -67,15 +68,7 @@ func (f failure) response(id uuid.UUID) (idempotency.Response, error) {
 	if f.slug == SlugPaymentRefused {
 		p.Title, p.Status = "The payment provider refused the request", 422
 	}
-	body, err := json.Marshal(p)
-	if err != nil {
-		return idempotency.Response{}, fmt.Errorf("encode problem: %w", err)
-	}
-	return idempotency.Response{
-		Status:  p.Status,
-		Headers: map[string]string{"Content-Type": "application/problem+json"},
-		Body:    body,
-	}, nil
+	return finish(p.Status, p, map[string]string{"Content-Type": "application/problem+json"})
 }
 
 // declined is the failure of a card.
@@ -93,7 +86,7 @@ func declinedBy(failed *payments.Error) failure {
 }
 
 // authenticationRequired is the failure of a card whose owner would have to be
-// there.
+// present.
 func authenticationRequired() failure {
 	return declined(payments.Decline{
 		Code:        "authentication_required",
@@ -102,7 +95,7 @@ func authenticationRequired() failure {
 	})
 }
 
-// refusedBy is the failure of a request that the provider does not take.
+// refusedBy is the failure of a request that the provider refuses.
 func refusedBy(failed *payments.Error) failure {
 	return failure{
 		slug:   SlugPaymentRefused,
@@ -111,8 +104,8 @@ func refusedBy(failed *payments.Error) failure {
 	}
 }
 
-// canceled is the failure of a payment that was cancelled, by somebody else or
-// by us in a run that did not hear of it.
+// canceled is the failure of a payment that was cancelled: at the provider, or by
+// an earlier run that did not receive the response.
 func canceled() failure {
 	return failure{
 		slug:   SlugPaymentRefused,
@@ -121,8 +114,8 @@ func canceled() failure {
 	}
 }
 
-// closed is the failure of an order that an operator ended.
-func closed() failure {
+// closedByOperator is the failure of an order that an operator ended.
+func closedByOperator() failure {
 	return failure{
 		slug:   SlugPaymentRefused,
 		code:   "closed_by_operator",
@@ -138,7 +131,7 @@ func paymentMethodMissing() failure {
 	}
 }
 
-// refundFailed is the failure of a refund that the provider took and could not
+// refundFailed is the failure of a refund that the provider accepted and could not
 // make.
 func refundFailed(made payments.Refund) failure {
 	return failure{

@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-func TestNew_needsEverything(t *testing.T) {
+func TestNew_missingDependency(t *testing.T) {
 	t.Parallel()
 	logger := slog.New(slog.DiscardHandler)
 	pool := idempotencytest.NewPool(t)

@@ -17,18 +17,18 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Every statement that an order runs on orders and audit_records is in this file;
-// those of refunds are in refundstore.go.
+// The statements on orders are in this file; refund_store.go has those that refunds
+// need, and operator.go those on audit records of keys.
 
-// row is an order with what only the charging needs.
-type row struct {
+// orderRow is an order with the columns that only its run needs.
+type orderRow struct {
 	Order
 	paymentMethod  string
 	createAttempt  int // number of the provider key (R12)
 	confirmAttempt int
 }
 
-const columns = `
+const orderColumns = `
        id,
        status,
        amount,
@@ -44,13 +44,13 @@ const columns = `
        create_attempt,
        confirm_attempt`
 
-func scanRow(r pgx.CollectableRow) (row, error) {
-	var o row
+func scanOrder(r pgx.CollectableRow) (orderRow, error) {
+	var o orderRow
 	var items, metadata []byte
 	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &items, &o.PaymentIntentID,
 		&metadata, &o.CreatedAt, &o.PaidAt, &o.paymentMethod, &o.createAttempt, &o.confirmAttempt)
 	if err != nil {
-		return row{}, err
+		return orderRow{}, err
 	}
 	o.CreatedAt = o.CreatedAt.UTC()
 	if o.PaidAt != nil {
@@ -59,38 +59,38 @@ func scanRow(r pgx.CollectableRow) (row, error) {
 	return o, errors.Join(json.Unmarshal(items, &o.Items), json.Unmarshal(metadata, &o.Metadata))
 }
 
-// find reads one order of the account.
-func find(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (row, error) {
+// findOrder reads one order of the account.
+func findOrder(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (orderRow, error) {
 	rows, err := pool.Query(ctx, `
-SELECT`+columns+`
+SELECT`+orderColumns+`
   FROM orders
  WHERE account_id = $1
    AND id = $2`, accountID, id)
 	if err != nil {
-		return row{}, fmt.Errorf("read order: %w", postgres.Translate(err))
+		return orderRow{}, fmt.Errorf("read order: %w", postgres.Translate(err))
 	}
-	o, err := pgx.CollectExactlyOneRow(rows, scanRow)
+	o, err := pgx.CollectExactlyOneRow(rows, scanOrder)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return row{}, ErrNotFound
+		return orderRow{}, ErrNotFound
 	}
 	if err != nil {
-		return row{}, fmt.Errorf("read order: %w", postgres.Translate(err))
+		return orderRow{}, fmt.Errorf("read order: %w", postgres.Translate(err))
 	}
 	return o, nil
 }
 
-// list reads up to limit orders of the account, newest first, behind the order
-// after when that is not nil.
-func list(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after *row) ([]row, error) {
+// listOrders reads up to limit orders of the account, newest first, that
+// follow the order after unless it is nil.
+func listOrders(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after *orderRow) ([]orderRow, error) {
 	query, arguments := `
-SELECT`+columns+`
+SELECT`+orderColumns+`
   FROM orders
  WHERE account_id = $1
  ORDER BY created_at DESC, id DESC
  LIMIT $2`, []any{accountID, limit}
 	if after != nil {
 		query, arguments = `
-SELECT`+columns+`
+SELECT`+orderColumns+`
   FROM orders
  WHERE account_id = $1
    AND (created_at, id) < ($3, $4)
@@ -101,22 +101,26 @@ SELECT`+columns+`
 	if err != nil {
 		return nil, fmt.Errorf("list orders: %w", postgres.Translate(err))
 	}
-	found, err := pgx.CollectRows(rows, scanRow)
+	found, err := pgx.CollectRows(rows, scanOrder)
 	if err != nil {
 		return nil, fmt.Errorf("list orders: %w", postgres.Translate(err))
 	}
 	return found, nil
 }
 
-// insertTx fails when the key made something before and was reaped since (R17):
-// an order, which the constraints see, or a refund, where the id is refused for
-// being NULL. See keyMade.
-func insertTx(tx *idempotency.Tx, run *idempotency.Run, o row) {
+// insertOrderTx inserts an order. It fails if the key was used before and reaped
+// since (R17): for an order by the table's constraints, for a refund by the first
+// statement, which raises division_by_zero. See keyExpired.
+func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
+	tx.Queue(`
+SELECT 1 / (1 - count(*))
+  FROM refunds
+ WHERE account_id = $1
+   AND id = $2`, run.AccountID, refundID(run.AccountID, run.Key))
 	tx.Queue(`
 INSERT INTO orders (
     id,
     account_id,
-    idempotency_key_id,
     idempotency_key,
     email,
     currency,
@@ -126,15 +130,12 @@ INSERT INTO orders (
     payment_method,
     status,
     created_at
-) VALUES (
-    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = $2 AND idempotency_key = $4) THEN $1::uuid END,
-    $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
-)`,
-		o.ID, run.AccountID, run.KeyID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
-		o.paymentMethod, o.Status, o.CreatedAt)
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now())`,
+		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
+		o.paymentMethod, o.Status)
 }
 
-func setIntentTx(tx *idempotency.Tx, accountID uuid.UUID, o row) {
+func setIntentTx(tx *idempotency.Tx, accountID uuid.UUID, o orderRow) {
 	tx.Queue(`
 UPDATE orders
    SET payment_intent_id = $3
@@ -142,7 +143,7 @@ UPDATE orders
    AND id = $2`, accountID, o.ID, o.PaymentIntentID)
 }
 
-func setAttemptsTx(tx *idempotency.Tx, accountID uuid.UUID, o row) {
+func setAttemptsTx(tx *idempotency.Tx, accountID uuid.UUID, o orderRow) {
 	tx.Queue(`
 UPDATE orders
    SET create_attempt  = $3,
@@ -168,15 +169,10 @@ UPDATE orders
    AND id = $2`, accountID, id)
 }
 
-// auditTx records what happened to an order, or another resource that the action
-// names (order.paid, refund.created), in the transaction that made it happen. The
-// ids are UUIDv7: nobody else needs to find them, and rows that come in order
-// keep the index small.
-func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr, at time.Time) error {
-	recordID, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("audit record: %w", err)
-	}
+// auditTx writes an audit record about the resource that the action names, as in
+// order.paid or refund.created. The ids are UUIDv7: nothing refers to them, and
+// ascending values keep the index small.
+func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
 	resource, _, _ := strings.Cut(action, ".")
 	tx.Queue(`
 INSERT INTO audit_records (
@@ -186,17 +182,15 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data,
-    request_ip,
-    created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		recordID, accountID, action, resource, id.String(), data, known(clientIP), at)
-	return nil
+    request_ip
+) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		uuid.Must(uuid.NewV7()), accountID, action, resource, id.String(), data, addrOrNil(clientIP))
 }
 
-// known is the address, nil when no client asked.
-func known(clientIP netip.Addr) *netip.Addr {
-	if !clientIP.IsValid() {
+// addrOrNil returns nil for the zero address: no client sent the request.
+func addrOrNil(addr netip.Addr) *netip.Addr {
+	if !addr.IsValid() {
 		return nil
 	}
-	return &clientIP
+	return &addr
 }

@@ -10,69 +10,78 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// What a delivery to the webhook is refused with, for callers that do not know
-// the provider.
+// Errors of [Service.VerifyEvent], for callers that do not import payments.
 var (
-	// ErrWebhooksOff says that no webhook secret is configured.
+	// ErrWebhooksOff means that no webhook secret is configured.
 	ErrWebhooksOff = payments.ErrWebhooksOff
 
-	// ErrEventRefused says that a delivery was not signed by the provider, or not
-	// within the last minutes.
+	// ErrEventRefused means that the provider did not sign a delivery, or not within
+	// the last minutes.
 	ErrEventRefused = payments.ErrSignature
 )
 
-// Event is an event of the provider, and what came of it.
+// VerifiedEvent is an event whose signature was verified.
+type VerifiedEvent struct {
+	ID, Type  string
+	AccountID uuid.UUID // uuid.Nil if the event is not about a request of ours
+	keyID     uuid.UUID
+	delivered payments.Event
+}
+
+// VerifyEvent verifies a delivery of the provider: the unchanged body and its
+// signature. Errors are [ErrWebhooksOff] and [ErrEventRefused].
+func (s *Service) VerifyEvent(payload []byte, signature string) (VerifiedEvent, error) {
+	delivered, err := s.payments.Event(payload, signature)
+	if err != nil {
+		return VerifiedEvent{}, err
+	}
+	event := VerifiedEvent{ID: delivered.ID, Type: delivered.Type, delivered: delivered}
+	event.AccountID, event.keyID = keyFromMetadata(delivered)
+	return event, nil
+}
+
+// Event is the result of an event.
 type Event struct {
 	ID    string
 	Type  string
-	KeyID uuid.UUID // of the request it is about; uuid.Nil when it is none of ours
+	KeyID uuid.UUID // of the request that it is about; uuid.Nil if it is not ours
 
-	// RefundID is the refund that followed what the provider says of it now, or
-	// uuid.Nil.
+	// RefundID is the refund whose status was applied, or uuid.Nil.
 	RefundID uuid.UUID
 
-	// Result is that of the run. It holds no response when somebody else was
-	// working on the key.
+	// Result is that of the run. It has no response if another run holds the key.
 	Result idempotency.Result
 }
 
-// HandleEvent takes a delivery of the provider: the body as it came and its
-// signature. It is a hint and nothing more: the key that the event's metadata
-// names resumes now instead of later, and what became of the payment is asked
-// of the provider. Thus an event that is old, repeated, out of order or untrue
-// changes nothing. An event about a refund of a finished key makes the books
-// follow what the provider says of that refund now.
+// HandleEvent uses an event only as a hint: the key that its metadata names is resumed,
+// and the run reads the outcome from the provider. So an event that is old, repeated,
+// out of order or untrue changes nothing. If the key is finished, an event about its
+// refund makes us read and apply the refund's status.
 //
-// An error other than [ErrWebhooksOff] and [ErrEventRefused] says that the key
-// is unfinished still, or that the provider could not be asked about the refund,
-// so that the event should be delivered again.
-func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature string) (Event, error) {
-	delivered, err := s.payments.Event(payload, signature)
-	if err != nil {
-		return Event{}, err
-	}
-	event := Event{ID: delivered.ID, Type: delivered.Type}
-	accountID, keyID, ours := namedBy(delivered)
-	if !ours {
+// An error means that the key is still unfinished, or that the refund could not be
+// read from the provider. The provider should repeat the event.
+func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Event, error) {
+	event := Event{ID: verified.ID, Type: verified.Type}
+	if verified.AccountID == uuid.Nil {
 		return event, nil
 	}
-	result, err := s.Resume(ctx, accountID, keyID)
-	known := !errors.Is(err, idempotency.ErrNotFound) // else another program's, another database's, or reaped
+	result, err := s.Resume(ctx, verified.AccountID, verified.keyID)
+	known := !errors.Is(err, idempotency.ErrNotFound) // otherwise of another program or database, or reaped
 	if known {
-		event.KeyID = keyID
+		event.KeyID = verified.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	switch {
-	case delivered.RefundID != "" && (!known || busy || result.Replayed):
-		// A run that is under way may have asked before this happened, and no other
-		// event may follow.
-		event.RefundID, err = s.hearOfRefund(ctx, accountID, delivered)
+	case verified.delivered.RefundID != "" && (!known || busy || result.Replayed):
+		// A run in progress may have read the refund before this change, and this may be
+		// the last event.
+		event.RefundID, err = s.syncRefundFromEvent(ctx, verified.AccountID, verified.delivered)
 		return event, err
 	case !known:
 		return event, nil
 	case busy, event.Type == "payment_intent.processing" && stillProcessing(err):
-		// Events overtake our own commits all the time; and when the provider has
-		// decided it sends another one.
+		// Events often arrive before our commit. The provider sends another event when it
+		// has decided.
 		event.Result = result
 		return event, nil
 	default:
@@ -81,34 +90,37 @@ func (s *Service) HandleEvent(ctx context.Context, payload []byte, signature str
 	}
 }
 
-// hearOfRefund lets the books follow the refund that an event is about, and
+// syncRefundFromEvent applies the provider's status to the refund of an event, and
 // returns its id if it is one of ours.
-func (s *Service) hearOfRefund(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
+func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
 	id, err := uuid.Parse(event.Metadata["refund_id"])
 	if err != nil {
 		return uuid.Nil, nil
 	}
-	err = s.followRefund(ctx, accountID, id, event.RefundID)
+	err = s.SyncRefund(ctx, accountID, id, event.RefundID)
 	if errors.Is(err, ErrNotFound) {
 		return uuid.Nil, nil
 	}
 	return id, err
 }
 
-// stillProcessing says whether a run ended without an outcome because the
-// provider has none.
+// stillProcessing reports whether a run has no outcome because the provider is still
+// processing the payment.
 func stillProcessing(err error) bool {
-	var answer *payments.Error
-	return errors.As(err, &answer) && answer.Code == string(payments.StatusProcessing)
+	var failed *payments.Error
+	return errors.As(err, &failed) && failed.Code == string(payments.StatusProcessing)
 }
 
-// namedBy reads back what createIntent, or a refund, put into the metadata.
-// Whoever else makes payments at the provider may have written anything there.
-func namedBy(event payments.Event) (accountID, keyID uuid.UUID, ours bool) {
-	if event.IntentID == "" {
-		return uuid.Nil, uuid.Nil, false
+// keyFromMetadata returns the key that createIntent, or a refund, put into the
+// metadata. Other programs on the same provider account may have put anything there:
+// then it returns uuid.Nil.
+func keyFromMetadata(event payments.Event) (accountID, keyID uuid.UUID) {
+	accountID, err := uuid.Parse(event.Metadata["account_id"])
+	if err != nil || event.IntentID == "" {
+		return uuid.Nil, uuid.Nil
 	}
-	accountID, noAccount := uuid.Parse(event.Metadata["account_id"])
-	keyID, noKey := uuid.Parse(event.Metadata["idempotency_key_id"])
-	return accountID, keyID, noAccount == nil && noKey == nil
+	if keyID, err = uuid.Parse(event.Metadata["idempotency_key_id"]); err != nil {
+		return uuid.Nil, uuid.Nil
+	}
+	return accountID, keyID
 }

@@ -1,6 +1,7 @@
 package orders_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,65 +15,73 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-const webhookSecret = "whsec_shop"
+const webhookSecret = "whsec_orders"
 
-// intentID is the order's at the provider, whether we know of it or not.
-func (s *shop) intentID() string {
-	s.t.Helper()
-	intents := s.intents()
-	require.Len(s.t, intents, 1)
+// intentID is the id of the provider's only intent, which we may not have recorded.
+func (f *fixture) intentID() string {
+	f.t.Helper()
+	intents := f.intents()
+	require.Len(f.t, intents, 1)
 	return intents[0].ID
 }
 
-// hear delivers an event about the order's intent as it is now, and returns what
-// is said of the order then.
-func (s *shop) hear(eventType string) (orders.Event, error) {
-	s.t.Helper()
-	payload, signature, err := s.stripe.Event(webhookSecret, eventType, s.intentID())
-	require.NoError(s.t, err)
-	return s.deliver(payload, signature)
+// deliverEvent delivers an event about the order's intent in its current state.
+func (f *fixture) deliverEvent(eventType string) (orders.Event, error) {
+	f.t.Helper()
+	payload, signature, err := f.stripe.Event(webhookSecret, eventType, f.intentID())
+	require.NoError(f.t, err)
+	return f.deliver(payload, signature)
 }
 
-// hearOf delivers an event about any object.
-func (s *shop) hearOf(eventType string, object map[string]any) (orders.Event, error) {
-	s.t.Helper()
-	return s.deliver(stripetest.SignedEvent(webhookSecret, eventType, object, time.Now()))
+// deliverEventAbout delivers an event about any object.
+func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (orders.Event, error) {
+	f.t.Helper()
+	return f.deliver(stripetest.SignedEvent(webhookSecret, eventType, object, time.Now()))
 }
 
-func (s *shop) deliver(payload []byte, signature string) (orders.Event, error) {
-	s.t.Helper()
-	event, err := s.service.HandleEvent(s.t.Context(), payload, signature)
+func (f *fixture) deliver(payload []byte, signature string) (orders.Event, error) {
+	f.t.Helper()
+	event, err := handleEvent(f.t.Context(), f.service, payload, signature)
 	if event.Result.Response.Status != 0 {
-		s.note(orders.CreateRequest{Request: idempotency.Request{AccountID: s.account, Key: s.key}}, event.Result, err)
+		f.recordResponse(orders.Request{Request: idempotency.Request{AccountID: f.account, Key: f.key}}, event.Result, err)
 	}
 	return event, err
 }
 
-// heard puts what an event brought about into words, see say.
-func heard(event orders.Event, err error) string {
+// handleEvent verifies and handles a delivery.
+func handleEvent(ctx context.Context, service *orders.Service, payload []byte, signature string) (orders.Event, error) {
+	verified, err := service.VerifyEvent(payload, signature)
+	if err != nil {
+		return orders.Event{}, err
+	}
+	return service.HandleEvent(ctx, verified)
+}
+
+// eventOutcome describes the result of an event, see outcomeOf.
+func eventOutcome(event orders.Event, err error) string {
 	switch {
 	case err == nil && event.KeyID == uuid.Nil:
 		return "not ours"
 	case err == nil && event.Result.Response.Status == 0:
-		return "somebody is at it"
+		return "held by another run"
 	default:
-		return say(event.Result, err)
+		return outcomeOf(event.Result, err)
 	}
 }
 
-// metadata is what the create sends.
-func (s *shop) metadata() map[string]string {
+// metadata is the metadata of the order's intent.
+func (f *fixture) metadata() map[string]string {
 	return map[string]string{
-		"account_id":         s.account.String(),
-		"order_id":           orderOf(s.account, s.key).String(),
-		"idempotency_key_id": idempotency.KeyID(s.account, s.key).String(),
+		"account_id":         f.account.String(),
+		"order_id":           orderID(f.account, f.key).String(),
+		"idempotency_key_id": idempotency.KeyID(f.account, f.key).String(),
 	}
 }
 
-// snapshot is every byte that an order writes.
-func (s *shop) snapshot() []string {
-	s.t.Helper()
-	rows, err := s.pool.Query(s.t.Context(), `
+// snapshot returns all rows that an order writes as text.
+func (f *fixture) snapshot() []string {
+	f.t.Helper()
+	rows, err := f.pool.Query(f.t.Context(), `
 SELECT k::text FROM idempotency_keys k
 UNION ALL
 SELECT o::text FROM orders o
@@ -83,8 +92,8 @@ SELECT a::text FROM audit_records a
 UNION ALL
 SELECT j::text FROM staged_jobs j
 ORDER BY 1`)
-	require.NoError(s.t, err)
-	return texts(s.t, rows)
+	require.NoError(f.t, err)
+	return collectStrings(f.t, rows)
 }
 
 // The provider decides a payment days later, and its event finishes the order.
@@ -93,279 +102,278 @@ func TestHandleEvent_paymentDecidedLater(t *testing.T) {
 	for name, test := range map[string]struct {
 		success   bool
 		eventType string
-		answer    string
+		want      string
 	}{
-		"paid":                           {true, "payment_intent.succeeded", "201"},
-		"paid, says its charge":          {true, "charge.succeeded", "201"},
-		"paid, and called declined":      {true, "payment_intent.payment_failed", "201"},
-		"declined":                       {false, "payment_intent.payment_failed", "402 card_declined generic_decline"},
-		"declined, says its charge":      {false, "charge.failed", "402 card_declined generic_decline"},
-		"declined, and called paid":      {false, "payment_intent.succeeded", "402 card_declined generic_decline"},
-		"declined, called something":     {false, "payment_intent.created", "402 card_declined generic_decline"},
-		"paid, called what nobody knows": {true, "payment_intent.postponed", "201"},
+		"succeeded":                           {true, "payment_intent.succeeded", "201"},
+		"succeeded, event of the charge":      {true, "charge.succeeded", "201"},
+		"succeeded, event says failed":        {true, "payment_intent.payment_failed", "201"},
+		"failed":                              {false, "payment_intent.payment_failed", "402 card_declined generic_decline"},
+		"failed, event of the charge":         {false, "charge.failed", "402 card_declined generic_decline"},
+		"failed, event says succeeded":        {false, "payment_intent.succeeded", "402 card_declined generic_decline"},
+		"failed, event says created":          {false, "payment_intent.created", "402 card_declined generic_decline"},
+		"succeeded, event of an unknown type": {true, "payment_intent.postponed", "201"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
-			require.Equal(t, "unknown 30s", say(s.buy(stripetest.ProcessingCard)))
-			id := s.intentID()
-			event, err := s.hear("payment_intent.processing")
-			require.NoError(t, err, "true, and no reason to deliver it again")
+			f := newFixture(t, options{})
+			require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
+			id := f.intentID()
+			event, err := f.deliverEvent("payment_intent.processing")
+			require.NoError(t, err, "no error, so the provider does not repeat it")
 			require.Zero(t, event.Result.Response)
-			require.Equal(t, idempotency.KeyID(s.account, s.key), event.KeyID)
-			require.Equal(t, "unknown 30s", heard(s.hear("payment_intent.succeeded")), "too early to be true")
+			require.Equal(t, idempotency.KeyID(f.account, f.key), event.KeyID)
+			require.Equal(t, "unknown 30s", eventOutcome(f.deliverEvent("payment_intent.succeeded")), "the payment is still in process")
 
-			require.NoError(t, s.stripe.Settle(id, test.success))
-			s.wire.forget()
-			event, err = s.hear(test.eventType)
-			require.Equal(t, test.answer, heard(event, err))
+			require.NoError(t, f.stripe.Settle(id, test.success))
+			f.transport.reset()
+			event, err = f.deliverEvent(test.eventType)
+			require.Equal(t, test.want, eventOutcome(event, err))
 			require.Equal(t, test.eventType, event.Type)
-			require.Equal(t, "get 200", s.wire.said(), "it was asked, not believed")
+			require.Equal(t, "get 200", f.transport.calls(), "the status is read from the provider")
 			require.Equal(t, idempotency.RecoveryPoint("charge_created"), event.Result.From)
-			s.checkFinal()
+			f.checkFinal()
 
 			receipts, moved := 0, map[string]int64{}
 			if test.success {
-				receipts, moved["usd"] = 1, basketAmount
+				receipts, moved["usd"] = 1, orderAmount
 			}
-			require.Equal(t, receipts, s.count("SELECT count(*) FROM staged_jobs"))
-			require.Equal(t, moved, s.stripe.MoneyMoved())
-			require.Equal(t, test.answer, say(s.buy(stripetest.ProcessingCard)), "the client's retry")
+			require.Equal(t, receipts, f.count("SELECT count(*) FROM staged_jobs"))
+			require.Equal(t, moved, f.stripe.MoneyMoved())
+			require.Equal(t, test.want, outcomeOf(f.create(stripetest.ProcessingCard)), "the client's retry")
 		})
 	}
 }
 
-// Whatever an event says has happened, nothing has until the provider says so
-// when it is asked.
-func TestHandleEvent_isNotBelieved(t *testing.T) {
+// The content of an event is not trusted: the status is read from the provider.
+func TestHandleEvent_untrue(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	require.Equal(t, "unknown 30s", say(s.buy(stripetest.ProcessingCard)))
-	id := s.intentID()
-	lie := func(status string) map[string]any {
+	f := newFixture(t, options{})
+	require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
+	id := f.intentID()
+	untrue := func(status string) map[string]any {
 		return map[string]any{
-			"object": "payment_intent", "id": id, "status": status, "amount": basketAmount, "amount_received": basketAmount,
-			"currency": "usd", "latest_charge": "ch_1", "metadata": s.metadata(),
+			"object": "payment_intent", "id": id, "status": status, "amount": orderAmount, "amount_received": orderAmount,
+			"currency": "usd", "latest_charge": "ch_1", "metadata": f.metadata(),
 			"last_payment_error": map[string]any{"type": "card_error", "code": "card_declined", "message": "Your card was declined."},
 		}
 	}
 	for _, eventType := range []string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"} {
 		for _, status := range []string{"succeeded", "requires_payment_method", "canceled"} {
-			require.Equal(t, "unknown 30s", heard(s.hearOf(eventType, lie(status))))
+			require.Equal(t, "unknown 30s", eventOutcome(f.deliverEventAbout(eventType, untrue(status))))
 		}
 	}
-	require.Equal(t, "unknown 30s", heard(s.hearOf("charge.succeeded", map[string]any{
-		"object": "charge", "id": "ch_1", "payment_intent": id, "paid": true, "status": "succeeded", "metadata": s.metadata(),
+	require.Equal(t, "unknown 30s", eventOutcome(f.deliverEventAbout("charge.succeeded", map[string]any{
+		"object": "charge", "id": "ch_1", "payment_intent": id, "paid": true, "status": "succeeded", "metadata": f.metadata(),
 	})))
-	require.Equal(t, orders.StatusPending, s.order().Status)
-	require.Empty(t, s.stripe.MoneyMoved())
-	require.Zero(t, s.count("SELECT count(*) FROM staged_jobs"))
+	require.Equal(t, orders.StatusPending, f.getOrder().Status)
+	require.Empty(t, f.stripe.MoneyMoved())
+	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
 
-	// Nor is it whose intent an event names: ours alone is asked about.
-	require.NoError(t, s.stripe.Settle(id, true))
-	another := lie("canceled")
+	// The intent is our recorded one, not the one in the event.
+	require.NoError(t, f.stripe.Settle(id, true))
+	another := untrue("canceled")
 	another["id"], another["amount"] = "pi_another", 1
-	s.wire.forget()
-	require.Equal(t, "201", heard(s.hearOf("payment_intent.canceled", another)))
-	require.Equal(t, "get 200", s.wire.said())
-	require.Zero(t, s.log.alarms())
-	s.checkFinal()
+	f.transport.reset()
+	require.Equal(t, "201", eventOutcome(f.deliverEventAbout("payment_intent.canceled", another)))
+	require.Equal(t, "get 200", f.transport.calls())
+	require.Zero(t, f.log.errorLines())
+	f.checkFinal()
 }
 
-// Events come twice, late and out of order. A finished order stays as it is, and
-// the provider is not asked again.
-func TestHandleEvent_afterTheEnd(t *testing.T) {
+// Events may be repeated, late or out of order. They change nothing about a finished
+// order, and cause no call to the provider.
+func TestHandleEvent_finishedOrder(t *testing.T) {
 	t.Parallel()
-	for card, answer := range map[string]string{
+	for card, want := range map[string]string{
 		visa:                                  "201",
 		"pm_card_visa_chargeDeclinedLostCard": "402 card_declined lost_card",
 	} {
-		t.Run(answer, func(t *testing.T) {
+		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			s := openShop(t, terms{})
-			require.Equal(t, answer, say(s.buy(card)))
-			id := s.intentID()
-			before := s.snapshot()
-			s.wire.forget()
-			payload, signature, err := s.stripe.Event(webhookSecret, "payment_intent.succeeded", id)
+			f := newFixture(t, options{})
+			require.Equal(t, want, outcomeOf(f.create(card)))
+			id := f.intentID()
+			before := f.snapshot()
+			f.transport.reset()
+			payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.succeeded", id)
 			require.NoError(t, err)
 			for range 3 {
-				event, err := s.deliver(payload, signature)
-				require.Equal(t, answer, heard(event, err))
+				event, err := f.deliver(payload, signature)
+				require.Equal(t, want, eventOutcome(event, err))
 				require.True(t, event.Result.Replayed)
 			}
 			for _, eventType := range []string{
 				"payment_intent.payment_failed", "payment_intent.created", "payment_intent.canceled", "payment_intent.processing", "charge.refunded",
 			} {
-				require.Equal(t, answer, heard(s.hear(eventType)))
+				require.Equal(t, want, eventOutcome(f.deliverEvent(eventType)))
 			}
-			require.Equal(t, before, s.snapshot())
-			require.Empty(t, s.wire.said())
+			require.Equal(t, before, f.snapshot())
+			require.Empty(t, f.transport.calls())
 
-			s.exec("DELETE FROM idempotency_keys")
-			before = s.snapshot()
-			require.Equal(t, "not ours", heard(s.hear("payment_intent.succeeded")), "reaped")
-			require.Equal(t, before, s.snapshot())
-			require.Empty(t, s.wire.said())
+			f.exec("DELETE FROM idempotency_keys")
+			before = f.snapshot()
+			require.Equal(t, "not ours", eventOutcome(f.deliverEvent("payment_intent.succeeded")), "reaped")
+			require.Equal(t, before, f.snapshot())
+			require.Empty(t, f.transport.calls())
 		})
 	}
 }
 
-// The provider knows the intent, and its answer to us was lost: the event comes
-// before we have committed any id.
-func TestHandleEvent_beforeTheIntentIsKnown(t *testing.T) {
+// The response to the create was lost: the event arrives before the intent's id is
+// recorded.
+func TestHandleEvent_intentNotRecorded(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	require.Equal(t, "unavailable 1s", say(s.buyWith(visa, failing(stripetest.CloseAfter, createEndpoint))))
-	require.Nil(t, s.order().PaymentIntentID)
-	s.wire.forget()
-	event, err := s.hear("payment_intent.created")
-	require.Equal(t, "201", heard(event, err))
+	f := newFixture(t, options{})
+	require.Equal(t, "unavailable 1s", outcomeOf(f.createDuring(visa, always(stripetest.CloseAfter, createEndpoint))))
+	require.Nil(t, f.getOrder().PaymentIntentID)
+	f.transport.reset()
+	event, err := f.deliverEvent("payment_intent.created")
+	require.Equal(t, "201", eventOutcome(event, err))
 	require.Equal(t, idempotency.RecoveryPoint("order_created"), event.Result.From)
-	require.Equal(t, "create 200, get 200, confirm 200", s.wire.said())
-	require.Equal(t, s.intentID(), *s.order().PaymentIntentID)
-	s.checkFinal()
+	require.Equal(t, "create 200, get 200, confirm 200", f.transport.calls())
+	require.Equal(t, f.intentID(), *f.getOrder().PaymentIntentID)
+	f.checkFinal()
 }
 
-// The card is charged, and everything after that was lost.
-func TestHandleEvent_chargedUnheard(t *testing.T) {
+// The card was charged and the response lost.
+func TestHandleEvent_responseLost(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	require.Equal(t, "unknown 1s", say(s.buyWith(visa, failing(stripetest.CloseAfter, confirmEndpoint, getEndpoint))))
-	require.Equal(t, "201", heard(s.hear("charge.succeeded")))
-	s.checkFinal()
+	f := newFixture(t, options{})
+	require.Equal(t, "unknown 1s", outcomeOf(f.createDuring(visa, always(stripetest.CloseAfter, confirmEndpoint, getEndpoint))))
+	require.Equal(t, "201", eventOutcome(f.deliverEvent("charge.succeeded")))
+	f.checkFinal()
 }
 
-// An event must not wait for the run that it is about, nor bring it to a stop.
-func TestHandleEvent_somebodyIsAtIt(t *testing.T) {
+// An event neither waits for a run in progress nor interrupts it.
+func TestHandleEvent_runInProgress(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(confirmEndpoint, visa)
-	s.lease(0)
-	before := s.snapshot()
-	event, err := s.hear("payment_intent.created")
-	require.Equal(t, "somebody is at it", heard(event, err))
-	require.Equal(t, idempotency.KeyID(s.account, s.key), event.KeyID)
-	require.Equal(t, before, s.snapshot())
-	require.Empty(t, s.wire.said())
+	f := newFixture(t, options{})
+	f.interrupt(confirmEndpoint, visa)
+	f.setLease(0)
+	before := f.snapshot()
+	event, err := f.deliverEvent("payment_intent.created")
+	require.Equal(t, "held by another run", eventOutcome(event, err))
+	require.Equal(t, idempotency.KeyID(f.account, f.key), event.KeyID)
+	require.Equal(t, before, f.snapshot())
+	require.Empty(t, f.transport.calls())
 
-	s.lease(lockTimeout + time.Second)
-	require.Equal(t, "201", heard(s.hear("payment_intent.created")), "the same after the run died")
-	s.checkFinal()
+	f.setLease(lockTimeout + time.Second)
+	require.Equal(t, "201", eventOutcome(f.deliverEvent("payment_intent.created")), "after the lease is over")
+	f.checkFinal()
 }
 
-// The provider is told to deliver again what could not be finished.
+// An error makes the provider repeat an event whose key is still unfinished.
 func TestHandleEvent_unfinished(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(confirmEndpoint, visa)
-	id := s.intentID()
-	down := s.stripe.Inject(failing(stripetest.Unavailable, getEndpoint)[0])
-	payload, signature, err := s.stripe.Event(webhookSecret, "payment_intent.created", id)
+	f := newFixture(t, options{})
+	f.interrupt(confirmEndpoint, visa)
+	id := f.intentID()
+	down := f.stripe.Inject(always(stripetest.Unavailable, getEndpoint)[0])
+	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", id)
 	require.NoError(t, err)
-	require.Equal(t, "unknown 2s", heard(s.deliver(payload, signature)))
+	require.Equal(t, "unknown 2s", eventOutcome(f.deliver(payload, signature)))
 	down.Release()
 
-	s.exec("UPDATE idempotency_keys SET recovery_point = 'card_admired'")
-	_, err = s.deliver(payload, signature)
+	f.exec("UPDATE idempotency_keys SET recovery_point = 'of_a_newer_version'")
+	_, err = f.deliver(payload, signature)
 	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
-	s.exec("UPDATE idempotency_keys SET recovery_point = 'charge_created'")
+	f.exec("UPDATE idempotency_keys SET recovery_point = 'charge_created'")
 
-	require.Equal(t, "201", heard(s.deliver(payload, signature)))
-	s.checkFinal()
-	s.pool.Close()
-	_, err = s.deliver(payload, signature)
+	require.Equal(t, "201", eventOutcome(f.deliver(payload, signature)))
+	f.checkFinal()
+	f.pool.Close()
+	_, err = f.deliver(payload, signature)
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
-// An order is waiting. None of these is about it, and they leave it waiting.
+// Events about other objects leave an unfinished order unchanged.
 func TestHandleEvent_notOurs(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(confirmEndpoint, visa)
-	id := s.intentID()
+	f := newFixture(t, options{})
+	f.interrupt(confirmEndpoint, visa)
+	id := f.intentID()
 	another := uuid.New()
-	s.exec("INSERT INTO accounts (id, name) VALUES ($1, 'another')", another)
-	before := s.snapshot()
+	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'another')", another)
+	before := f.snapshot()
 	with := func(name string, value any) map[string]any {
 		metadata := map[string]any{}
-		for name, value := range s.metadata() {
+		for name, value := range f.metadata() {
 			metadata[name] = value
 		}
 		metadata[name] = value
 		return metadata
 	}
 	for name, object := range map[string]map[string]any{
-		"another account's":     {"object": "payment_intent", "id": id, "metadata": with("account_id", another)},
-		"an account of nobody":  {"object": "payment_intent", "id": id, "metadata": with("account_id", uuid.New())},
-		"a key of nobody":       {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", uuid.New())},
-		"the key of an account": {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", s.account)},
-		"an account in words":   {"object": "payment_intent", "id": id, "metadata": with("account_id", "' OR true --")},
-		"a key in words":        {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", string(s.key))},
-		"a key that is null":    {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", nil)},
-		"a key that is a list":  {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", []string{"x"})},
-		"another program's":     {"object": "payment_intent", "id": id, "metadata": map[string]string{"cart": "7"}},
-		"without metadata":      {"object": "payment_intent", "id": id},
-		"without an id":         {"object": "payment_intent", "metadata": s.metadata()},
-		"a charge of no intent": {"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": s.metadata()},
-		"a customer":            {"object": "customer", "id": "cus_1", "metadata": s.metadata()},
-		"nothing":               {},
+		"another account":             {"object": "payment_intent", "id": id, "metadata": with("account_id", another)},
+		"unknown account":             {"object": "payment_intent", "id": id, "metadata": with("account_id", uuid.New())},
+		"unknown key":                 {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", uuid.New())},
+		"account id as the key":       {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", f.account)},
+		"account is no UUID":          {"object": "payment_intent", "id": id, "metadata": with("account_id", "' OR true --")},
+		"key is no UUID":              {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", string(f.key))},
+		"key is null":                 {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", nil)},
+		"key is a list":               {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", []string{"x"})},
+		"metadata of another program": {"object": "payment_intent", "id": id, "metadata": map[string]string{"cart": "7"}},
+		"no metadata":                 {"object": "payment_intent", "id": id},
+		"no id":                       {"object": "payment_intent", "metadata": f.metadata()},
+		"charge without an intent":    {"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": f.metadata()},
+		"customer":                    {"object": "customer", "id": "cus_1", "metadata": f.metadata()},
+		"no object":                   {},
 	} {
-		event, err := s.hearOf("payment_intent.succeeded", object)
-		require.Equal(t, "not ours", heard(event, err), name)
+		event, err := f.deliverEventAbout("payment_intent.succeeded", object)
+		require.Equal(t, "not ours", eventOutcome(event, err), name)
 		require.Equal(t, "payment_intent.succeeded", event.Type, name)
 		require.NotEmpty(t, event.ID, name)
 	}
-	require.Equal(t, before, s.snapshot())
-	require.Empty(t, s.wire.said())
+	require.Equal(t, before, f.snapshot())
+	require.Empty(t, f.transport.calls())
 
-	require.Equal(t, "201", heard(s.hearOf("payment_intent.succeeded", map[string]any{"object": "payment_intent", "id": id, "metadata": s.metadata()})))
-	s.checkFinal()
+	require.Equal(t, "201", eventOutcome(f.deliverEventAbout("payment_intent.succeeded", map[string]any{"object": "payment_intent", "id": id, "metadata": f.metadata()})))
+	f.checkFinal()
 }
 
-func TestHandleEvent_refused(t *testing.T) {
+func TestHandleEvent_invalidSignature(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{})
-	s.stopAt(confirmEndpoint, visa)
-	payload, _, err := s.stripe.Event(webhookSecret, "payment_intent.succeeded", s.intentID())
+	f := newFixture(t, options{})
+	f.interrupt(confirmEndpoint, visa)
+	payload, _, err := f.stripe.Event(webhookSecret, "payment_intent.succeeded", f.intentID())
 	require.NoError(t, err)
-	before := s.snapshot()
-	_, forged, err := s.stripe.Event("whsec_another", "payment_intent.succeeded", s.intentID())
+	before := f.snapshot()
+	_, forged, err := f.stripe.Event("whsec_another", "payment_intent.succeeded", f.intentID())
 	require.NoError(t, err)
 	for _, signature := range []string{"", forged} {
-		event, err := s.deliver(payload, signature)
+		event, err := f.deliver(payload, signature)
 		require.ErrorIs(t, err, orders.ErrEventRefused)
 		require.Empty(t, event)
 	}
-	require.Equal(t, before, s.snapshot())
-	require.Empty(t, s.wire.said())
+	require.Equal(t, before, f.snapshot())
+	require.Empty(t, f.transport.calls())
 }
 
-// The same event five times at once, and the client's retries between them.
+// The same event arrives five times, concurrently with retries of the client.
 func TestHandleEvent_concurrent(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, terms{conns: 4, crowd: true})
-	s.stopAt(confirmEndpoint, visa)
-	s.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: confirmEndpoint, Delay: 50 * time.Millisecond})
-	payload, signature, err := s.stripe.Event(webhookSecret, "payment_intent.created", s.intentID())
+	f := newFixture(t, options{connections: 4, concurrent: true})
+	f.interrupt(confirmEndpoint, visa)
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: confirmEndpoint, Delay: 50 * time.Millisecond})
+	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", f.intentID())
 	require.NoError(t, err)
-	req := request(t, s.account, s.key, visa)
+	req := request(t, f.account, f.key, visa)
 
 	var group errgroup.Group
 	for range 5 {
 		group.Go(func() error {
-			_, err := s.service.HandleEvent(t.Context(), payload, signature)
+			_, err := handleEvent(t.Context(), f.service, payload, signature)
 			return err
 		})
 		group.Go(func() error {
-			if result, err := s.service.Create(t.Context(), req); say(result, err) != "201" && say(result, err) != "in progress" {
+			if result, err := f.service.Create(t.Context(), req); outcomeOf(result, err) != "201" && outcomeOf(result, err) != "in progress" {
 				return err
 			}
 			return nil
 		})
 	}
 	require.NoError(t, group.Wait())
-	require.Equal(t, "201", say(s.resume()))
-	require.Len(t, s.stripe.Charges(), 1)
-	s.checkFinal()
+	require.Equal(t, "201", outcomeOf(f.resume()))
+	require.Len(t, f.stripe.Charges(), 1)
+	f.checkFinal()
 }

@@ -17,186 +17,183 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// How long to leave the provider alone, by what went wrong.
+// How long to wait before the next call, by kind of failure.
 const (
-	// The network is back in moments or not for long; ask soon.
+	// A network failure is short, or lasts so long that the delay does not matter.
 	networkRetryAfter = 1 * time.Second
-	// Another request holds the intent, for as long as a charge takes.
+	// Another request holds the intent's lock while its charge runs.
 	lockRetryAfter = 1 * time.Second
-	// The first use of the key is running, a gateway is restarting, or we are
-	// over a limit that is counted by the second.
+	// The first request of the key is running, a gateway restarts, or we are over a
+	// limit per second.
 	busyRetryAfter = 2 * time.Second
-	// Stripe sorts its own 500s out later and tells by webhook.
-	saved500RetryAfter = 30 * time.Second
-	// Only a person can change it; do not fill the log until then.
-	misuseRetryAfter = 60 * time.Second
-	// The most we believe of a Retry-After header, in seconds.
+	// Stripe resolves its own 500s later and then sends a webhook event.
+	replayedErrorRetryAfter = 30 * time.Second
+	// Only an operator can fix it; do not fill the log until then.
+	operatorRetryAfter = 60 * time.Second
+	// The longest Retry-After header that is respected, in seconds.
 	maxRetryAfter = 3600
 )
 
-// classify says what one exchange means, nil for a usable answer. It judges by
-// status and code: 401, 403, 404, 409 and 429 all have the same type.
-func classify(err error, w *wire, call call) *Error {
-	if err == nil && w.status == http.StatusOK {
+// classify returns what the result of an attempt means, nil for a usable response.
+// It decides by status and code, because 401, 403, 404, 409 and 429 have the same
+// type.
+func classify(err error, trace *sendTrace, call call) *Error {
+	if err == nil && trace.status == http.StatusOK {
 		return nil
 	}
 	e := &Error{
 		Outcome:    Unknown,
-		HTTPStatus: w.status,
-		RequestID:  printable(w.header.Get("Request-Id")),
+		HTTPStatus: trace.status,
+		RequestID:  printable(trace.header.Get("Request-Id")),
 		RetryAfter: busyRetryAfter,
 	}
-	if answer, ok := stripeError(err); ok {
-		e.describe(answer)
-		e.judge(answer, call)
+	if response, ok := asStripeError(err); ok {
+		e.copyDetails(response)
+		e.classifyStripeError(response, call)
 	} else {
-		e.fault(err, w)
+		e.classifyOther(err, trace)
 	}
-	// A gateway in front of Stripe may ask for patience; Stripe does not say
-	// whether it does.
-	if seconds, err := strconv.Atoi(w.header.Get("Retry-After")); err == nil && seconds > 0 && e.resendable() {
-		e.pause = time.Duration(min(seconds, maxRetryAfter)) * time.Second
-		e.RetryAfter = max(e.RetryAfter, e.pause)
+	// A gateway in front of Stripe may send the header; Stripe does not document it.
+	if seconds, err := strconv.Atoi(trace.header.Get("Retry-After")); err == nil && seconds > 0 && e.retryable() {
+		e.minBackoff = time.Duration(min(seconds, maxRetryAfter)) * time.Second
+		e.RetryAfter = max(e.RetryAfter, e.minBackoff)
 	}
 	return e
 }
 
-// stripeError finds an error in Stripe's own format. Anything else with a
-// status of 400 or more comes from something in between, whatever it says.
-func stripeError(err error) (*stripe.Error, bool) {
-	var answer *stripe.Error
-	if !errors.As(err, &answer) {
+// asStripeError returns an error in Stripe's own format. Any other response with a
+// status of 400 or more comes from a proxy, whatever it contains.
+func asStripeError(err error) (*stripe.Error, bool) {
+	var response *stripe.Error
+	if !errors.As(err, &response) {
 		return nil, false
 	}
-	switch answer.Type {
+	switch response.Type {
 	case stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest:
-		return answer, true
+		return response, true
 	default:
 		return nil, false
 	}
 }
 
-// describe copies what identifies the error.
-func (e *Error) describe(answer *stripe.Error) {
-	e.Type = string(answer.Type)
-	e.Code = printable(string(answer.Code))
-	e.DeclineCode = printable(string(answer.DeclineCode))
-	e.Param = printable(answer.Param)
-	if intent, err := newIntent(answer.PaymentIntent); err == nil {
+// copyDetails copies what identifies the error.
+func (e *Error) copyDetails(response *stripe.Error) {
+	e.Type = string(response.Type)
+	e.Code = printable(string(response.Code))
+	e.DeclineCode = printable(string(response.DeclineCode))
+	e.Param = printable(response.Param)
+	if intent, err := newIntent(response.PaymentIntent); err == nil {
 		e.Intent = &intent
 	}
 }
 
-// judge sorts an error that Stripe itself answered with. What is not listed
+// classifyStripeError classifies an error in Stripe's own format. What is not listed
 // stays Unknown.
-func (e *Error) judge(answer *stripe.Error, call call) {
+func (e *Error) classifyStripeError(response *stripe.Error, call call) {
 	switch e.HTTPStatus {
 	case http.StatusPaymentRequired:
-		if answer.Type == stripe.ErrorTypeCard {
-			e.decline(call)
+		if response.Type == stripe.ErrorTypeCard {
+			e.classifyCardError(call)
 		}
 	case http.StatusBadRequest:
 		switch {
-		case answer.Type == stripe.ErrorTypeIdempotency:
-			// The key ran with other parameters, and that run may have had an
-			// effect: what became of it is not known here.
-			e.Misuse = true
-			e.RetryAfter = misuseRetryAfter
-		case answer.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
+		case response.Type == stripe.ErrorTypeIdempotency:
+			// The key was used with other parameters, and that request may have had an
+			// effect. Its result is not known here.
+			e.needOperator(nil)
+		case response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
 			e.UnexpectedState = true
-		case answer.Type == stripe.ErrorTypeInvalidRequest:
+		case response.Type == stripe.ErrorTypeInvalidRequest:
 			e.Outcome = Refused
 			e.RetryAfter = 0
-			e.Misuse = !blamesClientData(answer)
+			e.NeedsOperator = !causedByClientData(response)
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		// Said before anything runs. No final answer for an order: once the key
-		// or the URL is set right, the same request runs.
-		e.Outcome = NotRun
-		e.Misuse = true
-		e.RetryAfter = misuseRetryAfter
+		// Stripe checks these before it executes anything. They are not final for an
+		// order: once the API key or the URL is fixed, the same request is executed.
+		e.Outcome = NotExecuted
+		e.needOperator(nil)
 	case http.StatusTooManyRequests:
-		e.Outcome = NotRun
-		if answer.Code == stripe.ErrorCodeLockTimeout {
+		e.Outcome = NotExecuted
+		if response.Code == stripe.ErrorCodeLockTimeout {
 			e.RetryAfter = lockRetryAfter
 		}
 	case http.StatusInternalServerError:
-		if answer.Type == stripe.ErrorTypeAPI && call.key != "" {
-			e.Saved500 = true
-			e.RetryAfter = saved500RetryAfter
+		if response.Type == stripe.ErrorTypeAPI && call.key != "" {
+			e.ReplayedError = true
+			e.RetryAfter = replayedErrorRetryAfter
 		}
 	}
-	if e.Outcome == Declined || e.Outcome == Refused && !e.Misuse {
-		e.Message = printable(answer.Msg)
+	if e.Outcome == Declined || e.Outcome == Refused && !e.NeedsOperator {
+		e.Message = printable(response.Msg)
 	}
 }
 
-// decline believes a card error, unless the intent inside it is another one or
-// is not declined at all.
-func (e *Error) decline(call call) {
+// classifyCardError believes a card error, unless the intent inside it is another one
+// or is not declined.
+func (e *Error) classifyCardError(call call) {
 	if e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID {
-		e.Misuse = true
-		e.RetryAfter = misuseRetryAfter
-		e.cause = ErrNotOurs
+		e.needOperator(ErrMismatch)
 		return
 	}
-	if e.Intent != nil && e.Intent.chargeable() {
+	if e.Intent != nil && e.Intent.mayHaveCharged() {
 		return
 	}
 	e.Outcome = Declined
 	e.RetryAfter = 0
 }
 
-// blamesClientData says whether a refused parameter is one that our client
-// chose. Anything else in a request is ours, and so is leaving something out.
-func blamesClientData(answer *stripe.Error) bool {
-	switch answer.Code {
+func (e *Error) needOperator(cause error) {
+	e.NeedsOperator = true
+	e.RetryAfter = operatorRetryAfter
+	e.cause = cause
+}
+
+// causedByClientData reports whether a rejected parameter was chosen by our client.
+// Every other parameter is ours, and a missing one too.
+func causedByClientData(response *stripe.Error) bool {
+	switch response.Code {
 	case stripe.ErrorCodeParameterMissing, stripe.ErrorCodeParameterUnknown:
 		return false
 	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge,
-		// Refunded or contested at the provider, where our client cannot look.
+		// Refunded or disputed at the provider, which our client cannot see.
 		stripe.ErrorCodeChargeAlreadyRefunded, stripe.ErrorCodeChargeDisputed:
 		return true
 	}
-	switch answer.Param {
+	switch response.Param {
 	case "amount", "currency", "payment_method":
 		return true
 	}
-	// A payment method that is used up is refused with neither code nor param.
-	return strings.HasPrefix(answer.Msg, "The provided PaymentMethod ")
+	// A used payment method is rejected with neither code nor param.
+	return strings.HasPrefix(response.Msg, "The provided PaymentMethod ")
 }
 
-// fault sorts everything that is not an error of Stripe's.
-func (e *Error) fault(err error, w *wire) {
-	detail := printableFault(err)
+// classifyOther classifies every failure that is not an error of Stripe's.
+func (e *Error) classifyOther(err error, trace *sendTrace) {
 	switch {
-	case errors.Is(err, ErrNotOurs):
-		e.Misuse = true
-		e.RetryAfter = misuseRetryAfter
-		e.cause = ErrNotOurs
+	case errors.Is(err, ErrMismatch):
+		e.needOperator(ErrMismatch)
 		return
-	case w.status == 0:
+	case trace.status == 0:
 		e.RetryAfter = networkRetryAfter
-		e.cause = ErrNoAnswer
-		if w.nothingSent() {
-			e.Outcome = NotRun
+		e.cause = ErrNoResponse
+		if trace.notSent() {
+			e.Outcome = NotExecuted
 		}
+	case trace.status/100 == 3: // a redirect: this is not Stripe
+		e.needOperator(ErrUnreadable)
 	default:
 		e.cause = ErrUnreadable
-		if w.status/100 == 3 { // we talk to something that is not Stripe
-			e.Misuse = true
-			e.RetryAfter = misuseRetryAfter
-		}
 	}
-	if detail != nil {
+	if detail := printableCause(err); detail != nil {
 		e.cause = fmt.Errorf("%w: %w", e.cause, detail)
 	}
 }
 
-// printableFault finds in a chain the error whose text is known to hold nothing
-// of the request or the answer; nil when there is none. stripe-go quotes answers
-// it cannot read, and net/http quotes broken headers.
-func printableFault(err error) error {
+// printableCause returns the error in err's chain whose text is known to contain
+// nothing of the request or the response, nil if there is none. stripe-go quotes
+// unreadable responses, and net/http quotes malformed headers.
+func printableCause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
 			return known
@@ -217,9 +214,9 @@ func printableFault(err error) error {
 	return nil
 }
 
-// printable returns s without characters that do not show, or "" when it looks
-// as if it held an API key or a client secret. Stripe masks keys in its messages
-// and sends no NUL, which jsonb refuses; this does not rely on either.
+// printable returns s without invisible characters, or "" if it seems to contain an
+// API key or a client secret. Stripe masks keys in its messages and sends no NUL,
+// which jsonb rejects; this does not rely on either.
 func printable(s string) string {
 	if secret.MatchString(s) {
 		return ""

@@ -36,7 +36,7 @@ func TestProviderAnswers(t *testing.T) {
 		sec      = time.Second
 		declined = payments.Declined
 		refused  = payments.Refused
-		notRun   = payments.NotRun
+		notRun   = payments.NotExecuted
 		unknown  = payments.Unknown
 	)
 	embedded := `,"payment_intent":` + intent("requires_payment_method")
@@ -277,7 +277,7 @@ func TestProviderAnswers(t *testing.T) {
 			got, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
 			e := failure(t, err)
 			require.Equal(t, test.want, verdict{
-				e.Outcome, e.Saved500, e.UnexpectedState, e.Misuse, e.RetryAfter, e.Message, len(provider.seen()),
+				e.Outcome, e.ReplayedError, e.UnexpectedState, e.NeedsOperator, e.RetryAfter, e.Message, len(provider.seen()),
 			}, e)
 			require.Zero(t, got)
 			require.Equal(t, test.answer.status, e.HTTPStatus)

@@ -153,8 +153,8 @@ func TestACreatedIntentMustBeTheOneAskedFor(t *testing.T) {
 			_, err := newClient(t, provider.url).Create(t.Context(), createKey, asked)
 			e := failure(t, err)
 			require.Equal(t, payments.Unknown, e.Outcome)
-			require.True(t, e.Misuse)
-			require.ErrorIs(t, e, payments.ErrNotOurs)
+			require.True(t, e.NeedsOperator)
+			require.ErrorIs(t, e, payments.ErrMismatch)
 			require.Len(t, provider.seen(), 1)
 		})
 	}
@@ -195,8 +195,8 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"get of a way up in the path": get("../charges"),
 	} {
 		e := failure(t, err)
-		require.Equal(t, payments.NotRun, e.Outcome, name)
-		require.True(t, e.Misuse, name)
+		require.Equal(t, payments.NotExecuted, e.Outcome, name)
+		require.True(t, e.NeedsOperator, name)
 		require.ErrorIs(t, e, payments.ErrInvalidCall, name)
 	}
 	require.Empty(t, provider.seen())

@@ -1,23 +1,26 @@
-// Package payments talks to Stripe about PaymentIntents and refunds: it creates
-// an intent unconfirmed, confirms it, reads it, cancels it, refunds it, and lists
-// both. Its work is to say of every call, whatever the network or the provider
-// did, what is known about its effect:
+// Package payments calls Stripe for PaymentIntents and refunds: it creates an intent
+// unconfirmed, confirms it, reads it, cancels it, refunds it, and lists both. For
+// every call it returns what is known about its effect, whatever the network or the
+// provider did:
 //
-//   - a nil error: the returned [Intent] or [Refund] is the provider's answer;
-//   - [Declined] and [Refused]: a final no, nothing was charged by this call;
-//   - [NotRun]: nothing happened, the same key is free to run;
-//   - [Unknown]: it may have happened. After a confirm, Get the intent; after a
-//     create, send it again under the same key; after a refund, ListRefunds (R12).
+//   - a nil error: the returned [Intent] or [Refund] is the provider's response;
+//   - [Declined] and [Refused]: final, this call charged nothing;
+//   - [NotExecuted]: nothing happened, and the same key can be used again;
+//   - [Unknown]: the call may have had its effect. After a confirm, Get the intent;
+//     after a create, send it again under the same key; after a refund, ListRefunds
+//     (R12).
 //
-// Retries are this package's own, under the same key and within
-// [Config].Timeout; the ones built into stripe-go are off, because they report
-// the last error only and so hide an earlier unclear one (R13).
+// An order's path through the package: intent.go (the calls), send.go (attempts
+// under the same key within [Config].Timeout), transport.go (whether a request was
+// sent), classify.go and errors.go (what the result means). stripe-go's own retries
+// are off, because they return only the last error and hide an earlier unknown one
+// (R13).
 //
-// It also reads the events that Stripe sends to a webhook, and of those only whom
-// they are about: what happened is for Get to say.
+// The package also verifies webhook events. It returns only which object an event is
+// about; the state of that object is read with Get.
 //
-// The package keeps no state, reads no environment, and touches none of
-// stripe-go's globals. It does not know orders, where keys come from, or what
-// to answer to whom. Nothing it returns or logs holds the API key, a client
-// secret or the webhook's.
+// The package keeps no state, reads no environment and does not change globals of
+// stripe-go. It does not know orders, how keys are derived, or HTTP responses of the
+// API. Nothing it returns or logs contains the API key, a client secret or the
+// webhook's secret.
 package payments

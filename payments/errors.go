@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// What an [Error] may wrap, next to context.Canceled and
+// Errors that an [Error] may wrap, besides context.Canceled and
 // context.DeadlineExceeded.
 var (
-	// ErrInvalidCall says that an argument is wrong; nothing was sent.
+	// ErrInvalidCall means that an argument is invalid; nothing was sent.
 	ErrInvalidCall = errors.New("invalid call")
-	// ErrNoAnswer says that no answer came back.
-	ErrNoAnswer = errors.New("no answer")
-	// ErrUnreadable says that what came back is not an answer of Stripe's.
-	ErrUnreadable = errors.New("unreadable answer")
-	// ErrNotOurs says that the answer is about another payment than the one
-	// asked for.
-	ErrNotOurs = errors.New("answer about another payment")
+	// ErrNoResponse means that no response arrived.
+	ErrNoResponse = errors.New("no response")
+	// ErrUnreadable means that the response is not one of Stripe's.
+	ErrUnreadable = errors.New("unreadable response")
+	// ErrMismatch means that the response is about another object than the requested
+	// one.
+	ErrMismatch = errors.New("response about another payment")
 )
 
-// What [Client.Event] fails with.
+// Errors of [Client.Event].
 var (
-	// ErrWebhooksOff says that there is no secret to check a delivery with.
+	// ErrWebhooksOff means that there is no secret to verify events with.
 	ErrWebhooksOff = errors.New("no webhook secret")
-	// ErrSignature says that a delivery is not an event that Stripe signed for us
+	// ErrSignature means that the request is not an event that Stripe signed for us
 	// within the last minutes.
 	ErrSignature = errors.New("not an event signed by the provider")
 )
@@ -34,27 +34,27 @@ var (
 type Outcome int
 
 const (
-	// Unknown means the call may have had its effect. It is the zero value: an
-	// error nobody has judged proves nothing.
+	// Unknown means that the call may have had its effect. It is the zero value, so
+	// an unclassified error proves nothing.
 	Unknown Outcome = iota
-	// NotRun means none of the call's sends had an effect; its key is unused.
-	// It says nothing about earlier calls under the same key.
-	NotRun
-	// Refused is final: the provider does not take this request, for a reason
-	// that is not the card (an unknown payment method, too small an amount).
-	// After a Confirm the intent still stands and must be cancelled before the
-	// refusal is told to anyone (R23).
+	// NotExecuted means that no attempt of the call had an effect and its key is
+	// unused. It does not cover earlier calls under the same key.
+	NotExecuted
+	// Refused is final: the provider rejects the request for a reason that is not the
+	// card, such as an unknown payment method or an amount that is too small. After a
+	// Confirm the intent still exists, and must be cancelled before a client gets the
+	// refusal (R23).
 	Refused
 	// Declined is final: the card was declined and the intent lost its payment
-	// method, so that no later confirm can charge it.
+	// method, so no later confirm can charge it.
 	Declined
 )
 
-// String returns the outcome as it appears in errors and logs.
+// String returns the outcome as in errors and logs.
 func (o Outcome) String() string {
 	switch o {
-	case NotRun:
-		return "not run"
+	case NotExecuted:
+		return "not executed"
 	case Refused:
 		return "refused"
 	case Declined:
@@ -64,40 +64,41 @@ func (o Outcome) String() string {
 	}
 }
 
-// Error is every error that a call to Stripe returns. It can be logged and
-// printed with any verb: no field holds a secret.
+// Error is the type of all errors of calls to Stripe. No field contains a secret, so
+// it can be logged and printed with any verb.
 type Error struct {
 	Outcome    Outcome
-	HTTPStatus int // 0: no answer
+	HTTPStatus int // 0: no response
 
-	// What Stripe says about itself, empty where it did not.
+	// From Stripe's error, empty where Stripe sent nothing.
 	Type, Code, DeclineCode, Param string
 	RequestID                      string
 
-	// Message is Stripe's text where it may be shown to the paying client, that
-	// is for Declined, and for Refused without Misuse. Empty otherwise.
+	// Message is Stripe's text for the customer. It is set for Declined, and for
+	// Refused without NeedsOperator.
 	Message string
 
-	// Intent is the PaymentIntent inside the error, nil when there was none.
+	// Intent is the PaymentIntent inside Stripe's error, nil if there was none.
 	Intent *Intent
 
-	// Saved500: Stripe keeps a 500 under this key and will repeat it, so the key
-	// can never succeed. The effect may have been made all the same (R12).
-	Saved500 bool
-	// UnexpectedState: the intent is not in a state for this call, perhaps
-	// because an earlier one took effect. Not an answer: Get it, then decide.
+	// ReplayedError: Stripe stores a 500 under this key and replays it, so the key can
+	// never succeed. The call may have had its effect anyway (R12).
+	ReplayedError bool
+	// UnexpectedState: the intent's state does not allow this call, perhaps because
+	// an earlier one took effect. Get the intent, then decide.
 	UnexpectedState bool
-	// Misuse: our bug or our configuration. Somebody should be told.
-	Misuse bool
+	// NeedsOperator: a bug of ours, our configuration, or a change made at the
+	// provider. An operator must be told.
+	NeedsOperator bool
 
-	// RetryAfter is how long to leave the provider alone, 0 for final outcomes.
+	// RetryAfter is how long to wait before the next call, 0 for final outcomes.
 	RetryAfter time.Duration
 
-	cause error         // printable by construction
-	pause time.Duration // what a Retry-After header asks for before a resend
+	cause      error         // safe to print
+	minBackoff time.Duration // requested by a Retry-After header
 }
 
-// Error names the outcome and what identifies the failure, never Stripe's text.
+// Error returns the outcome and the identifiers of the failure, never Stripe's text.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("payments: " + e.Outcome.String())
@@ -121,25 +122,26 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns a sentinel of this package, joined with a context or network
-// error where there was one. A *stripe.Error is never in the chain: its text
-// holds the client secret (R13).
+// Unwrap returns an error of this package, joined with a context or network error if
+// there was one. It never returns a *stripe.Error, whose text contains the client
+// secret (R13).
 func (e *Error) Unwrap() error { return e.cause }
 
-// resendable says whether the same request under the same key may still get
-// another answer now.
-func (e *Error) resendable() bool {
+// retryable reports whether the same request under the same key may get another
+// response now.
+func (e *Error) retryable() bool {
 	final := e.Outcome == Declined || e.Outcome == Refused
-	return !final && !e.Misuse && !e.Saved500 && !e.UnexpectedState
+	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState
 }
 
-// invalidCall refuses an argument before anything is sent. NotRun rather than
-// Refused: a bug of ours must not become an order's final answer.
+// invalidCall rejects an argument before anything is sent. The outcome is
+// NotExecuted, not Refused, because a bug of ours must not become an order's final
+// response.
 func invalidCall(format string, args ...any) *Error {
 	return &Error{
-		Outcome:    NotRun,
-		Misuse:     true,
-		RetryAfter: misuseRetryAfter,
-		cause:      fmt.Errorf("%w: %s", ErrInvalidCall, fmt.Sprintf(format, args...)),
+		Outcome:       NotExecuted,
+		NeedsOperator: true,
+		RetryAfter:    operatorRetryAfter,
+		cause:         fmt.Errorf("%w: %s", ErrInvalidCall, fmt.Sprintf(format, args...)),
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// SetPause replaces the pause before a resend.
-func (c *Client) SetPause(pause func(context.Context, time.Duration) error) { c.pause = pause }
+// SetSleep replaces the wait before a retry.
+func (c *Client) SetSleep(sleep func(context.Context, time.Duration) error) { c.sleep = sleep }
 
-// Pause is the pause itself.
-var Pause = pause
+// Sleep is sleep.
+var Sleep = sleep

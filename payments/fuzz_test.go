@@ -31,15 +31,15 @@ func FuzzStripeResponse(f *testing.F) {
 		})
 		judge := func(err error) {
 			e := failure(t, err)
-			require.Contains(t, []payments.Outcome{payments.Unknown, payments.NotRun, payments.Refused, payments.Declined}, e.Outcome)
+			require.Contains(t, []payments.Outcome{payments.Unknown, payments.NotExecuted, payments.Refused, payments.Declined}, e.Outcome)
 			require.Equal(t, code, e.HTTPStatus)
 			final := e.Outcome == payments.Declined || e.Outcome == payments.Refused
 			require.Equal(t, final, e.RetryAfter == 0)
 			require.LessOrEqual(t, e.RetryAfter, time.Hour)
 			require.True(t, e.Outcome != payments.Declined || code == 402)
 			require.True(t, e.Outcome != payments.Refused || code == 400)
-			require.True(t, e.Outcome != payments.NotRun || slices.Contains([]int{401, 403, 404, 429}, code))
-			require.True(t, !e.Saved500 || code == 500)
+			require.True(t, e.Outcome != payments.NotExecuted || slices.Contains([]int{401, 403, 404, 429}, code))
+			require.True(t, !e.ReplayedError || code == 500)
 			require.True(t, !e.UnexpectedState || code == 400)
 			require.True(t, e.Message == "" || final)
 			require.NotContains(t, e.Error()+e.Message, "_secret_")

@@ -1,37 +1,40 @@
 package payments
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
 )
 
-// Status is the state of a PaymentIntent. Stripe may add others; treat what you
-// do not know as not settled.
+// Status is the state of a PaymentIntent. Stripe may add others. Treat an unknown
+// status as not final.
 type Status string
 
 const (
 	// StatusSucceeded means charged. Final.
 	StatusSucceeded Status = "succeeded"
-	// StatusProcessing means that the charge is under way, perhaps for days.
+	// StatusProcessing means that the charge is in progress, perhaps for days.
 	StatusProcessing Status = "processing"
-	// StatusRequiresAction means that the card's owner would have to authenticate.
+	// StatusRequiresAction means that the customer would have to authenticate.
 	StatusRequiresAction Status = "requires_action"
 	// StatusRequiresConfirmation means created, not confirmed.
 	StatusRequiresConfirmation Status = "requires_confirmation"
-	// StatusRequiresPaymentMethod means that it has no payment method, because none was
-	// given or because the one given was declined (then LastError is set).
+	// StatusRequiresPaymentMethod means that the intent has no payment method: none
+	// was given, or the given one was declined (then LastError is set).
 	StatusRequiresPaymentMethod Status = "requires_payment_method"
 	// StatusCanceled means that it can never be charged. Final.
 	StatusCanceled Status = "canceled"
-	// StatusRequiresCapture means authorised, not captured. This package never asks
-	// for it.
+	// StatusRequiresCapture means authorised, not captured. This package never
+	// requests that.
 	StatusRequiresCapture Status = "requires_capture"
 )
 
-// Intent is a PaymentIntent as far as we need it. Its client secret is left
-// out on purpose.
+// Intent is the part of a PaymentIntent that is used here. It has no client secret.
 type Intent struct {
 	ID             string
 	Status         Status
@@ -39,31 +42,112 @@ type Intent struct {
 	AmountReceived int64
 	Currency       string // lower case
 	Metadata       map[string]string
-	Created        time.Time // by Stripe's clock, whole seconds
+	Created        time.Time // by Stripe's clock, in whole seconds
 	ChargeID       string    // of the latest charge, which may have failed
-	LastError      *Decline  // why the latest attempt failed, nil when none did
+	LastError      *Decline  // why the latest attempt failed, nil if none did
 }
 
-// Decline is the reason the card was not charged. Message is written by Stripe
-// for the card's owner.
+// Decline is the reason why the card was not charged. Stripe wrote Message for the
+// customer.
 type Decline struct{ Code, DeclineCode, Message string }
 
-// Matches says whether the intent is the given order's: same amount, currency
-// and metadata["order_id"]. Take no success for an order without asking.
+// Matches reports whether the intent belongs to the given order: same amount,
+// currency and metadata["order_id"]. Check it before a success is believed.
 func (i Intent) Matches(amount int64, currency, orderID string) bool {
 	return i.Amount == amount && i.Currency == currency && i.Metadata["order_id"] == orderID
 }
 
-// chargeable says that money moved or still may.
-func (i Intent) chargeable() bool {
+// mayHaveCharged reports whether money moved or still may.
+func (i Intent) mayHaveCharged() bool {
 	return i.Status == StatusSucceeded || i.Status == StatusProcessing || i.Status == StatusRequiresCapture
 }
 
-// newIntent takes over what Stripe sent, or fails when it lacks what makes it
-// an answer. stripe-go accepts far less: a bare id string, an empty object.
+// CreateParams are the parameters of a PaymentIntent. Under one key they must never
+// change, or Stripe rejects the request (R4, R5).
+type CreateParams struct {
+	Amount        int64  // in the currency's smallest unit
+	Currency      string // lower case
+	PaymentMethod string
+	Description   string // seen by the customer
+	// Metadata is returned unchanged. Stripe drops empty values, so an intent with
+	// one is never the intent that was requested.
+	Metadata map[string]string
+}
+
+func (p CreateParams) match(i Intent) bool {
+	return i.Amount == p.Amount && i.Currency == p.Currency && maps.Equal(i.Metadata, p.Metadata)
+}
+
+// Create creates a PaymentIntent without confirming it: no money moves. If the
+// response is about another intent, the error is [ErrMismatch] with the outcome
+// Unknown.
+func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent, error) {
+	if err := checkKey(key); err != nil {
+		return Intent{}, err
+	}
+	return do(ctx, c, call{name: "create", key: key}, newIntent, p.match, func(params stripe.Params) (*stripe.PaymentIntent, error) {
+		return c.intents.New(&stripe.PaymentIntentParams{
+			Params:        params,
+			Amount:        stripe.Int64(p.Amount),
+			Currency:      stripe.String(p.Currency),
+			PaymentMethod: stripe.String(p.PaymentMethod),
+			Description:   optional(p.Description),
+			Metadata:      p.Metadata,
+			// Without these a confirm requires a return_url: the dashboard's payment
+			// methods are enabled by default since API version 2023-08-16.
+			AutomaticPaymentMethods: &stripe.PaymentIntentAutomaticPaymentMethodsParams{
+				Enabled:        stripe.Bool(true),
+				AllowRedirects: stripe.String("never"),
+			},
+		})
+	})
+}
+
+// Confirm charges the intent, at most once in its life. The customer is not present,
+// so a card that requires authentication is Declined. After Unknown, call Get.
+func (c *Client) Confirm(ctx context.Context, key, intentID string) (Intent, error) {
+	if err := cmp.Or(checkKey(key), checkID(intentID)); err != nil {
+		return Intent{}, err
+	}
+	confirm := call{name: "confirm", key: key, intentID: intentID}
+	return do(ctx, c, confirm, newIntent, hasID(intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+		return c.intents.Confirm(intentID, &stripe.PaymentIntentConfirmParams{Params: params, OffSession: stripe.Bool(true)})
+	})
+}
+
+// Get reads the intent's current state. It has no effect, so after Unknown and
+// NotExecuted nothing is known about the intent.
+func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
+	if err := checkID(intentID); err != nil {
+		return Intent{}, err
+	}
+	get := call{name: "get", intentID: intentID}
+	return do(ctx, c, get, newIntent, hasID(intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+		return c.intents.Get(intentID, &stripe.PaymentIntentParams{Params: params})
+	})
+}
+
+// Cancel makes sure that the intent can never be charged (R23). It fails with
+// UnexpectedState if the intent is already cancelled or charged.
+func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
+	if err := cmp.Or(checkKey(key), checkID(intentID)); err != nil {
+		return Intent{}, err
+	}
+	cancel := call{name: "cancel", key: key, intentID: intentID}
+	return do(ctx, c, cancel, newIntent, hasID(intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+		return c.intents.Cancel(intentID, &stripe.PaymentIntentCancelParams{Params: params})
+	})
+}
+
+func hasID(id string) func(Intent) bool {
+	return func(i Intent) bool { return i.ID == id }
+}
+
+// newIntent converts a PaymentIntent, or fails if a required member is missing.
+// stripe-go accepts far less: a bare id, an empty object.
 func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 	if pi == nil || pi.Object != "payment_intent" || pi.ID == "" || pi.Status == "" || pi.Amount <= 0 || pi.Currency == "" {
-		return Intent{}, fmt.Errorf("%w: not a whole PaymentIntent", ErrUnreadable)
+		return Intent{}, fmt.Errorf("%w: not a complete PaymentIntent", ErrUnreadable)
 	}
 	intent := Intent{
 		ID:             pi.ID,
@@ -85,4 +169,33 @@ func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 		}
 	}
 	return intent, nil
+}
+
+// checkKey rejects keys that stripe-go would replace by a random key, trim, or not
+// send. 255 is Stripe's limit.
+func checkKey(key string) error {
+	if key == "" || len(key) > 255 {
+		return invalidCall("idempotency key of %d bytes", len(key))
+	}
+	for _, c := range []byte(key) {
+		if c <= ' ' || c > '~' {
+			return invalidCall("idempotency key with byte %#02x", c)
+		}
+	}
+	return nil
+}
+
+// checkID keeps other ids, and "", which is the URL of the list, out of the path.
+func checkID(id string) error {
+	if !strings.HasPrefix(id, "pi_") {
+		return invalidCall("not the id of a PaymentIntent")
+	}
+	return nil
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }

@@ -8,53 +8,56 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// pageSize is the most Stripe gives.
+// pageSize is Stripe's maximum.
 const pageSize = 100
 
-// List visits every PaymentIntent created between since and until, by Stripe's
-// clock and both included to the second, newest first, until visit says there
-// is no need for more. A zero time leaves that side open. Only a nil error
-// means that the list was complete (or that visit ended it).
+// List calls visit for every PaymentIntent created between since and until, newest
+// first, until visit returns false. Both times are by Stripe's clock, inclusive, and
+// in whole seconds; a zero time means no bound. If the error is nil, the list was
+// complete or visit ended it.
 //
-// It walks the list endpoint. The search endpoint lags behind by up to an hour
-// and so can never show that an intent is not there.
+// It uses the list endpoint: the search endpoint lags by up to an hour, so it cannot
+// prove that an intent does not exist.
 func (c *Client) List(ctx context.Context, since, until time.Time, visit func(Intent) (more bool)) error {
-	return walk(ctx, c, call{name: "list"}, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
-		it := c.api.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
+	send := func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
+		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
 		if err := it.Err(); err != nil {
 			return nil, false, err
 		}
 		list := it.PaymentIntentList()
 		return list.Data, list.HasMore, nil
-	}, newIntent, func(i Intent) string { return i.ID }, visit)
+	}
+	return paginate(ctx, c, call{name: "list"}, send, newIntent, func(i Intent) string { return i.ID }, visit)
 }
 
-// ListRefunds visits every refund of an intent, newest first, as [Client.List]
-// does intents.
+// ListRefunds calls visit for every refund of an intent, like [Client.List].
 func (c *Client) ListRefunds(ctx context.Context, intentID string, visit func(Refund) (more bool)) error {
 	if err := checkID(intentID); err != nil {
 		return err
 	}
 	list := call{name: "list refunds", intentID: intentID}
-	params := stripe.RefundListParams{PaymentIntent: stripe.String(intentID)}
-	return c.walkRefunds(ctx, list, params, func(re *stripe.Refund) (Refund, error) {
+	filter := stripe.RefundListParams{PaymentIntent: stripe.String(intentID)}
+	return c.paginateRefunds(ctx, list, filter, func(re *stripe.Refund) (Refund, error) {
 		r, err := newRefund(re)
 		if err == nil && r.IntentID != intentID {
-			return Refund{}, ErrNotOurs // a list of others says nothing about ours
+			return Refund{}, ErrMismatch // a list of other refunds proves nothing about this intent's
 		}
 		return r, err
 	}, visit)
 }
 
-// ListAllRefunds visits every refund created between since and until, as
-// [Client.List] does intents.
+// ListAllRefunds calls visit for every refund created between since and until, like
+// [Client.List].
 func (c *Client) ListAllRefunds(ctx context.Context, since, until time.Time, visit func(Refund) (more bool)) error {
-	params := stripe.RefundListParams{CreatedRange: createdRange(since, until)}
-	return c.walkRefunds(ctx, call{name: "list all refunds"}, params, newRefund, visit)
+	filter := stripe.RefundListParams{CreatedRange: createdRange(since, until)}
+	return c.paginateRefunds(ctx, call{name: "list all refunds"}, filter, newRefund, visit)
 }
 
-func (c *Client) walkRefunds(ctx context.Context, call call, filter stripe.RefundListParams, read func(*stripe.Refund) (Refund, error), visit func(Refund) bool) error {
-	return walk(ctx, c, call, func(params stripe.ListParams) ([]*stripe.Refund, bool, error) {
+func (c *Client) paginateRefunds(
+	ctx context.Context, call call, filter stripe.RefundListParams,
+	convert func(*stripe.Refund) (Refund, error), visit func(Refund) bool,
+) error {
+	send := func(params stripe.ListParams) ([]*stripe.Refund, bool, error) {
 		page := filter
 		page.ListParams = params
 		it := c.refunds.List(&page)
@@ -63,18 +66,19 @@ func (c *Client) walkRefunds(ctx context.Context, call call, filter stripe.Refun
 		}
 		list := it.RefundList()
 		return list.Data, list.HasMore, nil
-	}, read, func(r Refund) string { return r.ID }, visit)
+	}
+	return paginate(ctx, c, call, send, convert, func(r Refund) string { return r.ID }, visit)
 }
 
-// walk visits the objects of a list, page by page.
-func walk[S, T any](
+// paginate fetches a list page by page and calls visit for each object.
+func paginate[S, T any](
 	ctx context.Context, c *Client, call call,
 	send func(stripe.ListParams) (data []S, hasMore bool, err error),
-	read func(S) (T, error), id func(T) string, visit func(T) bool,
+	convert func(S) (T, error), id func(T) string, visit func(T) bool,
 ) error {
 	after := ""
 	for {
-		objects, hasMore, err := page(ctx, c, call, after, send, read, id)
+		objects, hasMore, err := fetchPage(ctx, c, call, after, send, convert, id)
 		if err != nil {
 			return err
 		}
@@ -90,13 +94,13 @@ func walk[S, T any](
 	}
 }
 
-// page reads the one page that follows the given id; it has Timeout for itself.
-// One page at a time, because stripe-go's iterator keeps one context for all of
-// them and panics on an empty page that promises more.
-func page[S, T any](
+// fetchPage fetches the page after the given id. Each page has its own Timeout and
+// its own call: stripe-go's iterator uses one context for all pages, and panics on
+// an empty page with has_more.
+func fetchPage[S, T any](
 	ctx context.Context, c *Client, call call, after string,
 	send func(stripe.ListParams) (data []S, hasMore bool, err error),
-	read func(S) (T, error), id func(T) string,
+	convert func(S) (T, error), id func(T) string,
 ) (objects []T, hasMore bool, err error) {
 	err = c.run(ctx, call, func(ctx context.Context) error {
 		data, more, err := send(stripe.ListParams{
@@ -108,18 +112,18 @@ func page[S, T any](
 		if err != nil {
 			return err
 		}
-		if data == nil { // an answer without "data" is no empty list
+		if data == nil { // a response without "data" is not an empty list
 			return fmt.Errorf("%w: not a list", ErrUnreadable)
 		}
 		objects = make([]T, len(data))
-		for i, sent := range data {
-			if objects[i], err = read(sent); err != nil {
+		for i, object := range data {
+			if objects[i], err = convert(object); err != nil {
 				return err
 			}
 		}
 		hasMore = more
 		if hasMore && (len(objects) == 0 || id(objects[len(objects)-1]) == after) {
-			return fmt.Errorf("%w: a list without an end", ErrUnreadable)
+			return fmt.Errorf("%w: an endless list", ErrUnreadable)
 		}
 		return nil
 	})

@@ -102,7 +102,7 @@ func TestListNeverEndsEarlyInSilence(t *testing.T) {
 			provider := startProvider(t, page(true, "pi_2", "pi_1"), test.second)
 			ids, err := list(t, newClient(t, provider.url))
 			e := failure(t, err)
-			require.False(t, e.Saved500)
+			require.False(t, e.ReplayedError)
 			require.Equal(t, []string{"pi_2", "pi_1"}, ids)
 			require.Len(t, provider.seen(), test.sends)
 		})

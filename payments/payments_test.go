@@ -139,7 +139,7 @@ func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *
 	}
 	client, err := payments.New(cfg)
 	require.NoError(t, err)
-	client.SetPause(func(ctx context.Context, _ time.Duration) error { return ctx.Err() })
+	client.SetSleep(func(ctx context.Context, _ time.Duration) error { return ctx.Err() })
 	t.Cleanup(func() {
 		client.Close()
 		require.NotContains(t, log.String(), canary)

@@ -5,53 +5,102 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
 )
 
-// RefundStatus is the state of a refund. Stripe may add others; treat what you
-// do not know as not settled.
+// RefundStatus is the state of a refund. Stripe may add others. Treat an unknown
+// status as not final.
 type RefundStatus string
 
 const (
-	// RefundPending means that the money is under way, perhaps for days.
+	// RefundPending means that the refund is in progress, perhaps for days.
 	RefundPending RefundStatus = "pending"
-	// RefundRequiresAction means that the customer has to say where the money goes.
-	// Cards never ask.
+	// RefundRequiresAction means that the customer has to name an account. It does not
+	// occur with cards.
 	RefundRequiresAction RefundStatus = "requires_action"
-	// RefundSucceeded means that the money went to the card's bank, which may yet
-	// send it back: then the refund fails.
+	// RefundSucceeded means that the money was sent to the card's bank. The bank may
+	// still return it: then the refund fails.
 	RefundSucceeded RefundStatus = "succeeded"
-	// RefundFailed means that the money is the merchant's again. Final.
+	// RefundFailed means that the merchant has the money again. Final.
 	RefundFailed RefundStatus = "failed"
 	// RefundCanceled means that it will not be made. Final.
 	RefundCanceled RefundStatus = "canceled"
 )
 
-// Refund is a refund as far as we need it.
+// Refund is the part of a refund that is used here.
 type Refund struct {
 	ID            string
 	Status        RefundStatus
 	Amount        int64  // in the currency's smallest unit
 	Currency      string // lower case
-	IntentID      string // empty for a charge that was made without an intent
+	IntentID      string // empty for a charge without an intent
 	FailureReason string // such as expired_or_canceled_card, empty unless it failed
 	Metadata      map[string]string
-	Created       time.Time // by Stripe's clock, whole seconds
+	Created       time.Time // by Stripe's clock, in whole seconds
 }
 
-// Matches says whether the refund is the given one of ours: same intent, amount
-// and currency, and our id in metadata["refund_id"].
+// Matches reports whether this is the given refund of ours: same intent, amount and
+// currency, and our id in metadata["refund_id"].
 func (r Refund) Matches(intentID string, amount int64, currency, refundID string) bool {
 	return r.IntentID == intentID && r.Amount == amount && r.Currency == currency && r.Metadata["refund_id"] == refundID
 }
 
-// newRefund takes over what Stripe sent, or fails when it lacks what makes it an
-// answer.
+// RefundParams are the parameters of a refund. Under one key they must never change,
+// or Stripe rejects the request (R4, R5).
+type RefundParams struct {
+	IntentID string
+	Amount   int64  // in the currency's smallest unit
+	Currency string // of the intent; it is not sent, but the response must have it
+	Reason   string // duplicate, fraudulent, requested_by_customer or empty
+	Metadata map[string]string
+}
+
+func (p RefundParams) match(r Refund) bool {
+	return r.IntentID == p.IntentID && r.Amount == p.Amount && r.Currency == p.Currency && maps.Equal(r.Metadata, p.Metadata)
+}
+
+// Refund refunds a charge. An intent is charged once, but it can have many refunds.
+// So a repeated refund is safe only under the same key, and only while Stripe knows
+// that key (R12). In any doubt, call ListRefunds.
+//
+// Refused means that this call made no refund, because the amount is too high or the
+// charge is already refunded. An earlier refund of ours may be the reason, so call
+// ListRefunds before the refusal is believed.
+func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
+	if err := cmp.Or(checkKey(key), checkID(p.IntentID)); err != nil {
+		return Refund{}, err
+	}
+	refund := call{name: "refund", key: key, intentID: p.IntentID}
+	return do(ctx, c, refund, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {
+		return c.refunds.New(&stripe.RefundParams{
+			Params:        params,
+			PaymentIntent: stripe.String(p.IntentID),
+			Amount:        stripe.Int64(p.Amount),
+			Reason:        optional(p.Reason),
+			Metadata:      p.Metadata,
+		})
+	})
+}
+
+// GetRefund reads the refund's current state. It has no effect, so after Unknown and
+// NotExecuted nothing is known about the refund.
+func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
+	if err := checkRefundID(refundID); err != nil {
+		return Refund{}, err
+	}
+	hasID := func(r Refund) bool { return r.ID == refundID }
+	return do(ctx, c, call{name: "get refund"}, newRefund, hasID, func(params stripe.Params) (*stripe.Refund, error) {
+		return c.refunds.Get(refundID, &stripe.RefundParams{Params: params})
+	})
+}
+
+// newRefund converts a refund, or fails if a required member is missing.
 func newRefund(re *stripe.Refund) (Refund, error) {
 	if re == nil || re.Object != "refund" || re.ID == "" || re.Status == "" || re.Amount <= 0 || re.Currency == "" {
-		return Refund{}, fmt.Errorf("%w: not a whole refund", ErrUnreadable)
+		return Refund{}, fmt.Errorf("%w: not a complete refund", ErrUnreadable)
 	}
 	refund := Refund{
 		ID:            re.ID,
@@ -68,52 +117,11 @@ func newRefund(re *stripe.Refund) (Refund, error) {
 	return refund, nil
 }
 
-// RefundParams describe a refund. Under one key they must never change, or
-// Stripe refuses the key (R4, R5).
-type RefundParams struct {
-	IntentID string
-	Amount   int64  // in the currency's smallest unit
-	Currency string // of the intent; the answer's is checked, it is not sent
-	Reason   string // duplicate, fraudulent, requested_by_customer or empty
-	Metadata map[string]string
-}
-
-// Refund gives money back. Unlike a confirm, which an intent takes once in its
-// life, it is safe to repeat under the same key only, and only for as long as
-// Stripe knows that key (R12). On any doubt: ListRefunds.
-//
-// Refused says that this call made no refund: too much, or one after the charge
-// was refunded whole. It may be an earlier refund of ours that stands in its
-// way, so list before believing it.
-func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
-	if err := cmp.Or(checkKey(key), checkID(p.IntentID)); err != nil {
-		return Refund{}, err
+// checkRefundID keeps other ids out of the path. Old ids begin with re_, those of
+// refunds to other methods than cards with pyr_.
+func checkRefundID(id string) error {
+	if !strings.HasPrefix(id, "re_") && !strings.HasPrefix(id, "pyr_") {
+		return invalidCall("not the id of a refund")
 	}
-	return c.refund(ctx, call{name: "refund", key: key, intentID: p.IntentID}, func(r Refund) bool {
-		return r.IntentID == p.IntentID && r.Amount == p.Amount && r.Currency == p.Currency && maps.Equal(r.Metadata, p.Metadata)
-	}, func(params stripe.Params) (*stripe.Refund, error) {
-		return c.refunds.New(&stripe.RefundParams{
-			Params:        params,
-			PaymentIntent: stripe.String(p.IntentID),
-			Amount:        stripe.Int64(p.Amount),
-			Reason:        optional(p.Reason),
-			Metadata:      p.Metadata,
-		})
-	})
-}
-
-// GetRefund reads the refund as it is now. It has no effect: Unknown and NotRun
-// both mean that nothing was learnt.
-func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
-	if err := checkRefundID(refundID); err != nil {
-		return Refund{}, err
-	}
-	return c.refund(ctx, call{name: "get refund"}, func(r Refund) bool { return r.ID == refundID },
-		func(params stripe.Params) (*stripe.Refund, error) {
-			return c.refunds.Get(refundID, &stripe.RefundParams{Params: params})
-		})
-}
-
-func (c *Client) refund(ctx context.Context, call call, ours func(Refund) bool, send func(stripe.Params) (*stripe.Refund, error)) (Refund, error) {
-	return ask(ctx, c, call, send, newRefund, ours)
+	return nil
 }

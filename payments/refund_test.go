@@ -87,7 +87,7 @@ func TestRefundIsNotSent(t *testing.T) {
 	noList := client.ListRefunds(t.Context(), "", func(payments.Refund) bool { return true })
 	for _, err := range []error{noKey, noIntent, noRefund, another, noList} {
 		require.ErrorIs(t, err, payments.ErrInvalidCall)
-		require.Equal(t, payments.NotRun, failure(t, err).Outcome)
+		require.Equal(t, payments.NotExecuted, failure(t, err).Outcome)
 	}
 	require.Empty(t, provider.seen())
 }
@@ -105,7 +105,7 @@ func TestRefundsThatStripeRefuses(t *testing.T) {
 		"too much":           {answer{status: 400, body: stripeError("invalid_request_error", "", `,"param":"amount"`)}, payments.Refused, false},
 		"no such intent":     {answer{status: 400, body: stripeError("invalid_request_error", "resource_missing", `,"param":"payment_intent"`)}, payments.Refused, true},
 		"another's key":      {answer{status: 400, body: stripeError("idempotency_error", "", "")}, payments.Unknown, true},
-		"key withdrawn":      {answer{status: 401, body: stripeError("invalid_request_error", "", "")}, payments.NotRun, true},
+		"key withdrawn":      {answer{status: 401, body: stripeError("invalid_request_error", "", "")}, payments.NotExecuted, true},
 		"a 500 that is kept": {answer{status: 500, body: stripeError("api_error", "", "")}, payments.Unknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestRefundsThatStripeRefuses(t *testing.T) {
 			_, err := newClient(t, startProvider(t, test.answer).url).Refund(t.Context(), refundKey, askedBack)
 			e := failure(t, err)
 			require.Equal(t, test.outcome, e.Outcome)
-			require.Equal(t, test.misuse, e.Misuse)
-			require.Equal(t, test.answer.status == 500, e.Saved500)
+			require.Equal(t, test.misuse, e.NeedsOperator)
+			require.Equal(t, test.answer.status == 500, e.ReplayedError)
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestListRefundsTakesNoOtherIntents(t *testing.T) {
 	}
 	require.NoError(t, client.ListRefunds(t.Context(), "pi_1", visit))
 	require.NoError(t, client.ListAllRefunds(t.Context(), time.Unix(100, 0), time.Unix(200, 0), visit))
-	require.ErrorIs(t, client.ListRefunds(t.Context(), "pi_2", visit), payments.ErrNotOurs)
+	require.ErrorIs(t, client.ListRefunds(t.Context(), "pi_2", visit), payments.ErrMismatch)
 	require.Equal(t, []string{"re_1", "re_1"}, found)
 	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}}, provider.seen()[0].form)
 	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[1].form)

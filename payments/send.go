@@ -2,100 +2,151 @@ package payments
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/stripe/stripe-go/v79"
 )
 
-// maxSends bounds the sends of one call. With the default pauses the third goes
-// out within 1.5 s of the first answer; a provider that is down for longer is
-// the next run's business, under the same key.
-const maxSends = 3
+// maxAttempts bounds the attempts of one call. With the default backoff the third
+// one starts within 1.5 s of the first response. If the provider is unavailable for
+// longer, the next run tries again under the same key.
+const maxAttempts = 3
 
-// call is one request to Stripe, however often it is sent.
+// call is one request to Stripe, sent in one or more attempts.
 type call struct {
-	name     string            // for the log
-	key      string            // "" for reads
-	intentID string            // "" where there is none yet
-	ours     func(Intent) bool // of calls that answer with an intent
+	name     string // for the log
+	key      string // "" for reads
+	intentID string // "" if there is none yet
 }
 
-// callOn is a call about an intent we know: no other may come back.
-func callOn(name, key, intentID string) call {
-	return call{name: name, key: key, intentID: intentID, ours: func(i Intent) bool { return i.ID == intentID }}
+// do makes a call whose response is one object. convert converts what stripe-go
+// returns. matches reports whether the object is the one that was requested.
+func do[S, T any](
+	ctx context.Context, c *Client, call call,
+	convert func(S) (T, error), matches func(T) bool, send func(stripe.Params) (S, error),
+) (T, error) {
+	var object, none T
+	err := c.run(ctx, call, func(ctx context.Context) error {
+		params := stripe.Params{Context: ctx}
+		if call.key != "" {
+			params.IdempotencyKey = stripe.String(call.key)
+		}
+		response, err := send(params)
+		if err != nil {
+			return err
+		}
+		if object, err = convert(response); err != nil {
+			return err
+		}
+		if !matches(object) {
+			return ErrMismatch
+		}
+		return nil
+	})
+	if err != nil {
+		return none, err
+	}
+	return object, nil
 }
 
-// run sends a call until its answer is final or the budget is spent. The worst
-// outcome wins: once a send may have had its effect, a later "did not run" is
-// about that later send alone. A final answer is taken whenever it comes,
-// because one key has one answer.
+// run repeats an attempt, under the same key, until the outcome is final or the
+// budget is spent. Once an attempt may have been executed, a later NotExecuted is
+// about that later attempt only, so the outcome stays Unknown. A final outcome is
+// believed at any time, because a key has one result.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	budget := time.Until(deadline) // the caller may have less than Timeout
-	doubt := false
+	budget := time.Until(deadline) // the caller's deadline may be earlier
+	mayHaveExecuted := false
 	for n := 1; ; n++ {
-		failure := c.exchange(ctx, call, n, budget/2, send)
-		if failure == nil {
+		failed := c.attempt(ctx, call, n, budget/2, send)
+		if failed == nil {
 			return nil
 		}
-		if doubt && failure.Outcome == NotRun {
-			failure.Outcome = Unknown
+		if mayHaveExecuted && failed.Outcome == NotExecuted {
+			failed.Outcome = Unknown
 		}
-		doubt = failure.Outcome == Unknown
-		if n == maxSends || !failure.resendable() || !c.waitToResend(ctx, n, failure.pause, budget/10) {
-			return failure
+		mayHaveExecuted = failed.Outcome == Unknown
+		if n == maxAttempts || !failed.retryable() || !c.waitForRetry(ctx, n, failed.minBackoff, budget/10) {
+			return failed
 		}
 	}
 }
 
-// exchange is one send and what came of it; nil means it worked.
+// Attempt is one HTTP attempt of a call, for metrics.
+type Attempt struct {
+	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds, list all refunds or ping
+	Took time.Duration
+	Err  *Error // nil if it succeeded
+}
+
+// attempt sends the request once and classifies the result, nil for success.
 //
-// One send gets half of the call's budget at most. An idle connection that a
-// firewall has silently forgotten swallows everything until the deadline; half
-// leaves room for a resend on a fresh one. Less than half would make Unknowns
-// of slow confirms, which take up to several seconds of the default 20.
-func (c *Client) exchange(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
+// An attempt gets half of the call's budget at most. On an idle connection that a
+// firewall has dropped silently, a request waits until its deadline; half of the
+// budget leaves time for a retry on a new connection. Less would make slow confirms
+// Unknown, which take up to several seconds of the default 20.
+func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ctx, wire := observe(ctx)
+	ctx, trace := traceSend(ctx)
 	start := time.Now()
-	failure := classify(send(ctx), wire, call)
+	failed := classify(send(ctx), trace, call)
 	took := time.Since(start)
-	c.logExchange(ctx, call, n, took, wire, failure)
+	c.logAttempt(ctx, call, n, took, trace, failed)
 	if c.observe != nil {
-		c.observe(Exchange{Call: call.name, Took: took, Err: failure})
+		c.observe(Attempt{Call: call.name, Took: took, Err: failed})
 	}
-	return failure
+	return failed
 }
 
-// Exchange is one send of a call and what came of it, for those who measure.
-type Exchange struct {
-	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds or list all refunds
-	Took time.Duration
-	Err  *Error // nil when it was answered
+// logAttempt writes one log line per attempt.
+func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Duration, trace *sendTrace, failed *Error) {
+	level, outcome := slog.LevelInfo, "answered"
+	attrs := []slog.Attr{
+		slog.String("call", call.name),
+		slog.String("idempotency_key", call.key),
+		slog.String("payment_intent", call.intentID),
+		slog.Int("attempt", n),
+		slog.Duration("duration", took),
+		slog.Int("status", trace.status),
+		slog.String("request_id", printable(trace.header.Get("Request-Id"))),
+	}
+	if failed != nil {
+		outcome = failed.Outcome.String()
+		attrs = append(attrs, slog.String("error", failed.Error()))
+		switch {
+		case failed.NeedsOperator:
+			level = slog.LevelError
+		case failed.Outcome == Unknown || failed.Outcome == NotExecuted:
+			level = slog.LevelWarn
+		}
+	}
+	c.logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// waitToResend pauses after send n, for as long as the provider asked for if it
-// did. It reports false when the caller gave up, or when less than needed would
-// be left afterwards: a send without the time to be answered only makes an
-// Unknown of a NotRun.
-func (c *Client) waitToResend(ctx context.Context, n int, asked, needed time.Duration) bool {
-	wait := max(jittered(c.backoff<<(n-1)), asked)
+// waitForRetry waits after attempt n: the backoff, or longer if the provider asked
+// for it. It reports false if ctx is done, or if less than needed would be left: an
+// attempt without time for its response turns a NotExecuted into an Unknown.
+func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
+	wait := max(jitter(c.backoff<<(n-1)), minBackoff)
 	deadline, _ := ctx.Deadline()
 	if time.Until(deadline)-wait < needed {
 		return false
 	}
-	return c.pause(ctx, wait) == nil
+	return c.sleep(ctx, wait) == nil
 }
 
-// jittered picks from the upper half of d, so that callers that failed together
-// do not come back together.
-func jittered(d time.Duration) time.Duration {
+// jitter returns a random duration between d/2 and d, so that calls that failed
+// together do not retry together.
+func jitter(d time.Duration) time.Duration {
 	return d - rand.N(d/2+1) //nolint:gosec // jitter needs no secrecy
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -42,8 +42,8 @@ func TestResends(t *testing.T) {
 		"doubt, then locks: still in doubt":           {[]answer{gateway, locked}, payments.Unknown, 3},
 		"lock, doubt, lock: still in doubt":           {[]answer{locked, gateway, locked}, payments.Unknown, 3},
 		"doubt, then a bad API key: still in doubt":   {[]answer{gateway, badKey}, payments.Unknown, 2},
-		"locks alone: not run":                        {[]answer{locked}, payments.NotRun, 3},
-		"lock, then a bad API key: not run":           {[]answer{locked, badKey}, payments.NotRun, 2},
+		"locks alone: not run":                        {[]answer{locked}, payments.NotExecuted, 3},
+		"lock, then a bad API key: not run":           {[]answer{locked, badKey}, payments.NotExecuted, 2},
 		"a saved 500 is not asked for again":          {[]answer{saved500, paid}, payments.Unknown, 1},
 		"doubt, then a saved 500: stop":               {[]answer{gateway, saved500, paid}, payments.Unknown, 2},
 		"doubt, then other parameters under one key":  {[]answer{gateway, misused, paid}, payments.Unknown, 2},
@@ -78,7 +78,7 @@ func TestABadAPIKeyAfterDoubtStillRaisesTheAlarm(t *testing.T) {
 	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
 	e := failure(t, err)
 	require.Equal(t, payments.Unknown, e.Outcome)
-	require.True(t, e.Misuse)
+	require.True(t, e.NeedsOperator)
 	require.Equal(t, time.Minute, e.RetryAfter)
 }
 
@@ -87,7 +87,7 @@ func TestPausesGrow(t *testing.T) {
 	provider := startProvider(t, answer{status: 503})
 	client := newClient(t, provider.url)
 	var pauses []time.Duration
-	client.SetPause(func(_ context.Context, d time.Duration) error {
+	client.SetSleep(func(_ context.Context, d time.Duration) error {
 		pauses = append(pauses, d)
 		return nil
 	})
@@ -108,7 +108,7 @@ func TestAPauseIsAsLongAsTheProviderAsks(t *testing.T) {
 		answer{status: 200, body: intent("succeeded")})
 	client := newClient(t, provider.url)
 	var pauses []time.Duration
-	client.SetPause(func(_ context.Context, d time.Duration) error {
+	client.SetSleep(func(_ context.Context, d time.Duration) error {
 		pauses = append(pauses, d)
 		return nil
 	})
@@ -127,7 +127,7 @@ func TestNoResendWithoutTimeForAnAnswer(t *testing.T) {
 	})
 
 	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
-	require.Equal(t, payments.NotRun, failure(t, err).Outcome)
+	require.Equal(t, payments.NotExecuted, failure(t, err).Outcome)
 	require.Len(t, provider.seen(), 1)
 }
 
@@ -136,7 +136,7 @@ func TestNoResendForACallerWhoLeft(t *testing.T) {
 	provider := startProvider(t, answer{status: 503})
 	client := newClient(t, provider.url)
 	ctx, cancel := context.WithCancel(t.Context())
-	client.SetPause(func(ctx context.Context, _ time.Duration) error {
+	client.SetSleep(func(ctx context.Context, _ time.Duration) error {
 		cancel()
 		return ctx.Err()
 	})
@@ -152,9 +152,9 @@ func TestThePauseItself(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start := time.Now()
-		require.NoError(t, payments.Pause(ctx, 10*time.Second))
+		require.NoError(t, payments.Sleep(ctx, 10*time.Second))
 		require.Equal(t, 10*time.Second, time.Since(start))
-		require.ErrorIs(t, payments.Pause(ctx, time.Hour), context.DeadlineExceeded)
+		require.ErrorIs(t, payments.Sleep(ctx, time.Hour), context.DeadlineExceeded)
 		require.Equal(t, time.Minute, time.Since(start))
 	})
 }
@@ -184,17 +184,17 @@ func TestEachSendIsLogged(t *testing.T) {
 	require.Equal(t, []map[string]any{
 		{
 			"level": "WARN", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
-			"payment_intent": "pi_1", "send": 1.0, "status": 502.0, "request_id": "req_1", "outcome": "unknown",
-			"error": "payments: unknown, status 502, request req_1: unreadable answer",
+			"payment_intent": "pi_1", "attempt": 1.0, "status": 502.0, "request_id": "req_1", "outcome": "unknown",
+			"error": "payments: unknown, status 502, request req_1: unreadable response",
 		},
 		{
 			"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
-			"payment_intent": "pi_1", "send": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not run",
-			"error": "payments: not run, status 401, type invalid_request_error, request req_1",
+			"payment_intent": "pi_1", "attempt": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not executed",
+			"error": "payments: not executed, status 401, type invalid_request_error, request req_1",
 		},
 		{
 			"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",
-			"payment_intent": "pi_1", "send": 1.0, "status": 200.0, "request_id": "req_1", "outcome": "answered",
+			"payment_intent": "pi_1", "attempt": 1.0, "status": 200.0, "request_id": "req_1", "outcome": "answered",
 		},
 	}, got)
 }
@@ -205,9 +205,9 @@ func TestObserve(t *testing.T) {
 	provider := startProvider(t,
 		answer{status: 502}, answer{status: 200, body: intent("succeeded")},
 		answer{status: 402, body: stripeError("card_error", "card_declined", "")})
-	var heard []payments.Exchange
+	var heard []payments.Attempt
 	client := newClient(t, provider.url, func(c *payments.Config) {
-		c.Observe = func(e payments.Exchange) { heard = append(heard, e) }
+		c.Observe = func(e payments.Attempt) { heard = append(heard, e) }
 	})
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
 	require.NoError(t, err)

@@ -109,7 +109,7 @@ func TestDeclinedAndRefusedByTheStandIn(t *testing.T) {
 	_, err = client.Create(t.Context(), "another", params)
 	e = failure(t, err)
 	require.Equal(t, payments.Refused, e.Outcome)
-	require.False(t, e.Misuse)
+	require.False(t, e.NeedsOperator)
 	require.Contains(t, e.Message, "pm_unknown")
 
 	params.Amount = 1
@@ -117,12 +117,12 @@ func TestDeclinedAndRefusedByTheStandIn(t *testing.T) {
 	e = failure(t, err)
 	require.Equal(t, "idempotency_error", e.Type)
 	require.Equal(t, payments.Unknown, e.Outcome)
-	require.True(t, e.Misuse)
+	require.True(t, e.NeedsOperator)
 
 	_, err = client.Get(t.Context(), "pi_unknown")
 	e = failure(t, err)
-	require.Equal(t, payments.NotRun, e.Outcome)
-	require.True(t, e.Misuse)
+	require.Equal(t, payments.NotExecuted, e.Outcome)
+	require.True(t, e.NeedsOperator)
 }
 
 // One lost answer, whatever lost it, is made good within the call.
@@ -149,8 +149,8 @@ func TestAnAnswerLostAfterTheEffectIsReplayed(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, payments.StatusSucceeded, confirmed.Status)
 
-			require.Equal(t, 1, onCreate.Struck())
-			require.Equal(t, 1, onConfirm.Struck())
+			require.Equal(t, 1, onCreate.Triggered())
+			require.Equal(t, 1, onConfirm.Triggered())
 			require.Equal(t, 1, stripe.Executions(createKey))
 			require.Equal(t, 1, stripe.Executions(confirmKey))
 			require.Len(t, stripe.ChargesByOrder("7b0f"), 1)
@@ -169,8 +169,8 @@ func TestAnAnswerLostForGoodIsSettledByGet(t *testing.T) {
 	}{
 		"closed before the effect":    {stripetest.CloseBefore, payments.Unknown, false, payments.StatusRequiresConfirmation},
 		"unavailable":                 {stripetest.Unavailable, payments.Unknown, false, payments.StatusRequiresConfirmation},
-		"locked":                      {stripetest.LockTimeout, payments.NotRun, false, payments.StatusRequiresConfirmation},
-		"API key withdrawn":           {stripetest.Unauthorized, payments.NotRun, false, payments.StatusRequiresConfirmation},
+		"locked":                      {stripetest.LockTimeout, payments.NotExecuted, false, payments.StatusRequiresConfirmation},
+		"API key withdrawn":           {stripetest.Unauthorized, payments.NotExecuted, false, payments.StatusRequiresConfirmation},
 		"closed after the effect":     {stripetest.CloseAfter, payments.Unknown, false, payments.StatusSucceeded},
 		"cut off after the effect":    {stripetest.CutBody, payments.Unknown, false, payments.StatusSucceeded},
 		"proxy page after the effect": {stripetest.BadGateway, payments.Unknown, false, payments.StatusSucceeded},
@@ -187,7 +187,7 @@ func TestAnAnswerLostForGoodIsSettledByGet(t *testing.T) {
 			_, err := client.Confirm(t.Context(), confirmKey, created.ID)
 			e := failure(t, err)
 			require.Equal(t, test.outcome, e.Outcome)
-			require.Equal(t, test.saved500, e.Saved500)
+			require.Equal(t, test.saved500, e.ReplayedError)
 
 			read, err := client.Get(t.Context(), created.ID)
 			require.NoError(t, err)

@@ -69,7 +69,7 @@ func TestConnectionFaults(t *testing.T) {
 		"reset before the request was read whole": {func(conn *net.TCPConn) {
 			_, _ = conn.Read(make([]byte, 1))
 			reset(conn)
-		}, payments.ErrNoAnswer},
+		}, payments.ErrNoResponse},
 		"reset after the request was read": {func(conn *net.TCPConn) {
 			readRequest(conn)
 			reset(conn)
@@ -84,11 +84,11 @@ func TestConnectionFaults(t *testing.T) {
 		"not HTTP": {func(conn *net.TCPConn) {
 			readRequest(conn)
 			_, _ = io.WriteString(conn, clientSecret+"\r\n\r\n")
-		}, payments.ErrNoAnswer},
+		}, payments.ErrNoResponse},
 		"header line that is none": {func(conn *net.TCPConn) {
 			readRequest(conn)
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+clientSecret+"\r\n\r\n")
-		}, payments.ErrNoAnswer},
+		}, payments.ErrNoResponse},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestConnectionFaults(t *testing.T) {
 			e := failure(t, err)
 			require.Equal(t, payments.Unknown, e.Outcome, e)
 			require.ErrorIs(t, e, test.cause)
-			require.False(t, e.Misuse || e.Saved500 || e.UnexpectedState)
+			require.False(t, e.NeedsOperator || e.ReplayedError || e.UnexpectedState)
 			require.Positive(t, e.RetryAfter)
 			require.EqualValues(t, 3, connections.Load())
 		})
@@ -113,8 +113,8 @@ func TestRefusedConnectionIsNotRun(t *testing.T) {
 
 	_, err = newClient(t, "http://"+listener.Addr().String()).Confirm(t.Context(), confirmKey, "pi_1")
 	e := failure(t, err)
-	require.Equal(t, payments.NotRun, e.Outcome)
-	require.ErrorIs(t, e, payments.ErrNoAnswer)
+	require.Equal(t, payments.NotExecuted, e.Outcome)
+	require.ErrorIs(t, e, payments.ErrNoResponse)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)
 	require.Equal(t, time.Second, e.RetryAfter)
 }
@@ -128,7 +128,7 @@ func TestUntrustedCertificateIsNotRun(t *testing.T) {
 
 	_, err := newClient(t, server.URL).Confirm(t.Context(), confirmKey, "pi_1")
 	e := failure(t, err)
-	require.Equal(t, payments.NotRun, e.Outcome)
+	require.Equal(t, payments.NotExecuted, e.Outcome)
 	var untrusted *tls.CertificateVerificationError
 	require.ErrorAs(t, e, &untrusted)
 }
@@ -141,9 +141,9 @@ func TestCancelledBeforeTheFirstSendIsNotRun(t *testing.T) {
 
 	_, err := newClient(t, provider.url).Confirm(ctx, confirmKey, "pi_1")
 	e := failure(t, err)
-	require.Equal(t, payments.NotRun, e.Outcome)
+	require.Equal(t, payments.NotExecuted, e.Outcome)
 	require.ErrorIs(t, e, context.Canceled)
-	require.EqualError(t, e, "payments: not run: no answer: context canceled")
+	require.EqualError(t, e, "payments: not executed: no response: context canceled")
 	require.Empty(t, provider.seen())
 }
 
@@ -232,7 +232,7 @@ func TestDialErrorAfterABrokenConnectionIsUnknown(t *testing.T) {
 	_, err = client.Get(t.Context(), "pi_1")
 	require.NoError(t, err)
 
-	client.SetPause(func(context.Context, time.Duration) error { return context.Canceled }) // one send only
+	client.SetSleep(func(context.Context, time.Duration) error { return context.Canceled }) // one send only
 	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
 	e := failure(t, err)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)

@@ -8,21 +8,21 @@ import (
 	"github.com/stripe/stripe-go/v79/webhook"
 )
 
-// signatureTolerance is how far the time of a signature may be from ours, as
-// Stripe recommends. Within it a delivery can be replayed by whoever saw it.
+// signatureTolerance is how far the time of a signature may differ from ours, as
+// Stripe recommends. Until then an event that was intercepted can be replayed.
 const signatureTolerance = 5 * time.Minute
 
-// Event is what Stripe tells a webhook, as far as it is used: whom it is about.
-// What it says of them is old by the time it is read, and left out on purpose.
+// Event is the part of a webhook event that is used here: which object it is about.
+// The object's state in the event may be stale, and is left out on purpose.
 type Event struct {
 	ID       string
 	Type     string            // such as payment_intent.succeeded
-	IntentID string            // of the intent, or of the intent of the charge or refund; else empty
-	RefundID string            // of the refund; else empty
-	Metadata map[string]string // of the intent, of the charge, which takes it over, or of the refund
+	IntentID string            // of the intent, or of the charge's or refund's intent; otherwise empty
+	RefundID string            // of the refund; otherwise empty
+	Metadata map[string]string // of the intent, the charge (a copy of the intent's) or the refund
 }
 
-// Event reads a delivery to the webhook: the body as it came and its
+// Event verifies and decodes a webhook event: the unchanged body and the
 // Stripe-Signature header. Errors are [ErrWebhooksOff] and [ErrSignature].
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if c.webhookSecret == "" {
@@ -30,13 +30,13 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	}
 	event, err := webhook.ConstructEventWithOptions(payload, signature, c.webhookSecret, webhook.ConstructEventOptions{
 		Tolerance:                signatureTolerance,
-		IgnoreAPIVersionMismatch: true, // ids and metadata are the same in all of them
+		IgnoreAPIVersionMismatch: true, // ids and metadata are the same in all versions
 	})
 	if err != nil || event.Object != "event" || event.ID == "" || event.Type == "" || event.Data == nil || event.Data.Object == nil {
-		return Event{}, ErrSignature // without the cause, which may quote the payload
+		return Event{}, ErrSignature // without the cause, which can quote the payload
 	}
-	// The library bounds the past only. What it finds too old by a negative
-	// tolerance is not from the future.
+	// The library bounds the past only. A signature from the future is one that it
+	// does not find too old with a negative tolerance.
 	if webhook.ValidatePayloadWithTolerance(payload, signature, c.webhookSecret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature
 	}
@@ -45,7 +45,7 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	return about, nil
 }
 
-// subject is whom an event is about, if that is a payment or a refund.
+// subject returns what the event is about, if that is a payment or a refund.
 func subject(data *stripe.EventData) Event {
 	var object struct {
 		Object        string            `json:"object"`
@@ -54,7 +54,7 @@ func subject(data *stripe.EventData) Event {
 		Metadata      map[string]string `json:"metadata"`
 	}
 	if err := json.Unmarshal(data.Raw, &object); err != nil {
-		return Event{} // has members of these names, but of other types: no payment
+		return Event{} // members of these names have other types: not a payment
 	}
 	switch object.Object {
 	case "payment_intent":

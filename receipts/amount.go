@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// decimals says how many digits of an amount stand behind the point. Amounts
-// go to the payment provider as they are, so its reading counts, not ISO 4217:
-// ISK and UGX have no fraction any more but are still charged in hundredths
+// decimals returns the number of decimal places of a currency at the payment
+// provider. It differs from ISO 4217: ISK and UGX no longer have a fraction, but the
+// provider charges them in hundredths
 // (https://docs.stripe.com/currencies#special-cases).
 func decimals(currency string) int {
 	switch currency {
@@ -20,8 +20,8 @@ func decimals(currency string) int {
 	}
 }
 
-// formatAmount renders an amount in the currency's smallest unit for people:
-// formatAmount("eur", 1999) is "19.99 EUR". It never goes through a float.
+// formatAmount formats an amount in the currency's smallest unit, without a float:
+// formatAmount("eur", 1999) is "19.99 EUR".
 func formatAmount(currency string, amount int64) string {
 	digits, negative := strings.CutPrefix(strconv.FormatInt(amount, 10), "-")
 	places := decimals(currency)

@@ -10,10 +10,10 @@ import (
 func TestFormatAmount(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		situation string
-		currency  string
-		amount    int64
-		want      string
+		name     string
+		currency string
+		amount   int64
+		want     string
 	}{
 		{"two decimals", "eur", 1999, "19.99 EUR"},
 		{"a round amount keeps its zeros", "usd", 2000, "20.00 USD"},
@@ -31,7 +31,7 @@ func TestFormatAmount(t *testing.T) {
 		{"beyond a float's 53 bits", "eur", math.MaxInt64, "92233720368547758.07 EUR"},
 		{"the least int64", "jpy", math.MinInt64, "-9223372036854775808 JPY"},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, test.want, formatAmount(test.currency, test.amount))
 		})

@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Config tunes a [Worker]. A zero field takes its default; From has none.
+// Config configures a [Worker]. From is required; other zero fields have defaults.
 type Config struct {
 	// From is the sender: an address, or "Shop <shop@example.com>".
 	From string
 
-	// Concurrency is how many mails are sent at once. Default 4: enough that one
-	// slow mail holds nobody up, few enough for any mail server and any pool.
+	// Concurrency is the number of mails sent at once. Default 4: one slow mail does
+	// not delay the others, and any mail server and pool can take it.
 	Concurrency int
 
-	// SendTimeout bounds one dialogue with the mail server, and with it how long
-	// a stopping worker takes. Default 30s. RFC 5321 would wait longer for the
-	// answer to a mail's final dot; giving up earlier risks a second copy with the
-	// same Message-ID, never a lost receipt.
+	// SendTimeout bounds one session with the mail server, and so the time that a
+	// worker needs to stop. Default 30s. RFC 5321 allows the server more time to
+	// accept a mail. A shorter timeout can cause a second copy with the same
+	// Message-ID, but never a lost receipt.
 	SendTimeout time.Duration
 
-	// MaxAttempts is after how many failures a job is given up. Default 300: with
-	// [Backoff] that is about three days, so a mail server that broke on Friday
-	// evening and is mended on Monday loses nothing.
+	// MaxAttempts is the number of attempts after which a job is marked as failed.
+	// Default 300: with [Backoff] these take about three days, so a mail server may
+	// be down for a weekend.
 	MaxAttempts int
 
-	// Backoff says how long a job waits after its attempt-th failure, counted from
-	// 1. Default [Backoff].
+	// Backoff returns the delay after the given attempt, counted from 1. Default
+	// [Backoff].
 	Backoff func(attempt int) time.Duration
 
-	// Observe, when not nil, hears what became of each attempt, for metrics: sent,
-	// retried, dead or unsettled (see [Result]), and what it took. A lane waits for
-	// it.
+	// Observe, if set, is called after each attempt with its outcome (sent, retried,
+	// failed or lost, see [Result]) and duration. It is called synchronously and by
+	// several goroutines.
 	Observe func(outcome string, took time.Duration)
 }
 
@@ -55,11 +55,11 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// maxBackoff keeps a receipt from coming hours after its mail server came back.
+// maxBackoff bounds the delay of a receipt after its mail server has recovered.
 const maxBackoff = 15 * time.Minute
 
-// Backoff is about 1s after the first failure, then 2s, 4s, … up to 15 minutes,
-// each 20% up or down so that jobs that failed together do not return together.
+// Backoff returns about 1s after the first attempt, then 2s, 4s, … up to 15 minutes.
+// The jitter of ±20% separates jobs that failed at the same time.
 func Backoff(attempt int) time.Duration {
 	delay := maxBackoff
 	if attempt <= 10 { // 2^10 s is more than the cap

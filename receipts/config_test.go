@@ -11,15 +11,15 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-func TestNewWorkerWantsEverything(t *testing.T) {
+func TestNewWorker_incomplete(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	mailer := mailerFunc(nil)
 	logger := slog.New(slog.DiscardHandler)
 	good := receipts.Config{From: "shop@example.com"}
 	for _, test := range []struct {
-		situation string
-		create    func() (*receipts.Worker, error)
+		name   string
+		create func() (*receipts.Worker, error)
 	}{
 		{"no pool", func() (*receipts.Worker, error) { return receipts.NewWorker(nil, mailer, good, logger) }},
 		{"no mailer", func() (*receipts.Worker, error) { return receipts.NewWorker(pool, nil, good, logger) }},
@@ -31,7 +31,7 @@ func TestNewWorkerWantsEverything(t *testing.T) {
 			return receipts.NewWorker(pool, mailer, receipts.Config{From: good.From, Concurrency: -1}, logger)
 		}},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := test.create()
 			require.Error(t, err)

@@ -5,34 +5,34 @@ import (
 	"fmt"
 )
 
-// ErrPermanent marks a failure that no retry can heal: the mail server refused
-// the recipient or the mail with a 5xx, or there is nothing to send. A [Mailer]
-// wraps it; every other error is retried.
-var ErrPermanent = errors.New("receipts: refused for good")
+// ErrPermanent means that a retry cannot succeed: the mail server rejected the
+// recipient or the content with a 5xx, or there is nothing to send. Every other
+// error is retried.
+var ErrPermanent = errors.New("receipts: permanent failure")
 
-// SendError is a dialogue that ended without the mail server accepting the
-// mail. It is [ErrPermanent] when a 5xx answered the recipient or the content.
+// SendError means that the mail server did not accept the mail. It is
+// [ErrPermanent] if the server rejected the recipient or the content with a 5xx.
 type SendError struct {
-	Stage  string // what was going on, such as "sending SMTP RCPT TO command"
-	Code   int    // the server's reply code; 0 when the connection broke instead
-	Status string // its enhanced status (RFC 3463), such as "5.1.1"; may be empty
-	Detail string // the whole story in the server's words; may quote the recipient
+	Stage  string // the step that failed, such as "sending SMTP RCPT TO command"
+	Code   int    // the server's reply code; 0 if the connection broke
+	Status string // the enhanced status code (RFC 3463), such as "5.1.1"; may be empty
+	Detail string // the server's own words; may quote the recipient
 
 	permanent bool
 }
 
-// Error leaves Detail out, because errors are logged and the recipient's
-// address must not be.
+// Error does not contain Detail: errors are logged, and the recipient's address must
+// not be.
 func (e *SendError) Error() string {
 	switch {
 	case e.Code == 0:
-		return fmt.Sprintf("receipts: %s: no answer", e.Stage)
+		return fmt.Sprintf("receipts: %s: no response", e.Stage)
 	case e.Status == "":
-		return fmt.Sprintf("receipts: %s: answered %d", e.Stage, e.Code)
+		return fmt.Sprintf("receipts: %s: reply %d", e.Stage, e.Code)
 	default:
-		return fmt.Sprintf("receipts: %s: answered %d %s", e.Stage, e.Code, e.Status)
+		return fmt.Sprintf("receipts: %s: reply %d %s", e.Stage, e.Code, e.Status)
 	}
 }
 
-// Is reports whether the error is final.
+// Is reports whether target is [ErrPermanent] and the error is.
 func (e *SendError) Is(target error) bool { return target == ErrPermanent && e.permanent }

@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 )
 
-// Files is a [Mailer] for machines without a mail server: each receipt becomes
+// Files is a [Mailer] for machines without a mail server. It writes each receipt to
 // an .eml file, which any mail program opens.
 type Files struct {
 	folder string
 }
 
-// NewFiles returns a Files that writes into folder and makes it if need be,
-// readable by its owner alone: receipts hold addresses.
+// NewFiles returns a Files that writes into folder. If the folder does not exist, it
+// is created for its owner only, because receipts contain addresses.
 func NewFiles(folder string) (*Files, error) {
 	if folder == "" {
 		return nil, errors.New("receipts: no folder to write to")
@@ -26,10 +26,10 @@ func NewFiles(folder string) (*Files, error) {
 	return &Files{folder: folder}, nil
 }
 
-// String names the folder, for people.
+// String returns the folder.
 func (f *Files) String() string { return f.folder }
 
-// Check writes a file and removes it: it tells whether the folder takes receipts.
+// Check writes a file and removes it, to check that the folder is writable.
 func (f *Files) Check(context.Context) error {
 	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
 	if err != nil {
@@ -41,8 +41,8 @@ func (f *Files) Check(context.Context) error {
 	return nil
 }
 
-// Send writes receipt-<order id>.eml. Sending it again replaces the file, and a
-// reader never finds half of one: it gets its name when it is complete.
+// Send writes receipt-<order id>.eml, and replaces the file of an earlier attempt.
+// The file gets this name when it is complete.
 func (f *Files) Send(_ context.Context, message Message) error {
 	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
 	if err != nil {

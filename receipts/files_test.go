@@ -10,14 +10,14 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-func TestFilesWritesOneFileForAnOrder(t *testing.T) {
+func TestFiles_oneFilePerOrder(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "made", "when missing")
+	folder := filepath.Join(t.TempDir(), "created", "if missing")
 	files, err := receipts.NewFiles(folder)
 	require.NoError(t, err)
 
-	require.NoError(t, files.Send(t.Context(), aMessage()))
-	again := aMessage()
+	require.NoError(t, files.Send(t.Context(), testMessage()))
+	again := testMessage()
 	again.Text = "Thank you again\n"
 	require.NoError(t, files.Send(t.Context(), again))
 
@@ -30,31 +30,31 @@ func TestFilesWritesOneFileForAnOrder(t *testing.T) {
 	require.Equal(t, "Thank you again\n", receipts.ParseMail(t, raw).Text)
 }
 
-func TestFilesAreTheirOwnersAlone(t *testing.T) {
+func TestFiles_permissions(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "receipts")
 	files, err := receipts.NewFiles(folder)
 	require.NoError(t, err)
-	require.NoError(t, files.Send(t.Context(), aMessage()))
-	for _, name := range []string{folder, filepath.Join(folder, "receipt-"+aMessage().OrderID.String()+".eml")} {
+	require.NoError(t, files.Send(t.Context(), testMessage()))
+	for _, name := range []string{folder, filepath.Join(folder, "receipt-"+testMessage().OrderID.String()+".eml")} {
 		info, err := os.Stat(name)
 		require.NoError(t, err)
 		require.Zero(t, info.Mode().Perm()&0o077, name)
 	}
 }
 
-func TestFilesFolderIsGone(t *testing.T) {
+func TestFiles_folderMissing(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "receipts")
 	files, err := receipts.NewFiles(folder)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(folder))
-	err = files.Send(t.Context(), aMessage())
+	err = files.Send(t.Context(), testMessage())
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NotErrorIs(t, err, receipts.ErrPermanent, "a folder can be made again")
+	require.NotErrorIs(t, err, receipts.ErrPermanent, "the folder can be created again")
 }
 
-func TestNewFilesNeedsAFolder(t *testing.T) {
+func TestNewFiles_invalidFolder(t *testing.T) {
 	t.Parallel()
 	_, err := receipts.NewFiles("")
 	require.Error(t, err)
@@ -65,7 +65,7 @@ func TestNewFilesNeedsAFolder(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestFilesCheck(t *testing.T) {
+func TestFiles_check(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "receipts")
 	files, err := receipts.NewFiles(folder)
@@ -73,7 +73,7 @@ func TestFilesCheck(t *testing.T) {
 	require.NoError(t, files.Check(t.Context()))
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
-	require.Empty(t, entries, "it leaves nothing behind")
+	require.Empty(t, entries, "no file is left")
 	require.Equal(t, folder, files.String())
 
 	require.NoError(t, os.Remove(folder))

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzReceiptMail: whatever an order says, its mail has exactly the intended
-// headers, one recipient, two parts and legal lines (checked by parseMail), and
-// no item escapes from its line. An address that cannot be so is refused.
+// FuzzReceiptMail checks that every order's mail has exactly the intended headers,
+// one recipient, two parts and valid lines (see parseMail), and that each item stays
+// on its line. An order with another address is a permanent failure.
 func FuzzReceiptMail(f *testing.F) {
 	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999)) // the rest is in testdata
-	renderer := aRenderer(f)
+	renderer := testRenderer(f)
 	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
-		o := anOrder()
+		o := testOrder()
 		o.email = email
 		o.items[0] = item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
 		message, err := renderer.message(o)

@@ -24,20 +24,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script is how a mail server behaves; the zero script accepts everything, in
-// the clear and from anybody.
+// script is the behaviour of a mail server. The zero value accepts every mail
+// without encryption and login.
 type script struct {
-	onMail   func() error                         // answer to MAIL FROM
-	onRcpt   func(conn net.Conn, to string) error // answer to RCPT TO
-	onData   func(conn net.Conn) error            // answer to a mail's final dot
+	onMail   func() error                         // reply to MAIL FROM
+	onRcpt   func(conn net.Conn, to string) error // reply to RCPT TO
+	onData   func(conn net.Conn) error            // reply after the content
 	hangUp   bool                                 // close the connection after the first mail, before QUIT
 	certs    []tls.Certificate                    // offer STARTTLS
-	smtps    bool                                 // or start with TLS at once
-	password string                               // offer AUTH and ask for "shop" and this
+	smtps    bool                                 // or start with TLS
+	password string                               // offer AUTH for the user "shop"
 	smtpUTF8 bool
 }
 
-// delivery is one mail that the server took over.
+// delivery is a mail that the server accepted.
 type delivery struct {
 	from  string
 	to    []string
@@ -101,14 +101,14 @@ func newMailServer(t *testing.T, s script) *mailServer {
 
 func (m *mailServer) url() string { return "smtp://127.0.0.1:" + m.port }
 
-// mails returns what the server has taken over so far.
+// mails returns the accepted mails.
 func (m *mailServer) mails() []delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.delivered)
 }
 
-// session is one client's connection.
+// session is a connection of a client.
 type session struct {
 	server *mailServer
 	conn   *smtp.Conn
@@ -152,7 +152,7 @@ func (s *session) Data(r io.Reader) error {
 	return nil
 }
 
-// Reset runs after the answer to a mail went out.
+// Reset is called after the reply to a mail was sent.
 func (s *session) Reset() {
 	if s.served > 0 && s.server.script.hangUp {
 		_ = s.conn.Conn().Close()
@@ -161,7 +161,7 @@ func (s *session) Reset() {
 
 func (s *session) Logout() error { return nil }
 
-// authSession is a session of a server that wants a login.
+// authSession is a session of a server that requires a login.
 type authSession struct{ *session }
 
 func (authSession) AuthMechanisms() []string { return []string{sasl.Plain} }
@@ -179,13 +179,13 @@ func (s authSession) Auth(string) (sasl.Server, error) {
 	}), nil
 }
 
-// refuse is a server's negative answer.
-func refuse(code int, status smtp.EnhancedCode, text string) error {
+// rejection is a negative reply.
+func rejection(code int, status smtp.EnhancedCode, text string) error {
 	return &smtp.SMTPError{Code: code, EnhancedCode: status, Message: text}
 }
 
-// newCertificate is self-signed and good for this machine under two addresses:
-// 127.0.0.1 and 0.0.0.0, which the client takes for a server elsewhere.
+// newCertificate is self-signed and valid for 127.0.0.1 and 0.0.0.0. The client
+// treats the second as an address of another machine.
 func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -205,10 +205,10 @@ func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
 }
 
-// errHangUp closes the connection instead of answering.
+// errHangUp closes the connection without a reply.
 var errHangUp = errors.New("hang up")
 
-// waitForEnd blocks a handler until the test is over.
+// waitForEnd returns a handler that blocks until the test ends.
 func waitForEnd(t *testing.T) func(net.Conn) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)

@@ -12,8 +12,7 @@ import (
 	"github.com/wneessen/go-mail"
 )
 
-// Message is one receipt, ready to send. The same order always gives the same
-// message, however often it is tried.
+// Message is a rendered receipt. It is the same in every attempt of an order.
 type Message struct {
 	OrderID uuid.UUID
 	ID      string // Message-ID without its angle brackets
@@ -21,23 +20,22 @@ type Message struct {
 	From    netmail.Address
 	To      netmail.Address
 	Subject string
-	Text    string // the same content twice, for the recipient's program to choose
+	Text    string // the content in two formats
 	HTML    string
 }
 
-// Mailer hands a receipt to whatever delivers it. Nil means that the mail was
-// accepted and is now somebody else's responsibility. An error that wraps
-// [ErrPermanent] says that trying again is useless; any other error, a lost
-// connection included, means that the mail may or may not have been accepted,
-// and it will be sent again. Error texts are logged, so they must not quote
-// the recipient. Send is called by several goroutines at once.
+// Mailer delivers receipts.
 type Mailer interface {
+	// Send returns nil if the mail was accepted for delivery. It returns an error
+	// that wraps [ErrPermanent] if a retry cannot succeed. After any other error,
+	// such as a lost connection, the mail may have been accepted, and is sent again.
+	// Errors are logged, so they must not quote the recipient. Send is called by
+	// several goroutines at once.
 	Send(ctx context.Context, message Message) error
 }
 
-// mime writes the message in Internet form (RFC 5322). Bodies are
-// quoted-printable and headers are encoded words, so no content can end a line
-// early or make one too long.
+// mime returns the message in the format of RFC 5322. Bodies are quoted-printable
+// and headers are encoded words, so no content can end a line or make it too long.
 func (m Message) mime() *mail.Msg {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(&m.From)
@@ -45,18 +43,19 @@ func (m Message) mime() *mail.Msg {
 	msg.Subject(m.Subject)
 	msg.SetDateWithValue(m.Date)
 	msg.SetMessageIDWithValue(m.ID)
-	msg.SetGenHeader("Auto-Submitted", "auto-generated") // keeps vacation notices away (RFC 3834)
+	msg.SetGenHeader("Auto-Submitted", "auto-generated") // prevents vacation notices (RFC 3834)
 	msg.SetBodyString(mail.TypeTextPlain, m.Text)
 	msg.AddAlternativeString(mail.TypeTextHTML, m.HTML)
 	return msg
 }
 
-// maxAddress is the longest address SMTP carries, in bytes (RFC 5321, 4.5.3.1.3).
+// maxAddress is the maximum length of an address in SMTP, in bytes (RFC 5321,
+// 4.5.3.1.3).
 const maxAddress = 254
 
-// parseAddress accepts one bare address, "name@example.com". It is stricter than
-// net/mail, which also takes display names, comments, quoted blanks and
-// invisible characters such as U+2028. Letters beyond ASCII are fine.
+// parseAddress accepts one plain address, "name@example.com". It is stricter than
+// net/mail, which also accepts display names, comments, quoted blanks and invisible
+// characters such as U+2028. Non-ASCII letters are accepted.
 func parseAddress(text string) (netmail.Address, error) {
 	address, err := netmail.ParseAddress(text)
 	if err != nil || address.Address != text || len(text) > maxAddress || strings.ContainsFunc(text, unsafeInAddress) {
@@ -65,9 +64,9 @@ func parseAddress(text string) (netmail.Address, error) {
 	return *address, nil
 }
 
-// ValidAddress says whether a receipt can be sent to an address: one that
-// parseAddress accepts, in ASCII. A mail server may take no other, and nobody
-// should learn that after the card was charged.
+// ValidAddress reports whether a receipt can be sent to an address: a plain ASCII
+// address. Not every mail server accepts others, and that must not turn out after the
+// card was charged.
 func ValidAddress(text string) bool {
 	_, err := parseAddress(text)
 	return err == nil && isASCII(text)
@@ -77,8 +76,8 @@ func unsafeInAddress(r rune) bool {
 	return !unicode.IsPrint(r) || strings.ContainsRune(` "\<>,;:()[]`, r)
 }
 
-// parseSender accepts RECEIPTS_FROM: an address, or "Shop <shop@example.com>".
-// Its domain ends every Message-ID, so the address is ASCII; the name is free.
+// parseSender accepts RECEIPTS_FROM: an address, or "Shop <shop@example.com>". The
+// address must be ASCII, because its domain is part of every Message-ID.
 func parseSender(text string) (netmail.Address, error) {
 	sender, err := netmail.ParseAddress(text)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// order is what a receipt says about an order.
+// order is the content of a receipt.
 type order struct {
 	id       uuid.UUID
 	email    string
@@ -34,7 +34,7 @@ type item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// renderer turns orders into messages.
+// renderer renders orders as messages.
 type renderer struct {
 	from   netmail.Address
 	domain string // of the sender's address
@@ -59,7 +59,7 @@ func newRenderer(sender string) (*renderer, error) {
 	return &renderer{from: from, domain: domain, text: text, html: html}, nil
 }
 
-// page and line are what the templates see: text ready to print.
+// page and line are the data of the templates.
 type (
 	page struct {
 		OrderID string
@@ -75,9 +75,9 @@ type (
 	}
 )
 
-// message renders the receipt of a paid order. The mail is dated by the payment
-// and named after the order, so that every attempt sends the same one and a
-// duplicate is recognisable by its Message-ID.
+// message renders the receipt of a paid order. Its date is the time of the payment,
+// and its Message-ID is derived from the order, so every attempt sends the same mail
+// and a duplicate is recognisable.
 func (r *renderer) message(o order) (Message, error) {
 	to, err := parseAddress(o.email)
 	if err != nil {
@@ -115,8 +115,8 @@ func (r *renderer) message(o order) (Message, error) {
 	}, nil
 }
 
-// oneLine keeps an item's name on its line: a line break could fake a total,
-// and so could characters that reverse the direction of what follows.
+// oneLine removes line breaks and characters that change the reading direction from
+// an item's name, because both could fake a total.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -19,7 +19,7 @@ import (
 )
 
 // anOrder is a paid order of two items.
-func anOrder() order {
+func testOrder() order {
 	return order{
 		id:       uuid.MustParse("0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11"),
 		email:    "jane@example.com",
@@ -33,23 +33,22 @@ func anOrder() order {
 	}
 }
 
-func aRenderer(t testing.TB) *renderer {
+func testRenderer(t testing.TB) *renderer {
 	t.Helper()
 	r, err := newRenderer("The Shop <shop@example.com>")
 	require.NoError(t, err)
 	return r
 }
 
-// parsed is a mail as its reader sees it.
+// parsed is a mail as its recipient sees it.
 type parsed struct {
 	Header netmail.Header
 	Text   string
 	HTML   string
 }
 
-// parseMail takes a mail apart as a reader does and checks what must hold for
-// every receipt: exactly the intended headers, one recipient, two parts, legal
-// lines.
+// parseMail parses a mail and checks what holds for every receipt: exactly the
+// intended headers, one recipient, two parts, valid lines.
 func parseMail(t testing.TB, raw []byte) parsed {
 	t.Helper()
 	for line := range bytes.Lines(raw) {
@@ -104,9 +103,9 @@ func writeMail(t testing.TB, message Message) []byte {
 	return raw.Bytes()
 }
 
-func TestReceiptSaysWhatWasBought(t *testing.T) {
+func TestMessage_content(t *testing.T) {
 	t.Parallel()
-	message, err := aRenderer(t).message(anOrder())
+	message, err := testRenderer(t).message(testOrder())
 	require.NoError(t, err)
 	mail := parseMail(t, writeMail(t, message))
 
@@ -134,21 +133,21 @@ Total: 44.98 EUR
 	require.Contains(t, mail.HTML, ">44.98 EUR</th>")
 }
 
-func TestReceiptOfTheSameOrderIsTheSame(t *testing.T) {
+func TestMessage_deterministic(t *testing.T) {
 	t.Parallel()
-	first, err := aRenderer(t).message(anOrder())
+	first, err := testRenderer(t).message(testOrder())
 	require.NoError(t, err)
-	second, err := aRenderer(t).message(anOrder())
+	second, err := testRenderer(t).message(testOrder())
 	require.NoError(t, err)
 	require.Equal(t, first, second)
 }
 
-func TestItemCannotBreakOutOfItsLine(t *testing.T) {
+func TestMessage_hostileItem(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		situation   string
+		name        string
 		description string
-		text        string // what stands in the text instead
+		text        string // in the text part
 		html        string
 	}{
 		{"line break and header", "x\r\nBcc: eve@example.com", "x  Bcc: eve@example.com", "x  Bcc: eve@example.com"},
@@ -165,11 +164,11 @@ func TestItemCannotBreakOutOfItsLine(t *testing.T) {
 		{"quoted-printable of its own", "=0D=0ABcc: eve", "=0D=0ABcc: eve", "=0D=0ABcc: eve"},
 		{"longer than a line may be", strings.Repeat("long ", 400), strings.Repeat("long ", 399), strings.Repeat("long ", 399)},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			o := anOrder()
+			o := testOrder()
 			o.items[0].Description = test.description
-			message, err := aRenderer(t).message(o)
+			message, err := testRenderer(t).message(o)
 			require.NoError(t, err)
 			mail := parseMail(t, writeMail(t, message))
 			require.Contains(t, mail.Text, "\n2 x mug "+test.text)
@@ -179,12 +178,12 @@ func TestItemCannotBreakOutOfItsLine(t *testing.T) {
 	}
 }
 
-func TestRecipient(t *testing.T) {
+func TestMessage_recipient(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		situation string
-		email     string
-		accepted  bool
+		name     string
+		email    string
+		accepted bool
 	}{
 		{"plain", "jane@example.com", true},
 		{"with a tag", "jane+orders@example.com", true},
@@ -208,11 +207,11 @@ func TestRecipient(t *testing.T) {
 		{"no domain", "jane", false},
 		{"empty", "", false},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			o := anOrder()
+			o := testOrder()
 			o.email = test.email
-			message, err := aRenderer(t).message(o)
+			message, err := testRenderer(t).message(o)
 			if !test.accepted {
 				require.ErrorIs(t, err, ErrPermanent)
 				require.NotContains(t, err.Error(), "jane", "the error is logged")
@@ -226,12 +225,12 @@ func TestRecipient(t *testing.T) {
 	}
 }
 
-func TestSender(t *testing.T) {
+func TestMessage_sender(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		situation string
-		sender    string
-		header    string // "" when refused
+		name   string
+		sender string
+		header string // "" if invalid
 	}{
 		{"bare", "shop@example.com", "<shop@example.com>"},
 		{"with a name", "Shop <shop@example.com>", `"Shop" <shop@example.com>`},
@@ -241,7 +240,7 @@ func TestSender(t *testing.T) {
 		{"empty", "", ""},
 		{"no address", "Shop", ""},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r, err := newRenderer(test.sender)
 			if test.header == "" {
@@ -249,7 +248,7 @@ func TestSender(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			message, err := r.message(anOrder())
+			message, err := r.message(testOrder())
 			require.NoError(t, err)
 			require.Equal(t, test.header, parseMail(t, writeMail(t, message)).Header.Get("From"))
 		})

@@ -5,57 +5,57 @@ import (
 	"time"
 )
 
-// Result counts the jobs of one pass by what became of them.
+// Result counts the attempts of one pass by outcome.
 type Result struct {
 	Sent    int // accepted by the mail server, job deleted
-	Retried int // failed, due again after its backoff
-	Dead    int // given up: failed_at is set until a person looks
-	// Unsettled outcomes could not be written down, because the database was away
-	// or the lease had run out. Such a job is tried again: a mail that was accepted
-	// goes out twice.
-	Unsettled int
+	Retried int // to be tried again after its backoff
+	Failed  int // not to be tried again: failed_at is set, an operator has to act
+	// Lost outcomes could not be recorded, because the lease had expired or the
+	// database was unavailable. The job is tried again, so a mail that was accepted
+	// is sent twice.
+	Lost int
 }
 
-// Stats is how the receipts are doing, over all accounts.
+// Stats counts the jobs of all accounts.
 type Stats struct {
-	Waiting int           // jobs alive, leased ones included
-	Oldest  time.Duration // age of the oldest of them; 0 when there is none
-	Dead    int           // jobs given up
+	Pending int           // jobs to be sent, leased ones included
+	Oldest  time.Duration // age of the oldest pending job; 0 if there is none
+	Failed  int           // jobs that an operator has to look at
 }
 
-// outcome is what became of a job in one attempt.
+// outcome is the result of one attempt.
 type outcome int
 
 const (
 	sent outcome = iota
 	retried
-	dead
-	unsettled
+	failed
+	lost
 )
 
-func (o outcome) String() string { return [...]string{"sent", "retried", "dead", "unsettled"}[o] }
+func (o outcome) String() string { return [...]string{"sent", "retried", "failed", "lost"}[o] }
 
-// tally counts outcomes from several goroutines.
-type tally struct {
+// counter counts the outcomes of concurrent attempts.
+type counter struct {
 	mu        sync.Mutex
 	result    Result
 	lastError error // a sample, for the log
 }
 
-func (t *tally) add(o outcome, cause error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (c *counter) add(o outcome, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch o {
 	case sent:
-		t.result.Sent++
+		c.result.Sent++
 	case retried:
-		t.result.Retried++
-	case dead:
-		t.result.Dead++
-	case unsettled:
-		t.result.Unsettled++
+		c.result.Retried++
+	case failed:
+		c.result.Failed++
+	case lost:
+		c.result.Lost++
 	}
 	if cause != nil {
-		t.lastError = cause
+		c.lastError = cause
 	}
 }

@@ -15,29 +15,28 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 )
 
-// stepTimeout bounds connecting and logging in, and then the mail itself. The
-// caller's context bounds the whole.
+// stepTimeout bounds connecting with login, and then sending the mail. The caller's
+// context bounds both together.
 const stepTimeout = 30 * time.Second
 
-// SMTP is a [Mailer] that hands each receipt to a mail server, on a connection
-// of its own: receipts are rare next to what a mail server can take, and a
-// connection that is never idle cannot have gone stale.
+// SMTP is a [Mailer] that sends each receipt to a mail server on a new connection.
+// Receipts are few compared with what a mail server can take, and a new connection
+// is never stale.
 type SMTP struct {
-	address string // host and port
-	host    string
-	tls     *tls.Config
-	// implicit says that the connection starts with TLS (smtps).
-	implicit bool
+	address  string // host and port
+	host     string
+	tls      *tls.Config
+	implicit bool // the connection starts with TLS (smtps)
 	options  []mail.Option
 }
 
 // NewSMTP returns an SMTP for a URL such as smtp://user:password@host:587. The
-// port defaults to 587, for smtps:// (TLS from the first byte) to 465; special
-// characters in the password are percent-encoded. No error holds the password.
+// default port is 587, and 465 for smtps:// (TLS from the first byte). Special
+// characters in the password are percent-encoded. No error contains the password.
 //
-// On smtp:// the connection is encrypted when the server offers STARTTLS. With
-// credentials it must, and must prove its name, unless it is on this machine:
-// nobody else is to be told the password.
+// With smtp:// the connection is encrypted if the server offers STARTTLS. If the URL
+// has credentials, encryption and a valid certificate are required, except on this
+// machine.
 func NewSMTP(rawURL string) (*SMTP, error) {
 	server, err := parseSMTPURL(rawURL)
 	if err != nil {
@@ -55,9 +54,9 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 	case server.user != "" && !isLoopback(server.host):
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSMandatory))
 	default:
-		// Whoever could forge a certificate could as well hide the STARTTLS offer,
-		// so insisting on a valid one would only trade encryption for no mail.
-		s.tls.InsecureSkipVerify = true // opportunistic (RFC 7435): no password travels off this machine
+		// An attacker who can forge a certificate can also hide the STARTTLS offer,
+		// so requiring a valid certificate would not add security.
+		s.tls.InsecureSkipVerify = true // opportunistic (RFC 7435): no password leaves this machine
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSOpportunistic))
 	}
 	if server.user != "" {
@@ -67,8 +66,8 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 		mail.WithPort(server.port),
 		mail.WithTLSConfig(s.tls),
 		mail.WithTimeout(stepTimeout),
-		mail.WithoutNoop(), // a fresh connection needs no probing
-		mail.WithoutRset(), // and no clearing for a next mail
+		mail.WithoutNoop(), // the connection is new
+		mail.WithoutRset(), // and carries one mail
 	)
 	if _, err := mail.NewClient(s.host, s.options...); err != nil {
 		return nil, fmt.Errorf("receipts: mail client: %w", err)
@@ -76,8 +75,8 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 	return s, nil
 }
 
-// loginOption picks the strongest mechanism the server offers. One that shows
-// the password is used over TLS only, or to this machine.
+// loginOption chooses the strongest mechanism that the server offers. A mechanism
+// that sends the password in the clear requires TLS or a server on this machine.
 func loginOption(host string) mail.Option {
 	if isLoopback(host) {
 		return mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthPlainNoEnc, mail.SMTPAuthLoginNoEnc)
@@ -85,7 +84,7 @@ func loginOption(host string) mail.Option {
 	return mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover)
 }
 
-// String names the server without credentials, for people.
+// String returns the server's URL without credentials.
 func (s *SMTP) String() string {
 	if s.implicit {
 		return "smtps://" + s.address
@@ -93,19 +92,19 @@ func (s *SMTP) String() string {
 	return "smtp://" + s.address
 }
 
-// GoString keeps the password out of %#v as well.
+// GoString keeps the password out of %#v.
 func (s *SMTP) GoString() string { return s.String() }
 
-// Send delivers one receipt. Only a 5xx about the recipient or the content is
-// [ErrPermanent]: refused credentials or a refused sender are faults of the
-// configuration, and the receipt goes out once they are mended.
+// Send sends one receipt. Only a 5xx to the recipient or the content is
+// [ErrPermanent]. Rejected credentials or a rejected sender are errors of the
+// configuration, and the receipt is sent after they are fixed.
 func (s *SMTP) Send(ctx context.Context, message Message) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // closes the connection, which the client leaves open when the login fails
+	defer cancel() // closes the connection, which the client leaves open if the login fails
 
 	var options []mail.Option
 	if isASCII(message.To.Address) {
-		// Asking for SMTPUTF8 without need makes a mail undeliverable behind older servers.
+		// SMTPUTF8, if requested without need, makes a mail undeliverable beyond older servers.
 		options = append(options, mail.WithoutSMTPUTF8())
 	}
 	client, session, err := s.connect(ctx, options...)
@@ -113,7 +112,7 @@ func (s *SMTP) Send(ctx context.Context, message Message) error {
 		return err
 	}
 	if utf8, _ := session.Extension("SMTPUTF8"); !utf8 && !isASCII(message.To.Address) {
-		return fmt.Errorf("%w: %s takes no addresses beyond ASCII (no SMTPUTF8)", ErrPermanent, s)
+		return fmt.Errorf("%w: %s does not support non-ASCII addresses (no SMTPUTF8)", ErrPermanent, s)
 	}
 	if err := client.SendWithSMTPClient(session, message.mime()); err != nil {
 		if cause := ctx.Err(); cause != nil {
@@ -121,12 +120,11 @@ func (s *SMTP) Send(ctx context.Context, message Message) error {
 		}
 		return classify(err)
 	}
-	_ = client.CloseWithSMTPClient(session) // the mail is accepted, whatever becomes of the QUIT
+	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
 	return nil
 }
 
-// Check connects and logs in as [SMTP.Send] does, and sends no mail: it tells
-// whether the server is there and takes the credentials.
+// Check connects and logs in like [SMTP.Send] but sends no mail.
 func (s *SMTP) Check(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -137,16 +135,16 @@ func (s *SMTP) Check(ctx context.Context) error {
 	if err := session.Noop(); err != nil {
 		return fmt.Errorf("receipts: NOOP to %s: %w", s, err)
 	}
-	_ = client.CloseWithSMTPClient(session) // it has answered, whatever becomes of the QUIT
+	_ = client.CloseWithSMTPClient(session) // the check succeeded even if QUIT fails
 	return nil
 }
 
-// connect opens a connection, which ends with ctx, and logs in.
+// connect opens a connection and logs in. The connection is closed when ctx is done.
 func (s *SMTP) connect(ctx context.Context, options ...mail.Option) (*mail.Client, *smtp.Client, error) {
 	dial := func(dialCtx context.Context, network, _ string) (net.Conn, error) {
 		conn, err := s.dial(dialCtx, network)
 		if err == nil {
-			// Once connected, the client looks at its own timeout only.
+			// Once connected, the client ignores the context.
 			context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		return conn, err
@@ -171,7 +169,7 @@ func (s *SMTP) dial(ctx context.Context, network string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, s.address)
 }
 
-// classify turns the library's error into one that is safe to log.
+// classify returns the library's error in a form that is safe to log.
 func classify(err error) error {
 	var sendErr *mail.SendError
 	if !errors.As(err, &sendErr) {
@@ -187,7 +185,7 @@ func classify(err error) error {
 	}
 }
 
-// smtpURL is a mail server's URL, taken apart.
+// smtpURL is the parsed URL of a mail server.
 type smtpURL struct {
 	scheme   string
 	user     string
@@ -196,7 +194,7 @@ type smtpURL struct {
 	port     int
 }
 
-// parseSMTPURL never wraps url.Parse's errors: they quote the whole URL.
+// parseSMTPURL does not wrap errors of url.Parse, because they quote the whole URL.
 func parseSMTPURL(rawURL string) (smtpURL, error) {
 	const form = "receipts: SMTP URL: want smtp://user:password@host:port or smtps://…"
 	parsed, err := url.Parse(rawURL)

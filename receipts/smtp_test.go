@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-func aMessage() receipts.Message {
+func testMessage() receipts.Message {
 	return receipts.Message{
 		OrderID: uuid.MustParse("0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11"),
 		ID:      "receipt.0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11@example.com",
@@ -37,10 +37,10 @@ func newSMTP(t *testing.T, url string) *receipts.SMTP {
 	return mailer
 }
 
-func TestSMTPDelivers(t *testing.T) {
+func TestSMTP_delivers(t *testing.T) {
 	t.Parallel()
 	server := newMailServer(t, script{})
-	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), aMessage()))
+	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), testMessage()))
 
 	require.Len(t, server.mails(), 1)
 	got := server.mails()[0]
@@ -52,10 +52,10 @@ func TestSMTPDelivers(t *testing.T) {
 	require.Equal(t, "<p>Thank you</p>\n", mail.HTML)
 }
 
-func TestSMTPContentCannotEndTheMail(t *testing.T) {
+func TestSMTP_hostileContent(t *testing.T) {
 	t.Parallel()
 	server := newMailServer(t, script{})
-	message := aMessage()
+	message := testMessage()
 	message.Text = "before\n.\nQUIT\n..\r\n.\r\nMAIL FROM:<eve@example.com>\nafter\n"
 	message.Subject = "Receipt\r\nBcc: eve@example.com\r\n\r\n.\r\n"
 	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), message))
@@ -65,60 +65,60 @@ func TestSMTPContentCannotEndTheMail(t *testing.T) {
 	require.Equal(t, "before\n.\nQUIT\n..\n.\nMAIL FROM:<eve@example.com>\nafter\n", mail.Text)
 }
 
-func TestSMTPRefusals(t *testing.T) {
+func TestSMTP_rejections(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		situation string
+		name      string
 		script    script
 		permanent bool
 		code      int
 	}{
 		{
-			situation: "recipient refused for now",
+			name: "recipient rejected temporarily",
 			script: script{onRcpt: func(_ net.Conn, to string) error {
-				return refuse(450, smtp.EnhancedCode{4, 2, 0}, "greylisted: "+to)
+				return rejection(450, smtp.EnhancedCode{4, 2, 0}, "greylisted: "+to)
 			}},
 			code: 450,
 		}, {
-			situation: "recipient refused for good",
+			name: "recipient rejected permanently",
 			script: script{onRcpt: func(_ net.Conn, to string) error {
-				return refuse(550, smtp.EnhancedCode{5, 1, 1}, to+" unknown")
+				return rejection(550, smtp.EnhancedCode{5, 1, 1}, to+" unknown")
 			}},
 			permanent: true,
 			code:      550,
 		}, {
-			situation: "mail refused for now",
+			name: "mail rejected temporarily",
 			script: script{onData: func(net.Conn) error {
-				return refuse(451, smtp.EnhancedCode{4, 3, 0}, "try jane@example.com later")
+				return rejection(451, smtp.EnhancedCode{4, 3, 0}, "try jane@example.com later")
 			}},
 			code: 451,
 		}, {
-			situation: "mail refused for good",
+			name: "mail rejected permanently",
 			script: script{onData: func(net.Conn) error {
-				return refuse(554, smtp.EnhancedCode{5, 6, 0}, "jane@example.com does not like this")
+				return rejection(554, smtp.EnhancedCode{5, 6, 0}, "jane@example.com does not like this")
 			}},
 			permanent: true,
 			code:      554,
 		}, {
-			situation: "sender refused for good: ours to mend",
+			name: "sender rejected permanently: our configuration",
 			script: script{onMail: func() error {
-				return refuse(550, smtp.EnhancedCode{5, 7, 1}, "who are you")
+				return rejection(550, smtp.EnhancedCode{5, 7, 1}, "who are you")
 			}},
 			code: 550,
 		}, {
-			situation: "connection lost instead of an answer to the recipient",
-			script:    script{onRcpt: func(conn net.Conn, _ string) error { return conn.Close() }},
-			code:      0,
+			name:   "connection lost before the reply to the recipient",
+			script: script{onRcpt: func(conn net.Conn, _ string) error { return conn.Close() }},
+			code:   0,
 		}, {
-			situation: "connection lost after the final dot",
-			script:    script{onData: func(conn net.Conn) error { return conn.Close() }},
-			code:      0,
+			name:   "connection lost after the content",
+			script: script{onData: func(conn net.Conn) error { return conn.Close() }},
+			code:   0,
 		},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			server := newMailServer(t, test.script)
-			err := newSMTP(t, server.url()).Send(t.Context(), aMessage())
+			err := newSMTP(t, server.url()).Send(t.Context(), testMessage())
 
 			var sendErr *receipts.SendError
 			require.ErrorAs(t, err, &sendErr)
@@ -134,18 +134,18 @@ func TestSMTPRefusals(t *testing.T) {
 	}
 }
 
-func TestSMTPServerIsAway(t *testing.T) {
+func TestSMTP_unreachable(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 
-	err = newSMTP(t, "smtp://"+listener.Addr().String()).Send(t.Context(), aMessage())
+	err = newSMTP(t, "smtp://"+listener.Addr().String()).Send(t.Context(), testMessage())
 	require.ErrorContains(t, err, "connect to smtp://127.0.0.1:")
 	require.NotErrorIs(t, err, receipts.ErrPermanent)
 }
 
-func TestSMTPServerIsNoMailServer(t *testing.T) {
+func TestSMTP_noService(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -161,19 +161,19 @@ func TestSMTPServerIsNoMailServer(t *testing.T) {
 		_ = listener.Close()
 	}()
 
-	err = newSMTP(t, "smtp://"+listener.Addr().String()).Send(t.Context(), aMessage())
+	err = newSMTP(t, "smtp://"+listener.Addr().String()).Send(t.Context(), testMessage())
 	require.ErrorContains(t, err, "554")
-	require.NotErrorIs(t, err, receipts.ErrPermanent, "says nothing about this mail")
+	require.NotErrorIs(t, err, receipts.ErrPermanent, "not about this mail")
 }
 
-func TestSMTPAcceptedIsAcceptedWhateverFollows(t *testing.T) {
+func TestSMTP_quitFails(t *testing.T) {
 	t.Parallel()
 	server := newMailServer(t, script{hangUp: true})
-	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), aMessage()))
+	require.NoError(t, newSMTP(t, server.url()).Send(t.Context(), testMessage()))
 	require.Len(t, server.mails(), 1)
 }
 
-func TestSMTPSendEndsWithItsContext(t *testing.T) {
+func TestSMTP_cancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	wait := waitForEnd(t)
@@ -182,15 +182,15 @@ func TestSMTPSendEndsWithItsContext(t *testing.T) {
 		return wait(conn)
 	}})
 	start := time.Now()
-	err := newSMTP(t, server.url()).Send(ctx, aMessage())
+	err := newSMTP(t, server.url()).Send(ctx, testMessage())
 	require.ErrorIs(t, err, context.Canceled)
-	require.Less(t, time.Since(start), 20*time.Second, "it was the client's own timeout, of 30 seconds")
+	require.Less(t, time.Since(start), 20*time.Second, "ended by the client's own timeout of 30 seconds")
 	require.NotErrorIs(t, err, receipts.ErrPermanent)
 }
 
-func TestSMTPAddressBeyondASCII(t *testing.T) {
+func TestSMTP_nonASCIIAddress(t *testing.T) {
 	t.Parallel()
-	message := aMessage()
+	message := testMessage()
 	message.To.Address = "zoë@bücher.example"
 
 	old := newMailServer(t, script{})
@@ -201,52 +201,52 @@ func TestSMTPAddressBeyondASCII(t *testing.T) {
 
 	modern := newMailServer(t, script{smtpUTF8: true})
 	require.NoError(t, newSMTP(t, modern.url()).Send(t.Context(), message))
-	require.NoError(t, newSMTP(t, modern.url()).Send(t.Context(), aMessage()))
+	require.NoError(t, newSMTP(t, modern.url()).Send(t.Context(), testMessage()))
 	require.Len(t, modern.mails(), 2)
 	require.Equal(t, []string{"zoë@bücher.example"}, modern.mails()[0].to)
 	require.True(t, modern.mails()[0].utf8)
 	require.False(t, modern.mails()[1].utf8, "an ASCII mail must stay deliverable everywhere")
 }
 
-func TestSMTPEncryption(t *testing.T) {
+func TestSMTP_encryption(t *testing.T) {
 	t.Parallel()
-	const elsewhere = "0.0.0.0" // reaches this machine, and the client cannot know
+	const elsewhere = "0.0.0.0" // is this machine, but the client does not know
 	certificate, roots := newCertificate(t)
 	offer := []tls.Certificate{certificate}
 	for _, test := range []struct {
-		situation string
+		name      string
 		url       string // %s is the port
 		script    script
-		trusted   bool // the client knows the certificate's issuer
+		trusted   bool // the client trusts the certificate's issuer
 		failure   string
 		encrypted bool
 		login     string
 	}{
-		{situation: "no offer, no login", url: "smtp://" + elsewhere + ":%s"},
-		{situation: "offer is taken", url: "smtp://" + elsewhere + ":%s", script: script{certs: offer}, encrypted: true},
-		{situation: "login on this machine needs no encryption", url: "smtp://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret"}, login: "shop"},
-		{situation: "login on this machine, encrypted", url: "smtp://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer}, encrypted: true, login: "shop"},
-		{situation: "login elsewhere without encryption", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret"}, failure: "STARTTLS"},
-		{situation: "login elsewhere, server unproven", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer}, failure: "certificate"},
-		{situation: "login elsewhere, server proven", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer}, trusted: true, encrypted: true, login: "shop"},
-		{situation: "smtps, server unproven", url: "smtps://127.0.0.1:%s", script: script{certs: offer, smtps: true}, failure: "certificate"},
-		{situation: "smtps, server proven", url: "smtps://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
-		{situation: "wrong password", url: "smtp://shop:guess@127.0.0.1:%s", script: script{password: "s3cret"}, failure: "535"},
-		{situation: "server takes no logins", url: "smtp://shop:s3cret@127.0.0.1:%s", failure: "AUTH"},
+		{name: "no offer, no login", url: "smtp://" + elsewhere + ":%s"},
+		{name: "offer is accepted", url: "smtp://" + elsewhere + ":%s", script: script{certs: offer}, encrypted: true},
+		{name: "login on this machine needs no encryption", url: "smtp://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret"}, login: "shop"},
+		{name: "login on this machine, encrypted", url: "smtp://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer}, encrypted: true, login: "shop"},
+		{name: "login elsewhere without encryption", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret"}, failure: "STARTTLS"},
+		{name: "login elsewhere, invalid certificate", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer}, failure: "certificate"},
+		{name: "login elsewhere, valid certificate", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer}, trusted: true, encrypted: true, login: "shop"},
+		{name: "smtps, invalid certificate", url: "smtps://127.0.0.1:%s", script: script{certs: offer, smtps: true}, failure: "certificate"},
+		{name: "smtps, valid certificate", url: "smtps://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
+		{name: "wrong password", url: "smtp://shop:guess@127.0.0.1:%s", script: script{password: "s3cret"}, failure: "535"},
+		{name: "server without login", url: "smtp://shop:s3cret@127.0.0.1:%s", failure: "AUTH"},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			server := newMailServer(t, test.script)
 			mailer := newSMTP(t, fmt.Sprintf(test.url, server.port))
 			if test.trusted {
 				mailer.Trust(roots)
 			}
-			err := mailer.Send(t.Context(), aMessage())
+			err := mailer.Send(t.Context(), testMessage())
 			if test.failure != "" {
 				require.ErrorContains(t, err, test.failure)
 				require.NotContains(t, err.Error(), "s3cret")
 				require.NotContains(t, err.Error(), "guess")
-				require.NotErrorIs(t, err, receipts.ErrPermanent, "mended in the configuration")
+				require.NotErrorIs(t, err, receipts.ErrPermanent, "to be fixed in the configuration")
 				require.Empty(t, server.mails())
 				return
 			}
@@ -258,12 +258,12 @@ func TestSMTPEncryption(t *testing.T) {
 	}
 }
 
-func TestSMTPURL(t *testing.T) {
+func TestNewSMTP_url(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		situation string
-		url       string
-		want      string // what the mailer calls itself; "" when refused
+		name string
+		url  string
+		want string // the mailer's String; "" if invalid
 	}{
 		{"submission port by default", "smtp://mail.example.com", "smtp://mail.example.com:587"},
 		{"TLS port by default", "smtps://mail.example.com/", "smtps://mail.example.com:465"},
@@ -278,13 +278,13 @@ func TestSMTPURL(t *testing.T) {
 		{"port zero", "smtp://mail.example.com:0", ""},
 		{"user without password", "smtp://shop@mail.example.com", ""},
 		{"password without user", "smtp://:s3cret@mail.example.com", ""},
-		{"options we do not know", "smtp://shop:s3cret@mail.example.com?tls=off", ""},
+		{"unknown options", "smtp://shop:s3cret@mail.example.com?tls=off", ""},
 		{"a path", "smtp://shop:s3cret@mail.example.com/inbox", ""},
 		{"password with a slash", "smtp://shop:s3cret/@mail.example.com:25", ""},
 		{"password with a percent sign", "smtp://shop:s3cret%zz@mail.example.com:25", ""},
 		{"control character", "smtp://shop:s3cret@mail.example.com\n", ""},
 	} {
-		t.Run(test.situation, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			mailer, err := receipts.NewSMTP(test.url)
 			if test.want == "" {
@@ -301,7 +301,7 @@ func TestSMTPURL(t *testing.T) {
 	}
 }
 
-func TestSMTPCheckSendsNothing(t *testing.T) {
+func TestSMTP_check(t *testing.T) {
 	t.Parallel()
 	certificate, _ := newCertificate(t)
 	server := newMailServer(t, script{password: "canary", certs: []tls.Certificate{certificate}})

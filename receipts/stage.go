@@ -4,26 +4,20 @@ import (
 	"crypto/sha256"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
 )
 
-// kind names this package's jobs in staged_jobs.
+// kind is the kind of this package's jobs in staged_jobs.
 const kind = "receipt"
 
-// Queuer collects statements that travel to the database in one round trip: a
-// [pgx.Batch], or the transaction of whoever runs the phase.
-type Queuer interface {
-	Queue(query string, arguments ...any) *pgx.QueuedQuery
-}
-
-// StageTx adds the receipt of an order to the caller's transaction (R15). An
-// error shows when the caller sends its batch.
+// StageTx queues the INSERT of an order's receipt job in the caller's transaction
+// (R15). The caller gets the statement's error when it sends its batch.
 //
-// The job's id is derived from the order's. A run whose outcome was lost and
-// which is repeated stages the same row, and staging a second receipt for an
-// order is a primary key violation that rolls the second run back, where a
-// random id would send two mails.
-func StageTx(tx Queuer, accountID, orderID uuid.UUID) {
+// The job's id is derived from the order's id, so an order has at most one job. A
+// second INSERT violates the primary key and rolls back its transaction; with a
+// random id it would send a second mail.
+func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 	tx.Queue(`
 		INSERT INTO staged_jobs (
 			account_id,

@@ -10,24 +10,24 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-func TestStageTxBelongsToTheTransaction(t *testing.T) {
+func TestStageTx_rolledBack(t *testing.T) {
 	t.Parallel()
-	shop := newShop(t)
-	tx, err := shop.pool.Begin(t.Context())
+	f := newFixture(t)
+	tx, err := f.pool.Begin(t.Context())
 	require.NoError(t, err)
 	batch := &pgx.Batch{}
-	receipts.StageTx(batch, shop.account, uuid.New())
+	receipts.StageTx(batch, f.account, uuid.New())
 	require.NoError(t, tx.SendBatch(t.Context(), batch).Close())
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.Empty(t, shop.jobs(t))
+	require.Empty(t, f.jobs(t))
 }
 
-func TestStageTxTwiceForAnOrderFails(t *testing.T) {
+func TestStageTx_twice(t *testing.T) {
 	t.Parallel()
-	shop := newShop(t)
+	f := newFixture(t)
 	order := uuid.New()
-	shop.stage(t, order)
+	f.stage(t, order)
 	batch := &pgx.Batch{}
-	receipts.StageTx(batch, shop.account, order)
-	require.ErrorContains(t, shop.pool.SendBatch(t.Context(), batch).Close(), "staged_jobs_pkey")
+	receipts.StageTx(batch, f.account, order)
+	require.ErrorContains(t, f.pool.SendBatch(t.Context(), batch).Close(), "staged_jobs_pkey")
 }

@@ -4,102 +4,135 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
-// errNothingDue says that there is no job to take.
-var errNothingDue = errors.New("receipts: nothing due")
-
-// store holds every statement on staged_jobs but the one that stages. Times are
-// the database's: workers on several machines share no other clock. Finding
-// jobs and counting them looks across accounts; everything about one job names
-// its account (R20).
+// store has every statement on staged_jobs, except the INSERT in [StageTx]. Times
+// are the database's, because workers share no other clock. Three statements read
+// the jobs of all accounts: those that find and count jobs. A statement that
+// changes a job names its account and id (R16, R20).
 type store struct {
 	pool *pgxpool.Pool
 }
 
-// job is a row of staged_jobs while this worker holds its lease.
+const nextDueSQL = `
+SELECT now(),
+       min(run_at)
+  FROM staged_jobs
+ WHERE kind = $1
+   AND failed_at IS NULL`
+
+// nextDue returns the database's time and the time at which the first pending job
+// is due, nil if there is no pending job.
+func (s store) nextDue(ctx context.Context) (now time.Time, next *time.Time, err error) {
+	if err := s.pool.QueryRow(ctx, nextDueSQL, kind).Scan(&now, &next); err != nil {
+		return time.Time{}, nil, fmt.Errorf("receipts: find the next job: %w", err)
+	}
+	return now, next, nil
+}
+
+// candidate is a pending job that was due when it was read.
+type candidate struct {
+	accountID uuid.UUID
+	id        uuid.UUID
+	attempt   int
+	runAt     time.Time
+}
+
+// candidatesSQL begins at the run_at of the previous batch's last job: the index
+// keeps the entries of claimed jobs until VACUUM, and without that bound each batch
+// would read the entries of all earlier batches.
+const candidatesSQL = `
+SELECT account_id,
+       id,
+       attempt,
+       run_at
+  FROM staged_jobs
+ WHERE kind = $1
+   AND failed_at IS NULL
+   AND run_at >= $2
+   AND run_at <= $3
+ ORDER BY run_at
+ LIMIT $4`
+
+// candidates returns the jobs that are due in the given period, the longest due
+// first.
+func (s store) candidates(ctx context.Context, from, to time.Time, limit int) ([]candidate, error) {
+	rows, err := s.pool.Query(ctx, candidatesSQL, kind, from, to, limit)
+	if err != nil {
+		return nil, fmt.Errorf("receipts: find due jobs: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
+		return c, row.Scan(&c.accountID, &c.id, &c.attempt, &c.runAt)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("receipts: find due jobs: %w", err)
+	}
+	return list, nil
+}
+
+// job is a row of staged_jobs that this worker has claimed.
 type job struct {
 	accountID uuid.UUID
 	id        uuid.UUID
 	attempt   int
-	orderID   string // as it stands in args, not checked
+	orderID   string // as stored in args, not validated
 }
 
-// schedule returns the database's time and the moment when the first living
-// job is due; ok is false when there is none.
-func (s store) schedule(ctx context.Context) (now, first time.Time, ok bool, err error) {
-	var next *time.Time
-	err = s.pool.QueryRow(ctx, `
-		SELECT
-			now(),
-			min(run_at)
-		FROM staged_jobs
-		WHERE kind = $1 AND failed_at IS NULL`,
-		kind).Scan(&now, &next)
-	if err != nil {
-		return now, first, false, fmt.Errorf("receipts: look for jobs: %w", err)
-	}
-	if next == nil {
-		return now, first, false, nil
-	}
-	return now, *next, true, nil
-}
+// claimSQL counts an attempt and leases the job by moving its run_at ahead. It
+// changes nothing if the job is not as it was read. The order id is read as text:
+// a malformed one must fail in the worker, which records it, not in the statement.
+const claimSQL = `
+UPDATE staged_jobs
+   SET attempt = attempt + 1,
+       run_at  = now() + $4::interval
+ WHERE account_id = $1
+   AND id = $2
+   AND attempt = $3
+   AND run_at <= now()
+   AND failed_at IS NULL
+RETURNING attempt,
+          coalesce(args->>'order_id', '')`
 
-// take leases the job that has been due longest, if it was so at the moment
-// given. A row that another worker is just taking is skipped, not waited for
-// (R21). The order id is read as text: a malformed one must not fail the
-// statement, and every job with it.
-func (s store) take(ctx context.Context, due time.Time, lease time.Duration) (job, error) {
-	var j job
-	err := s.pool.QueryRow(ctx, `
-		WITH due AS (
-			SELECT account_id, id
-			FROM staged_jobs
-			WHERE kind = $1 AND failed_at IS NULL AND run_at <= $2
-			ORDER BY run_at
-			LIMIT 1
-			FOR UPDATE SKIP LOCKED
-		)
-		UPDATE staged_jobs j SET
-			attempt = j.attempt + 1,
-			run_at  = now() + $3::interval
-		FROM due
-		WHERE j.account_id = due.account_id AND j.id = due.id
-		RETURNING
-			j.account_id,
-			j.id,
-			j.attempt,
-			COALESCE(j.args->>'order_id', '')`,
-		kind, due, lease).Scan(&j.accountID, &j.id, &j.attempt, &j.orderID)
+// errChanged is the error of a claim whose candidate has changed since it was read,
+// mostly because another worker has claimed it.
+var errChanged = errors.New("receipts: the job has changed")
+
+// claim leases a job, or returns errChanged. An error that is
+// [postgres.ErrLockTimeout] means that another transaction holds the row.
+func (s store) claim(ctx context.Context, c candidate, lease time.Duration) (job, error) {
+	j := job{accountID: c.accountID, id: c.id}
+	err := s.pool.QueryRow(ctx, claimSQL, c.accountID, c.id, c.attempt, lease).Scan(&j.attempt, &j.orderID)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return job{}, errNothingDue
+		return job{}, errChanged
 	}
 	if err != nil {
-		return job{}, fmt.Errorf("receipts: take a job: %w", err)
+		return job{}, fmt.Errorf("receipts: claim a job: %w", postgres.Translate(err))
 	}
 	return j, nil
 }
 
-// order reads what the receipt says.
+const orderSQL = `
+SELECT email,
+       currency,
+       amount,
+       items,
+       paid_at
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2`
+
+// order reads the content of a receipt.
 func (s store) order(ctx context.Context, accountID, orderID uuid.UUID) (order, error) {
 	o := order{id: orderID}
 	var paidAt *time.Time
-	err := s.pool.QueryRow(ctx, `
-		SELECT
-			email,
-			currency,
-			amount,
-			items,
-			paid_at
-		FROM orders
-		WHERE account_id = $1 AND id = $2`,
-		accountID, orderID).Scan(&o.email, &o.currency, &o.amount, &o.items, &paidAt)
+	err := s.pool.QueryRow(ctx, orderSQL, accountID, orderID).Scan(&o.email, &o.currency, &o.amount, &o.items, &paidAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return order{}, fmt.Errorf("%w: no such order", ErrPermanent)
 	}
@@ -113,67 +146,78 @@ func (s store) order(ctx context.Context, accountID, orderID uuid.UUID) (order, 
 	return o, nil
 }
 
-// The three ways a job ends an attempt. Each names the attempt, so that a
-// worker whose lease ran out changes nothing; held tells whether it still had it.
+// The three statements that end an attempt. Each names the attempt (the fence), so
+// a worker whose lease has expired changes nothing. held reports whether this
+// worker still held the lease.
 
-func (s store) remove(ctx context.Context, j job) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, `
-		DELETE FROM staged_jobs
-		WHERE account_id = $1 AND id = $2 AND attempt = $3 AND failed_at IS NULL`,
-		j.accountID, j.id, j.attempt)
+const deleteSQL = `
+DELETE FROM staged_jobs
+ WHERE account_id = $1
+   AND id = $2
+   AND attempt = $3
+   AND failed_at IS NULL`
+
+func (s store) delete(ctx context.Context, j job) (held bool, err error) {
+	tag, err := s.pool.Exec(ctx, deleteSQL, j.accountID, j.id, j.attempt)
 	return tag.RowsAffected() == 1, err
 }
 
-func (s store) retry(ctx context.Context, j job, delay time.Duration, cause error) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, `
-		UPDATE staged_jobs SET
-			run_at     = now() + $4::interval,
-			last_error = $5
-		WHERE account_id = $1 AND id = $2 AND attempt = $3 AND failed_at IS NULL`,
-		j.accountID, j.id, j.attempt, delay, lastError(cause))
+const retryLaterSQL = `
+UPDATE staged_jobs
+   SET run_at     = now() + $4::interval,
+       last_error = $5
+ WHERE account_id = $1
+   AND id = $2
+   AND attempt = $3
+   AND failed_at IS NULL`
+
+func (s store) retryLater(ctx context.Context, j job, delay time.Duration, cause error) (held bool, err error) {
+	tag, err := s.pool.Exec(ctx, retryLaterSQL, j.accountID, j.id, j.attempt, delay, errorText(cause))
 	return tag.RowsAffected() == 1, err
 }
 
-func (s store) bury(ctx context.Context, j job, cause error) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, `
-		UPDATE staged_jobs SET
-			failed_at  = now(),
-			last_error = $4
-		WHERE account_id = $1 AND id = $2 AND attempt = $3 AND failed_at IS NULL`,
-		j.accountID, j.id, j.attempt, lastError(cause))
+const markFailedSQL = `
+UPDATE staged_jobs
+   SET failed_at  = now(),
+       last_error = $4
+ WHERE account_id = $1
+   AND id = $2
+   AND attempt = $3
+   AND failed_at IS NULL`
+
+func (s store) markFailed(ctx context.Context, j job, cause error) (held bool, err error) {
+	tag, err := s.pool.Exec(ctx, markFailedSQL, j.accountID, j.id, j.attempt, errorText(cause))
 	return tag.RowsAffected() == 1, err
 }
 
-// lastError is what staged_jobs.last_error keeps: the mail server's own words
-// where there are some. They come from outside, and PostgreSQL takes no NUL, no
-// broken UTF-8 and no more than 500 characters.
-func lastError(cause error) string {
+// errorText returns what last_error stores: the error and, if the mail server
+// replied, its own words.
+func errorText(cause error) string {
+	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()
 	var sendErr *SendError
 	if errors.As(cause, &sendErr) {
 		text += " (" + sendErr.Detail + ")"
 	}
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
-	if runes := []rune(text); len(runes) > 500 {
-		text = string(runes[:500])
-	}
-	return text
+	return postgres.Text(text, limit)
 }
 
+// statsSQL counts pending and failed jobs with an index each.
 const statsSQL = `
-	SELECT
-		count(*),
-		COALESCE(now() - min(created_at), interval '0'),
-		(SELECT count(*) FROM staged_jobs WHERE kind = $1 AND failed_at IS NOT NULL)
-	FROM staged_jobs
-	WHERE kind = $1 AND failed_at IS NULL`
+SELECT count(*),
+       coalesce(now() - min(created_at), interval '0'),
+       (SELECT count(*)
+          FROM staged_jobs
+         WHERE kind = $1
+           AND failed_at IS NOT NULL)
+  FROM staged_jobs
+ WHERE kind = $1
+   AND failed_at IS NULL`
 
-// stats counts the jobs of all accounts: the living by one index, the dead by
-// another.
+// stats counts the jobs of all accounts.
 func (s store) stats(ctx context.Context) (Stats, error) {
 	var stats Stats
-	err := s.pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Waiting, &stats.Oldest, &stats.Dead)
-	if err != nil {
+	if err := s.pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Pending, &stats.Oldest, &stats.Failed); err != nil {
 		return Stats{}, fmt.Errorf("receipts: count jobs: %w", err)
 	}
 	return stats, nil

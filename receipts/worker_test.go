@@ -7,27 +7,28 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/emersion/go-smtp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/receipts"
 )
 
-func TestStagedReceiptIsSentOnce(t *testing.T) {
+func TestRunOnce_sends(t *testing.T) {
 	t.Parallel()
-	shop := newShop(t)
+	f := newFixture(t)
 	server := newMailServer(t, script{})
-	worker := shop.worker(t, newSMTP(t, server.url()))
-	order := shop.sell(t, "jane@example.com")
+	worker := f.worker(t, newSMTP(t, server.url()))
+	order := f.placeOrder(t, "jane@example.com")
 
-	pass(t, worker, receipts.Result{Sent: 1})
-	pass(t, worker, receipts.Result{})
+	requirePass(t, worker, receipts.Result{Sent: 1})
+	requirePass(t, worker, receipts.Result{})
 
-	require.Empty(t, shop.jobs(t))
+	require.Empty(t, f.jobs(t))
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)
 	mail := receipts.ParseMail(t, server.mails()[0].raw)
@@ -36,184 +37,226 @@ func TestStagedReceiptIsSentOnce(t *testing.T) {
 	require.Contains(t, mail.Text, "Total: 1500 JPY\n")
 }
 
-func TestFailedReceiptComesBackLater(t *testing.T) {
+func TestRunOnce_temporaryFailure(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		situation string
-		script    script
-		reason    string
-	}{
-		{
-			"recipient refused for now",
-			script{onRcpt: func(net.Conn, string) error { return refuse(450, smtp.EnhancedCode{4, 2, 0}, "greylisted") }},
-			"greylisted",
-		}, {
-			"mail refused for now",
-			script{onData: func(net.Conn) error { return refuse(452, smtp.EnhancedCode{4, 3, 1}, "disk full") }},
-			"disk full",
-		}, {
-			"sender refused",
-			script{onMail: func() error { return refuse(550, smtp.EnhancedCode{5, 7, 1}, "unknown sender") }},
-			"unknown sender",
-		},
-	} {
-		t.Run(test.situation, func(t *testing.T) {
-			t.Parallel()
-			shop := newShop(t)
-			server := newMailServer(t, test.script)
-			worker := shop.worker(t, newSMTP(t, server.url()))
-			shop.sell(t, "jane@example.com")
+	f := newFixture(t)
+	server := newMailServer(t, script{onRcpt: func(net.Conn, string) error {
+		return rejection(450, smtp.EnhancedCode{4, 2, 0}, "greylisted")
+	}})
+	worker := f.worker(t, newSMTP(t, server.url()))
+	f.placeOrder(t, "jane@example.com")
 
-			for attempt := 1; attempt <= 3; attempt++ {
-				pass(t, worker, receipts.Result{Retried: 1})
-				pass(t, worker, receipts.Result{}) // not due
-				jobs := shop.jobs(t)
-				require.Len(t, jobs, 1)
-				require.Equal(t, attempt, jobs[0].Attempt)
-				require.InDelta(t, attempt, jobs[0].Wait.Hours(), 0.1, "grows with the attempts")
-				require.Contains(t, jobs[0].LastError, test.reason)
-				shop.exec(t, makeDue)
-			}
-			require.Empty(t, server.mails())
-		})
+	for attempt := 1; attempt <= 3; attempt++ {
+		requirePass(t, worker, receipts.Result{Retried: 1})
+		requirePass(t, worker, receipts.Result{}) // not due
+		jobs := f.jobs(t)
+		require.Len(t, jobs, 1)
+		require.Equal(t, attempt, jobs[0].Attempt)
+		require.InDelta(t, attempt, jobs[0].Wait.Hours(), 0.1, "grows with the attempts")
+		require.Contains(t, jobs[0].LastError, "greylisted")
+		f.exec(t, makeDue)
 	}
+	require.Empty(t, server.mails())
 }
 
-func TestUnreachableServerKeepsTheReceipt(t *testing.T) {
+func TestRunOnce_permanentFailure(t *testing.T) {
 	t.Parallel()
-	shop := newShop(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	f := newFixture(t)
+	server := newMailServer(t, script{onRcpt: func(_ net.Conn, to string) error {
+		return rejection(550, smtp.EnhancedCode{5, 1, 1}, "unknown user "+to)
+	}})
+	order := f.placeOrder(t, "jane@example.com")
+	before := f.orderText(t, order)
+	var log bytes.Buffer
+	worker, err := receipts.NewWorker(f.pool, newSMTP(t, server.url()),
+		receipts.Config{From: "shop@example.com"}, slog.New(slog.NewJSONHandler(&log, nil)))
 	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	shop.sell(t, "jane@example.com")
 
-	pass(t, shop.worker(t, newSMTP(t, "smtp://"+listener.Addr().String())), receipts.Result{Retried: 1})
-	require.Contains(t, shop.jobs(t)[0].LastError, "connection refused")
+	requirePass(t, worker, receipts.Result{Failed: 1})
+	f.exec(t, makeDue)
+	requirePass(t, worker, receipts.Result{})
 
-	shop.exec(t, makeDue)
-	server := newMailServer(t, script{})
-	pass(t, shop.worker(t, newSMTP(t, server.url())), receipts.Result{Sent: 1})
-	require.Len(t, server.mails(), 1)
+	jobs := f.jobs(t)
+	require.Len(t, jobs, 1)
+	require.True(t, jobs[0].Failed)
+	require.Contains(t, jobs[0].LastError, "unknown user jane@example.com")
+	require.Equal(t, before, f.orderText(t, order), "the order is unchanged")
+	require.Contains(t, log.String(), `"level":"ERROR","msg":"receipt marked as failed"`)
+	require.Contains(t, log.String(), order.String())
+	require.NotContains(t, log.String(), "jane")
 }
 
-func TestRefusedReceiptIsDeadAtOnce(t *testing.T) {
+func TestRunOnce_lastAttempt(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		situation string
-		script    script
-	}{
-		{
-			"recipient refused for good",
-			script{onRcpt: func(_ net.Conn, to string) error {
-				return refuse(550, smtp.EnhancedCode{5, 1, 1}, "nobody called "+to)
-			}},
-		}, {
-			"mail refused for good",
-			script{onData: func(net.Conn) error {
-				return refuse(554, smtp.EnhancedCode{5, 6, 0}, "nobody called jane@example.com")
-			}},
-		},
-	} {
-		t.Run(test.situation, func(t *testing.T) {
-			t.Parallel()
-			shop := newShop(t)
-			server := newMailServer(t, test.script)
-			order := shop.sell(t, "jane@example.com")
-			before := shop.row(t, order)
-			var log bytes.Buffer
-			worker, err := receipts.NewWorker(shop.pool, newSMTP(t, server.url()),
-				receipts.Config{From: "shop@example.com"}, slog.New(slog.NewJSONHandler(&log, nil)))
-			require.NoError(t, err)
-
-			pass(t, worker, receipts.Result{Dead: 1})
-			shop.exec(t, makeDue)
-			pass(t, worker, receipts.Result{})
-
-			jobs := shop.jobs(t)
-			require.Len(t, jobs, 1)
-			require.True(t, jobs[0].Dead)
-			require.Contains(t, jobs[0].LastError, "nobody called jane@example.com")
-			require.Equal(t, before, shop.row(t, order), "the order is no business of its receipt")
-			require.Contains(t, log.String(), `"level":"ERROR","msg":"receipt given up"`)
-			require.Contains(t, log.String(), order.String())
-			require.NotContains(t, log.String(), "jane")
-		})
-	}
-}
-
-func TestReceiptIsGivenUpAfterItsLastAttempt(t *testing.T) {
-	t.Parallel()
-	shop := newShop(t)
-	worker := shop.worker(t, mailerFunc(func(context.Context, receipts.Message) error { return errors.New("no") }),
-		func(c *receipts.Config) { c.MaxAttempts = 3 })
-	shop.sell(t, "jane@example.com")
+	f := newFixture(t)
+	worker := f.worker(t, returns(errors.New("no")), func(c *receipts.Config) { c.MaxAttempts = 3 })
+	f.placeOrder(t, "jane@example.com")
 
 	for range 2 {
-		pass(t, worker, receipts.Result{Retried: 1})
-		shop.exec(t, makeDue)
+		requirePass(t, worker, receipts.Result{Retried: 1})
+		f.exec(t, makeDue)
 	}
-	pass(t, worker, receipts.Result{Dead: 1})
-	require.True(t, shop.jobs(t)[0].Dead)
-	require.Equal(t, 3, shop.jobs(t)[0].Attempt)
+	requirePass(t, worker, receipts.Result{Failed: 1})
+	require.True(t, f.jobs(t)[0].Failed)
+	require.Equal(t, 3, f.jobs(t)[0].Attempt)
 }
 
-func TestConnectionLostAfterTheFinalDotSendsTheSameMailAgain(t *testing.T) {
+func TestRunOnce_invalidJobs(t *testing.T) {
 	t.Parallel()
-	shop := newShop(t)
-	var once sync.Once
-	server := newMailServer(t, script{onData: func(conn net.Conn) (err error) {
-		once.Do(func() { err = conn.Close() })
-		return err
-	}})
-	worker := shop.worker(t, newSMTP(t, server.url()))
-	order := shop.sell(t, "jane@example.com")
-
-	pass(t, worker, receipts.Result{Retried: 1})
-	shop.exec(t, makeDue)
-	pass(t, worker, receipts.Result{Sent: 1})
-
-	require.Empty(t, shop.jobs(t))
-	require.Len(t, server.mails(), 2)
-	for _, got := range server.mails() {
-		require.Equal(t, "<receipt."+order.String()+"@example.com>", got.messageID(t))
-	}
-}
-
-func TestPoisonousJobsStopNoOther(t *testing.T) {
-	t.Parallel()
-	shop := newShop(t)
+	f := newFixture(t)
 	server := newMailServer(t, script{})
-	shop.stageRaw(t, "receipt", `{}`)
-	shop.stageRaw(t, "receipt", `{"order_id": "neither here nor there"}`)
-	shop.stageRaw(t, "receipt", `[1]`)
-	shop.stage(t, uuid.New()) // no such order
-	unpaid := shop.sell(t, "unpaid@example.com")
-	shop.exec(t, `UPDATE orders SET status = 'pending', paid_at = NULL WHERE id = $1`, unpaid)
-	shop.sell(t, "jane@example.com\r\nBcc: eve@example.com")
-	odd := shop.sell(t, "odd@example.com")
-	shop.exec(t, `UPDATE orders SET items = '[{"quantity": "many"}]' WHERE id = $1`, odd)
-	shop.stageRaw(t, "invoice", `{"order_id": "somebody else's"}`)
-	shop.sell(t, "jane@example.com")
+	f.insertJob(t, "receipt", `{}`)
+	f.insertJob(t, "receipt", `{"order_id": "not an id"}`)
+	f.insertJob(t, "receipt", `[1]`)
+	f.stage(t, uuid.New()) // no such order
+	unpaid := f.placeOrder(t, "unpaid@example.com")
+	f.exec(t, `UPDATE orders SET status = 'pending', paid_at = NULL WHERE id = $1`, unpaid)
+	f.placeOrder(t, "jane@example.com\r\nBcc: eve@example.com")
+	odd := f.placeOrder(t, "odd@example.com")
+	f.exec(t, `UPDATE orders SET items = '[{"quantity": "many"}]' WHERE id = $1`, odd)
+	f.insertJob(t, "invoice", `{"order_id": "of another kind of job"}`)
+	f.placeOrder(t, "jane@example.com")
 
-	worker := shop.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.Concurrency = 1 })
-	pass(t, worker, receipts.Result{Sent: 1, Dead: 6, Retried: 1})
+	worker := f.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.Concurrency = 1 })
+	requirePass(t, worker, receipts.Result{Sent: 1, Failed: 6, Retried: 1})
 
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)
 	var others int
-	require.NoError(t, shop.pool.QueryRow(t.Context(), `SELECT attempt FROM staged_jobs WHERE kind = 'invoice'`).Scan(&others))
+	require.NoError(t, f.pool.QueryRow(t.Context(), `SELECT attempt FROM staged_jobs WHERE kind = 'invoice'`).Scan(&others))
 	require.Zero(t, others)
 }
 
-func TestHostileErrorTextIsStored(t *testing.T) {
+func TestRunOnce_hostileErrorText(t *testing.T) {
 	t.Parallel()
-	shop := newShop(t)
-	worker := shop.worker(t, mailerFunc(func(context.Context, receipts.Message) error {
-		return errors.New("nul \x00, broken \xff, long " + strings.Repeat("é", 1000))
-	}))
-	shop.sell(t, "jane@example.com")
-	pass(t, worker, receipts.Result{Retried: 1})
-	text := shop.jobs(t)[0].LastError
-	require.Contains(t, text, "nul ?, broken ?, long é")
+	f := newFixture(t)
+	worker := f.worker(t, returns(errors.New("nul \x00, invalid \xff, long "+strings.Repeat("é", 1000))))
+	f.placeOrder(t, "jane@example.com")
+	requirePass(t, worker, receipts.Result{Retried: 1})
+	text := f.jobs(t)[0].LastError
+	require.Contains(t, text, "nul ?, invalid ?, long é")
 	require.Len(t, []rune(text), 500)
+}
+
+func TestRunOnce_sendTimeout(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	server := newMailServer(t, script{onData: waitForEnd(t)})
+	worker := f.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.SendTimeout = 50 * time.Millisecond })
+	f.placeOrder(t, "jane@example.com")
+	requirePass(t, worker, receipts.Result{Retried: 1})
+	require.Contains(t, f.jobs(t)[0].LastError, "deadline exceeded")
+}
+
+func TestRunOnce_oneAttemptPerJob(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	worker := f.worker(t, returns(errors.New("no")), func(c *receipts.Config) {
+		c.Backoff = func(int) time.Duration { return 0 }
+	})
+	f.placeOrder(t, "jane@example.com")
+	f.placeOrder(t, "joe@example.com")
+	requirePass(t, worker, receipts.Result{Retried: 2})
+}
+
+func TestRunOnce_noConnectionWhileSending(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	f.placeOrder(t, "jane@example.com")
+	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+		var open int // other transactions of this database
+		err := f.pool.QueryRow(ctx, `
+SELECT count(*)
+  FROM pg_stat_activity
+ WHERE datname = current_database()
+   AND xact_start IS NOT NULL
+   AND pid <> pg_backend_pid()`).Scan(&open)
+		if err == nil && open != 0 {
+			err = errors.New("a transaction is open")
+		}
+		return err
+	}))
+	requirePass(t, worker, receipts.Result{Sent: 1}) // would wait forever for the only connection
+}
+
+// A cancelled pass finishes the mail in progress and claims no other job.
+func TestRunOnce_cancelled(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx, stop := context.WithCancel(t.Context())
+	server := newMailServer(t, script{onData: func(net.Conn) error {
+		stop() // the mail is accepted, its job not yet deleted
+		return nil
+	}})
+	f.placeOrder(t, "jane@example.com")
+	f.placeOrder(t, "joe@example.com")
+	worker := f.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.Concurrency = 1 })
+
+	result, err := worker.RunOnce(ctx)
+	require.NoError(t, err)
+	require.Equal(t, receipts.Result{Sent: 1}, result)
+	require.Len(t, server.mails(), 1)
+	jobs := f.jobs(t)
+	require.Len(t, jobs, 1, "the mail in progress was finished")
+	require.Zero(t, jobs[0].Attempt, "the other job was not claimed")
+
+	require.NoError(t, worker.Run(ctx, time.Hour))
+	require.Len(t, server.mails(), 1)
+}
+
+func TestRunOnce_databaseUnavailable(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	worker := f.worker(t, returns(nil))
+	f.pool.Close()
+	_, err := worker.RunOnce(t.Context())
+	require.ErrorContains(t, err, "receipts: find the next job")
+	_, err = receipts.ReadStats(t.Context(), f.pool)
+	require.Error(t, err)
+}
+
+func TestRun_wakesForNextRetry(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.placeOrder(t, "jane@example.com")
+	ctx, stop := context.WithCancel(t.Context())
+	attempts := 0
+	worker := f.worker(t, mailerFunc(func(context.Context, receipts.Message) error {
+		if attempts++; attempts < 3 {
+			return errors.New("no")
+		}
+		stop()
+		return nil
+	}), func(c *receipts.Config) { c.Backoff = func(int) time.Duration { return time.Millisecond } })
+
+	require.NoError(t, worker.Run(ctx, time.Hour)) // polling alone would take two hours
+	require.Equal(t, 3, attempts)
+	require.Empty(t, f.jobs(t))
+}
+
+func TestRun_invalidInterval(t *testing.T) {
+	t.Parallel()
+	require.Error(t, newFixture(t).worker(t, returns(nil)).Run(t.Context(), 0))
+}
+
+func TestConfig_observe(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.placeOrder(t, "jane@example.com")
+	errs := []error{errors.New("busy"), nil}
+	var observed []string
+	worker := f.worker(t, mailerFunc(func(context.Context, receipts.Message) error {
+		err := errs[0]
+		errs = errs[1:]
+		return err
+	}), func(c *receipts.Config) {
+		c.Observe = func(outcome string, took time.Duration) {
+			observed = append(observed, outcome)
+			require.Positive(t, took)
+		}
+	})
+	requirePass(t, worker, receipts.Result{Retried: 1})
+	f.exec(t, makeDue)
+	requirePass(t, worker, receipts.Result{Sent: 1})
+	require.Equal(t, []string{"retried", "sent"}, observed)
 }

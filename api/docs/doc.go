@@ -1,15 +1,13 @@
-// Package docs serves a page that renders the contract, and the two scripts the
-// page needs, all of it embedded: it works offline, and a strict content
-// security policy keeps it from calling anybody but its own server.
+// Package docs serves a page that renders the contract, and its two scripts. All files
+// are embedded, so the page works offline, and a strict content security policy lets it
+// call its own server only.
 //
-// The renderer is Scalar 1.46.4 (MIT, see scalar.LICENSE). To take another
-// version, pack the file anew and look at the page with the browser's network
-// log open:
+// The renderer is Scalar 1.46.4 (MIT, see scalar.LICENSE). To update it, replace the
+// file and check the page with the browser's network log:
 //
 //	npm pack @scalar/api-reference@<version>
 //	tar xzf scalar-api-reference-*.tgz package/dist/browser/standalone.js
 //	gzip -9nc package/dist/browser/standalone.js > scalar.js.gz
 //
-// The package does not know the contract: the page loads /openapi.yaml, which
-// others serve.
+// The package does not serve the contract: the page loads /openapi.yaml.
 package docs

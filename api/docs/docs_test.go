@@ -17,7 +17,7 @@ import (
 	"example.com/orders-api/api/docs"
 )
 
-func TestEveryFileIsServedSafely(t *testing.T) {
+func TestRoutes_headers(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	for path, contentType := range map[string]string{
@@ -27,16 +27,16 @@ func TestEveryFileIsServedSafely(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			answer := site.get(t, path, nil)
-			require.Equal(t, http.StatusOK, answer.Code)
-			require.Equal(t, contentType, answer.Header().Get("Content-Type"))
-			require.Equal(t, "nosniff", answer.Header().Get("X-Content-Type-Options"))
-			require.Equal(t, "no-referrer", answer.Header().Get("Referrer-Policy"))
-			require.Equal(t, "no-cache", answer.Header().Get("Cache-Control"))
-			require.Regexp(t, `^"[\w-]{16}"$`, answer.Header().Get("ETag"))
-			require.NotEmpty(t, answer.Body.Bytes())
+			response := site.get(t, path, nil)
+			require.Equal(t, http.StatusOK, response.Code)
+			require.Equal(t, contentType, response.Header().Get("Content-Type"))
+			require.Equal(t, "nosniff", response.Header().Get("X-Content-Type-Options"))
+			require.Equal(t, "no-referrer", response.Header().Get("Referrer-Policy"))
+			require.Equal(t, "no-cache", response.Header().Get("Cache-Control"))
+			require.Regexp(t, `^"[\w-]{16}"$`, response.Header().Get("ETag"))
+			require.NotEmpty(t, response.Body.Bytes())
 
-			policy := answer.Header().Get("Content-Security-Policy")
+			policy := response.Header().Get("Content-Security-Policy")
 			require.Contains(t, policy, "default-src 'none'; script-src 'self'; ")
 			require.Contains(t, policy, "connect-src 'self'; ")
 			require.NotContains(t, policy, "unsafe-eval")
@@ -46,7 +46,7 @@ func TestEveryFileIsServedSafely(t *testing.T) {
 	}
 }
 
-func TestPageCallsNobodyElse(t *testing.T) {
+func TestPage_callsNoOtherHost(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	page := site.get(t, "/docs", nil).Body.String()
@@ -68,19 +68,19 @@ func TestPageCallsNobodyElse(t *testing.T) {
 	require.Contains(t, start, "url: '/openapi.yaml'")
 }
 
-func TestEveryScriptOfThePageIsServed(t *testing.T) {
+func TestPage_scripts(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	page := site.get(t, "/docs", nil).Body.String()
 	scripts := regexp.MustCompile(`<script src="([^"]+)"></script>`).FindAllStringSubmatch(page, -1)
-	require.Len(t, scripts, strings.Count(page, "<script"), "the policy refuses scripts inside the page")
+	require.Len(t, scripts, strings.Count(page, "<script"), "the policy forbids inline scripts")
 	require.Len(t, scripts, 2)
 	for _, script := range scripts {
 		require.Equal(t, http.StatusOK, site.get(t, script[1], nil).Code, script[1])
 	}
 }
 
-func TestGzipAndPlainAreTheSameScript(t *testing.T) {
+func TestScalar_bothForms(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	packed := site.get(t, "/docs/scalar.js", http.Header{"Accept-Encoding": {"gzip, deflate, br"}})
@@ -95,10 +95,10 @@ func TestGzipAndPlainAreTheSameScript(t *testing.T) {
 	require.Empty(t, plain.Header().Get("Content-Encoding"))
 	require.Equal(t, "Accept-Encoding", plain.Header().Get("Vary"))
 	require.True(t, bytes.Equal(unpacked, plain.Body.Bytes()))
-	require.NotEqual(t, packed.Header().Get("ETag"), plain.Header().Get("ETag"), "two forms, two tags")
+	require.NotEqual(t, packed.Header().Get("ETag"), plain.Header().Get("ETag"), "each form has its own tag")
 }
 
-func TestScriptIsTheVersionItsLicenceFileNames(t *testing.T) {
+func TestScalar_versionOfLicence(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	script := site.get(t, "/docs/scalar.js", nil).Body.String()
@@ -109,43 +109,43 @@ func TestScriptIsTheVersionItsLicenceFileNames(t *testing.T) {
 	require.Contains(t, string(licence), "version "+banner[1])
 }
 
-func TestAcceptEncoding(t *testing.T) {
+func TestScalar_acceptEncoding(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	for name, test := range map[string]struct {
 		header []string
 		gzip   bool
 	}{
-		"no header":                     {nil, false},
-		"gzip alone":                    {[]string{"gzip"}, true},
-		"in capitals":                   {[]string{"GZIP"}, true},
-		"among others":                  {[]string{"br, gzip;q=0.5, *;q=0.1"}, true},
-		"in a second field line":        {[]string{"br", "gzip"}, true},
-		"refused with weight 0":         {[]string{"gzip;q=0, identity"}, false},
-		"refused with weight 0.000":     {[]string{"gzip; q=0.000"}, false},
-		"unreadable weight":             {[]string{"gzip;q=much"}, false},
-		"other codings only":            {[]string{"br, zstd, identity"}, false},
-		"a name that merely looks like": {[]string{"not-gzip"}, false},
+		"no header":                  {nil, false},
+		"gzip alone":                 {[]string{"gzip"}, true},
+		"in capitals":                {[]string{"GZIP"}, true},
+		"among others":               {[]string{"br, gzip;q=0.5, *;q=0.1"}, true},
+		"in a second field line":     {[]string{"br", "gzip"}, true},
+		"rejected with weight 0":     {[]string{"gzip;q=0, identity"}, false},
+		"rejected with weight 0.000": {[]string{"gzip; q=0.000"}, false},
+		"unreadable weight":          {[]string{"gzip;q=much"}, false},
+		"other codings only":         {[]string{"br, zstd, identity"}, false},
+		"another name":               {[]string{"not-gzip"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			answer := site.get(t, "/docs/scalar.js", http.Header{"Accept-Encoding": test.header})
-			require.Equal(t, http.StatusOK, answer.Code)
-			require.Equal(t, test.gzip, answer.Header().Get("Content-Encoding") == "gzip")
+			response := site.get(t, "/docs/scalar.js", http.Header{"Accept-Encoding": test.header})
+			require.Equal(t, http.StatusOK, response.Code)
+			require.Equal(t, test.gzip, response.Header().Get("Content-Encoding") == "gzip")
 		})
 	}
 }
 
-func TestFilesAreServedWhole(t *testing.T) {
+func TestRoutes_noRanges(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{"Range": "bytes=0-9", "If-Match": `"another"`} {
-		answer := newSite().get(t, "/docs", http.Header{name: {value}})
-		require.Equal(t, http.StatusOK, answer.Code, name)
-		require.Contains(t, answer.Body.String(), "</html>", name)
+		response := newSite().get(t, "/docs", http.Header{name: {value}})
+		require.Equal(t, http.StatusOK, response.Code, name)
+		require.Contains(t, response.Body.String(), "</html>", name)
 	}
 }
 
-func TestClientThatHoldsTheFileGets304(t *testing.T) {
+func TestRoutes_notModified(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
@@ -161,7 +161,7 @@ func TestClientThatHoldsTheFileGets304(t *testing.T) {
 	}
 }
 
-func TestOtherPathsAreTheRoutersToAnswer(t *testing.T) {
+func TestRoutes_otherPaths(t *testing.T) {
 	t.Parallel()
 	site := newSite()
 	for _, path := range []string{"/docs/docs.go", "/docs/scalarxjs", "/docs/init.js.map", "/docs/scalar.js/x", "/docs/scalar.js.gz"} {
@@ -185,7 +185,7 @@ func (s site) get(t *testing.T, path string, header http.Header) *httptest.Respo
 	if header != nil {
 		request.Header = header
 	}
-	answer := httptest.NewRecorder()
-	s.router.ServeHTTP(answer, request)
-	return answer
+	response := httptest.NewRecorder()
+	s.router.ServeHTTP(response, request)
+	return response
 }

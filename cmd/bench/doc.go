@@ -9,7 +9,7 @@
 // machine and from hour to hour.
 //
 // After each scenario the money is checked: as many paid orders, receipts and
-// charges as clients were told, and `orders reconcile` finds no difference. Only
+// charges as clients were told, and `orders reconcile` finds no discrepancy. Only
 // "least" has none to check: half of its orders go to a program that does their
 // calls and round trips and keeps no promise, see bare.go.
 package main

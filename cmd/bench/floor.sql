@@ -2,32 +2,31 @@
 \set n random(100000000000000, 999999999999999)
 \startpipeline
 SELECT
-       now(),
        k.account_id,
        k.id,
        k.idempotency_key,
        k.operation,
        k.request_path,
-       k.request_params,
-       k.params_hash,
        k.recovery_point,
-       k.lease_token,
-       k.locked_at,
-       coalesce(k.locked_at > now() - '90 seconds'::interval, false),
        k.attempt,
        k.created_at,
        k.last_run_at,
+       now() - k.last_run_at,
        k.finished_at,
        k.needs_review_at,
+       coalesce(k.locked_at > now() - '90 seconds'::interval, false),
        coalesce(k.last_error, ''),
-       coalesce(k.traceparent, ''),
        coalesce(k.response_code, 0),
-       coalesce(k.response_headers, '{}'),
+       k.request_params,
+       k.params_hash,
+       k.lease_token,
+       k.locked_at,
+       now(),
+       k.response_headers,
        k.response_body
   FROM idempotency_keys AS k
-       RIGHT JOIN (SELECT) AS always
-       ON k.account_id = '11111111-1111-4111-8111-111111111111'
-      AND k.id = md5('key' || :n)::uuid;
+ WHERE k.account_id = '11111111-1111-4111-8111-111111111111'
+   AND k.id = md5('key' || :n)::uuid;
 \endpipeline
 \startpipeline
 begin isolation level read committed;
@@ -46,17 +45,19 @@ WITH claimed AS (
         attempt,
         locked_at,
         last_run_at,
-        created_at,
-        traceparent
-    ) VALUES (md5('key' || :n)::uuid, '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'create_order', 'POST', '/v1/orders', '\x7b2263757272656e6379223a22757364222c22656d61696c223a226275796572406578616d706c652e636f6d222c226974656d73223a5b7b226465736372697074696f6e223a22436f66666565206265616e732c2031206b67222c227175616e74697479223a312c22736b75223a226265616e732d316b67222c22756e69745f616d6f756e74223a323530307d2c7b226465736372697074696f6e223a2250617065722066696c746572732c20313030222c227175616e74697479223a322c22736b75223a2266696c7465722d3032222c22756e69745f616d6f756e74223a3435307d5d2c226d65746164617461223a7b2263617274223a22632d31303239222c226368616e6e656c223a22776562227d2c227061796d656e745f6d6574686f64223a22706d5f636172645f76697361227d', '\x014b4c0e5f3ab040ffb4301c299ef586cc13aba82f4e890e6afc3a5f3e0af2900e', 'order_created', md5('lease' || :n)::uuid, 1, now(), now(), now(), nullif('', ''))
+        created_at
+    ) VALUES (md5('key' || :n)::uuid, '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'create_order', 'POST', '/v1/orders', '\x7b2263757272656e6379223a22757364222c22656d61696c223a226275796572406578616d706c652e636f6d222c226974656d73223a5b7b226465736372697074696f6e223a22436f66666565206265616e732c2031206b67222c227175616e74697479223a312c22736b75223a226265616e732d316b67222c22756e69745f616d6f756e74223a323530307d2c7b226465736372697074696f6e223a2250617065722066696c746572732c20313030222c227175616e74697479223a322c22736b75223a2266696c7465722d3032222c22756e69745f616d6f756e74223a3435307d5d2c226d65746164617461223a7b2263617274223a22632d31303239222c226368616e6e656c223a22776562227d2c227061796d656e745f6d6574686f64223a22706d5f636172645f76697361227d', '\x014b4c0e5f3ab040ffb4301c299ef586cc13aba82f4e890e6afc3a5f3e0af2900e', 'order_created', md5('lease' || :n)::uuid, 1, now(), now(), now())
     ON CONFLICT DO NOTHING
     RETURNING locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM claimed;
+SELECT 1 / (1 - count(*))
+  FROM refunds
+ WHERE account_id = '11111111-1111-4111-8111-111111111111'
+   AND id = md5('14' || :n)::uuid;
 INSERT INTO orders (
     id,
     account_id,
-    idempotency_key_id,
     idempotency_key,
     email,
     currency,
@@ -66,10 +67,7 @@ INSERT INTO orders (
     payment_method,
     status,
     created_at
-) VALUES (
-    CASE WHEN NOT EXISTS (SELECT FROM refunds WHERE account_id = '11111111-1111-4111-8111-111111111111' AND idempotency_key = 'bench-floor-' || :n) THEN md5('order' || :n)::uuid::uuid END,
-    '11111111-1111-4111-8111-111111111111', md5('key' || :n)::uuid, 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'pending', now()
-);
+) VALUES (md5('order' || :n)::uuid, '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'pending', now());
 INSERT INTO audit_records (
     id,
     account_id,
@@ -77,9 +75,8 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data,
-    request_ip,
-    created_at
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('35' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL, now());
+    request_ip
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('32' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -108,9 +105,8 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data,
-    request_ip,
-    created_at
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('52' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL, now());
+    request_ip
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('48' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -143,7 +139,7 @@ INSERT INTO staged_jobs (
 			id,
 			kind,
 			args
-		) VALUES ('11111111-1111-4111-8111-111111111111', md5('66' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
+		) VALUES ('11111111-1111-4111-8111-111111111111', md5('62' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
 INSERT INTO audit_records (
     id,
     account_id,
@@ -151,8 +147,7 @@ INSERT INTO audit_records (
     resource_type,
     resource_id,
     data,
-    request_ip,
-    created_at
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('75' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL, now());
+    request_ip
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('70' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline

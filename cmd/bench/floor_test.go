@@ -54,7 +54,7 @@ func TestGenerated(t *testing.T) {
 	require.NoError(t, err)
 	params, err := idempotency.Canonicalize(body)
 	require.NoError(t, err)
-	request := orders.CreateRequest{Request: idempotency.Request{
+	request := orders.Request{Request: idempotency.Request{
 		AccountID: account, Key: "bench-floor-0000000001", Method: "POST", Path: "/v1/orders", Params: params,
 	}}
 

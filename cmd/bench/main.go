@@ -36,6 +36,7 @@ type options struct {
 	window  time.Duration
 	only    string
 	record  string
+	against string
 }
 
 // scenario is one kind of measurement.
@@ -52,6 +53,8 @@ func (b *bench) scenarios() []scenario {
 		{"slow-provider", b.slowProvider},
 		{"processes", b.processes},
 		{"overload", b.overload},
+		{"insistent", b.insistent},
+		{"against", b.compare},
 	}
 }
 
@@ -63,6 +66,7 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.window, "window", 8*time.Second, "how long each is measured")
 	flags.StringVar(&o.only, "only", "", "run this scenario alone")
 	flags.StringVar(&o.record, "record", "", "write the raw numbers to this file")
+	flags.StringVar(&o.against, "against", "", "compare with the programs of another build in this folder (orders, stripetest)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

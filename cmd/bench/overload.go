@@ -49,12 +49,8 @@ func (b *bench) overload(ctx context.Context) (err error) {
 
 // offered prints what became of a load.
 func (b *bench) offered(s *shop, rate float64, report load.Report) error {
-	for status := range report.Statuses() {
-		switch status {
-		case http.StatusCreated, http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		default:
-			return fmt.Errorf("neither made nor shed: %v", report.Statuses())
-		}
+	if err := onlyShed(report); err != nil {
+		return err
 	}
 	if report.Dropped > 0 {
 		return fmt.Errorf("%d requests could not be sent", report.Dropped)

@@ -8,36 +8,42 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/cmd/internal/child"
+	"example.com/orders-api/cmd/internal/subprocess"
 	"example.com/orders-api/internal/load"
 )
 
 // shop is a database, a stand-in for Stripe, and API processes on both.
 type shop struct {
-	bench    *bench
-	database string // URL
-	pool     *pgxpool.Pool
-	apiKey   string
-	stripe   *child.Process
-	environ  []string
-	apis     []*child.Process
-	doors    []*client.Client // to each of apis
-	body     []byte
-	sold     atomic.Int64 // answers 201 to new orders
+	bench     *bench
+	programs  string // folder of orders and stripetest
+	database  string // URL
+	pool      *pgxpool.Pool
+	apiKey    string
+	stripe    *subprocess.Process
+	environ   []string
+	apis      []*subprocess.Process
+	doors     []*client.Client // to each of apis
+	addresses []string
+	body      []byte
+	sold      atomic.Int64 // answers 201 to new orders
 }
 
 // openShop opens a shop whose provider takes delay for each call.
 func (b *bench) openShop(ctx context.Context, delay time.Duration, apis int) (*shop, error) {
+	return b.openShopOf(ctx, b.programs, delay, apis)
+}
+
+// openShopOf opens a shop that runs the programs of a folder.
+func (b *bench) openShopOf(ctx context.Context, programs string, delay time.Duration, apis int) (*shop, error) {
 	b.shops++
-	s := &shop{bench: b}
+	s := &shop{bench: b, programs: programs}
 	if err := s.open(ctx, fmt.Sprintf("shop_%d", b.shops), delay, apis); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -49,19 +55,19 @@ func (s *shop) open(ctx context.Context, name string, delay time.Duration, apis 
 	if s.database, err = s.bench.createDatabase(ctx, name); err != nil {
 		return err
 	}
-	if err := boot.Migrate(ctx, boot.Database{URL: boot.Secret(s.database)}); err != nil {
+	if _, err := s.command(ctx, "migrate", "up"); err != nil {
 		return err
 	}
 	if s.pool, err = pgxpool.New(ctx, s.database); err != nil {
 		return err
 	}
-	if _, s.apiKey, err = api.CreateAccount(ctx, s.pool, "bench"); err != nil {
+	if s.apiKey, err = s.createAccount(ctx, "bench"); err != nil {
 		return err
 	}
 	if s.body, err = json.Marshal(basket()); err != nil {
 		return err
 	}
-	address, err := child.FreeAddress(ctx)
+	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,6 +88,29 @@ func (s *shop) open(ctx context.Context, name string, delay time.Duration, apis 
 	return nil
 }
 
+// command runs a command of the program and returns what it printed.
+func (s *shop) command(ctx context.Context, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, filepath.Join(s.programs, "orders"), args...) //nolint:gosec // a program of ours
+	command.Env = append([]string{"DATABASE_URL=" + s.database}, s.environ...)
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("orders %s: %w\n%s%s", strings.Join(args, " "), err, out, stderr.String())
+	}
+	return string(out), nil
+}
+
+// createAccount returns the API key of a new account.
+func (s *shop) createAccount(ctx context.Context, name string) (string, error) {
+	out, err := s.command(ctx, "accounts", "create", "--name", name)
+	lines := strings.Fields(out)
+	if err != nil || len(lines) == 0 {
+		return "", errors.Join(err, errors.New("no API key"))
+	}
+	return lines[len(lines)-1], nil
+}
+
 // basket is what every client buys: an order of usual size.
 func basket() client.OrderParams {
 	return client.OrderParams{
@@ -96,10 +125,10 @@ func basket() client.OrderParams {
 	}
 }
 
-func (s *shop) program(name string, args ...string) *child.Process {
-	return &child.Process{
+func (s *shop) program(name string, args ...string) *subprocess.Process {
+	return &subprocess.Process{
 		Name:       name,
-		Executable: filepath.Join(s.bench.programs, name),
+		Executable: filepath.Join(s.programs, name),
 		Args:       args,
 		Environ:    s.environ,
 		Log:        filepath.Join(s.bench.folder, name+".log"),
@@ -108,12 +137,12 @@ func (s *shop) program(name string, args ...string) *child.Process {
 
 // openAPI adds an API process.
 func (s *shop) openAPI(ctx context.Context, database string) error {
-	return s.openDoor(ctx, s.program("orders", "serve", "--drain-notice", "0"), database)
+	return s.openDoor(ctx, s.program("orders", "serve"), database)
 }
 
 // openDoor starts process, which takes orders.
-func (s *shop) openDoor(ctx context.Context, process *child.Process, database string) error {
-	address, err := child.FreeAddress(ctx)
+func (s *shop) openDoor(ctx context.Context, process *subprocess.Process, database string) error {
+	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,6 +160,7 @@ func (s *shop) openDoor(ctx context.Context, process *child.Process, database st
 		return err
 	}
 	s.doors = append(s.doors, door)
+	s.addresses = append(s.addresses, address)
 	return nil
 }
 
@@ -170,7 +200,7 @@ func (s *shop) ask(doors []*client.Client, name string, n int) load.Send {
 
 func key(name string, i int) client.Key { return client.Key(fmt.Sprintf("bench-%s-%010d", name, i)) }
 
-func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Answer, error) {
+func (s *shop) send(ctx context.Context, doors []*client.Client, i int, key client.Key) (client.Response, error) {
 	return doors[i%len(doors)].Send(ctx, s.order(key))
 }
 
@@ -193,12 +223,8 @@ SELECT count(*) FILTER (WHERE status = 'paid'),
 	if told := s.sold.Load(); paid != told || receipts != told || open != 0 {
 		return fmt.Errorf("%d answers 201, %d orders paid, %d not paid, %d receipts", told, paid, open, receipts)
 	}
-	command := exec.CommandContext(ctx, filepath.Join(s.bench.programs, "orders"), "reconcile") //nolint:gosec // a program of ours
-	command.Env = append([]string{"DATABASE_URL=" + s.database}, s.environ...)
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("orders reconcile: %w\n%s", err, out)
-	}
-	return nil
+	_, err = s.command(ctx, "reconcile")
+	return err
 }
 
 func (s *shop) close() error {

@@ -3,27 +3,28 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"time"
 
-	"golang.org/x/net/netutil"
-
+	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/metrics"
 )
 
-// maxAdminConnections bounds those who look after a process: a Prometheus or two,
-// a probe, a person with a profiler.
+// maxAdminConnections bounds the connections of the admin listener, which serves
+// Prometheus, probes and an operator's profiler.
 const maxAdminConnections = 16
 
+// readyCheck reports whether the process should get traffic.
+type readyCheck func(context.Context) error
+
 // startAdmin opens the admin listener, unless address is empty: metrics, profiles
-// and a sign of life, on a port of its own, since nobody on it is asked for
-// credentials. It serves until stop is called, so that a process is still seen
-// while it drains.
-func startAdmin(ctx context.Context, address string, m *metrics.Metrics, logger *slog.Logger) (stop func(), err error) {
+// and probes, on a port of its own, because it requires no credentials. Without
+// ready there is no /readyz. It serves until stop is called, so that a draining
+// process can still be observed.
+func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -32,25 +33,37 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, logger 
 		return nil, err
 	}
 	server := &http.Server{
-		Handler:           adminRoutes(m),
+		Handler:           adminRoutes(m, ready, logger),
 		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       2 * time.Minute, // a Prometheus keeps its connection from one scrape to the next
+		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		// No more: a profile takes as long as it was asked for, and a ReadTimeout would
-		// end its context.
+		// No ReadTimeout and no WriteTimeout: they would end a profile, which takes as
+		// long as its request says.
 	}
 	go func() {
-		if err := server.Serve(netutil.LimitListener(listener, maxAdminConnections)); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("the admin listener ended", "error", err)
+		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("admin listener failed", "error", err)
 		}
 	}()
-	logger.InfoContext(ctx, "admin: /metrics and /debug/pprof", "at", listener.Addr().String())
-	return func() { _ = server.Close() }, nil // nobody there waits for an answer worth the time
+	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
+	return func() { _ = server.Close() }, nil // a response in progress is not worth a wait
 }
 
-func adminRoutes(m *metrics.Metrics) http.Handler {
+func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
+	index := "/metrics\n/debug/pprof/\n/healthz\n"
+	if ready != nil {
+		index += "/readyz\n"
+		mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+			if err := ready(r.Context()); err != nil {
+				logger.WarnContext(r.Context(), "not ready", "error", err)
+				http.Error(w, "not ready", http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, "ok\n")
+		})
+	}
 	mux.Handle("GET /metrics", m.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -59,7 +72,7 @@ func adminRoutes(m *metrics.Metrics) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprint(w, "/metrics\n/debug/pprof/\n/healthz\n")
+		_, _ = io.WriteString(w, index)
 	})
 	return mux
 }

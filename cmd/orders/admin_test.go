@@ -22,20 +22,20 @@ import (
 
 var update = flag.Bool("update", false, "write the list of metrics, "+metricsList)
 
-// metricsList names the metrics that the program shows. The rules for Prometheus
-// and the dashboard are checked against it, see tools/monitoring.
+// metricsList is the file of all metrics of the program. The rules for Prometheus and
+// the dashboard are checked against it, see tools/monitoring.
 const metricsList = "../../internal/metrics/testdata/metrics.txt"
 
 // admin returns the base URL of a process's admin listener.
 func (p *process) admin() string {
 	p.t.Helper()
-	return "http://" + p.waitFor(&p.stderr, `admin: .*\bat"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+	return "http://" + p.waitFor(&p.stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 }
 
-// get returns the status and the body of an address.
+// get returns the status and the body of a URL.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
@@ -48,15 +48,15 @@ func get(t *testing.T, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// What is for operators is not on the port for clients, nor the other way round.
-func TestAdmin_isApart(t *testing.T) {
+// The admin routes are not on the port for clients, nor the other way round.
+func TestAdmin_separateListener(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	f := newFixture(t)
+	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	admin := a.admin()
-	answer, err := a.order("an-order-to-count", tea)
+	response, err := a.order("an-order-to-count", tea)
 	require.NoError(t, err)
-	requirePaid(t, answer)
+	requirePaid(t, response)
 	status, body := get(t, admin+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, "\norders_requests_total{outcome=\"created\"} 1\n")
@@ -66,6 +66,7 @@ func TestAdmin_isApart(t *testing.T) {
 
 	for path, want := range map[string]string{
 		"/healthz":                       "ok",
+		"/readyz":                        "ok",
 		"/debug/pprof/":                  "goroutine",
 		"/debug/pprof/goroutine?debug=1": "goroutine profile",
 		"/debug/pprof/cmdline":           "serve",
@@ -75,7 +76,7 @@ func TestAdmin_isApart(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, path)
 		require.Contains(t, body, want, path)
 	}
-	for _, path := range []string{"/readyz", "/v1/orders", "/docs", "/openapi.yaml", "/problems/not-found"} {
+	for _, path := range []string{"/v1/orders", "/docs", "/openapi.yaml", "/problems/not-found"} {
 		status, _ := get(t, admin+path)
 		require.Equal(t, http.StatusNotFound, status, path)
 	}
@@ -84,8 +85,8 @@ func TestAdmin_isApart(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, status, path)
 	}
 
-	// Who drains is still seen.
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	// A draining process still serves its metrics.
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("an-order-that-is-held", tea)
@@ -96,24 +97,25 @@ func TestAdmin_isApart(t *testing.T) {
 	eventually(t, func() bool { return a.ready() == 0 })
 	status, _ = get(t, admin+"/metrics")
 	require.Equal(t, http.StatusOK, status)
+	status, _ = get(t, admin+"/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
 	held.Release()
 	require.NoError(t, <-lost)
 	require.Zero(t, a.wait())
 }
 
-// The commands beside the API have it where they are told to, and while they
-// repeat.
-func TestAdmin_besideTheAPI(t *testing.T) {
+// The other commands have an admin listener only if ADMIN_ADDR is set and they repeat.
+func TestAdmin_otherCommands(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	f := newFixture(t)
 	for command, want := range map[string]string{
-		"worker --every 1h":    "orders_receipts_waiting 0\n",
-		"completer --every 1h": `orders_passes_total{command="completer",result="ok"} 1` + "\n",
-		"reaper --every 1h":    `orders_passes_total{command="reaper",result="ok"} 1` + "\n",
+		"worker --every 1h":    "orders_receipts_pending 0\n",
+		"completer --every 1h": `orders_maintenance_runs_total{command="completer",result="ok"} 1` + "\n",
+		"reaper --every 1h":    `orders_maintenance_runs_total{command="reaper",result="ok"} 1` + "\n",
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, s.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
+			p := start(t, f.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
 			admin := p.admin()
 			eventually(t, func() bool {
 				_, body := get(t, admin+"/metrics")
@@ -123,31 +125,31 @@ func TestAdmin_besideTheAPI(t *testing.T) {
 		})
 	}
 	for _, command := range []string{"completer", "reaper", "worker --once"} {
-		code, _, stderr := run(t, s.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
+		code, _, stderr := run(t, f.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
 		require.Zero(t, code, stderr)
-		require.NotContains(t, stderr, "admin: ", "nobody could look in time")
+		require.NotContains(t, stderr, "serving metrics", "a single run has no admin listener")
 	}
 }
 
-func TestAdmin_refusals(t *testing.T) {
+func TestAdmin_invalidAddress(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	quiet := s.serve(s.environ, "--drain-notice", "0")
-	require.NotContains(t, quiet.stderr.String(), "admin: ", "ADMIN_ADDR is empty")
+	f := newFixture(t)
+	quiet := f.serve(f.environ, "--shutdown-delay", "0")
+	require.NotContains(t, quiet.stderr.String(), "serving metrics", "ADMIN_ADDR is empty")
 	quiet.stop()
 
-	a := s.serve(s.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	address := strings.TrimPrefix(a.admin(), "http://")
 	for _, command := range []string{"serve", "worker", "completer --every 1h", "reaper --every 1h"} {
-		requireRefused(t, s.with("ADMIN_ADDR="+address), command,
+		requireStartupError(t, f.with("ADMIN_ADDR="+address), command,
 			"orders: ADMIN_ADDR: another program listens on "+address+": stop it or choose another address\n")
-		requireRefused(t, s.with("ADMIN_ADDR=8081"), command,
-			"\n  ADMIN_ADDR: \"8081\" is not host:port, such as 127.0.0.1:8081; empty turns it off\n")
+		requireStartupError(t, f.with("ADMIN_ADDR=8081"), command,
+			"\n  ADMIN_ADDR: \"8081\" is not host:port, such as 127.0.0.1:8081; leave it empty to turn it off\n")
 	}
 	a.stop()
 }
 
-// The list of metrics is what a real process shows: dev, which does everything.
+// The list of metrics is read from orders dev, which has all of them.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
@@ -159,10 +161,10 @@ func TestGenerated(t *testing.T) {
 	eventually(t, func() bool { return len(mail.received()) == 1 })
 	held := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	for _, key := range []string{"a-run-that-is-held", "a-run-that-ends-01"} {
-		answer, err := a.do(t.Context(), http.MethodPost, "/v1/orders", tea,
+		response, err := a.do(t.Context(), http.MethodPost, "/v1/orders", tea,
 			http.Header{"Idempotency-Key": {key}, "Prefer": {"respond-async"}})
 		require.NoError(t, err)
-		require.Equal(t, http.StatusAccepted, answer.status, answer.body)
+		require.Equal(t, http.StatusAccepted, response.status, response.body)
 		<-held.Reached()
 	}
 	var found []string
@@ -171,7 +173,7 @@ func TestGenerated(t *testing.T) {
 		found = describeMetrics(body)
 		all := strings.Join(found, "\n")
 		return strings.Contains(all, "orders_background_runs_total") && strings.Contains(all, "orders_unfinished_keys") &&
-			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_last_pass_timestamp_seconds")
+			strings.Contains(all, "orders_receipt_duration_seconds") && strings.Contains(all, "orders_maintenance_last_success_timestamp_seconds")
 	})
 	held.Release()
 	a.stop()
@@ -185,8 +187,8 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, string(want), text, "run make generate")
 }
 
-// describeMetrics lists the metrics that are not of a library's, each with its
-// labels, its type and what it means.
+// describeMetrics returns our own metrics, each with its labels, its type and its help
+// text.
 func describeMetrics(exposition string) []string {
 	help, kind, labels := map[string]string{}, map[string]string{}, map[string]string{}
 	label := regexp.MustCompile(`[{,](\w+)="`)

@@ -18,12 +18,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collector is who traces are sent to.
+// collector is a trace collector.
 type collector struct {
 	t    *testing.T
 	url  string
 	mu   sync.Mutex
-	sent strings.Builder // as it came
+	sent strings.Builder // request bodies
 	all  []*tracepb.Span
 }
 
@@ -57,14 +57,14 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// raw is all that was sent.
+// raw returns the bytes of all requests.
 func (c *collector) raw() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sent.String()
 }
 
-// spans are those sent so far, by their beginnings.
+// spans returns the spans received so far, by start time.
 func (c *collector) spans() []*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +73,7 @@ func (c *collector) spans() []*tracepb.Span {
 	})
 }
 
-// traces draws each trace as a tree, in the order of their beginnings.
+// traces returns each trace as a tree of lines, by start time.
 func (c *collector) traces() []string {
 	var drawn []string
 	spans := c.spans()
@@ -85,9 +85,9 @@ func (c *collector) traces() []string {
 	return drawn
 }
 
-// draw draws a span and those inside of it.
+// draw returns the lines of a span and its children.
 func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
-	text := indent + describe(spans, span) + "\n"
+	text := indent + describe(span) + "\n"
 	for _, inner := range spans {
 		if string(inner.GetTraceId()) == string(span.GetTraceId()) && string(inner.GetParentSpanId()) == string(span.GetSpanId()) {
 			text += draw(spans, inner, indent+"  ")
@@ -96,20 +96,14 @@ func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
 	return text
 }
 
-// describe is a span in one line: what does not differ from one run of a test to
-// the next.
-func describe(spans []*tracepb.Span, span *tracepb.Span) string {
+// describe returns a span as one line, without what differs from run to run.
+func describe(span *tracepb.Span) string {
 	line := span.GetName()
-	run := strings.HasPrefix(line, "run ")
-	from, to := attribute(span, "orders.recovery_point.from"), attribute(span, "orders.recovery_point.to")
-	switch {
-	case run:
-		line += fmt.Sprintf(": attempt %s, %s to %s", attribute(span, "orders.attempt"), from, to)
-	case strings.HasPrefix(line, "step ") && from != to:
+	if from, to := attribute(span, "orders.recovery_point.from"), attribute(span, "orders.recovery_point.to"); from != to {
 		line += " to " + to
 	}
-	if attribute(span, "orders.replayed") == "true" {
-		line += ", replayed"
+	if attempt := attribute(span, "orders.attempt"); attempt != "" {
+		line += ", attempt " + attempt
 	}
 	if size := attribute(span, "db.operation.batch.size"); size != "" {
 		line += " of " + size
@@ -119,27 +113,17 @@ func describe(spans []*tracepb.Span, span *tracepb.Span) string {
 	}
 	if span.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR {
 		line += ", failed"
-		if run {
-			line += ": " + span.GetStatus().GetMessage()
+		if message := span.GetStatus().GetMessage(); message != "" {
+			line += ": " + message
 		}
 	}
 	for _, link := range span.GetLinks() {
-		line += "; linked to " + target(spans, link)
+		line += "; linked to trace " + hex.EncodeToString(link.GetTraceId())
 	}
 	return line
 }
 
-// target says where a link leads.
-func target(spans []*tracepb.Span, link *tracepb.Span_Link) string {
-	for _, span := range spans {
-		if string(span.GetSpanId()) == string(link.GetSpanId()) && string(span.GetTraceId()) == string(link.GetTraceId()) {
-			return "attempt " + attribute(span, "orders.attempt")
-		}
-	}
-	return "trace " + hex.EncodeToString(link.GetTraceId())
-}
-
-// attribute returns what a span says under a name, "" when it says nothing.
+// attribute returns the value of an attribute, "" if the span has none.
 func attribute(span *tracepb.Span, name string) string {
 	i := slices.IndexFunc(span.GetAttributes(), func(a *commonpb.KeyValue) bool { return a.GetKey() == name })
 	if i < 0 {
@@ -157,8 +141,7 @@ func attribute(span *tracepb.Span, name string) string {
 	}
 }
 
-// requireWellFormed checks that no span lacks its parent, and that none ends
-// after it but those that go on in the background.
+// requireWellFormed checks that the parent of every span was sent too.
 func (c *collector) requireWellFormed() {
 	c.t.Helper()
 	spans := c.spans()

@@ -14,88 +14,96 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// command is one thing that orders does.
+// command is one subcommand.
 type command struct {
-	name    string // of one word or two
+	name    string // one to three words
 	purpose string
 	run     func(context.Context, invocation) error
 }
 
 func commands() []command {
 	return []command{
-		{"demo", "Take a guided tour: charge an order, break things, see one charge", demo},
-		{"dev", "Run all of it in one process, on a private PostgreSQL and a stand-in for Stripe", dev},
+		{"demo", "Run a guided tour: charge an order, cause failures, see one charge", demo},
+		{"dev", "Run everything in one process, with its own PostgreSQL and Stripe stand-in", dev},
 		{"serve", "Run the API", serve},
 		{"worker", "Send staged receipts", worker},
-		{"completer", "Finish what clients abandoned (cron)", completer},
-		{"reaper", "Delete finished keys past their retention (cron)", reaper},
-		{"reconcile", "Compare the books with the provider's list of charges (cron)", reconcile},
-		{"keys list", "List the keys that nobody works on and those that need review", keysList},
-		{"keys show", "Show what happened to a key", keysShow},
+		{"completer", "Resume the unfinished keys that clients abandoned (cron)", completer},
+		{"reaper", "Delete finished keys whose retention is over (cron)", reaper},
+		{"reconcile", "Compare our records with the provider's payments and refunds (cron)", runReconcile},
+		{"keys list", "List the abandoned keys and those that need review", keysList},
+		{"keys show", "Show a key and its history", keysShow},
 		{"keys retry", "Run an unfinished key again", keysRetry},
-		{"keys resolve", "Close an unfinished key, without a charge unless there was one", keysResolve},
-		{"migrate up", "Bring the database's schema up to date", migrateUp},
-		{"migrate down", "Take the newest migration back, with the data it holds", migrateDown},
-		{"migrate status", "List the migrations", migrateStatus},
-		{"doctor", "Look at what the program needs, and say what is wrong and what helps", doctor},
+		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", keysResolve},
+		{"migrate up", "Apply all pending migrations", migrateUp},
+		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
+		{"migrate status", "List the migrations and whether they are applied", migrateStatus},
+		{"doctor", "Check configuration, database, Stripe and mail server, and print remedies", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
-		{"healthcheck", "Ask a running API whether it is ready (containers)", healthcheck},
-		{"help", "Say more about a command, or with env about the environment", help},
+		{"accounts keys list", "List the API keys of an account, without their secrets", accountsKeysList},
+		{"accounts keys create", "Create another API key of an account and print it", accountsKeysCreate},
+		{"accounts keys revoke", "Revoke an API key of an account", accountsKeysRevoke},
+		{"healthcheck", "Check that a running API is ready (for containers)", healthcheck},
+		{"help", "Print the help of a command, or with env all environment variables", help},
 		{"version", "Print the version", version},
 	}
 }
 
-// errUsage says that the command line is wrong.
+// errUsage means that the command line is invalid.
 var errUsage = errors.New("wrong usage")
 
-// wrongUsage wraps errUsage, and names the help that tells more: about a command,
-// or all of them when that is empty.
+// wrongUsage wraps errUsage and names the command whose help to read. If about is
+// empty, that is the overview.
 func wrongUsage(about, format string, arguments ...any) error {
 	return fmt.Errorf("%w: %s\n%s", errUsage, fmt.Sprintf(format, arguments...), strings.TrimSpace("See orders help "+about))
 }
 
-// invocation is a command as it was called.
+// invocation is a command with its arguments and outputs.
 type invocation struct {
 	command
-	args           []string // behind the command's name
+	args           []string // after the command's name
 	stdout, stderr io.Writer
 }
 
-// run finds the command and runs it.
+// maxWords is the number of words of the longest command's name.
+const maxWords = 3
+
+// run runs the command that the arguments begin with. If they begin with the name
+// of a group of commands, it prints the group's help or returns an error.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	all := commands()
-	for words := min(len(args), 2); words > 0; words-- {
-		name := strings.Join(args[:words], " ")
+	switch {
+	case len(args) == 0:
+		return errors.Join(overview(stderr, all), wrongUsage("", "no command given"))
+	case isHelpFlag(args[0]):
+		return overview(stdout, all)
+	}
+	for words := min(len(args), maxWords); words > 0; words-- {
+		name, rest := strings.Join(args[:words], " "), args[words:]
 		if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
-			return all[i].run(ctx, invocation{all[i], args[words:], stdout, stderr})
+			return all[i].run(ctx, invocation{all[i], rest, stdout, stderr})
+		}
+		group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return !strings.HasPrefix(c.name, name+" ") })
+		switch {
+		case len(group) == 0:
+		case len(rest) > 0 && isHelpFlag(rest[0]):
+			return overview(stdout, group)
+		default:
+			return wrongUsage(name, "expected orders %s %s", name, alternatives(group, words))
 		}
 	}
-	if len(args) == 0 {
-		return errors.Join(overview(stderr, all), wrongUsage("", "no command given"))
-	}
-	group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return !strings.HasPrefix(c.name, args[0]+" ") })
-	switch {
-	case asksForHelp(args[0]):
-		return overview(stdout, all)
-	case len(group) > 0 && len(args) > 1 && asksForHelp(args[1]):
-		return overview(stdout, group)
-	case len(group) > 0:
-		return wrongUsage(args[0], "expected orders %s %s", args[0], alternatives(group))
-	default:
-		return wrongUsage("", "there is no command %q", args[0])
-	}
+	return wrongUsage("", "there is no command %q", args[0])
 }
 
-func asksForHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
+func isHelpFlag(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
-// alternatives are the second words of a group of commands.
-func alternatives(group []command) string {
-	var words []string
+// alternatives lists the words that may follow the given number of words in the
+// names of a group of commands.
+func alternatives(group []command, words int) string {
+	var next []string
 	for _, c := range group {
-		_, word, _ := strings.Cut(c.name, " ")
-		words = append(words, word)
+		next = append(next, strings.Fields(c.name)[words])
 	}
-	return strings.Join(words, "|")
+	return strings.Join(slices.Compact(next), "|")
 }
 
 // overview lists commands.
@@ -115,23 +123,23 @@ func (i invocation) flags() *flag.FlagSet {
 	return flags
 }
 
-// parse reads the flags. What is left over is an error: a misspelled flag must
-// not be dropped in silence. When help is asked for it prints all there is to
-// say, with the variables of config, and returns flag.ErrHelp.
+// parse parses the flags. Any other argument is an error, so that a misspelled flag is
+// not ignored. For -h it prints the help of the command, with the variables of config,
+// and returns flag.ErrHelp.
 func (i invocation) parse(flags *flag.FlagSet, config any) error {
 	_, err := i.parseArguments(flags, config)
 	return err
 }
 
-// parseArguments does so for a command that takes the arguments named, before,
-// between or behind its flags.
+// parseArguments is parse for a command that takes the named arguments, before,
+// between or after its flags.
 func (i invocation) parseArguments(flags *flag.FlagSet, config any, names ...string) ([]string, error) {
 	var arguments []string
 	for rest := i.args; ; rest = flags.Args()[1:] {
 		err := flags.Parse(rest)
 		switch {
 		case errors.Is(err, flag.ErrHelp):
-			i.explain(flags, config, names)
+			i.printHelp(flags, config, names)
 			return nil, err
 		case err != nil:
 			return nil, wrongUsage(i.name, "%v", err)
@@ -140,18 +148,18 @@ func (i invocation) parseArguments(flags *flag.FlagSet, config any, names ...str
 		case flags.NArg() > 0:
 			arguments = append(arguments, flags.Arg(0))
 		case len(arguments) < len(names):
-			return nil, wrongUsage(i.name, "orders %s needs %s", i.name, names[len(arguments)])
+			return nil, wrongUsage(i.name, "orders %s requires %s", i.name, names[len(arguments)])
 		default:
 			return arguments, nil
 		}
 	}
 }
 
-func (i invocation) explain(flags *flag.FlagSet, config any, arguments []string) {
+func (i invocation) printHelp(flags *flag.FlagSet, config any, arguments []string) {
 	fmt.Fprintf(i.stdout, "Usage: orders %s [flags]\n\n%s.\n", strings.Join(append([]string{i.name}, arguments...), " "), i.purpose)
-	var some bool
-	flags.VisitAll(func(*flag.Flag) { some = true })
-	if some {
+	var hasFlags bool
+	flags.VisitAll(func(*flag.Flag) { hasFlags = true })
+	if hasFlags {
 		fmt.Fprint(i.stdout, "\nFlags:\n")
 		flags.SetOutput(i.stdout)
 		flags.PrintDefaults()
@@ -162,7 +170,7 @@ func (i invocation) explain(flags *flag.FlagSet, config any, arguments []string)
 
 func help(ctx context.Context, call invocation) error {
 	switch {
-	case len(call.args) == 0, asksForHelp(call.args[0]):
+	case len(call.args) == 0, isHelpFlag(call.args[0]):
 		return overview(call.stdout, commands())
 	case call.args[0] == "env":
 		boot.PrintEnv(call.stdout, nil)
@@ -172,12 +180,12 @@ func help(ctx context.Context, call invocation) error {
 	}
 }
 
-// version prints what the build recorded: the module's version, or the commit
-// it was built from.
+// version prints the version that the build recorded: that of the module, or its
+// commit.
 func version(_ context.Context, call invocation) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return errors.New("this program was built without its version")
+		return errors.New("the build recorded no version")
 	}
 	_, err := fmt.Fprintf(call.stdout, "orders %s, %s\n", info.Main.Version, info.GoVersion)
 	return err

@@ -10,16 +10,16 @@ import (
 	"example.com/orders-api/cmd/internal/console"
 )
 
-// By how much the console holds each call to the provider up.
+// The latency that the console adds to each call to the provider.
 const (
-	defaultPace = 700 * time.Millisecond // for people to see a row at each of its points
-	maxPace     = 5 * time.Second        // keeps an order from outliving the console's patience
+	defaultLatency = 700 * time.Millisecond // lets people see a row at each recovery point
+	maxLatency     = 5 * time.Second        // keeps an order within the console's timeout
 )
 
-// newConsole completes the options and returns the page at /console. It is for dev
-// and demo, and sees the receipts that pass through its mailbox.
+// newConsole completes the options and returns the page at /console, for dev and
+// demo. The receipts of the worker must go through its mailbox.
 func newConsole(
-	ctx context.Context, b *backend, config devEnv, local *boot.Local, options console.Options,
+	ctx context.Context, a *app, config devEnv, devServices *boot.DevServices, options console.Options,
 ) (*console.Console, error) {
 	var err error
 	if options.Executable, err = os.Executable(); err != nil {
@@ -33,7 +33,7 @@ func newConsole(
 		return nil, err
 	}
 	options.Environ = append(os.Environ(), "DATABASE_URL="+string(config.URL))
-	options.Pool, options.Payments = b.pool, b.payments
-	options.ProviderKey, options.ProviderURL, options.StandIn = string(config.SecretKey), config.APIBase, local.Stripe
+	options.Pool, options.Payments = a.pool, a.payments
+	options.ProviderKey, options.ProviderURL, options.StandIn = string(config.SecretKey), config.APIBase, devServices.Stripe
 	return console.New(ctx, options)
 }

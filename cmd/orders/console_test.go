@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// consoleView is what the console's page is shown, as far as it is looked at here.
+// consoleView is the part of the console's view that these tests check.
 type consoleView struct {
 	Key      string
 	Phase    string
@@ -35,8 +35,8 @@ type consoleView struct {
 	}
 }
 
-// said is everything that the timeline says.
-func (v consoleView) said() string {
+// timeline returns all events of the timeline.
+func (v consoleView) timeline() string {
 	var b strings.Builder
 	for _, e := range v.Events {
 		b.WriteString(e.Lane + ": " + e.Text + " (" + e.Detail + ")\n")
@@ -52,7 +52,7 @@ func (a *api) console(method, path, body string, header http.Header) (*http.Resp
 	return (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 }
 
-// orderInConsole places an order as the page does, and returns the status.
+// orderInConsole places an order like the page, and returns the status.
 func (a *api) orderInConsole(card, failure string) int {
 	a.t.Helper()
 	response, err := a.console(http.MethodPost, "/console/plays", `{"card":"`+card+`","failure":"`+failure+`"}`,
@@ -62,7 +62,8 @@ func (a *api) orderInConsole(card, failure string) int {
 	return response.StatusCode
 }
 
-// watchConsole reads the page's stream and returns the views that play to their end.
+// watchConsole reads the page's stream. The function it returns returns the final view
+// of the next play.
 func (a *api) watchConsole() func() consoleView {
 	a.t.Helper()
 	response, err := a.console(http.MethodGet, "/console/plays", "", nil)
@@ -95,7 +96,7 @@ func (a *api) watchConsole() func() consoleView {
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
-	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--pace", "0s")
+	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--provider-latency", "0s")
 	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
 	a.key = p.waitFor(&p.stdout, `API key +(ok_\S+)`)[1]
 	p.waitFor(&p.stderr, "listening")
@@ -111,7 +112,7 @@ func TestConsole(t *testing.T) {
 	for _, test := range []struct {
 		card, failure string
 		checks        int
-		says          []string
+		events        []string
 	}{
 		{visa, "none", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}},
 		{broke, "none", 5, []string{"payment failed, answer stored", "402"}},
@@ -129,8 +130,8 @@ func TestConsole(t *testing.T) {
 		for _, check := range view.Checks {
 			require.True(t, check.OK, "%s: %s: %s", where, check.Text, check.Seen)
 		}
-		for _, part := range test.says {
-			require.Contains(t, view.said(), part, where)
+		for _, part := range test.events {
+			require.Contains(t, view.timeline(), part, where)
 		}
 		require.Equal(t, "finished", view.Row.Point, where)
 		require.Len(t, view.Points, 4, where)
@@ -142,13 +143,13 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_nobody", "none"))
 	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole(visa, "earthquake"))
 
-	// A stream that is open, and a process of the console's, hold no stop up.
+	// An open stream and the console's API process do not block a stop.
 	a.stop()
-	a.requireNothingLeft()
+	a.requireNoProcessLeft()
 }
 
-// requireCurlReplays sends the last command line that a view shows, and expects what
-// the view shows for an answer.
+// requireCurlReplays sends the last command line of a view, and expects the response
+// that the view shows.
 func requireCurlReplays(t *testing.T, apiKey string, view consoleView) {
 	t.Helper()
 	last := view.Requests[len(view.Requests)-1]
@@ -158,13 +159,13 @@ func requireCurlReplays(t *testing.T, apiKey string, view consoleView) {
 	require.Equal(t, last.Body, again.body)
 }
 
-// With a provider of one's own, what needs the stand-in says so.
+// With another provider, the page disables the failure that needs the stand-in.
 func TestConsole_onStripe(t *testing.T) {
 	t.Parallel()
 	stripe, provider := standIn(t)
 	env := environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_console", "STRIPE_API_BASE="+provider,
 		"LISTEN_ADDR=127.0.0.1:0")
-	p := start(t, env, "dev", "--pace", "0s")
+	p := start(t, env, "dev", "--provider-latency", "0s")
 	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
 	p.waitFor(&p.stderr, "listening")
 	response, err := a.console(http.MethodGet, "/console", "", nil)

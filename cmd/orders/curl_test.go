@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// beCurl does what curl does, as far as our pages use it, for machines that have
-// none. What it does not know it refuses.
+// beCurl implements the part of curl that our pages use, for machines without curl. It
+// rejects any other flag.
 func beCurl(args []string) error {
 	var c curlCall
 	if err := c.parse(args); err != nil {
@@ -18,12 +18,12 @@ func beCurl(args []string) error {
 	return c.send()
 }
 
-// curlCall is a call of curl.
+// curlCall is one invocation of curl.
 type curlCall struct {
 	showHeader      bool
 	method, address string
 	header          http.Header
-	body, kind      string // the body and what it is taken for, if no -H says
+	body, kind      string // the body and its default Content-Type
 }
 
 func (c *curlCall) parse(args []string) error {
@@ -49,7 +49,7 @@ func (c *curlCall) parse(args []string) error {
 		case arg == "--json":
 			c.body, c.kind = value(), "application/json"
 		case strings.HasPrefix(arg, "-") || c.address != "":
-			return fmt.Errorf("%q is not understood", arg)
+			return fmt.Errorf("%q is not supported", arg)
 		default:
 			c.address = arg
 		}
@@ -69,7 +69,7 @@ func (c *curlCall) send() error {
 	if c.kind != "" && c.header.Get("Content-Type") == "" {
 		c.header.Set("Content-Type", c.kind)
 	}
-	client := http.Client{Timeout: patience}
+	client := http.Client{Timeout: waitTimeout}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"os"
 	"time"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/tour"
+	"example.com/orders-api/internal/accounts"
 )
 
 // demoEnv is the environment of orders demo.
@@ -20,57 +20,57 @@ type demoEnv struct {
 	boot.Stripe
 }
 
-// demo takes the guided tour, on a database and a provider of its own unless
-// the environment names others.
+// demo runs the guided tour. It starts a database and a provider unless the
+// environment names them.
 func demo(ctx context.Context, call invocation) error {
 	var config demoEnv
 	flags := call.flags()
-	stay := flags.Bool("console", false, "when the tour is over, go on with the console, like orders dev and\n"+
-		"with its environment, on the tour's database; Ctrl-C ends it")
+	stay := flags.Bool("console", false, "after the tour, run orders dev with the console on the tour's database,\n"+
+		"with the environment of orders dev; Ctrl-C ends it")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
-	if err := boot.LoadLocal(&config); err != nil {
+	if err := boot.LoadDev(&config); err != nil {
 		return err
 	}
-	var after devEnv
+	var devConfig devEnv
 	if *stay {
-		if err := boot.LoadLocal(&after); err != nil {
+		if err := boot.LoadDev(&devConfig); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintln(call.stdout, "orders demo: a tour of charging exactly once")
 	begin := time.Now()
-	local, err := boot.StartLocal(ctx, &config.Database, &config.Stripe, boot.LocalOptions{
+	devServices, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
 		Logger: slog.New(slog.NewTextHandler(call.stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		Notice: func(line string) { fmt.Fprintln(call.stdout, line) },
 	})
 	if err != nil {
 		return err
 	}
-	err = runDemo(ctx, config, local, time.Since(begin), call.stdout)
+	err = runDemo(ctx, config, devServices, time.Since(begin), call.stdout)
 	switch {
 	case err != nil:
 	case *stay:
-		after.Database, after.Stripe = config.Database, config.Stripe
-		err = goOn(ctx, after, local, call)
+		devConfig.Database, devConfig.Stripe = config.Database, config.Stripe
+		err = devAfterDemo(ctx, devConfig, devServices, call)
 	default:
 		fmt.Fprintln(call.stdout, "\nTo break an order yourself, and watch it heal: make run, then http://localhost:8080/console")
 	}
-	return errors.Join(err, local.Stop())
+	return errors.Join(err, devServices.Stop())
 }
 
-// goOn is orders dev on what the tour leaves behind, and leaves nothing itself.
-func goOn(ctx context.Context, config devEnv, local *boot.Local, call invocation) error {
+// devAfterDemo runs orders dev on the services of the tour, and keeps no data.
+func devAfterDemo(ctx context.Context, config devEnv, devServices *boot.DevServices, call invocation) error {
 	folder, err := os.MkdirTemp("", "orders-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	return errors.Join(runDev(ctx, config, local, folder, defaultPace, config.Logger(call.stderr), call.stdout),
+	return errors.Join(runDev(ctx, config, devServices, folder, defaultLatency, config.Logger(call.stderr), call.stdout),
 		os.RemoveAll(folder))
 }
 
-func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started time.Duration, stdout io.Writer) error {
+func runDemo(ctx context.Context, config demoEnv, devServices *boot.DevServices, started time.Duration, stdout io.Writer) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 	if err != nil {
 		return err
 	}
-	_, key, err := api.CreateAccount(ctx, pool, "demo")
+	_, key, err := accounts.Create(ctx, pool, "demo")
 	pool.Close()
 	if err != nil {
 		return err
@@ -88,11 +88,11 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 		return fmt.Errorf("find this program: %w", err)
 	}
 
-	database, provider := "the database of DATABASE_URL", config.Provider()
-	if local.Postgres != nil {
+	database, provider := "the database of DATABASE_URL", "the provider at "+config.ProviderURL()
+	if devServices.Postgres != nil {
 		database = fmt.Sprintf("a private PostgreSQL, up in %.1f s", started.Seconds())
 	}
-	if local.Stripe != nil {
+	if devServices.Stripe != nil {
 		provider = "a stand-in for Stripe"
 	}
 	fmt.Fprintf(stdout, "On %s, with %s. API and worker are\n"+
@@ -104,7 +104,7 @@ func runDemo(ctx context.Context, config demoEnv, local *boot.Local, started tim
 		APIKey:      key,
 		ProviderKey: string(config.SecretKey),
 		ProviderURL: config.APIBase,
-		StandIn:     local.Stripe,
+		StandIn:     devServices.Stripe,
 		Out:         stdout,
 	})
 }

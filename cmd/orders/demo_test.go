@@ -21,7 +21,7 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// claims are what a demo shows, in order.
+// claims are the claims of a demo, in order.
 var claims = []string{
 	"an order is charged",
 	"the same request again: the same bytes",
@@ -34,7 +34,8 @@ var claims = []string{
 	"each receipt arrives once",
 }
 
-// totals reads the last line of a demo's table, and wants to be shown the console.
+// totals returns the last line of the demo's table, which is followed by a hint to the
+// console.
 func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
 	t.Helper()
 	match := regexp.MustCompile(`\n   together +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*/console`).FindStringSubmatch(stdout)
@@ -48,7 +49,7 @@ func totals(t *testing.T, stdout string) (requests, orders, charges, receipts in
 	return numbers[0], numbers[1], numbers[2], numbers[3]
 }
 
-// requireClaims checks that every claim has its line and its mark.
+// requireClaims checks the line and the mark of every claim.
 func requireClaims(t *testing.T, stdout string, marks ...string) {
 	t.Helper()
 	var lines []string
@@ -63,7 +64,7 @@ func requireClaims(t *testing.T, stdout string, marks ...string) {
 	}
 }
 
-// requireOnePage checks that a terminal shows all of it at once.
+// requireOnePage checks that the output fits a terminal.
 func requireOnePage(t *testing.T, stdout string) {
 	t.Helper()
 	require.LessOrEqual(t, strings.Count(stdout, "\n"), 40)
@@ -72,21 +73,20 @@ func requireOnePage(t *testing.T, stdout string) {
 	}
 }
 
-// requireNoLitter checks that nothing is left in the folder for what is
-// temporary.
-func requireNoLitter(t *testing.T, environ []string) {
+// requireNoTempFiles checks that the folder for temporary files is empty.
+func requireNoTempFiles(t *testing.T, environ []string) {
 	t.Helper()
 	left, err := os.ReadDir(value(environ, "TMPDIR"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
 
-// As a newcomer takes it, and even without a home.
+// Without any setup, and even without a home folder.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	env := append(environ(t), "HOME=", "LISTEN_ADDR=127.0.0.1:0")
 	p := start(t, env, "demo", "--console")
-	p.waitFor(&p.stdout, "^orders demo: ") // at once, before anything is started
+	p.waitFor(&p.stdout, "^orders demo: ") // before anything is started
 	p.waitFor(&p.stderr, "listening")
 	p.waitFor(&p.stdout, "Send the same line again")
 	stdout := p.stdout.String()
@@ -99,20 +99,19 @@ func TestDemo(t *testing.T) {
 	require.Greater(t, requests, 20)
 	require.Equal(t, []int{6, 5, 5}, []int{orders, charges, receipts})
 
-	// The console is up, on the tour's database.
+	// The console runs on the tour's database.
 	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
 	next := a.watchConsole()
 	require.Equal(t, http.StatusAccepted, a.orderInConsole("pm_card_visa", "none"))
 	view := next()
 	require.Equal(t, "done", view.Phase, view.Error)
 	a.stop()
-	requireNoLitter(t, env)
-	p.requireNothingLeft()
+	requireNoTempFiles(t, env)
+	p.requireNoProcessLeft()
 }
 
-// stripeMode is the environment of a demo on Stripe's test mode, as far as it
-// can tell: a key, and an address in another process. The database is named
-// too, and settings of the user's own are in the way.
+// stripeMode returns the environment of a demo with a provider and a database of its
+// own. It has settings of other commands, which the demo must ignore.
 func stripeMode(t *testing.T, database, provider string) []string {
 	t.Helper()
 	return environ(t, "DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_demo", "STRIPE_API_BASE="+provider,
@@ -141,12 +140,12 @@ func TestDemo_onStripe(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*), count(paid_at) FROM orders").Scan(&made, &paid))
 	require.Equal(t, []int{made, paid, paid}, []int{orders, charges, receipts})
 	require.Equal(t, 5, orders)
-	requireNoLitter(t, env)
-	p.requireNothingLeft()
+	requireNoTempFiles(t, env)
+	p.requireNoProcessLeft()
 }
 
-// A provider that charges twice makes the demo fail: its checks can.
-func TestDemo_failsWhenACardIsChargedTwice(t *testing.T) {
+// The demo detects a double charge.
+func TestDemo_doubleCharge(t *testing.T) {
 	t.Parallel()
 	stripe, provider := standIn(t)
 	env := stripeMode(t, dbtest.URL(dbtest.New(t)), doubleCharger(t, provider))
@@ -162,16 +161,16 @@ func TestDemo_failsWhenACardIsChargedTwice(t *testing.T) {
 	for _, name := range []string{"serve.log", "worker.log"} {
 		require.FileExists(t, filepath.Join(match[1], name))
 	}
-	p.requireNothingLeft()
+	p.requireNoProcessLeft()
 }
 
-// doubleCharger is in front of a provider and turns every payment into two: it
-// makes each call about intents a second time, for a twin of its own.
+// doubleCharger is a proxy that turns every payment into two: it sends each POST about
+// intents a second time, for a second intent.
 func doubleCharger(t *testing.T, provider string) string {
 	t.Helper()
 	target, err := url.Parse(provider)
 	require.NoError(t, err)
-	twins := make(chan string, 1) // the latest twin's id
+	twins := make(chan string, 1) // the id of the latest second intent
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -195,7 +194,7 @@ func doubleCharger(t *testing.T, provider string) string {
 	return server.URL
 }
 
-// sendTwin sends a request of its own and returns the id in the answer.
+// sendTwin sends the request for the second intent and returns the id in the response.
 func sendTwin(t *testing.T, address, body string, header http.Header) string {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
@@ -208,14 +207,14 @@ func sendTwin(t *testing.T, address, body string, header http.Header) string {
 		panic(err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		panic(err)
 	}
-	return regexp.MustCompile(`"id":\s*"(pi_[^"]+)"`).FindStringSubmatch(string(answer))[1]
+	return regexp.MustCompile(`"id":\s*"(pi_[^"]+)"`).FindStringSubmatch(string(content))[1]
 }
 
-// Ctrl-C reaches every process of the terminal, kill only the one.
+// Ctrl-C reaches every process of the terminal, kill only one.
 func TestDemo_interrupted(t *testing.T) {
 	t.Parallel()
 	for name, everybody := range map[string]bool{"by Ctrl-C": true, "by kill": false} {
@@ -232,8 +231,8 @@ func TestDemo_interrupted(t *testing.T) {
 			require.Equal(t, 1, p.wait())
 			require.Equal(t, "orders: interrupted: demo: context canceled\n", p.stderr.String())
 			require.NotContains(t, p.stdout.String(), "✗")
-			requireNoLitter(t, env)
-			p.requireNothingLeft()
+			requireNoTempFiles(t, env)
+			p.requireNoProcessLeft()
 		})
 	}
 }
@@ -244,5 +243,5 @@ func TestDemo_killed(t *testing.T) {
 	p.waitFor(&p.stdout, " ✓ "+claims[0])
 	p.signal(syscall.SIGKILL)
 	require.Equal(t, -1, p.wait())
-	p.requireNothingLeft()
+	p.requireNoProcessLeft()
 }

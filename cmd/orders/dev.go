@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/console"
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/embeddedpg"
 )
 
@@ -29,20 +29,20 @@ type devEnv struct {
 	boot.Completer
 }
 
-// dev runs API, worker, completer and reaper in one process, on whatever of database, provider and
-// mail server the environment names, and on its own for the rest.
+// dev runs API, worker, completer and reaper in one process. It starts a database and
+// a provider, and writes receipts to files, unless the environment names others.
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
 	flags := call.flags()
-	pace := flags.Duration("pace", defaultPace,
-		"by how much each call to the provider is held up in the console,\nfor people to see a row at each of its points")
+	latency := flags.Duration("provider-latency", defaultLatency,
+		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
-	if *pace < 0 || *pace > maxPace {
-		return wrongUsage(call.name, "--pace %s is not between 0s and %s", *pace, maxPace)
+	if *latency < 0 || *latency > maxLatency {
+		return wrongUsage(call.name, "--provider-latency %s is not between 0s and %s", *latency, maxLatency)
 	}
-	if err := boot.LoadLocal(&config); err != nil {
+	if err := boot.LoadDev(&config); err != nil {
 		return err
 	}
 	fmt.Fprintln(call.stdout, "orders dev: API, worker, completer and reaper in one process; Ctrl-C ends it and keeps the data")
@@ -51,7 +51,7 @@ func dev(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	local, err := boot.StartLocal(ctx, &config.Database, &config.Stripe, boot.LocalOptions{
+	devServices, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
 		DataDir: filepath.Join(cache, "dev"),
 		Logger:  logger,
 		Notice:  func(line string) { fmt.Fprintln(call.stdout, line) },
@@ -59,46 +59,52 @@ func dev(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDev(ctx, config, local, cache, *pace, logger, call.stdout), local.Stop())
+	return errors.Join(runDev(ctx, config, devServices, cache, *latency, logger, call.stdout), devServices.Stop())
 }
 
-// runDev runs all of it until ctx ends. The folder keeps the API key and the console's log.
+// runDev runs everything until ctx ends. The folder keeps the API key and the log of
+// the console.
 func runDev(
-	ctx context.Context, config devEnv, local *boot.Local, folder string, pace time.Duration, logger *slog.Logger, stdout io.Writer,
+	ctx context.Context, config devEnv, devServices *boot.DevServices, folder string, latency time.Duration, logger *slog.Logger, stdout io.Writer,
 ) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
-	return withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
-		key, err := devKey(ctx, b.pool, filepath.Join(folder, "dev-api-keys"))
+	return withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
+		key, err := devKey(ctx, a.pool, filepath.Join(folder, "dev-api-keys"))
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, config.AdminAddr, b.metrics, logger)
+		server, err := newServer(ctx, a, config.Serve, logger)
+		if err != nil {
+			return err
+		}
+		defer server.close()
+		stopAdmin, err := startAdmin(ctx, config.AdminAddr, a.metrics, server.ready.Check, logger)
 		if err != nil {
 			return err
 		}
 		defer stopAdmin()
 		group, ctx := errgroup.WithContext(ctx)
-		page, err := newConsole(ctx, b, config, local, console.Options{
-			LogFile: filepath.Join(folder, "console.log"),
-			APIKey:  key,
-			Pace:    pace,
-			Logger:  logger,
+		page, err := newConsole(ctx, a, config, devServices, console.Options{
+			LogFile:         filepath.Join(folder, "console.log"),
+			APIKey:          key,
+			Logger:          logger,
+			ProviderLatency: latency,
 		})
 		if err != nil {
 			return err
 		}
-		listener, err := startDev(ctx, group, b, config, page, logger)
+		listener, err := startDev(ctx, group, a, server, config, page, logger)
 		if err != nil {
 			return err
 		}
-		printWelcome(stdout, config, local, baseURL(listener.Addr()), key)
-		if local.Postgres != nil {
+		printWelcome(stdout, config, devServices, baseURL(listener.Addr()), key)
+		if devServices.Postgres != nil {
 			group.Go(func() error {
 				select {
-				case <-local.Postgres.Exited():
-					return errors.New("the private PostgreSQL has ended")
+				case <-devServices.Postgres.Exited():
+					return errors.New("the private PostgreSQL stopped")
 				case <-ctx.Done():
 					return nil
 				}
@@ -108,24 +114,19 @@ func runDev(
 	})
 }
 
-// startDev starts what other commands run in processes of their own, and the
-// console.
+// startDev starts the API, the worker, the completer, the reaper and the console.
 func startDev(
-	ctx context.Context, group *errgroup.Group, b *backend, config devEnv, page *console.Console, logger *slog.Logger,
+	ctx context.Context, group *errgroup.Group, a *app, server *server, config devEnv, page *console.Console, logger *slog.Logger,
 ) (net.Listener, error) {
-	worker, err := newWorker(page.Mailbox, config.From, b.pool, b.metrics, b.traces, logger)
+	worker, err := newWorker(page.Mailbox, config.From, a.pool, a.metrics, a.traces, logger)
 	if err != nil {
 		return nil, err
 	}
-	completer, err := newCompleter(b, config.Durations, config.Completer, passLimit, passConcurrency)
+	completer, err := newCompleter(a, config.Durations, config.Completer, completerLimit, completerConcurrency)
 	if err != nil {
 		return nil, err
 	}
-	reaper, err := newReaper(b.engine, config.Durations, reapBatch)
-	if err != nil {
-		return nil, err
-	}
-	server, err := newServer(b, config.Serve, logger)
+	reaper, err := newReaper(a.engine, config.Durations, reapBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -140,29 +141,28 @@ func startDev(
 	group.Go(func() error { return page.Run(ctx) })
 	group.Go(func() error { return worker.Run(ctx, time.Second) })
 	group.Go(func() error {
-		return schedule{time.Minute}.run(ctx, logger, func(ctx context.Context) error { return complete(ctx, completer, b.metrics, logger) })
+		return interval{time.Minute}.run(ctx, "completer", logger, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, logger) })
 	})
 	group.Go(func() error {
-		return schedule{10 * time.Minute}.run(ctx, logger, func(ctx context.Context) error { return reap(ctx, reaper, b.metrics, logger) })
+		return interval{10 * time.Minute}.run(ctx, "reaper", logger, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, logger) })
 	})
 	return listener, nil
 }
 
-// devKey returns an API key that stays the same from one start to the next, so
-// that a curl line in a shell's history keeps working. It is kept in a file,
-// which is right for this command only: one line for each database it was
-// started on.
+// devKey returns an API key that stays the same from one start to the next, so that a
+// curl line in a shell's history keeps working. The keys are in a file, one line for
+// each database; no other command stores an API key.
 func devKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error) {
-	stored, err := os.ReadFile(path) //nolint:gosec // in our own cache folder
+	stored, err := os.ReadFile(path) //nolint:gosec // in the program's cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read API key of dev: %w", err)
 	}
 	for key := range strings.FieldsSeq(string(stored)) {
-		if known, err := api.KnowsKey(ctx, pool, key); err != nil || known {
+		if known, err := accounts.ValidAPIKey(ctx, pool, key); err != nil || known {
 			return key, err
 		}
 	}
-	_, key, err := api.CreateAccount(ctx, pool, "dev")
+	_, key, err := accounts.Create(ctx, pool, "dev")
 	if err != nil {
 		return "", err
 	}
@@ -172,12 +172,12 @@ func devKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error
 		err = errors.Join(err, file.Close())
 	}
 	if err != nil {
-		return "", fmt.Errorf("keep API key of dev: %w", err)
+		return "", fmt.Errorf("store API key of dev: %w", err)
 	}
 	return key, nil
 }
 
-// baseURL is where a client on this machine finds the listener.
+// baseURL returns the URL of the listener for a client on this machine.
 func baseURL(address net.Addr) string {
 	host, port, _ := net.SplitHostPort(address.String())
 	if net.ParseIP(host).IsUnspecified() {
@@ -186,21 +186,21 @@ func baseURL(address net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-func printWelcome(w io.Writer, config devEnv, local *boot.Local, base, key string) {
+func printWelcome(w io.Writer, config devEnv, devServices *boot.DevServices, base, key string) {
 	fmt.Fprintf(w, "\nOrders API   %s   contract: %s/docs\n", base, base)
 	fmt.Fprintf(w, "Console      %s%s   break an order, and watch it heal\n", base, console.Path)
-	if local.Postgres != nil {
-		fmt.Fprintf(w, "PostgreSQL   %s\n", local.Postgres.URL("postgres"))
+	if devServices.Postgres != nil {
+		fmt.Fprintf(w, "PostgreSQL   %s\n", devServices.Postgres.URL("postgres"))
 	}
-	if local.Stripe != nil {
+	if devServices.Stripe != nil {
 		fmt.Fprintf(w, "Stripe       a stand-in; what it has charged: %s\n", config.APIBase)
 	}
 	fmt.Fprintf(w, "API key      %s\n\nCreate an order:\n\n%s\n\n"+
 		"Send the same line again: the same bytes come back, and nothing is charged twice.\n\n", key, curl(base, key))
 }
 
-// curl is a command line that creates an order, under a key of this start: what
-// an earlier start left half done may be unknown to the stand-in of this one.
+// curl returns a command line that creates an order. Its idempotency key is new for
+// each start, because a new stand-in does not know the intents of the last one.
 func curl(base, key string) string {
 	return fmt.Sprintf(`  curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
     -H 'Content-Type: application/json' -H 'Idempotency-Key: my-order-%s' \

@@ -14,8 +14,8 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// startDev starts orders dev, waits for its welcome, and returns the curl line
-// in it.
+// startDev starts orders dev, waits until it is ready, and returns the curl line that
+// it prints.
 func startDev(t *testing.T, environ []string) (*api, string) {
 	t.Helper()
 	p := start(t, environ, "dev")
@@ -28,9 +28,8 @@ func startDev(t *testing.T, environ []string) (*api, string) {
 	return a, p.waitFor(&p.stdout, `(?s)Create an order:\s+(curl .*?)\n\n`)[1]
 }
 
-// sendCurl sends the request of a curl command line, read by a shell as the
-// reader's own would.
-func sendCurl(t *testing.T, line string) answer {
+// sendCurl sends the request of a curl command line, which a shell parses.
+func sendCurl(t *testing.T, line string) apiResponse {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", "curl() { printf '%s\\0' \"$@\"; }\n"+line).Output()
 	require.NoError(t, err)
@@ -55,9 +54,9 @@ func sendCurl(t *testing.T, line string) answer {
 			a.base = arg
 		}
 	}
-	answer, err := a.do(t.Context(), http.MethodPost, "", body, header)
+	response, err := a.do(t.Context(), http.MethodPost, "", body, header)
 	require.NoError(t, err)
-	return answer
+	return response
 }
 
 func TestDev(t *testing.T) {
@@ -71,13 +70,12 @@ func TestDev(t *testing.T) {
 	require.Equal(t, first.body, again.body)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 
-	// The stand-in's page says that it was charged, and the receipt lands in a
-	// folder that the log names.
+	// The stand-in has a page, and the receipt is in the folder that the log names.
 	page, err := http.Get(a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1])
 	require.NoError(t, err)
 	require.NoError(t, page.Body.Close())
 	require.Equal(t, http.StatusOK, page.StatusCode)
-	folder := a.waitFor(&a.stderr, `become \.eml files.*folder=(\S+)`)[1]
+	folder := a.waitFor(&a.stderr, `\.eml files.*folder=(\S+)`)[1]
 	require.Contains(t, folder, value(env, "HOME"))
 	eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(folder, "receipt-"+id+".eml"))
@@ -88,10 +86,10 @@ func TestDev(t *testing.T) {
 		code, _, stderr := run(t, env, "dev")
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "orders: another orders dev is running on this machine: stop it, "+
-			"or name a database of its own for this one with DATABASE_URL\n")
+			"or set DATABASE_URL to another database\n")
 	})
 	a.stop()
-	a.requireNothingLeft()
+	a.requireNoProcessLeft()
 	stopping, stopped := strings.Index(a.stderr.String(), "msg=\"stopping"), strings.Index(a.stderr.String(), "msg=stopped")
 	require.True(t, 0 < stopping && stopping < stopped)
 
@@ -103,14 +101,14 @@ func TestDev(t *testing.T) {
 	require.Equal(t, http.StatusOK, read.status, read.body)
 	require.NotEmpty(t, requirePaid(t, sendCurl(t, nextCurl)))
 
-	// And kill -9 takes everything along.
+	// After kill -9, no subprocess is left.
 	b.signal(syscall.SIGKILL)
 	b.wait()
-	b.requireNothingLeft()
+	b.requireNoProcessLeft()
 }
 
-// What the environment names is used, and nothing is started beside it.
-func TestDev_onTheEnvironmentsOwn(t *testing.T) {
+// Services that the environment names are used and not started.
+func TestDev_ownServices(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	stripe, provider := standIn(t)
@@ -125,7 +123,7 @@ func TestDev_onTheEnvironmentsOwn(t *testing.T) {
 	eventually(t, func() bool { return len(mail.received()) == 1 })
 	a.stop()
 
-	// A database of one's own has its own key, and dev knows both again.
+	// Each database has a key of its own, and dev finds both again.
 	other := append(env[:len(env):len(env)], "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)))
 	b, _ := startDev(t, other)
 	require.NotEqual(t, a.key, b.key)
@@ -135,8 +133,7 @@ func TestDev_onTheEnvironmentsOwn(t *testing.T) {
 	c.stop()
 }
 
-// The private database may die under dev.
-func TestDev_databaseEnds(t *testing.T) {
+func TestDev_databaseStops(t *testing.T) {
 	t.Parallel()
 	a, _ := startDev(t, environ(t, "LISTEN_ADDR=127.0.0.1:0"))
 	dir := a.waitFor(&a.stderr, `private PostgreSQL is ready.*dir=(\S+)`)[1]
@@ -145,6 +142,6 @@ func TestDev_databaseEnds(t *testing.T) {
 	server, _, _ := strings.Cut(string(pid), "\n")
 	require.NoError(t, exec.CommandContext(t.Context(), "kill", "-QUIT", server).Run())
 	require.Equal(t, 1, a.wait())
-	require.Contains(t, a.stderr.String(), "orders: the private PostgreSQL has ended\n")
-	a.requireNothingLeft()
+	require.Contains(t, a.stderr.String(), "orders: the private PostgreSQL stopped\n")
+	a.requireNoProcessLeft()
 }

@@ -1,6 +1,6 @@
-// Command orders is the API and everything around it: run `orders help`.
+// Command orders runs the API and everything around it: see `orders help`.
 //
-// It exits with 0 when all went well, with 1 when something failed or was
-// interrupted half way, and with 2 when its command line is wrong. The first
-// SIGINT or SIGTERM lets what is under way come to its end, the second does not.
+// It exits with 0 on success, with 1 after a failure or an interrupt, and with 2 if
+// its command line is invalid or if reconcile could not compare everything. The first
+// SIGINT or SIGTERM lets work in progress finish, the second one kills the process.
 package main

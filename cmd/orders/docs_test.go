@@ -22,7 +22,7 @@ import (
 	"example.com/orders-api/internal/docscheck"
 )
 
-// documents are the pages of the repository; internal/docscheck says which.
+// documents returns the pages of the repository, see internal/docscheck.
 func documents(t *testing.T) []docscheck.Page {
 	t.Helper()
 	pages, err := docscheck.Pages(os.DirFS("../.."))
@@ -37,9 +37,8 @@ func commandsOf(t *testing.T, page docscheck.Page) []docscheck.Command {
 	return commands
 }
 
-// Every command of ours that a page tells its reader to type is typed here, and
-// every curl line, page by page and in order: each must succeed and print what the
-// page shows. Other programs are the matter of internal/docscheck.
+// Runs every command of this program and every curl line of the pages, in order. Each
+// must succeed and print what the page shows. internal/docscheck checks the others.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	for _, page := range documents(t) {
@@ -61,14 +60,14 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// isOurs reports whether all that a command starts is ours to run.
+// isOurs reports whether this test can run all parts of a command.
 func isOurs(command docscheck.Command) bool {
 	return !slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool {
 		return !slices.Contains([]string{"", "export", "orders", "bin/orders", "curl", "grep"}, part.Program()) && !isStatement(part)
 	})
 }
 
-// isStatement reports whether psql is given a statement for the database.
+// isStatement reports whether a command is psql with a statement.
 func isStatement(part docscheck.Simple) bool {
 	return len(part.Words) == 4 && part.Words[0] == "psql" && part.Words[1] == "$DATABASE_URL" && part.Words[2] == "-c"
 }
@@ -77,18 +76,18 @@ func calls(command docscheck.Command, program string) bool {
 	return slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool { return filepath.Base(part.Program()) == program })
 }
 
-// reader is somebody who follows a page, with a shop of his own.
+// reader runs the commands of one page on a fixture.
 type reader struct {
-	*shop
-	folder string // where he is
-	api    *api   // what he asks, once he has asked
+	*fixture
+	folder string // the working directory
+	api    *api   // started for the first curl line
 }
 
-// newReader returns a reader who has our program on his PATH, and our stand-in for
-// curl if it is asked for.
+// newReader returns a reader with the program on its PATH, and with our own curl
+// unless curl is "".
 func newReader(t *testing.T, curl string) *reader {
 	t.Helper()
-	r := &reader{shop: newShop(t), folder: t.TempDir()}
+	r := &reader{fixture: newFixture(t), folder: t.TempDir()}
 	program, err := os.Executable()
 	require.NoError(t, err)
 	bin := filepath.Join(r.folder, "bin")
@@ -107,18 +106,18 @@ func (r *reader) follow(commands []docscheck.Command) {
 		switch {
 		case len(parts) == 1 && (parts[0].Program() == "" || parts[0].Program() == "export"):
 			r.set(command)
-		case len(parts) == 1 && staysUp(parts[0].Words):
+		case len(parts) == 1 && isLongRunning(parts[0].Words):
 			r.startAndStop(parts[0])
 		case len(parts) == 1 && isStatement(parts[0]):
 			r.exec(strings.ReplaceAll(parts[0].Words[3], "…", uuid.NewString()))
 		default:
-			r.enter(command)
+			r.runInShell(command)
 		}
 	}
 }
 
-// set takes over the variables that a page sets. Where it leaves a value open with
-// "…" the reader has one, or the test does not know what to put there.
+// set sets the variables that a page sets. A value with "…" is a placeholder, for which
+// the reader must have a value already.
 func (r *reader) set(command docscheck.Command) {
 	r.t.Helper()
 	for _, part := range command.Parts {
@@ -128,18 +127,18 @@ func (r *reader) set(command docscheck.Command) {
 				r.environ = r.with(setting)
 				continue
 			}
-			require.NotEmpty(r.t, value(r.environ, name), "%s: what is %s?", command.At, setting)
+			require.NotEmpty(r.t, value(r.environ, name), "%s: no value for %s", command.At, setting)
 		}
 	}
 }
 
-// staysUp reports whether a command runs until it is stopped.
-func staysUp(words []string) bool {
+// isLongRunning reports whether a command runs until it is stopped.
+func isLongRunning(words []string) bool {
 	return len(words) > 1 && filepath.Base(words[0]) == "orders" && (slices.Contains([]string{"serve", "dev"}, words[1]) ||
 		words[1] == "worker" && !slices.Contains(words, "--once") || slices.Contains(words, "--every"))
 }
 
-// startAndStop waits until a command works.
+// startAndStop starts a long-running command, waits until it is ready and stops it.
 func (r *reader) startAndStop(part docscheck.Simple) {
 	r.t.Helper()
 	arguments := part.Words[1:]
@@ -154,12 +153,12 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
-// enter types a command into a shell. Its addresses are those of the reader's own
-// API, and KEY is a key that somebody has to look at.
-func (r *reader) enter(command docscheck.Command) {
+// runInShell runs a command in a shell. It replaces the addresses of the pages by those
+// of the reader's API, and KEY by an abandoned key.
+func (r *reader) runInShell(command docscheck.Command) {
 	r.t.Helper()
 	for _, part := range command.Parts {
-		require.False(r.t, staysUp(part.Words), "%s: what does not end needs a line of its own", command.At)
+		require.False(r.t, isLongRunning(part.Words), "%s: a long-running command needs a line of its own", command.At)
 	}
 	text := openVariable.ReplaceAllString(command.Text, "")
 	if calls(command, "curl") {
@@ -168,7 +167,7 @@ func (r *reader) enter(command docscheck.Command) {
 		}
 		text = strings.ReplaceAll(text, "http://localhost:8080", r.api.base)
 		if own := "http://127.0.0.1:8081"; strings.Contains(text, own) {
-			admin := r.api.waitFor(&r.api.stderr, `admin: .*\bat"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+			admin := r.api.waitFor(&r.api.stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 			text = strings.ReplaceAll(text, own, "http://"+admin)
 		}
 	}
@@ -177,7 +176,7 @@ func (r *reader) enter(command docscheck.Command) {
 		r.abandon(filepath.Base(stuck))
 		text = key.ReplaceAllString(text, filepath.Base(stuck))
 	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", text)
 	shell.Dir, shell.Env, shell.WaitDelay = r.folder, r.environ, time.Second
@@ -190,8 +189,8 @@ func (r *reader) enter(command docscheck.Command) {
 	}
 }
 
-// What a page says in passing must be there too: commands and their flags, in the
-// prose, in crontabs and in manifests; and what it shows of make demo.
+// Checks the commands and flags in prose, crontabs and manifests, and the shown output
+// of make demo.
 func TestDocuments_mentions(t *testing.T) {
 	t.Parallel()
 	crontab := regexp.MustCompile(`/orders ([^;\n]+)$`)
@@ -226,8 +225,8 @@ func TestDocuments_mentions(t *testing.T) {
 	}
 }
 
-// requireCommand wants a command with its flags, by asking for its help. It asks
-// twice, for where a flag is named without its value it is that value.
+// requireCommand checks that a command with these flags exists, by its help. -h is
+// given twice, because the first one is the value of a flag without one.
 func requireCommand(t *testing.T, at string, words []string) {
 	t.Helper()
 	err := orders.Run(t.Context(), append(slices.Clone(words), "-h", "-h"), io.Discard, io.Discard)
@@ -236,7 +235,7 @@ func requireCommand(t *testing.T, at string, words []string) {
 	}
 }
 
-// requireShown checks that an output is what a page shows below a command.
+// requireShown checks that a page shows this output below a command.
 func requireShown(t *testing.T, page, command, output string) {
 	t.Helper()
 	for _, p := range documents(t) {
@@ -250,11 +249,11 @@ func requireShown(t *testing.T, page, command, output string) {
 	require.Fail(t, "the page shows no such command", "%s in %s", command, page)
 }
 
-// Addresses of our own, too, must answer.
+// Links to the API must work.
 func TestDocuments_addresses(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a, _ := startDev(t, s.environ)
+	f := newFixture(t)
+	a, _ := startDev(t, f.environ)
 	for _, page := range documents(t) {
 		for _, link := range page.Links() {
 			path, ours := strings.CutPrefix(link, "http://localhost:8080")

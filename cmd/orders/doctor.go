@@ -6,36 +6,35 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
-	examiner "example.com/orders-api/cmd/internal/doctor"
+	checks "example.com/orders-api/cmd/internal/doctor"
 )
 
-// doctor prints a line for everything that the program needs, and fails when
-// something is wrong.
+// doctor runs all checks, prints their results and fails if a check failed.
 func doctor(ctx context.Context, call invocation) error {
-	var config examiner.Environment
+	var config checks.Environment
 	flags := call.flags()
-	limit := flags.Duration("limit", 10*time.Second, "how long each check may take")
+	timeout := flags.Duration("limit", 10*time.Second, "how long each check may take")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
-	if *limit <= 0 {
-		return wrongUsage(call.name, "--limit %s is not a positive duration", *limit)
+	if *timeout <= 0 {
+		return wrongUsage(call.name, "--limit %s is not a positive duration", *timeout)
 	}
-	wrong := boot.Load(&config)
-	faults, warnings := 0, 0
-	for _, finding := range examiner.Examine(ctx, examiner.Examination{Environment: &config, Wrong: wrong, Limit: *limit}) {
-		switch finding.Verdict {
-		case examiner.Fault:
-			faults++
-		case examiner.Warning:
+	checker := checks.Checker{ConfigError: boot.Load(&config), Environment: &config, Timeout: *timeout}
+	failures, warnings := 0, 0
+	for _, result := range checker.Run(ctx) {
+		switch result.Severity {
+		case checks.Failure:
+			failures++
+		case checks.Warning:
 			warnings++
 		}
-		if _, err := fmt.Fprintln(call.stdout, finding); err != nil {
+		if _, err := fmt.Fprintln(call.stdout, result); err != nil {
 			return err
 		}
 	}
-	if faults > 0 {
-		return fmt.Errorf("faults found: %d (and warnings: %d)", faults, warnings)
+	if failures > 0 {
+		return fmt.Errorf("failed checks: %d, warnings: %d", failures, warnings)
 	}
 	return nil
 }

@@ -5,10 +5,10 @@ import (
 	"io"
 )
 
-// Main lets the test binary be the program.
+// Main runs the program, for the test binary.
 func Main() { main() }
 
-// Run is the program without a process of its own.
+// Run runs the program inside the test process.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return run(ctx, args, stdout, stderr)
 }

@@ -15,13 +15,13 @@ import (
 // healthEnv is the environment of orders healthcheck.
 type healthEnv struct{ boot.Listen }
 
-// healthcheck asks a running API whether it should get traffic. It is for
-// containers, whose images have neither a shell nor curl.
+// healthcheck checks that a running API is ready. It is for containers, because the
+// image has neither a shell nor curl.
 func healthcheck(ctx context.Context, call invocation) error {
 	var config healthEnv
 	flags := call.flags()
-	target := flags.String("url", "", "what to ask instead of /readyz at LISTEN_ADDR")
-	timeout := flags.Duration("timeout", 3*time.Second, "how long to wait for the answer")
+	target := flags.String("url", "", "`URL` to request instead of /readyz at LISTEN_ADDR")
+	timeout := flags.Duration("timeout", 3*time.Second, "how long to wait for the response")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
@@ -36,22 +36,22 @@ func healthcheck(ctx context.Context, call invocation) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	return askHealth(ctx, *target)
+	return checkReady(ctx, *target)
 }
 
-// readyURL is where a process that listens on address says whether it is ready,
-// asked on the same machine: "" and 0.0.0.0 are addresses to listen on only.
+// readyURL returns the URL of /readyz of a process on this machine that listens on
+// address. Unspecified addresses such as 0.0.0.0 become 127.0.0.1.
 func readyURL(address string) string {
 	host, port, _ := net.SplitHostPort(address) // checked by Load
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-		host = "127.0.0.1" // by its number, since an empty image resolves no names
+		host = "127.0.0.1" // not localhost: an empty image resolves no names
 	}
 	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/readyz"}).String()
 }
 
-// askHealth returns an error unless the answer is 200. It goes through no proxy
-// and follows nobody elsewhere: it is this one process that is asked.
-func askHealth(ctx context.Context, target string) error {
+// checkReady returns an error unless the response is 200. It uses no proxy and follows
+// no redirects, so that the response comes from this process.
+func checkReady(ctx context.Context, target string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return fmt.Errorf("not healthy: %w", err)
@@ -62,7 +62,7 @@ func askHealth(ctx context.Context, target string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("not healthy: %s answers %s", target, response.Status)
+		return fmt.Errorf("not healthy: %s returned %s", target, response.Status)
 	}
 	return nil
 }

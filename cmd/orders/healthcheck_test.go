@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestHealthcheck_ofARunningAPI(t *testing.T) {
+func TestHealthcheck_runningAPI(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
 	u, err := url.Parse(a.base)
 	require.NoError(t, err)
 	for name, address := range map[string]string{
@@ -21,7 +21,7 @@ func TestHealthcheck_ofARunningAPI(t *testing.T) {
 		"every address":             ":" + u.Port(),
 		"every address of IPv4":     "0.0.0.0:" + u.Port(),
 	} {
-		// HTTP_PROXY is for calls that leave the machine.
+		// HTTP_PROXY must be ignored.
 		code, stdout, stderr := run(t, []string{"LISTEN_ADDR=" + address, "HTTP_PROXY=http://192.0.2.1:1"}, "healthcheck")
 		require.Zero(t, code, "%s: %s", name, stderr)
 		require.Empty(t, stdout+stderr, name)
@@ -33,7 +33,7 @@ func TestHealthcheck_ofARunningAPI(t *testing.T) {
 	require.Contains(t, stderr, "orders: not healthy: ")
 }
 
-func TestHealthcheck_ofAnything(t *testing.T) {
+func TestHealthcheck_url(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,15 +48,15 @@ func TestHealthcheck_ofAnything(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	t.Cleanup(func() { close(hung) }) // before the server's, which waits for it
+	t.Cleanup(func() { close(hung) }) // before server.Close, which waits for it
 	tests := map[string]struct {
 		path   string
-		stderr string // how it begins, when the exit code is to be 1
+		stderr string // its beginning if the exit code must be 1
 	}{
-		"well":               {path: "/well"},
-		"not ready":          {path: "/readyz", stderr: "orders: not healthy: URL/readyz answers 503 Service Unavailable\n"},
-		"another's health":   {path: "/elsewhere", stderr: "orders: not healthy: URL/elsewhere answers 302 Found\n"},
-		"alive, but hanging": {path: "/hangs", stderr: "orders: not healthy: "},
+		"healthy":     {path: "/well"},
+		"not ready":   {path: "/readyz", stderr: "orders: not healthy: URL/readyz returned 503 Service Unavailable\n"},
+		"a redirect":  {path: "/elsewhere", stderr: "orders: not healthy: URL/elsewhere returned 302 Found\n"},
+		"no response": {path: "/hangs", stderr: "orders: not healthy: "},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

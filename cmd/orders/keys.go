@@ -16,14 +16,14 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// keyArgument is how the commands below name a key.
+// keyArgument is the argument of the commands that take a key.
 const keyArgument = "KEY"
 
-// keysList prints what is stuck.
+// keysList prints the abandoned keys and those that need review.
 func keysList(ctx context.Context, call invocation) error {
-	var config boot.Upkeep
+	var config boot.Maintenance
 	flags := call.flags()
-	limit := flags.Int("limit", 100, "the most keys to list")
+	limit := flags.Int("limit", 100, "how many keys to list at most")
 	asJSON := flags.Bool("json", false, "print a JSON array")
 	if err := call.parse(flags, &config); err != nil {
 		return err
@@ -46,16 +46,16 @@ func keysList(ctx context.Context, call invocation) error {
 	})
 }
 
-// accountFlag narrows a key down, where several accounts used the same one.
+// accountFlag adds the flag that selects one of several accounts with the same key.
 func accountFlag(flags *flag.FlagSet, account *uuid.UUID) {
-	flags.Func("account", "the `id` of the key's account, where several accounts use the same key", func(text string) error {
+	flags.Func("account", "the `id` of the key's account, needed if several accounts use the same key", func(text string) error {
 		var err error
 		*account, err = uuid.Parse(text)
 		return err
 	})
 }
 
-// findKey returns the one key that an operator means.
+// findKey returns the key with this name or id.
 func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID, name string) (idempotency.Status, error) {
 	found, err := engine.Find(ctx, account, name)
 	switch {
@@ -64,14 +64,14 @@ func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID,
 	case len(found) == 0:
 		return idempotency.Status{}, errors.New("there is no such key, or it was deleted after its retention")
 	case len(found) > 1:
-		return idempotency.Status{}, errors.New("several accounts use that key: name one with --account, or the key by its id")
+		return idempotency.Status{}, errors.New("several accounts use this key: select one with --account, or give the id of the key")
 	}
 	return found[0], nil
 }
 
-// keysShow prints one key's story.
+// keysShow prints a key and its history.
 func keysShow(ctx context.Context, call invocation) error {
-	var config boot.Upkeep
+	var config boot.Maintenance
 	var account uuid.UUID
 	flags := call.flags()
 	accountFlag(flags, &account)
@@ -87,61 +87,64 @@ func keysShow(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		story, err := orders.History(ctx, pool, key.AccountID, key.Key)
+		history, err := orders.History(ctx, pool, key.AccountID, key.Key)
 		if err != nil {
 			return err
 		}
-		return printStory(call.stdout, key, story)
+		return printHistory(call.stdout, key, history)
 	})
 }
 
 func keysRetry(ctx context.Context, call invocation) error {
-	return act(ctx, call, (*orders.Service).Retry)
+	return runOperatorAction(ctx, call, (*orders.Service).Retry)
 }
 
 func keysResolve(ctx context.Context, call invocation) error {
-	return act(ctx, call, (*orders.Service).Resolve)
+	return runOperatorAction(ctx, call, (*orders.Service).Resolve)
 }
 
-// act does something to a key in the name of a person.
-func act(ctx context.Context, call invocation, do func(*orders.Service, context.Context, uuid.UUID, uuid.UUID, orders.Act) (idempotency.Result, error)) error {
-	var config boot.Keys
+// runOperatorAction retries or resolves a key in the name of an operator.
+func runOperatorAction(
+	ctx context.Context, call invocation,
+	action func(*orders.Service, context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error),
+) error {
+	var config boot.KeyCommands
 	var account uuid.UUID
 	flags := call.flags()
 	accountFlag(flags, &account)
-	by := flags.String("by", userName(), "`who` does it, for the audit record")
-	reason := flags.String("reason", "", "`why`, for the audit record (needed)")
+	by := flags.String("by", userName(), "`name` of the operator, for the audit record")
+	reason := flags.String("reason", "", "`reason`, for the audit record (required)")
 	arguments, err := call.parseArguments(flags, &config, keyArgument)
 	if err != nil {
 		return err
 	}
 	switch {
 	case *reason == "":
-		return wrongUsage(call.name, "orders %s needs --reason", call.name)
+		return wrongUsage(call.name, "orders %s requires --reason", call.name)
 	case *by == "":
-		return wrongUsage(call.name, "orders %s needs --by", call.name)
+		return wrongUsage(call.name, "orders %s requires --by", call.name)
 	}
 	if err := boot.Load(&config); err != nil {
 		return err
 	}
-	return withBackend(ctx, config.Database, config.Stripe, config.Durations, config.Logger(call.stderr), func(b *backend) error {
-		key, err := findKey(ctx, b.engine, account, arguments[0])
+	return withApp(ctx, config.Database, config.Stripe, config.Durations, config.Logger(call.stderr), func(a *app) error {
+		key, err := findKey(ctx, a.engine, account, arguments[0])
 		if err != nil {
 			return err
 		}
 		if key.Point == idempotency.Finished {
-			return fmt.Errorf("key %s is finished, its answer is %d and stays so", key.ID, key.Response)
+			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseStatus)
 		}
-		result, err := do(b.orders, ctx, key.AccountID, key.ID, orders.Act{By: *by, Reason: *reason})
+		result, err := action(a.orders, ctx, key.AccountID, key.ID, orders.OperatorAction{Actor: *by, Reason: *reason})
 		if err != nil {
-			return fmt.Errorf("key %s stays unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
+			return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
 		}
-		_, err = fmt.Fprintf(call.stdout, "Key %s is finished. Its answer, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
+		_, err = fmt.Fprintf(call.stdout, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
 		return err
 	})
 }
 
-// userName is who runs this program, "" when the system does not say.
+// userName returns the name of the current user, "" if it is unknown.
 func userName() string {
 	current, err := user.Current()
 	if err != nil {

@@ -15,49 +15,49 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// account returns the shop's only account.
-func (s *shop) account() uuid.UUID {
-	s.t.Helper()
+// account returns the id of the only account.
+func (f *fixture) account() uuid.UUID {
+	f.t.Helper()
 	var id uuid.UUID
-	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), "SELECT id FROM accounts").Scan(&id))
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT id FROM accounts").Scan(&id))
 	return id
 }
 
-// keys runs a command of the group that needs no provider.
-func (s *shop) keys(args ...string) (code int, stdout, stderr string) {
-	s.t.Helper()
-	return run(s.t, s.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
+// keys runs a keys command without access to the provider.
+func (f *fixture) keys(args ...string) (code int, stdout, stderr string) {
+	f.t.Helper()
+	return run(f.t, f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
 }
 
 func TestKeysList(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	code, stdout, stderr := s.keys("list")
+	f := newFixture(t)
+	code, stdout, stderr := f.keys("list")
 	require.Zero(t, code, stderr)
-	require.Equal(t, "No key is stuck.\n", stdout)
+	require.Equal(t, "No key is abandoned or needs review.\n", stdout)
 	require.Empty(t, stderr)
-	code, stdout, _ = s.keys("list", "--json")
+	code, stdout, _ = f.keys("list", "--json")
 	require.Zero(t, code)
 	require.Equal(t, "[]\n", stdout)
 
-	s.sell("a-finished-order-1")
-	s.abandon("stuck-order-00001", "stuck-order-00002", "young-order-00001")
-	s.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'young-order-00001'")
-	s.exec("UPDATE idempotency_keys SET needs_review_at = now(), last_run_at = '2026-01-02 03:04:05Z' WHERE idempotency_key = 'stuck-order-00002'")
-	first, second := idempotency.KeyID(s.account(), "stuck-order-00001"), idempotency.KeyID(s.account(), "stuck-order-00002")
+	f.createPaidOrder("a-finished-order-1")
+	f.abandon("stuck-order-00001", "stuck-order-00002", "young-order-00001")
+	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'young-order-00001'")
+	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), last_run_at = '2026-01-02 03:04:05Z' WHERE idempotency_key = 'stuck-order-00002'")
+	first, second := idempotency.KeyID(f.account(), "stuck-order-00001"), idempotency.KeyID(f.account(), "stuck-order-00002")
 
-	code, stdout, stderr = s.keys("list")
+	code, stdout, stderr = f.keys("list")
 	require.Zero(t, code, stderr)
 	require.Empty(t, stderr)
 	table := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	require.Len(t, table, 3)
 	require.Regexp(t, `^KEY +ACCOUNT +OPERATION +RECOVERY POINT +STATE +RUNS +CREATED +LAST RUN +LAST ERROR$`, table[0])
-	require.Regexp(t, "^"+second.String()+"  "+s.account().String()+`  create_order  charge_created  needs_review  1     .*2026-01-02 03:04:05  the payment provider is unavailable`, table[1],
-		"the longest idle first")
-	require.Regexp(t, "^"+first.String()+"  "+s.account().String()+`  create_order  charge_created  waiting       1     `, table[2])
-	require.NotContains(t, stdout, "stuck-order", "the client's keys are not for lists")
+	require.Regexp(t, "^"+second.String()+"  "+f.account().String()+`  create_order  charge_created  needs_review  1     .*2026-01-02 03:04:05  the payment provider is unavailable`, table[1],
+		"longest idle first")
+	require.Regexp(t, "^"+first.String()+"  "+f.account().String()+`  create_order  charge_created  waiting       1     `, table[2])
+	require.NotContains(t, stdout, "stuck-order", "the list contains no client keys")
 
-	code, stdout, stderr = s.keys("list", "--json", "--limit", "1")
+	code, stdout, stderr = f.keys("list", "--json", "--limit", "1")
 	require.Zero(t, code, stderr)
 	var items []struct {
 		ID            uuid.UUID  `json:"id"`
@@ -77,7 +77,7 @@ func TestKeysList(t *testing.T) {
 	require.Len(t, items, 1)
 	item := items[0]
 	require.Equal(t, second, item.ID)
-	require.Equal(t, s.account(), item.AccountID)
+	require.Equal(t, f.account(), item.AccountID)
 	require.Equal(t, []string{"create_order", "charge_created", "needs_review"}, []string{item.Operation, item.RecoveryPoint, item.State})
 	require.Equal(t, 1, item.Attempt)
 	require.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), item.LastRunAt)
@@ -88,11 +88,11 @@ func TestKeysList(t *testing.T) {
 
 func TestKeysShow(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	s.abandon("an-order-to-look-at")
-	account := s.account()
+	f := newFixture(t)
+	f.abandon("an-order-to-look-at")
+	account := f.account()
 	id := idempotency.KeyID(account, "an-order-to-look-at")
-	code, story, stderr := s.keys("show", id.String())
+	code, history, stderr := f.keys("show", id.String())
 	require.Zero(t, code, stderr)
 	require.Empty(t, stderr)
 	for _, line := range []string{
@@ -111,20 +111,20 @@ func TestKeysShow(t *testing.T) {
 		`20[0-9: -]{17} +order\.created \{"amount": ?2500, "currency": ?"usd"\} from 127\.0\.0\.1`,
 		`20[0-9: -]{17} +order\.charge_created \{"payment_intent_id": ?"pi_[0-9A-Za-z]+"\} from 127\.0\.0\.1`,
 	} {
-		require.Regexp(t, "(?m)^"+line+"$", story)
+		require.Regexp(t, "(?m)^"+line+"$", history)
 	}
-	require.Less(t, strings.Index(story, "order.created"), strings.Index(story, "order.charge_created"))
+	require.Less(t, strings.Index(history, "order.created"), strings.Index(history, "order.charge_created"))
 
 	for name, args := range map[string][]string{
-		"by the client's key":     {"show", "an-order-to-look-at"},
-		"before its account":      {"show", "an-order-to-look-at", "--account", account.String()},
-		"behind its account":      {"show", "--account=" + account.String(), "an-order-to-look-at"},
-		"behind the end of flags": {"show", "--", "an-order-to-look-at"},
+		"by the client's key": {"show", "an-order-to-look-at"},
+		"before the flag":     {"show", "an-order-to-look-at", "--account", account.String()},
+		"after the flag":      {"show", "--account=" + account.String(), "an-order-to-look-at"},
+		"after --":            {"show", "--", "an-order-to-look-at"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := s.part(t).keys(args...)
+			code, stdout, stderr := f.part(t).keys(args...)
 			require.Zero(t, code, stderr)
-			require.Equal(t, story, stdout)
+			require.Equal(t, history, stdout)
 		})
 	}
 
@@ -133,188 +133,188 @@ func TestKeysShow(t *testing.T) {
 		code int
 		want string
 	}{
-		"a key that nobody used": {[]string{"show", "nobody-used-this-key"}, 1, "there is no such key, or it was deleted after its retention"},
-		"an id of nothing":       {[]string{"show", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
-		"another account's":      {[]string{"show", id.String(), "--account", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
-		"an account that is no id": {
+		"an unused key":   {[]string{"show", "nobody-used-this-key"}, 1, "there is no such key, or it was deleted after its retention"},
+		"an unknown id":   {[]string{"show", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
+		"another account": {[]string{"show", id.String(), "--account", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
+		"an invalid account id": {
 			[]string{"show", id.String(), "--account", "mine"},
 			2,
 			`wrong usage: invalid value "mine" for flag -account: invalid UUID length: 4` + "\nSee orders help keys show",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := s.part(t).keys(test.args...)
+			code, stdout, stderr := f.part(t).keys(test.args...)
 			require.Equal(t, test.code, code)
 			require.Empty(t, stdout)
 			require.Equal(t, "orders: "+test.want+"\n", stderr)
 		})
 	}
 
-	s.sell("a-finished-order-2")
-	code, story, stderr = s.keys("show", "a-finished-order-2")
+	f.createPaidOrder("a-finished-order-2")
+	code, history, stderr = f.keys("show", "a-finished-order-2")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `(?m)^state +finished$`, story)
-	require.Regexp(t, `(?m)^20.{17} +finished, answer 201 stored$`, story)
+	require.Regexp(t, `(?m)^state +finished$`, history)
+	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
 }
 
-// part is the same shop, for a part of its test.
-func (s *shop) part(t *testing.T) *shop {
-	part := *s
+// part returns the fixture for a subtest.
+func (f *fixture) part(t *testing.T) *fixture {
+	part := *f
 	part.t = t
 	return &part
 }
 
-// Two accounts may use the same key, and an operator must say which one.
+// If two accounts use the same key, an operator must select one.
 func TestKeys_ambiguous(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	mine := s.account()
+	f := newFixture(t)
+	mine := f.account()
 	const shared = "a-key-of-two-accounts"
-	a := s.serve(s.environ, "--drain-notice", "0")
-	s.abandonAt(a, shared)
-	a.key = createAccount(t, s.environ)
-	s.abandonAt(a, shared)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	f.abandonAt(a, shared)
+	a.key = createAccount(t, f.environ)
+	f.abandonAt(a, shared)
 	a.stop()
 
 	for _, args := range [][]string{{"show", shared}, {"retry", shared, "--reason", "a test"}, {"resolve", shared, "--reason", "a test"}} {
-		code, stdout, stderr := run(t, s.with("LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
+		code, stdout, stderr := run(t, f.with("LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
 		require.Equal(t, 1, code)
 		require.Empty(t, stdout)
-		require.Equal(t, "orders: several accounts use that key: name one with --account, or the key by its id\n", stderr)
+		require.Equal(t, "orders: several accounts use this key: select one with --account, or give the id of the key\n", stderr)
 	}
-	code, stdout, stderr := s.keys("show", shared, "--account", mine.String())
+	code, stdout, stderr := f.keys("show", shared, "--account", mine.String())
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, idempotency.KeyID(mine, shared).String())
-	code, _, stderr = run(t, s.environ, "keys", "resolve", idempotency.KeyID(mine, shared).String(), "--reason", "a test")
+	code, _, stderr = run(t, f.environ, "keys", "resolve", idempotency.KeyID(mine, shared).String(), "--reason", "a test")
 	require.Zero(t, code, stderr)
-	require.Equal(t, 1, s.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
-	require.Empty(t, s.stripe.Charges())
+	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
+	require.Empty(t, f.stripe.Charges())
 }
 
 func TestKeysRetry(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	f := newFixture(t)
 	const key = "an-order-to-retry-1"
-	s.abandon(key)
-	s.exec("UPDATE idempotency_keys SET needs_review_at = now(), completer_attempt = 10")
-	id := idempotency.KeyID(s.account(), key)
+	f.abandon(key)
+	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), completer_attempt = 10")
+	id := idempotency.KeyID(f.account(), key)
 
-	away := s.providerAway()
-	code, stdout, stderr := run(t, s.environ, "keys", "retry", key, "--reason", "Stripe is back")
-	away.Release()
+	rejecting := f.rejectConfirms()
+	code, stdout, stderr := run(t, f.environ, "keys", "retry", key, "--reason", "Stripe is back")
+	rejecting.Release()
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Regexp(t, `(?m)^orders: key `+id.String()+` stays unfinished, at charge_created: the outcome of the payment is not known yet: `, stderr)
+	require.Regexp(t, `(?m)^orders: key `+id.String()+` is still unfinished, at charge_created: the outcome of the payment is not known yet: `, stderr)
 
-	code, stdout, stderr = run(t, s.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
+	code, stdout, stderr = run(t, f.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `^Key `+id.String()+` is finished\. Its answer, to every retry:\n201 \{"id":.*"status":"paid".*\}\n$`, stdout)
-	require.Len(t, s.stripe.Charges(), 1)
+	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n201 \{"id":.*"status":"paid".*\}\n$`, stdout)
+	require.Len(t, f.stripe.Charges(), 1)
 
-	_, story, _ := s.keys("show", key)
-	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?".+", "reason": ?"Stripe is back"\}$`, story, "whoever runs the program")
-	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?"grace", "reason": ?"Stripe is really back"\}$`, story)
-	require.Regexp(t, `(?m)^20.{17} +run 3, the last one so far$`, story)
+	_, history, _ := f.keys("show", key)
+	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?".+", "reason": ?"Stripe is back"\}$`, history, "the current user")
+	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?"grace", "reason": ?"Stripe is really back"\}$`, history)
+	require.Regexp(t, `(?m)^20.{17} +run 3, the last one so far$`, history)
 
-	code, stdout, stderr = run(t, s.environ, "keys", "retry", key, "--reason", "once more")
+	code, stdout, stderr = run(t, f.environ, "keys", "retry", key, "--reason", "once more")
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "orders: key "+id.String()+" is finished, its answer is 201 and stays so\n")
-	require.Len(t, s.stripe.Charges(), 1)
+	require.Contains(t, stderr, "orders: key "+id.String()+" is finished, and its response 201 does not change\n")
+	require.Len(t, f.stripe.Charges(), 1)
 }
 
 func TestKeysResolve(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	f := newFixture(t)
 	const key = "an-order-to-resolve"
-	s.abandon(key)
-	id := idempotency.KeyID(s.account(), key)
-	code, stdout, stderr := run(t, s.environ, "keys", "resolve", id.String(), "--reason", "the customer does not want it any more")
+	f.abandon(key)
+	id := idempotency.KeyID(f.account(), key)
+	code, stdout, stderr := run(t, f.environ, "keys", "resolve", id.String(), "--reason", "the customer does not want it any more")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `^Key `+id.String()+` is finished\. Its answer, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
-	require.Empty(t, s.stripe.Charges())
+	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
+	require.Empty(t, f.stripe.Charges())
 	stored := regexp.MustCompile(`(?m)^422 (.*)$`).FindStringSubmatch(stdout)[1]
 
-	a := s.serve(s.environ, "--drain-notice", "0")
-	answer, err := a.order(key, tea)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	response, err := a.order(key, tea)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusUnprocessableEntity, answer.status)
-	require.Equal(t, stored, answer.body)
-	require.Equal(t, "true", answer.header.Get("Idempotent-Replayed"))
+	require.Equal(t, http.StatusUnprocessableEntity, response.status)
+	require.Equal(t, stored, response.body)
+	require.Equal(t, "true", response.header.Get("Idempotent-Replayed"))
 	a.stop()
 
-	code, _, stderr = run(t, s.environ, "keys", "resolve", key, "--reason", "once more")
+	code, _, stderr = run(t, f.environ, "keys", "resolve", key, "--reason", "once more")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "is finished, its answer is 422 and stays so\n")
+	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
 
-	// While a run holds a key it may be anything.
-	s.abandon("an-order-that-runs-1")
-	s.exec("UPDATE idempotency_keys SET locked_at = now() WHERE idempotency_key = 'an-order-that-runs-1'")
-	code, stdout, stderr = run(t, s.environ, "keys", "resolve", "an-order-that-runs-1", "--reason", "impatience")
+	// A key in progress cannot be resolved.
+	f.abandon("an-order-that-runs-1")
+	f.exec("UPDATE idempotency_keys SET locked_at = now() WHERE idempotency_key = 'an-order-that-runs-1'")
+	code, stdout, stderr = run(t, f.environ, "keys", "resolve", "an-order-that-runs-1", "--reason", "impatience")
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "stays unfinished, at charge_created: a request with this idempotency key is in progress\n")
+	require.Contains(t, stderr, "is still unfinished, at charge_created: a request with this idempotency key is in progress\n")
 }
 
-// What acts on a key needs the provider, and says so.
-func TestKeys_needAProvider(t *testing.T) {
+// retry and resolve need the provider.
+func TestKeys_noProvider(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	f := newFixture(t)
 	for _, command := range []string{"retry", "resolve"} {
-		code, _, stderr := s.keys(command, "a-key-of-this-test", "--reason", "a test")
+		code, _, stderr := f.keys(command, "a-key-of-this-test", "--reason", "a test")
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "\n  STRIPE_SECRET_KEY: not set; ")
 	}
 }
 
-// The commands know whether a key is about an order or about a refund.
-func TestKeys_ofRefunds(t *testing.T) {
+// The commands handle keys of orders and of refunds.
+func TestKeys_refund(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
 	paid, err := a.order("an-order-to-refund-1", tea)
 	require.NoError(t, err)
 	order := requirePaid(t, paid)
-	away := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "POST /v1/refunds", Times: stripetest.Always})
+	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "POST /v1/refunds", Times: stripetest.Always})
 	for _, key := range []string{"a-refund-to-retry-1", "a-refund-to-resolve"} {
-		answer, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {key}})
+		response, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {key}})
 		require.NoError(t, err)
-		require.Equal(t, http.StatusServiceUnavailable, answer.status, answer.body)
+		require.Equal(t, http.StatusServiceUnavailable, response.status, response.body)
 	}
-	away.Release()
+	rejecting.Release()
 	a.stop()
 
-	_, list, _ := s.keys("list")
-	require.NotContains(t, list, "create_refund", "they are young")
-	s.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '9 minutes'")
-	_, list, _ = s.keys("list")
+	_, list, _ := f.keys("list")
+	require.NotContains(t, list, "create_refund", "they are recent")
+	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '9 minutes'")
+	_, list, _ = f.keys("list")
 	require.Equal(t, 2, strings.Count(list, "create_refund  refund_created  waiting"), list)
-	code, story, stderr := s.keys("show", "a-refund-to-retry-1")
+	code, history, stderr := f.keys("show", "a-refund-to-retry-1")
 	require.Zero(t, code, stderr)
 	for _, line := range []string{
 		"operation +create_refund",
 		"recovery point +refund_created",
-		"refund +" + idempotency.DeriveID("refund", s.account(), "a-refund-to-retry-1").String() + ", pending, 1000 usd in the smallest unit",
+		"refund +" + idempotency.DeriveID("refund", f.account(), "a-refund-to-retry-1").String() + ", pending, 1000 usd in the smallest unit",
 		"order +" + order + ", paid, 2500 usd in the smallest unit",
 		`20[0-9: -]{17} +refund\.created \{.*"amount": ?1000.*\} from 127\.0\.0\.1`,
 	} {
-		require.Regexp(t, "(?m)^"+line+"$", story)
+		require.Regexp(t, "(?m)^"+line+"$", history)
 	}
 
-	code, _, stderr = run(t, s.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
-	require.Equal(t, 1, code, "what was sent nine minutes ago may still arrive")
-	require.Contains(t, stderr, "stays unfinished, at refund_created: the outcome of the payment is not known yet: ")
-	s.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '11 minutes'")
-	code, stdout, stderr := run(t, s.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
+	code, _, stderr = run(t, f.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
+	require.Equal(t, 1, code, "a refund sent nine minutes ago may still execute")
+	require.Contains(t, stderr, "is still unfinished, at refund_created: the outcome of the payment is not known yet: ")
+	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '11 minutes'")
+	code, stdout, stderr := run(t, f.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
-	require.Empty(t, s.stripe.Refunds())
+	require.Empty(t, f.stripe.Refunds())
 
-	code, stdout, stderr = run(t, s.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
+	code, stdout, stderr = run(t, f.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `\n201 \{"id":.*"status":"succeeded".*\}\n$`, stdout)
-	require.Len(t, s.stripe.Refunds(), 1)
-	_, story, _ = s.keys("show", "a-refund-to-retry-1")
-	require.Regexp(t, "(?m)^refund at the provider +"+s.stripe.Refunds()[0].ID+"$", story)
-	require.Regexp(t, "(?m)^order +"+order+", partially_refunded, ", story)
+	require.Len(t, f.stripe.Refunds(), 1)
+	_, history, _ = f.keys("show", "a-refund-to-retry-1")
+	require.Regexp(t, "(?m)^refund at the provider +"+f.stripe.Refunds()[0].ID+"$", history)
+	require.Regexp(t, "(?m)^order +"+order+", partially_refunded, ", history)
 }

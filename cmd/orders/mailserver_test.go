@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mailServer is a real SMTP server on loopback. With a password it asks for a
-// login of "shop".
+// mailServer is an SMTP server on loopback. With a password it requires a login of
+// "tester".
 type mailServer struct {
 	address  string
 	password string
 
 	mu    sync.Mutex
 	mails []string
-	busy  int // how many mails more are put off
+	busy  int // how many mails will get a temporary error
 }
 
 func newMailServer(t *testing.T, password string) *mailServer {
@@ -55,8 +55,8 @@ func (m *mailServer) received() []string {
 	return slices.Clone(m.mails)
 }
 
-// putOff makes the server refuse the next n mails for the moment.
-func (m *mailServer) putOff(n int) {
+// rejectNext makes the server reject the next n mails with a temporary error.
+func (m *mailServer) rejectNext(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.busy = n
@@ -90,7 +90,7 @@ func (loginSession) AuthMechanisms() []string { return []string{sasl.Plain} }
 
 func (s loginSession) Auth(string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, user, password string) error {
-		if user != "shop" || password != s.server.password {
+		if user != "tester" || password != s.server.password {
 			return errors.New("unknown user or password")
 		}
 		return nil

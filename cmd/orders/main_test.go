@@ -23,9 +23,8 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// beProgram is the variable that makes the test binary the program itself. So
-// the program is what the tests are: built once, and with the race detector if
-// they are.
+// beProgram is the variable that makes the test binary run as the program. So the
+// program is built once, and with the race detector if the tests are.
 const beProgram = "ORDERS_TEST_BE_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -40,17 +39,17 @@ func TestMain(m *testing.M) {
 		orders.Main()
 		os.Exit(0)
 	}
-	// The tests wait for processes more than they work. Another -parallel wins.
+	// The tests mostly wait for processes. A -parallel flag overrides this.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	os.Exit(dbtest.Main{M: m}.Run())
 }
 
-// patience bounds what takes a moment, on a machine that is busy.
-const patience = time.Minute
+// waitTimeout bounds every wait, on a busy machine too.
+const waitTimeout = time.Minute
 
-// process is the program, running.
+// process is a running program.
 type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
@@ -58,7 +57,7 @@ type process struct {
 	exited         chan struct{}
 }
 
-// output is what a process has printed so far.
+// output collects the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -76,7 +75,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// start starts the program in an environment of its own; see environ.
+// start starts the program in this environment, see environ.
 func start(t *testing.T, environ []string, args ...string) *process {
 	t.Helper()
 	program, err := os.Executable()
@@ -85,7 +84,7 @@ func start(t *testing.T, environ []string, args ...string) *process {
 	p.cmd.Env = append(slices.Clip(environ), beProgram+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.SysProcAttr = attributes()
-	p.cmd.WaitDelay = patience // a child that it left behind has its output open
+	p.cmd.WaitDelay = waitTimeout // an orphaned child would keep the output open
 	require.NoError(t, p.cmd.Start())
 	waited := make(chan error, 1)
 	go func() {
@@ -93,10 +92,10 @@ func start(t *testing.T, environ []string, args ...string) *process {
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // most have ended long ago
+		_ = p.cmd.Process.Kill() // most have exited already
 		<-p.exited
 		if err := <-waited; errors.Is(err, exec.ErrWaitDelay) {
-			t.Errorf("orders %v left a child behind", args)
+			t.Errorf("orders %v left an orphaned child", args)
 		}
 		if t.Failed() {
 			t.Logf("orders %v: %s\n%s%s", args, p.cmd.ProcessState, lastLines(p.stdout.String()), lastLines(p.stderr.String()))
@@ -105,13 +104,13 @@ func start(t *testing.T, environ []string, args ...string) *process {
 	return p
 }
 
-// lastLines are as many as a person reads.
+// lastLines returns the last 30 lines.
 func lastLines(text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-30):], "")
 }
 
-// signal sends a signal to a process that may have ended.
+// signal sends a signal to a process that may have exited.
 func (p *process) signal(signal syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
@@ -125,35 +124,35 @@ func (p *process) wait() int {
 	select {
 	case <-p.exited:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
-		require.Fail(p.t, "the process does not end", "%v", p.cmd.Args)
+	case <-time.After(waitTimeout):
+		require.Fail(p.t, "the process does not exit", "%v", p.cmd.Args)
 		return 0
 	}
 }
 
-// stop ends the process in good order.
+// stop stops the process and expects exit code 0.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	require.Zero(p.t, p.wait(), "%s", &p.stderr)
 }
 
-// waitFor waits until the process has printed something that matches, and
-// returns the match with its groups.
+// waitFor waits until the output matches the pattern, and returns the match with its
+// groups.
 func (p *process) waitFor(out *output, pattern string) []string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
 	var match []string
 	eventually(p.t, func() bool {
-		ended := p.ended()
+		exited := p.hasExited()
 		match = expression.FindStringSubmatch(out.String())
-		require.True(p.t, match != nil || !ended, "the process ended without printing %s", pattern)
+		require.True(p.t, match != nil || !exited, "the process exited without printing %s", pattern)
 		return match != nil
 	})
 	return match
 }
 
-func (p *process) ended() bool {
+func (p *process) hasExited() bool {
 	select {
 	case <-p.exited:
 		return true
@@ -162,7 +161,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// run runs the program to its end.
+// run runs the program until it exits.
 func run(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	p := start(t, environ, args...)
@@ -170,36 +169,36 @@ func run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 	return code, p.stdout.String(), p.stderr.String()
 }
 
-// eventually asks until the answer is yes.
+// eventually calls done until it returns true.
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for !done() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			require.Fail(t, "this takes too long")
+			require.Fail(t, "the condition was not met in time")
 		}
 	}
 }
 
-// environ is an environment with a throw-away home and nothing else of the
-// test's own, our variables least of all.
+// environ returns an environment with a temporary home and these settings. It has none
+// of the test's own variables.
 func environ(t *testing.T, settings ...string) []string {
 	t.Helper()
 	home, err := os.MkdirTemp("", "orders-home-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
 	temporary := filepath.Join(home, "tmp")
-	// As root the private PostgreSQL runs as nobody, who must get through.
+	// For root, the private PostgreSQL runs as nobody, which needs access.
 	for _, folder := range []string{home, temporary, filepath.Join(home, ".cache"), filepath.Join(home, "Library"), filepath.Join(home, "Library/Caches")} {
 		require.NoError(t, os.MkdirAll(folder, 0o755))
 		require.NoError(t, os.Chmod(folder, 0o755))
 	}
-	// Without an admin listener, because many run side by side, and without the second
-	// that the race detector sleeps at the end of each process.
+	// No admin listener, because many processes run at once, and no pause of a second
+	// that the race detector makes at each exit.
 	return append([]string{"ADMIN_ADDR=", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
 }
 
@@ -214,14 +213,14 @@ func value(environ []string, name string) string {
 	return found
 }
 
-// serverPrograms is where the test's own PostgreSQL was found, so that no
-// throw-away home needs one fetched.
+// serverPrograms returns the folder of the tests' PostgreSQL programs, so that no
+// temporary home downloads them.
 func serverPrograms(t *testing.T) string {
 	t.Helper()
 	var folder string
 	require.NoError(t, dbtest.Empty(t).QueryRow(t.Context(), "SELECT setting FROM pg_config WHERE name = 'BINDIR'").Scan(&folder))
 	if _, err := os.Stat(filepath.Join(folder, "initdb")); err != nil {
-		return "" // it runs elsewhere
+		return "" // the server runs on another machine
 	}
 	return folder
 }

@@ -28,7 +28,7 @@ func migrateDown(ctx context.Context, call invocation) error {
 		if name == "" {
 			name = "nothing"
 		}
-		fmt.Fprintf(call.stdout, "taken back: %s\n", name)
+		fmt.Fprintf(call.stdout, "rolled back: %s\n", name)
 		return nil
 	})
 }
@@ -51,7 +51,7 @@ func migrateStatus(ctx context.Context, call invocation) error {
 }
 
 func withMigrator(ctx context.Context, call invocation, work func(*migrations.Migrator) error) error {
-	var config boot.Store
+	var config boot.DatabaseOnly
 	if err := call.parse(call.flags(), &config); err != nil {
 		return err
 	}

@@ -13,13 +13,12 @@ import (
 )
 
 // orderAs sends an order with a preference.
-func (a *api) orderAs(idempotencyKey, preference string) (answer, error) {
+func (a *api) orderAs(idempotencyKey, preference string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", tea,
 		http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": {preference}})
 }
 
-// accepted sends an order whose client does not wait, and returns where its status
-// is.
+// accepted sends an order with respond-async and returns the URL of the key's status.
 func (a *api) accepted(idempotencyKey string) (location string) {
 	a.t.Helper()
 	got, err := a.orderAs(idempotencyKey, "respond-async")
@@ -28,7 +27,7 @@ func (a *api) accepted(idempotencyKey string) (location string) {
 	return got.header.Get("Location")
 }
 
-// keyStatus reads the status of a key: its state, and that of its answer.
+// keyStatus returns the state of a key and the status of its response.
 func (a *api) keyStatus(location string) (state string, response int) {
 	a.t.Helper()
 	got, err := a.do(context.Background(), http.MethodGet, location, "", nil)
@@ -42,23 +41,23 @@ func (a *api) keyStatus(location string) (state string, response int) {
 	return status.State, status.Response.Status
 }
 
-// The client was told 202, the card was charged, and the process is no more.
+// The client got a 202, the card was charged, and then the process was killed.
 func TestServe_killedAfterA202(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ)
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	f := newFixture(t)
+	a := f.serve(f.environ)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	location := a.accepted("accepted-order-key")
 	<-held.Reached()
 	a.signal(syscall.SIGKILL)
 	a.wait()
 	held.Release()
 
-	b := s.serve(s.environ, "--drain-notice", "0")
+	b := f.serve(f.environ, "--shutdown-delay", "0")
 	state, _ := b.keyStatus(location)
 	require.Equal(t, "in_progress", state)
-	s.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
-	code, _, stderr := run(t, s.environ, "completer")
+	f.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
+	code, _, stderr := run(t, f.environ, "completer")
 	require.Zero(t, code, stderr)
 	state, response := b.keyStatus(location)
 	require.Equal(t, "finished", state)
@@ -67,52 +66,52 @@ func TestServe_killedAfterA202(t *testing.T) {
 	require.NoError(t, err)
 	requirePaid(t, got)
 	require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
-	require.Len(t, s.stripe.Charges(), 1)
-	require.Equal(t, 1, s.staged())
+	require.Len(t, f.stripe.Charges(), 1)
+	require.Equal(t, 1, f.staged())
 	b.stop()
 }
 
-// A stop waits for a run whose client is gone with its 202.
+// A stop waits for a run whose client got a 202.
 func TestServe_stopWaitsForABackgroundRun(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	a.accepted("accepted-order-key")
 	<-held.Reached()
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == 0 })
-	require.False(t, a.ended())
+	require.False(t, a.hasExited())
 	held.Release()
 	require.Zero(t, a.wait())
 	require.Contains(t, a.stderr.String(), `msg="background run"`)
-	require.Equal(t, 1, s.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
-	require.Len(t, s.stripe.Charges(), 1)
+	require.Equal(t, 1, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
+	require.Len(t, f.stripe.Charges(), 1)
 }
 
-// A stop does not wait for those who only wait, but for what they wait for.
-func TestServe_stopSendsWaitersAway(t *testing.T) {
+// A stop releases the waiters and waits for the run that they wait for.
+func TestServe_stopReleasesWaiters(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	type result struct {
-		answer
+		apiResponse
 		err error
 	}
 	send := func(preference string) <-chan result {
 		done := make(chan result, 1)
 		go func() {
-			answer, err := a.orderAs("awaited-order-key-1", preference)
-			done <- result{answer, err}
+			response, err := a.orderAs("awaited-order-key-1", preference)
+			done <- result{response, err}
 		}()
 		return done
 	}
 	first := send("")
 	<-held.Reached()
 	waiting := send("wait=30")
-	eventually(t, func() bool { // it is asked for news of the key
-		return s.count(`
+	eventually(t, func() bool { // the key is polled
+		return f.count(`
 SELECT count(*)
   FROM pg_stat_activity
  WHERE datname = current_database()
@@ -124,11 +123,11 @@ SELECT count(*)
 	require.NoError(t, sent.err)
 	require.Equal(t, http.StatusConflict, sent.status)
 	require.Equal(t, "1", sent.header.Get("Retry-After"))
-	require.False(t, a.ended())
+	require.False(t, a.hasExited())
 	held.Release()
 	got := <-first
 	require.NoError(t, got.err)
-	requirePaid(t, got.answer)
+	requirePaid(t, got.apiResponse)
 	require.Zero(t, a.wait())
-	require.Len(t, s.stripe.Charges(), 1)
+	require.Len(t, f.stripe.Charges(), 1)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// attributes put a program into a session of its own, by which everything that
-// it starts can be found, and let it end with the test binary.
+// attributes put a program into a session of its own, by which its subprocesses are
+// found, and end it with the test binary.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// requireNothingLeft waits until no process of the program's session lives.
-func (p *process) requireNothingLeft() {
+// requireNoProcessLeft waits until the program's session has no process.
+func (p *process) requireNoProcessLeft() {
 	p.t.Helper()
 	<-p.exited
 	var left []string
@@ -28,7 +28,7 @@ func (p *process) requireNothingLeft() {
 	})
 }
 
-// sessionOf lists the processes of a session.
+// sessionOf returns the processes of a session.
 func sessionOf(t *testing.T, session int) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -37,7 +37,7 @@ func sessionOf(t *testing.T, session int) []string {
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has just ended
+			continue // it has just exited
 		}
 		// pid (command) state parent group session …, where the command may hold anything
 		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
@@ -49,7 +49,7 @@ func sessionOf(t *testing.T, session int) []string {
 	return list
 }
 
-// signalGroup sends a signal as a terminal does.
+// signalGroup sends a signal to the process group, like a terminal.
 func (p *process) signalGroup(signal syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, syscall.Kill(-p.cmd.Process.Pid, signal))

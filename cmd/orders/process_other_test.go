@@ -6,9 +6,9 @@ import "syscall"
 
 func attributes() *syscall.SysProcAttr { return nil }
 
-// requireNothingLeft cannot look here: a child that kept its output would show
-// in the end of the test, see start.
-func (p *process) requireNothingLeft() { <-p.exited }
+// requireNoProcessLeft cannot list processes here. start detects an orphaned child that
+// keeps its output open.
+func (p *process) requireNoProcessLeft() { <-p.exited }
 
-// signalGroup sends a signal to one process only: ours would get it too.
+// signalGroup sends a signal to one process only, because the test is in its group.
 func (p *process) signalGroup(signal syscall.Signal) { p.signal(signal) }

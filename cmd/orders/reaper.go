@@ -13,40 +13,39 @@ import (
 	"example.com/orders-api/internal/metrics"
 )
 
-// reapBatch is how many keys one transaction deletes. Fifty take some six
-// milliseconds, so that no order waits long behind them: BenchmarkReap in package
-// orders measures it.
+// reapBatch is how many keys one transaction deletes. Fifty take about six
+// milliseconds, so that orders do not wait long for them (BenchmarkReap in package
+// orders).
 const reapBatch = 50
 
 // reaperEnv is the environment of orders reaper.
 type reaperEnv struct {
-	boot.Upkeep
-	boot.SideAdmin
+	boot.Maintenance
+	boot.OptionalAdmin
 }
 
-// reaper deletes finished keys past their retention: one pass, or one after
-// another.
+// reaper deletes finished keys whose retention is over, once or repeatedly.
 func reaper(ctx context.Context, call invocation) error {
 	var config reaperEnv
-	var schedule schedule
+	var interval interval
 	flags := call.flags()
-	schedule.flag(flags, "the pass")
+	interval.flag(flags)
 	batch := flags.Int("batch", reapBatch, "how many keys one transaction deletes")
-	dryRun := flags.Bool("dry-run", false, "count, and delete nothing")
+	dryRun := flags.Bool("dry-run", false, "count the keys and delete nothing")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if *batch < 1 {
 		return wrongUsage(call.name, "--batch must be positive")
 	}
-	if err := schedule.check(call.name); err != nil {
+	if err := interval.validate(call.name); err != nil {
 		return err
 	}
 	if err := boot.Load(&config); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	return withEngine(ctx, config.Upkeep, logger, func(engine *idempotency.Engine, pool *pgxpool.Pool) error {
+	return withEngine(ctx, config.Maintenance, logger, func(engine *idempotency.Engine, pool *pgxpool.Pool) error {
 		r, err := newReaper(engine, config.Durations, *batch)
 		if err != nil {
 			return err
@@ -57,12 +56,12 @@ func reaper(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, schedule.admin(config.SideAdmin), m, logger)
+		stopAdmin, err := startAdmin(ctx, interval.adminAddr(config.OptionalAdmin), m, nil, logger)
 		if err != nil {
 			return err
 		}
 		defer stopAdmin()
-		return schedule.run(ctx, logger, func(ctx context.Context) error {
+		return interval.run(ctx, call.name, logger, func(ctx context.Context) error {
 			if *dryRun {
 				n, err := r.Count(ctx)
 				if err == nil {
@@ -89,7 +88,7 @@ func reap(ctx context.Context, r *idempotency.Reaper, m *metrics.Metrics, logger
 	}
 	overdue, err := r.Overdue(ctx)
 	if overdue > 0 {
-		logger.WarnContext(ctx, "keys are unfinished although they are past the retention; they are kept (orders keys list)",
+		logger.WarnContext(ctx, "unfinished keys are older than the retention and not deleted; see orders keys list",
 			"keys", overdue)
 	}
 	return err

@@ -17,20 +17,19 @@ import (
 	"golang.org/x/term"
 
 	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/reconcile"
 )
 
-// errNotCompared says that reconcile could not look, which is no finding: the
-// program ends with 2.
-var errNotCompared = errors.New("books and provider were not compared")
+// errNotCompared means that the comparison is incomplete: the exit code is 2.
+var errNotCompared = errors.New("records were not compared")
 
-// reconcile compares the books with the provider's list and prints where they
-// differ.
-func reconcile(ctx context.Context, call invocation) error {
-	var config boot.Keys
+// runReconcile compares our records with the provider's and prints the
+// discrepancies.
+func runReconcile(ctx context.Context, call invocation) error {
+	var config boot.KeyCommands
 	flags := call.flags()
-	since := flags.Duration("since", 48*time.Hour, "how far back to look; stuck keys are found at any age")
-	fix := flags.Bool("fix", false, "cancel unconfirmed intents left behind, resume stuck keys and follow refunds that were settled, nothing else")
+	since := flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
+	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status, nothing else")
 	asJSON := flags.Bool("json", false, "print a JSON object")
 	if err := call.parse(flags, &config); err != nil {
 		return err
@@ -39,20 +38,28 @@ func reconcile(ctx context.Context, call invocation) error {
 		return fmt.Errorf("%w: %w", errNotCompared, err)
 	}
 	if grace := config.CompleterGrace.Duration; *since <= grace {
-		return wrongUsage(call.name, "--since %s is not more than COMPLETER_GRACE, %s, for which orders are left alone", *since, grace)
+		return wrongUsage(call.name, "--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", *since, grace)
 	}
 	logger := config.Logger(call.stderr)
-	var report orders.Report
-	err := withBackend(ctx, config.Database, config.Stripe, config.Durations, logger, func(b *backend) error {
+	var report reconcile.Report
+	err := withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
 		progress, remove := progressBar(call.stderr)
 		defer remove()
-		var err error
-		report, err = b.orders.Reconcile(ctx, orders.ReconcileConfig{
+		r, err := reconcile.New(reconcile.Config{
+			Orders:   a.orders,
+			Engine:   a.engine,
+			Pool:     a.pool,
+			Payments: a.payments,
+			Logger:   logger,
 			Since:    *since,
 			Grace:    config.CompleterGrace.Duration,
 			Fix:      *fix,
 			Progress: progress,
 		})
+		if err != nil {
+			return err
+		}
+		report, err = r.Run(ctx)
 		return err
 	})
 	if err == nil {
@@ -62,46 +69,46 @@ func reconcile(ctx context.Context, call invocation) error {
 		return fmt.Errorf("%w: %w", errNotCompared, err)
 	}
 	if open := report.Open(); open > 0 {
-		return fmt.Errorf("differences between books and provider: %d", open)
+		return fmt.Errorf("discrepancies: %d", open)
 	}
 	return nil
 }
 
-func printReport(w io.Writer, report orders.Report, asJSON bool) error {
+func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(report)
 	}
-	if len(report.Differences) > 0 {
-		if err := printDifferences(w, report.Differences); err != nil {
+	if len(report.Discrepancies) > 0 {
+		if err := printDiscrepancies(w, report.Discrepancies); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Differences: %d, fixed: %d. Intents of others: %d.\n",
+	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d.\n",
 		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
-		len(report.Differences), len(report.Differences)-report.Open(), report.ForeignIntents)
+		len(report.Discrepancies), len(report.Discrepancies)-report.Open(), report.ForeignIntents)
 	return err
 }
 
-func printDifferences(w io.Writer, differences []orders.Difference) error {
+func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tORDER\tKEY\tINTENT\tBOOKED\tAT PROVIDER\tDETAIL")
-	for _, d := range differences {
+	fmt.Fprintln(table, "KIND\tORDER\tKEY\tINTENT\tLOCAL\tPROVIDER\tDETAIL")
+	for _, d := range discrepancies {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			d.Kind, idCell(d.OrderID), idCell(d.KeyID), cell(d.IntentID), moneyCell(d.Booked), moneyCell(d.AtProvider), cell(detail(d)))
+			d.Kind, idCell(d.OrderID), idCell(d.KeyID), cell(d.IntentID), moneyCell(d.Local), moneyCell(d.Provider), cell(detail(d)))
 	}
 	fmt.Fprintln(table)
 	return table.Flush()
 }
 
-// detail is how things stand, and what a fix came to.
-func detail(d orders.Difference) string {
+// detail is the detail of a discrepancy and the result of the fix.
+func detail(d reconcile.Discrepancy) string {
 	switch {
-	case d.Fix == "":
-		return d.Detail
 	case d.Fixed:
-		return d.Detail + "; FIXED, " + d.Fix
+		return d.Detail + "; FIXED"
+	case d.FixError != "":
+		return d.Detail + "; NOT FIXED, " + d.FixError
 	default:
-		return d.Detail + "; NOT FIXED, " + d.Fix
+		return d.Detail
 	}
 }
 
@@ -112,14 +119,15 @@ func idCell(id uuid.UUID) string {
 	return id.String()
 }
 
-func moneyCell(m *orders.Money) string {
-	if m == nil {
+func moneyCell(m reconcile.Money) string {
+	if m == (reconcile.Money{}) {
 		return cell("")
 	}
 	return cell(fmt.Sprintf("%d %s", m.Amount, m.Currency))
 }
 
-// cell keeps a text in its place, wherever it comes from.
+// cell returns the text of a table cell, without characters that would break the
+// table.
 func cell(text string) string {
 	if text == "" {
 		return "-"
@@ -132,11 +140,11 @@ func cell(text string) string {
 	}, text)
 }
 
-// longRun is when a person begins to wonder.
+// longRun is how long a run takes before the bar appears.
 const longRun = 2 * time.Second
 
-// progressBar returns what shows a long run's progress on a terminal, and what
-// takes it away again. Elsewhere it shows nothing.
+// progressBar returns a function that shows the progress of a long run on a
+// terminal, and one that removes the bar. Elsewhere they do nothing.
 func progressBar(w io.Writer) (progress func(fraction float64), remove func()) {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {

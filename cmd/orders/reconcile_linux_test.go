@@ -16,15 +16,15 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// openTerminal returns both ends of a new terminal: that of the person and that
-// of the program.
-func openTerminal(t *testing.T) (person, program *os.File) {
+// openTerminal returns both ends of a new terminal: that of the user and that of the
+// program.
+func openTerminal(t *testing.T) (user, program *os.File) {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = person.Close() })
+	t.Cleanup(func() { _ = user.Close() })
 	control := func(request uintptr, argument *int32) {
-		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, person.Fd(), request, uintptr(unsafe.Pointer(argument)))
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, user.Fd(), request, uintptr(unsafe.Pointer(argument)))
 		require.Zero(t, errno)
 	}
 	var locked, number int32
@@ -32,26 +32,26 @@ func openTerminal(t *testing.T) (person, program *os.File) {
 	control(syscall.TIOCGPTN, &number)
 	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(t, err)
-	return person, program
+	return user, program
 }
 
-// A person who waits sees how far it has come, and nothing of it in the output.
-func TestReconcile_progressOnATerminal(t *testing.T) {
+// A terminal shows the progress of a long run. The output does not contain it.
+func TestReconcile_progressBar(t *testing.T) {
 	t.Parallel()
-	s := newShopAnHourAgo(t)
+	f := newFixtureAnHourAgo(t)
 	for range 150 {
-		s.provide(url.Values{"amount": {"500"}, "currency": {"usd"}})
+		f.createIntent(url.Values{"amount": {"500"}, "currency": {"usd"}})
 	}
 	run := func() (stdout, stderr string) {
-		person, program := openTerminal(t)
+		user, program := openTerminal(t)
 		path, err := os.Executable()
 		require.NoError(t, err)
 		cmd := exec.CommandContext(t.Context(), path, "reconcile", "--since", "2h")
-		cmd.Env = append(s.environ[:len(s.environ):len(s.environ)], beProgram+"=1")
+		cmd.Env = append(f.environ[:len(f.environ):len(f.environ)], beProgram+"=1")
 		cmd.Stderr = program
 		seen := make(chan string)
 		go func() {
-			text, _ := io.ReadAll(person) // ends with an error when the program has closed its end
+			text, _ := io.ReadAll(user) // ends with an error when the program has closed its end
 			seen <- string(text)
 		}()
 		out, err := cmd.Output()
@@ -61,13 +61,13 @@ func TestReconcile_progressOnATerminal(t *testing.T) {
 	}
 
 	stdout, stderr := run()
-	require.Contains(t, stdout, "Intents of others: 150.")
-	require.Empty(t, stderr, "what is short needs no bar")
+	require.Contains(t, stdout, "Foreign intents: 150.")
+	require.Empty(t, stderr, "a short run has no bar")
 
-	s.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listEndpoint, Delay: 1200 * time.Millisecond, Times: stripetest.Always})
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listEndpoint, Delay: 1200 * time.Millisecond, Times: stripetest.Always})
 	stdout, stderr = run()
-	require.Contains(t, stdout, "Intents of others: 150.")
+	require.Contains(t, stdout, "Foreign intents: 150.")
 	require.NotContains(t, stdout, "comparing")
 	require.Regexp(t, `comparing +\d\d% \|█+ +\|`, stderr)
-	require.Regexp(t, `\r +\r$`, stderr, "it is gone at the end")
+	require.Regexp(t, `\r +\r$`, stderr, "the bar is removed at the end")
 }

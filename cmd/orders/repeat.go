@@ -10,47 +10,47 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// schedule is the --every flag of the commands that cron starts.
-type schedule struct{ every time.Duration }
+// interval is the --every flag of the commands that cron starts.
+type interval struct{ every time.Duration }
 
-func (s *schedule) flag(flags *flag.FlagSet, what string) {
-	flags.DurationVar(&s.every, "every", 0, "repeat "+what+" about that often, until a signal comes, instead of once")
+func (i *interval) flag(flags *flag.FlagSet) {
+	flags.DurationVar(&i.every, "every", 0, "repeat the run at this interval until a signal arrives, instead of once")
 }
 
-// run makes one pass, whose error is the command's, or repeats it. Repeating
-// outlives a pass that fails: whatever was wrong may be right at the next.
-func (s schedule) run(ctx context.Context, logger *slog.Logger, pass func(context.Context) error) error {
-	if s.every == 0 {
-		return pass(ctx)
+// run calls work once and returns its error, or repeats it until ctx ends. Repeating
+// continues after an error, because the next run may succeed.
+func (i interval) run(ctx context.Context, command string, logger *slog.Logger, work func(context.Context) error) error {
+	if i.every == 0 {
+		return work(ctx)
 	}
 	for ctx.Err() == nil {
-		if err := pass(ctx); err != nil {
-			logger.ErrorContext(ctx, "pass ended badly", "error", err)
+		if err := work(ctx); err != nil {
+			logger.ErrorContext(ctx, "run failed", "command", command, "error", err)
 		}
-		// Jitter keeps several processes from knocking at the same moment.
-		jitter := time.Duration(rand.Int64N(int64(s.every)/5+1)) - s.every/10 //nolint:gosec // no secret
-		pause := time.NewTimer(s.every + jitter)
+		// Jitter keeps several processes from running at the same moment.
+		jitter := time.Duration(rand.Int64N(int64(i.every)/5+1)) - i.every/10 //nolint:gosec // no secret
+		timer := time.NewTimer(i.every + jitter)
 		select {
-		case <-pause.C:
+		case <-timer.C:
 		case <-ctx.Done():
-			pause.Stop()
+			timer.Stop()
 		}
 	}
 	return nil
 }
 
-// admin is where the command has its admin listener: nowhere when it ends after
-// one pass, which would be over before anybody looked.
-func (s schedule) admin(config boot.SideAdmin) string {
-	if s.every == 0 {
+// adminAddr returns the address of the command's admin listener. A single run has
+// none, because it would end before a scrape.
+func (i interval) adminAddr(config boot.OptionalAdmin) string {
+	if i.every == 0 {
 		return ""
 	}
 	return config.AdminAddr
 }
 
-func (s schedule) check(name string) error {
-	if s.every < 0 {
-		return wrongUsage(name, "--every %s is not a positive duration", s.every)
+func (i interval) validate(command string) error {
+	if i.every < 0 {
+		return wrongUsage(command, "--every %s is not a positive duration", i.every)
 	}
 	return nil
 }

@@ -24,10 +24,10 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// pair is a primary and its standby, both durable, and a shop whose program knows
-// the addresses of both. It is run by make replication-check.
+// pair is a primary and its standby, both durable, and a fixture whose environment names
+// both. make replication-check runs these tests.
 type pair struct {
-	*shop
+	*fixture
 	primary, standby *embeddedpg.Server
 	onPrimary        *pgxpool.Pool
 	onStandby        *pgxpool.Pool
@@ -35,13 +35,13 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	// Below /var/tmp, where the server's user gets in when the test is root's.
+	// Below /var/tmp, which the server's user can access if the test runs as root.
 	folder, err := os.MkdirTemp("/var/tmp", "orders-replication-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
 	require.NoError(t, os.Chmod(folder, 0o755))
 
-	p := &pair{shop: &shop{t: t}}
+	p := &pair{fixture: &fixture{t: t}}
 	p.primary, p.onPrimary = p.startServer(filepath.Join(folder, "primary"))
 	p.copyPrimary(filepath.Join(folder, "standby"))
 	p.standby, p.onStandby = p.startServer(filepath.Join(folder, "standby"))
@@ -49,7 +49,7 @@ func newPair(t *testing.T) *pair {
 
 	var provider string
 	p.stripe, provider = standIn(t)
-	p.environ = environ(t, "DATABASE_URL="+p.url(), "STRIPE_SECRET_KEY=sk_test_shop", "STRIPE_API_BASE="+provider,
+	p.environ = environ(t, "DATABASE_URL="+p.url(), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider,
 		"LISTEN_ADDR=127.0.0.1:0", "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s")
 	code, _, stderr := run(t, p.environ, "migrate", "up")
 	require.Zero(t, code, stderr)
@@ -61,14 +61,15 @@ func (p *pair) startServer(folder string) (*embeddedpg.Server, *pgxpool.Pool) {
 	p.t.Helper()
 	server, err := embeddedpg.Start(p.t.Context(), embeddedpg.Options{BinDir: serverPrograms(p.t), DataDir: folder, Logger: discard()})
 	require.NoError(p.t, err)
-	p.t.Cleanup(func() { _ = server.Stop() }) // the primary has ended long before
+	p.t.Cleanup(func() { _ = server.Stop() }) // the primary has exited already
 	pool, err := pgxpool.New(p.t.Context(), server.URL("postgres"))
 	require.NoError(p.t, err)
 	p.t.Cleanup(pool.Close)
 	return server, pool
 }
 
-// copyPrimary makes a standby's folder as embeddedpg expects it, and of its user.
+// copyPrimary creates the data folder of a standby, with the layout and the owner that
+// embeddedpg expects.
 func (p *pair) copyPrimary(folder string) {
 	p.t.Helper()
 	data := filepath.Join(folder, "data")
@@ -89,7 +90,7 @@ func (p *pair) copyPrimary(folder string) {
 	}))
 }
 
-// url names both servers, and wants the one that takes writes.
+// url returns a connection string of both servers that selects the writable one.
 func (p *pair) url() string {
 	p.t.Helper()
 	first, err := url.Parse(p.primary.URL("postgres"))
@@ -100,12 +101,12 @@ func (p *pair) url() string {
 	return first.String() + "&target_session_attrs=read-write"
 }
 
-// until asks a server until the answer is yes.
-func (p *pair) until(pool *pgxpool.Pool, question string) {
+// until runs a query until it returns true.
+func (p *pair) until(pool *pgxpool.Pool, query string) {
 	p.t.Helper()
-	eventually(p.t, func() (yes bool) {
-		require.NoError(p.t, pool.QueryRow(p.t.Context(), question).Scan(&yes))
-		return yes
+	eventually(p.t, func() (result bool) {
+		require.NoError(p.t, pool.QueryRow(p.t.Context(), query).Scan(&result))
+		return result
 	})
 }
 
@@ -118,7 +119,7 @@ func configure(t *testing.T, pool *pgxpool.Pool, statements ...string) {
 	}
 }
 
-// failOver kills the primary at once and promotes the standby.
+// failOver kills the primary and promotes the standby.
 func (p *pair) failOver() {
 	p.t.Helper()
 	require.NoError(p.t, syscall.Kill(p.primary.PID(), syscall.SIGQUIT)) // immediate shutdown
@@ -128,54 +129,54 @@ func (p *pair) failOver() {
 	p.until(p.onStandby, "SELECT NOT pg_is_in_recovery()")
 }
 
-// requireAgreement checks that ledger, orders and answers say the same of n orders.
-func (p *pair) requireAgreement(answers map[string]answer) {
+// requireConsistent checks that payments, orders and responses agree.
+func (p *pair) requireConsistent(responses map[string]apiResponse) {
 	p.t.Helper()
 	paid := map[string]bool{}
-	for _, told := range answers {
-		id := requirePaid(p.t, told)
+	for _, response := range responses {
+		id := requirePaid(p.t, response)
 		require.Len(p.t, p.stripe.ChargesByOrder(id), 1)
 		paid[id] = true
 	}
-	require.Len(p.t, paid, len(answers))
-	require.Len(p.t, p.stripe.Charges(), len(answers))
-	require.Equal(p.t, map[string]int64{"usd": int64(len(answers)) * 2500}, p.stripe.MoneyMoved())
+	require.Len(p.t, paid, len(responses))
+	require.Len(p.t, p.stripe.Charges(), len(responses))
+	require.Equal(p.t, map[string]int64{"usd": int64(len(responses)) * 2500}, p.stripe.MoneyMoved())
 	rows, err := p.onStandby.Query(p.t.Context(), "SELECT id::text FROM orders WHERE status = 'paid'")
 	require.NoError(p.t, err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(p.t, err)
-	require.Len(p.t, ids, len(answers))
+	require.Len(p.t, ids, len(responses))
 	for _, id := range ids {
 		require.True(p.t, paid[id])
 	}
-	code, report := p.reconcile(fmt.Sprintf("Compared %d intents, %[1]d orders", len(answers)))
+	code, report := p.reconcile(fmt.Sprintf("Compared %d intents, %[1]d orders", len(responses)))
 	require.Zero(p.t, code, report)
 }
 
-// reconcile compares the books until the report says so: what is younger than
-// COMPLETER_GRACE it leaves alone.
-func (p *pair) reconcile(says string) (code int, report string) {
+// reconcile runs orders reconcile until its output contains a text: activity within
+// COMPLETER_GRACE is ignored.
+func (p *pair) reconcile(text string) (code int, report string) {
 	p.t.Helper()
 	eventually(p.t, func() bool {
 		code, report, _ = run(p.t, p.environ, "reconcile", "--since", "1h")
-		return strings.Contains(report, says)
+		return strings.Contains(report, text)
 	})
 	return code, report
 }
 
-// Clients order without a pause while the primary dies. With a synchronous standby
-// whatever anybody was told is still there.
+// Clients create orders while the primary is killed. With a synchronous standby no
+// acknowledged order is lost.
 func TestReplication_synchronous(t *testing.T) {
 	p := newPair(t)
 	configure(t, p.onPrimary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
 	p.until(p.onPrimary, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
-	a := p.serve(p.environ, "--drain-notice", "0")
+	a := p.serve(p.environ, "--shutdown-delay", "0")
 
 	const clients, each, before = 8, 40, 100
-	var told atomic.Int64
+	var acknowledged atomic.Int64
 	enough := make(chan struct{})
 	var mu sync.Mutex
-	answers := map[string]answer{}
+	responses := map[string]apiResponse{}
 	var group errgroup.Group
 	for client := range clients {
 		group.Go(func() error {
@@ -186,9 +187,9 @@ func TestReplication_synchronous(t *testing.T) {
 					return err
 				}
 				mu.Lock()
-				answers[key] = got
+				responses[key] = got
 				mu.Unlock()
-				if told.Add(1) == before {
+				if acknowledged.Add(1) == before {
 					close(enough)
 				}
 			}
@@ -198,57 +199,57 @@ func TestReplication_synchronous(t *testing.T) {
 	<-enough
 	p.failOver()
 	require.NoError(t, group.Wait())
-	require.Len(t, answers, clients*each)
-	p.requireAgreement(answers)
+	require.Len(t, responses, clients*each)
+	p.requireConsistent(responses)
 
-	for key, first := range answers {
+	for key, first := range responses {
 		again, err := a.order(key, tea)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusCreated, again.status)
-		require.Equal(t, first.body, again.body, "what was told before the failover is told after it")
+		require.Equal(t, first.body, again.body, "the response is the same after the failover")
 		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 	}
-	require.Len(t, p.stripe.Charges(), len(answers))
+	require.Len(t, p.stripe.Charges(), len(responses))
 	a.stop()
 }
 
-// With an asynchronous standby the newest rows can be lost. Here they are: it no
-// longer hears of what happens. Nobody is charged twice all the same (R5), and what
-// nobody asks for again is found at the provider.
-func TestReplication_asynchronousLosesRows(t *testing.T) {
+// With an asynchronous standby the newest rows can be lost. Here replication is stopped,
+// so that they are. A retry does not charge twice (R5), and reconcile finds the charges
+// without an order.
+func TestReplication_asynchronous(t *testing.T) {
 	p := newPair(t)
-	a := p.serve(p.environ, "--drain-notice", "0")
-	answers := map[string]answer{}
-	buy := func(key string) {
+	a := p.serve(p.environ, "--shutdown-delay", "0")
+	responses := map[string]apiResponse{}
+	create := func(key string) {
 		got, err := a.untilPaid(t.Context(), key)
 		require.NoError(t, err)
-		answers[key] = got
+		responses[key] = got
 	}
-	buy("an-order-that-is-kept")
+	create("an-order-that-is-kept")
 	p.until(p.onPrimary, "SELECT pg_current_wal_lsn() <= replay_lsn FROM pg_stat_replication")
 	configure(t, p.onStandby, "ALTER SYSTEM SET primary_conninfo = ''")
 	p.until(p.onPrimary, "SELECT count(*) = 0 FROM pg_stat_replication")
 	lost := []string{"a-lost-order-of-ours-1", "a-lost-order-of-ours-2", "a-lost-order-of-ours-3"}
 	for _, key := range lost {
-		buy(key)
+		create(key)
 	}
 	p.failOver()
 	require.Equal(t, 1, p.rows("SELECT count(*) FROM orders"), "three acknowledged orders are gone")
 
-	code, report := p.reconcile("Differences: 3")
+	code, report := p.reconcile("Discrepancies: 3")
 	require.Equal(t, 1, code)
 	for _, key := range lost {
-		require.Contains(t, report, requirePaid(t, answers[key]), "a charge without its order")
+		require.Contains(t, report, requirePaid(t, responses[key]), "a charge without its order")
 	}
 
 	for _, key := range lost {
 		again, err := a.untilPaid(t.Context(), key)
 		require.NoError(t, err)
-		require.Equal(t, requirePaid(t, answers[key]), requirePaid(t, again), "the same order")
-		require.Equal(t, intentOf(again), intentOf(answers[key]), "the same payment")
+		require.Equal(t, requirePaid(t, responses[key]), requirePaid(t, again), "the same order")
+		require.Equal(t, intentOf(again), intentOf(responses[key]), "the same payment")
 	}
 	require.Equal(t, 4, p.rows("SELECT count(*) FROM orders WHERE status = 'paid'"))
-	p.requireAgreement(answers)
+	p.requireConsistent(responses)
 	a.stop()
 }
 
@@ -258,7 +259,7 @@ func (p *pair) rows(query string) (n int) {
 	return n
 }
 
-func intentOf(a answer) string {
+func intentOf(a apiResponse) string {
 	_, rest, _ := strings.Cut(a.body, `"payment_intent_id":"`)
 	intent, _, _ := strings.Cut(rest, `"`)
 	return intent

@@ -15,31 +15,31 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Whatever happens, and at the highest level, no log and no trace shows a secret,
-// an idempotency key, a customer's address or what looks like a card.
-func TestLogsShowNoSecret(t *testing.T) {
+// Even at LOG_LEVEL=debug, no log and no trace contains a secret, an idempotency key, a
+// customer's address or a card number.
+func TestLogs_noSecrets(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			l := newLeakTest(t, format)
-			l.takeOrders()
+			l.createOrders()
 			l.sendReceipts()
-			l.lookAfterKeys()
-			l.loseTheDatabase()
+			l.runMaintenance()
+			l.breakDatabase()
 
 			log, traces := l.log(), l.traces.raw()
-			for _, line := range []string{"payment provider call", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key given up", "completer pass", "reaper pass", "password authentication failed"} {
-				require.Contains(t, log, line, "the test has missed what it is for")
+			for _, line := range []string{"payment provider call", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed"} {
+				require.Contains(t, log, line, "the test must cause this line")
 			}
-			for _, span := range []string{"POST /v1/orders", "GET /v1/orders/{id}", "run create_order", "POST /v1/payment_intents/{id}/confirm", "INSERT INTO orders", "send receipt"} {
-				require.Contains(t, traces, span, "the test has missed what it is for")
+			for _, span := range []string{"POST /v1/orders", "GET /v1/orders/{id}", "step order_created", "POST /v1/payment_intents/{id}/confirm", "INSERT INTO orders", "send receipt"} {
+				require.Contains(t, traces, span, "the test must cause this line")
 			}
-			secrets := append(l.clientSecrets(), l.shop.apiKey, "canary", "CANARY", "4242424242424242", "_secret_", "ada@")
+			secrets := append(l.clientSecrets(), l.fixture.apiKey, "canary", "CANARY", "4242424242424242", "_secret_", "ada@")
 			for _, secret := range secrets {
 				for where, text := range map[string]string{"log": log, "traces": traces} {
 					if i := strings.Index(text, secret); i >= 0 {
-						require.Fail(t, "a secret is in the "+where, "%s, in …%s…", secret, text[max(0, i-300):min(len(text), i+100)])
+						require.Fail(t, "the "+where+" contains a secret", "%s, in …%s…", secret, text[max(0, i-300):min(len(text), i+100)])
 					}
 				}
 			}
@@ -52,9 +52,9 @@ func TestLogsShowNoSecret(t *testing.T) {
 	}
 }
 
-// leakTest is a shop whose every secret is a canary.
+// leakTest is a fixture whose every secret is a canary.
 type leakTest struct {
-	*shop
+	*fixture
 	api  *api
 	mail *mailServer
 	ran  []*process
@@ -68,19 +68,19 @@ func newLeakTest(t *testing.T, format string) *leakTest {
 	database := passwordDatabase(t, "canary-database")
 	stripe, provider := standIn(t)
 	l := &leakTest{mail: newMailServer(t, "canary-mail"), traces: newCollector(t)}
-	l.shop = &shop{t: t, stripe: stripe, environ: environ(t,
+	l.fixture = &fixture{t: t, stripe: stripe, environ: environ(t,
 		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
-		"SMTP_URL=smtp://shop:canary-mail@"+l.mail.address, "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug", "LOG_FORMAT="+format,
+		"SMTP_URL=smtp://tester:canary-mail@"+l.mail.address, "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug", "LOG_FORMAT="+format,
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+l.traces.url, "OTEL_EXPORTER_OTLP_HEADERS=authorization=canary")}
 	l.run("migrate", "up")
-	create := start(t, l.environ, "accounts", "create", "--name", "My shop")
+	create := start(t, l.environ, "accounts", "create", "--name", "Fixture")
 	require.Zero(t, create.wait())
 	lines := strings.Fields(create.stdout.String())
 	l.apiKey = lines[len(lines)-1]
-	create.stdout.text.Reset() // which has to show it
+	create.stdout.text.Reset() // the only output that contains the key
 	l.ran = append(l.ran, create)
 
-	l.api = l.serve(l.with("ADMIN_ADDR=127.0.0.1:0"), "--drain-notice", "0")
+	l.api = l.serve(l.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	l.ran = append(l.ran, l.api.process)
 	return l
 }
@@ -92,19 +92,19 @@ func (l *leakTest) run(args ...string) int {
 	return p.wait()
 }
 
-// order sends a new order, changed by old and new, and returns its status.
+// order sends a new order, changed by the replacements, and returns its status.
 func (l *leakTest) order(replacements ...string) int {
 	l.t.Helper()
 	body := strings.NewReplacer(replacements...).Replace(
 		`{"email":"ada@canary.example.com","currency":"usd","payment_method":"pm_card_visa","metadata":{"card":"4242424242424242"},` +
 			`"items":[{"sku":"tea","description":"canary","quantity":2,"unit_amount":1250}]}`)
 	l.sent++
-	answer, err := l.api.order(fmt.Sprintf("canary-key-%05d", l.sent), body)
+	response, err := l.api.order(fmt.Sprintf("canary-key-%05d", l.sent), body)
 	require.NoError(l.t, err)
-	return answer.status
+	return response.status
 }
 
-func (l *leakTest) takeOrders() {
+func (l *leakTest) createOrders() {
 	l.t.Helper()
 	require.Equal(l.t, http.StatusCreated, l.order())
 	require.Equal(l.t, http.StatusPaymentRequired, l.order("pm_card_visa", "pm_card_visa_chargeDeclined"))
@@ -120,20 +120,20 @@ func (l *leakTest) takeOrders() {
 		for _, endpoint := range []string{"POST /v1/payment_intents", confirmEndpoint} {
 			injected := l.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint})
 			require.Contains(l.t, []int{http.StatusCreated, http.StatusServiceUnavailable}, l.order(), "%s at %s", fault, endpoint)
-			require.Equal(l.t, 1, injected.Struck())
+			require.Equal(l.t, 1, injected.Triggered())
 		}
 	}
 
 	for name, header := range map[string]http.Header{
-		"another's key":       {"Authorization": {"Bearer ok_CANARYCANARYCANARYCANARYCA"}},
+		"unknown API key":     {"Authorization": {"Bearer ok_CANARYCANARYCANARYCANARYCA"}},
 		"no idempotency key":  {"Idempotency-Key": nil},
-		"two of them":         {"Idempotency-Key": {"canary-key-90001", "canary-key-90002"}},
-		"a strange one":       {"Idempotency-Key": {"canary key with spaces"}},
+		"two keys":            {"Idempotency-Key": {"canary-key-90001", "canary-key-90002"}},
+		"an invalid key":      {"Idempotency-Key": {"canary key with spaces"}},
 		"a request id to log": {"X-Request-Id": {"canary\nlevel=ERROR"}, "Idempotency-Key": {"canary"}},
 	} {
-		answer, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/orders", tea, header)
-		if err == nil { // net/http itself refuses to send the last one
-			require.GreaterOrEqual(l.t, answer.status, 400, name)
+		response, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/orders", tea, header)
+		if err == nil { // net/http does not send the last one
+			require.GreaterOrEqual(l.t, response.status, 400, name)
 		}
 	}
 	for _, path := range []string{"/v1/orders/canary", "/v1/orders?after=canary", "/canary", "/v1/orders?card=4242424242424242"} {
@@ -151,20 +151,19 @@ func (l *leakTest) takeOrders() {
 func (l *leakTest) sendReceipts() {
 	l.t.Helper()
 	right := l.environ
-	l.environ = l.with("SMTP_URL=smtp://shop:canary-wrong@" + l.mail.address)
+	l.environ = l.with("SMTP_URL=smtp://tester:canary-wrong@" + l.mail.address)
 	require.Equal(l.t, 1, l.run("worker", "--once"))
 	require.Empty(l.t, l.mail.received())
 	l.environ = right
-	l.mail.putOff(1)
+	l.mail.rejectNext(1)
 	eventually(l.t, func() bool { // after the backoff
 		l.run("worker", "--once")
 		return len(l.mail.received()) > 1
 	})
 }
 
-// lookAfterKeys has everything done to abandoned keys that can be done, well and
-// badly.
-func (l *leakTest) lookAfterKeys() {
+// runMaintenance runs every command on abandoned keys, with success and with failure.
+func (l *leakTest) runMaintenance() {
 	l.t.Helper()
 	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
 	require.NoError(l.t, err)
@@ -174,7 +173,7 @@ func (l *leakTest) lookAfterKeys() {
 		require.NoError(l.t, err)
 	}
 	var abandoned []string
-	away := l.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	rejecting := l.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	for range 4 {
 		require.Equal(l.t, http.StatusServiceUnavailable, l.order())
 		abandoned = append(abandoned, fmt.Sprintf("canary-key-%05d", l.sent))
@@ -187,12 +186,11 @@ func (l *leakTest) lookAfterKeys() {
 	require.Zero(l.t, l.run("keys", "list"))
 	require.Zero(l.t, l.run("keys", "list", "--json"))
 	require.Equal(l.t, 1, l.run("keys", "retry", abandoned[0], "--reason", "a test"))
-	away.Release()
+	rejecting.Release()
 	age()
 	require.Zero(l.t, l.run("completer"))
 
-	// What is asked for is shown: the client's key and the answer to it. So are
-	// no other secrets.
+	// These commands print the client's key and the response, but no other secret.
 	for _, args := range [][]string{
 		{"show", abandoned[1]},
 		{"retry", abandoned[1], "--reason", "a test"},
@@ -209,16 +207,16 @@ func (l *leakTest) lookAfterKeys() {
 	require.Zero(l.t, l.run("reaper"))
 }
 
-// loseTheDatabase changes the password under the running API, whose pool then
-// fails to connect.
-func (l *leakTest) loseTheDatabase() {
+// breakDatabase changes the password while the API runs, so that its pool cannot
+// connect.
+func (l *leakTest) breakDatabase() {
 	l.t.Helper()
 	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
 	require.NoError(l.t, err)
 	defer conn.Close(l.t.Context())
 	for _, statement := range []string{
-		"ALTER ROLE shop PASSWORD 'canary-changed'",
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop' AND pid <> pg_backend_pid()",
+		"ALTER ROLE tester PASSWORD 'canary-changed'",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'tester' AND pid <> pg_backend_pid()",
 	} {
 		_, err := conn.Exec(l.t.Context(), statement)
 		require.NoError(l.t, err)
@@ -230,17 +228,17 @@ func (l *leakTest) loseTheDatabase() {
 	l.api.stop()
 }
 
-// log is all that the processes have printed.
+// log returns the output of all processes.
 func (l *leakTest) log() string {
 	var all strings.Builder
 	for _, p := range l.ran {
-		require.True(l.t, p.ended())
+		require.True(l.t, p.hasExited())
 		all.WriteString(p.stdout.String() + p.stderr.String())
 	}
 	return all.String()
 }
 
-// clientSecrets are those of every intent that the provider has.
+// clientSecrets returns the client secrets of all intents at the provider.
 func (l *leakTest) clientSecrets() []string {
 	l.t.Helper()
 	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, value(l.environ, "STRIPE_API_BASE")+"/v1/payment_intents?limit=100", nil)

@@ -15,11 +15,11 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
+func TestServe_fromEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	stripe, provider := standIn(t)
-	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_shop", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
+	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
 
 	code, stdout, stderr := run(t, env, "migrate", "status")
 	require.Zero(t, code, stderr)
@@ -32,15 +32,15 @@ func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
 	require.Equal(t, "applied: 0\n", stdout)
 	code, stdout, stderr = run(t, env, "migrate", "down")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `^taken back: \d{5}_\w+\.sql\n$`, stdout)
+	require.Regexp(t, `^rolled back: \d{5}_\w+\.sql\n$`, stdout)
 	code, _, stderr = run(t, env, "migrate", "up")
 	require.Zero(t, code, stderr)
 	code, stdout, stderr = run(t, env, "migrate", "status")
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `^(applied  \d{5}_\w+\.sql\n)+$`, stdout)
 
-	s := &shop{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
-	a := s.serve(env, "--drain-notice", "0")
+	f := &fixture{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
+	a := f.serve(env, "--shutdown-delay", "0")
 	require.Equal(t, http.StatusOK, a.ready())
 	first, err := a.order("an-order-key-0001", tea)
 	require.NoError(t, err)
@@ -55,16 +55,16 @@ func TestFromAnEmptyDatabaseToAPaidOrder(t *testing.T) {
 	for _, path := range []string{"/console", "/console/console.js", "/console/plays"} {
 		page, err := a.do(t.Context(), http.MethodGet, path, "", nil)
 		require.NoError(t, err)
-		require.Equal(t, http.StatusNotFound, page.status, "the console is for dev alone")
+		require.Equal(t, http.StatusNotFound, page.status, "only dev and demo have a console")
 	}
 	require.Len(t, stripe.ChargesByOrder(id), 1)
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
 	a.stop()
-	require.Contains(t, a.stderr.String(), "cards are charged")
+	require.Contains(t, a.stderr.String(), `msg="payment provider" provider=`+provider+` mode=test`)
 }
 
-// The timeouts that the role of a pooled program has are not for migrations.
-func TestMigrate_timeoutsOfTheRole(t *testing.T) {
+// Migrations ignore the timeouts of the role.
+func TestMigrate_roleTimeouts(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	_, err := pool.Exec(t.Context(), `
@@ -76,7 +76,7 @@ END $$`)
 	require.Zero(t, code, stderr)
 }
 
-func TestAccountsCreate_keepsTheHashOnly(t *testing.T) {
+func TestAccountsCreate_storesTheHashOnly(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	env := environ(t, "DATABASE_URL="+dbtest.URL(pool))
@@ -93,13 +93,13 @@ SELECT key_hash, prefix, name, concat(accounts, api_keys)
 	require.Equal(t, want[:], hash)
 	require.Equal(t, key[:len(prefix)], prefix)
 	require.Less(t, len(prefix), 10)
-	require.Equal(t, "My shop", name)
+	require.Equal(t, "Fixture", name)
 	require.NotContains(t, rows, key)
 
-	require.NotEqual(t, key, createAccount(t, env), "each has its own")
+	require.NotEqual(t, key, createAccount(t, env), "each account has its own key")
 }
 
-func TestAccountsCreate_refusesANameTheSchemaCannotHold(t *testing.T) {
+func TestAccountsCreate_invalidName(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	code, stdout, stderr := run(t, environ(t, "DATABASE_URL="+dbtest.URL(pool)), "accounts", "create", "--name", "  ")
@@ -108,21 +108,21 @@ func TestAccountsCreate_refusesANameTheSchemaCannotHold(t *testing.T) {
 	require.Contains(t, stderr, "orders: an account's name has 1 to 200 characters\n")
 }
 
-// A stop makes the process not ready, then closes the door, and still gives the
-// running order its answer.
+// After a signal, the process is not ready, then closes its listener, and still
+// responds to the order in progress.
 func TestServe_stopWaitsForACharge(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ) // with the notice that is the default
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	f := newFixture(t)
+	a := f.serve(f.environ) // with the default --shutdown-delay
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	type result struct {
-		answer
+		apiResponse
 		err error
 	}
 	running := make(chan result, 1)
 	go func() {
-		answer, err := a.order("held-order-key-01", tea)
-		running <- result{answer, err}
+		response, err := a.order("held-order-key-01", tea)
+		running <- result{response, err}
 	}()
 	<-held.Reached()
 	require.Equal(t, http.StatusOK, a.ready())
@@ -130,51 +130,79 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
 	late, err := a.order("late-order-key-01", tea)
-	require.NoError(t, err, "until balancers have noticed, the door is open")
+	require.NoError(t, err, "during --shutdown-delay requests are accepted")
 	requirePaid(t, late)
 	eventually(t, func() bool { return a.ready() == 0 })
-	require.False(t, a.ended())
+	require.False(t, a.hasExited())
 
 	held.Release()
 	first := <-running
 	require.NoError(t, first.err)
-	requirePaid(t, first.answer)
+	requirePaid(t, first.apiResponse)
 	require.Zero(t, a.wait())
 	require.Contains(t, a.stderr.String(), "msg=stopped")
-	require.Len(t, s.stripe.Charges(), 2)
+	require.Len(t, f.stripe.Charges(), 2)
 }
 
-// Nobody waits for the answer any more, but the order is under way (R10).
-func TestServe_stopWaitsForAChargeWhoseClientIsGone(t *testing.T) {
+// Readiness has connections of its own: a probe does not wait for orders.
+func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ, "--drain-notice", "0")
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	ctx, hangUp := context.WithCancel(t.Context())
+	f := newFixture(t)
+	const one = "&pool_max_conns=1&lock_timeout=60000&statement_timeout=60000"
+	a := f.serve(f.with("DATABASE_URL="+dbtest.URL(f.pool)+one), "--shutdown-delay", "0")
+	tx, err := f.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE orders IN EXCLUSIVE MODE")
+	require.NoError(t, err)
+	created := make(chan apiResponse, 1)
+	go func() {
+		response, _ := a.order("waiting-order-key-1", tea)
+		created <- response
+	}()
+	eventually(t, func() bool {
+		var waiting bool
+		require.NoError(t, f.pool.QueryRow(t.Context(),
+			"SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass)").Scan(&waiting))
+		return waiting
+	})
+	require.Equal(t, http.StatusOK, a.ready())
+	require.Empty(t, created)
+	require.NoError(t, tx.Rollback(t.Context()))
+	requirePaid(t, <-created)
+	a.stop()
+}
+
+// A stop waits for an order in progress after its client disconnected (R10).
+func TestServe_stopWaitsForACharge_clientGone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	ctx, disconnect := context.WithCancel(t.Context())
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.do(ctx, http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {"left-order-key-01"}})
 		lost <- err
 	}()
 	<-held.Reached()
-	hangUp()
+	disconnect()
 	require.ErrorIs(t, <-lost, context.Canceled)
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == 0 })
-	require.False(t, a.ended())
+	require.False(t, a.hasExited())
 	held.Release()
 	require.Zero(t, a.wait())
 	var status string
-	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT status FROM orders").Scan(&status))
+	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT status FROM orders").Scan(&status))
 	require.Equal(t, "paid", status)
-	require.Equal(t, 1, s.staged())
+	require.Equal(t, 1, f.staged())
 }
 
-func TestServe_secondSignalEndsItAtOnce(t *testing.T) {
+func TestServe_secondSignal(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	a := s.serve(s.environ)
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	f := newFixture(t)
+	a := f.serve(f.environ)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("held-order-key-02", tea)
@@ -184,21 +212,21 @@ func TestServe_secondSignalEndsItAtOnce(t *testing.T) {
 	a.signal(syscall.SIGTERM)
 	a.waitFor(&a.stderr, "stopping")
 	eventually(t, func() bool {
-		a.signal(syscall.SIGTERM) // one more is enough, when the first has been dealt with
-		return a.ended()
+		a.signal(syscall.SIGTERM) // the second one kills once the first one is handled
+		return a.hasExited()
 	})
 	require.Error(t, <-lost)
 	require.Equal(t, -1, a.wait())
 	require.Equal(t, syscall.SIGTERM, a.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
 }
 
-// The process dies after the card was charged and before it knows.
-func TestServe_killedInMidCharge(t *testing.T) {
+// The process is killed after the charge and before the response.
+func TestServe_killedDuringCharge(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	env := s.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
-	a := s.serve(env)
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	f := newFixture(t)
+	env := f.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
+	a := f.serve(env)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("killed-order-key-1", tea)
@@ -208,55 +236,54 @@ func TestServe_killedInMidCharge(t *testing.T) {
 	a.signal(syscall.SIGKILL)
 	require.Error(t, <-lost)
 	a.wait()
-	require.Len(t, s.stripe.Charges(), 1, "the money has moved")
+	require.Len(t, f.stripe.Charges(), 1, "the money has moved")
 	held.Release()
 
-	b := s.serve(env, "--drain-notice", "0")
+	b := f.serve(env, "--shutdown-delay", "0")
 	early, err := b.order("killed-order-key-1", tea)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusConflict, early.status, "the dead run's lease")
+	require.Equal(t, http.StatusConflict, early.status, "the lease of the killed run")
 	require.NotEmpty(t, early.header.Get("Retry-After"))
 	id := requirePaid(t, b.orderUntilFinal("killed-order-key-1", tea))
-	require.Len(t, s.stripe.ChargesByOrder(id), 1)
-	require.Len(t, s.stripe.Charges(), 1)
-	require.Equal(t, 1, s.staged())
+	require.Len(t, f.stripe.ChargesByOrder(id), 1)
+	require.Len(t, f.stripe.Charges(), 1)
+	require.Equal(t, 1, f.staged())
 	b.stop()
 }
 
-// Two processes on one database are one API. Whichever is asked, and when both
-// are at once, an order is charged once and has one answer; and when one of them
-// dies, the other goes on with what it left behind.
+// Two processes on one database act as one API. Concurrent requests to both charge an
+// order once and get one response. If one process dies, the other takes its keys over.
 func TestServe_twoProcesses(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	env := s.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
-	a, b := s.serve(env, "--drain-notice", "0"), s.serve(env, "--drain-notice", "0")
+	f := newFixture(t)
+	env := f.with("STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s")
+	a, b := f.serve(env, "--shutdown-delay", "0"), f.serve(env, "--shutdown-delay", "0")
 	const orders = 8
-	var answers [orders][4]answer
+	var responses [orders][4]apiResponse
 	var clients errgroup.Group
 	for n := range orders {
 		for i, process := range []*api{a, b, b, a} {
 			clients.Go(func() (err error) {
-				answers[n][i], err = process.untilPaid(t.Context(), fmt.Sprintf("shared-order-key-%d", n))
+				responses[n][i], err = process.untilPaid(t.Context(), fmt.Sprintf("shared-order-key-%d", n))
 				return err
 			})
 		}
 	}
-	require.NoError(t, clients.Wait(), "nobody hears anything but 201, or to send it again")
-	for _, told := range answers {
-		id := requirePaid(t, told[0])
+	require.NoError(t, clients.Wait(), "every response is 201 or retryable")
+	for _, ofOrder := range responses {
+		id := requirePaid(t, ofOrder[0])
 		replays := 0
-		for _, got := range told {
-			require.Equal(t, told[0].body, got.body)
+		for _, got := range ofOrder {
+			require.Equal(t, ofOrder[0].body, got.body)
 			if got.header.Get("Idempotent-Replayed") == "true" {
 				replays++
 			}
 		}
-		require.Equal(t, len(told)-1, replays)
-		require.Len(t, s.stripe.ChargesByOrder(id), 1)
+		require.Equal(t, len(ofOrder)-1, replays)
+		require.Len(t, f.stripe.ChargesByOrder(id), 1)
 	}
 
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	lost := make(chan error, 1)
 	go func() {
 		_, err := a.order("orphan-order-key-1", tea)
@@ -265,14 +292,14 @@ func TestServe_twoProcesses(t *testing.T) {
 	<-held.Reached()
 	early, err := b.order("orphan-order-key-1", tea)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusConflict, early.status, "the other one works on it")
+	require.Equal(t, http.StatusConflict, early.status, "in progress in the other process")
 	a.signal(syscall.SIGKILL)
 	require.Error(t, <-lost)
 	held.Release()
 	orphan, err := b.untilPaid(t.Context(), "orphan-order-key-1")
 	require.NoError(t, err)
-	require.Len(t, s.stripe.ChargesByOrder(requirePaid(t, orphan)), 1)
-	require.Len(t, s.stripe.Charges(), orders+1)
-	require.Equal(t, orders+1, s.staged())
+	require.Len(t, f.stripe.ChargesByOrder(requirePaid(t, orphan)), 1)
+	require.Len(t, f.stripe.Charges(), orders+1)
+	require.Equal(t, orders+1, f.staged())
 	b.stop()
 }

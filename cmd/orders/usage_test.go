@@ -12,9 +12,9 @@ func TestUsage(t *testing.T) {
 	const overview = "An orders API that charges exactly once.\n"
 	tests := map[string]struct {
 		code   int
-		stdout string // how it begins
+		stdout string // its beginning
 		stderr string // all of it
-		also   string // somewhere in stdout
+		also   string // part of stdout
 	}{
 		"-h":                              {stdout: overview, also: "  serve "},
 		"--help":                          {stdout: overview},
@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 		"help env":                        {stdout: "  DATABASE_URL\n", also: "LOCK_TIMEOUT (default 90s)"},
 		"demo -h":                         {stdout: "Usage: orders demo [flags]\n"},
 		"dev -h":                          {stdout: "Usage: orders dev [flags]\n", also: "SMTP_URL"},
-		"serve -h":                        {stdout: "Usage: orders serve [flags]\n", also: "-drain-notice"},
+		"serve -h":                        {stdout: "Usage: orders serve [flags]\n", also: "-shutdown-delay"},
 		"serve --help":                    {stdout: "Usage: orders serve [flags]\n"},
 		"worker -h":                       {stdout: "Usage: orders worker [flags]\n", also: "-once"},
 		"worker --once -h":                {stdout: "Usage: orders worker [flags]\n"},
@@ -36,6 +36,11 @@ func TestUsage(t *testing.T) {
 		"accounts -h":                     {stdout: overview, also: "accounts create"},
 		"accounts create -h":              {stdout: "Usage: orders accounts create [flags]\n", also: "-name"},
 		"help accounts create":            {stdout: "Usage: orders accounts create [flags]\n"},
+		"accounts keys -h":                {stdout: overview, also: "accounts keys revoke"},
+		"help accounts keys":              {stdout: overview, also: "accounts keys list"},
+		"accounts keys list -h":           {stdout: "Usage: orders accounts keys list [flags]\n", also: "-account id"},
+		"help accounts keys create":       {stdout: "Usage: orders accounts keys create [flags]\n", also: "-account id"},
+		"help accounts keys revoke":       {stdout: "Usage: orders accounts keys revoke PREFIX_OR_ID [flags]\n", also: "-account id"},
 		"completer -h":                    {stdout: "Usage: orders completer [flags]\n", also: "COMPLETER_MAX_ATTEMPTS (default 10)"},
 		"doctor -h":                       {stdout: "Usage: orders doctor [flags]\n", also: "-limit"},
 		"doctor now":                      {code: 2, stderr: `orders doctor does not take "now"` + "\nSee orders help doctor\n"},
@@ -47,8 +52,8 @@ func TestUsage(t *testing.T) {
 		"help keys list":                  {stdout: "Usage: orders keys list [flags]\n", also: "-json"},
 		"keys show -h":                    {stdout: "Usage: orders keys show KEY [flags]\n", also: "-account id"},
 		"keys show KEY -h":                {stdout: "Usage: orders keys show KEY [flags]\n"},
-		"help keys retry":                 {stdout: "Usage: orders keys retry KEY [flags]\n", also: "-reason why"},
-		"help keys resolve":               {stdout: "Usage: orders keys resolve KEY [flags]\n", also: "-by who"},
+		"help keys retry":                 {stdout: "Usage: orders keys retry KEY [flags]\n", also: "-reason reason"},
+		"help keys resolve":               {stdout: "Usage: orders keys resolve KEY [flags]\n", also: "-by name"},
 		"version":                         {stdout: "orders ", also: "go1."},
 		"nope":                            {code: 2, stderr: `there is no command "nope"` + "\nSee orders help\n"},
 		"help nope":                       {code: 2, stderr: `there is no command "nope"` + "\nSee orders help\n"},
@@ -56,7 +61,7 @@ func TestUsage(t *testing.T) {
 		"serve --port 80":                 {code: 2, stderr: "flag provided but not defined: -port\nSee orders help serve\n"},
 		"serve now":                       {code: 2, stderr: `orders serve does not take "now"` + "\nSee orders help serve\n"},
 		"dev --once":                      {code: 2, stderr: "flag provided but not defined: -once\nSee orders help dev\n"},
-		"dev --pace -1s":                  {code: 2, stderr: "--pace -1s is not between 0s and 5s\nSee orders help dev\n"},
+		"dev --provider-latency -1s":      {code: 2, stderr: "--provider-latency -1s is not between 0s and 5s\nSee orders help dev\n"},
 		"demo -x":                         {code: 2, stderr: "flag provided but not defined: -x\nSee orders help demo\n"},
 		"worker --every soon":             {code: 2, stderr: `invalid value "soon" for flag -every: parse error` + "\nSee orders help worker\n"},
 		"worker --every 0s":               {code: 2, stderr: "--every 0s is not a positive duration\nSee orders help worker\n"},
@@ -71,22 +76,30 @@ func TestUsage(t *testing.T) {
 		"keys":                            {code: 2, stderr: "expected orders keys list|show|retry|resolve\nSee orders help keys\n"},
 		"keys list KEY":                   {code: 2, stderr: `orders keys list does not take "KEY"` + "\nSee orders help keys list\n"},
 		"keys list --limit 0":             {code: 2, stderr: "--limit must be positive\nSee orders help keys list\n"},
-		"keys show":                       {code: 2, stderr: "orders keys show needs KEY\nSee orders help keys show\n"},
+		"keys show":                       {code: 2, stderr: "orders keys show requires KEY\nSee orders help keys show\n"},
 		"keys show --account":             {code: 2, stderr: "flag needs an argument: -account\nSee orders help keys show\n"},
 		"keys show KEY OTHER":             {code: 2, stderr: `orders keys show does not take "OTHER"` + "\nSee orders help keys show\n"},
 		"keys show KEY --reason x":        {code: 2, stderr: "flag provided but not defined: -reason\nSee orders help keys show\n"},
-		"keys retry --reason x":           {code: 2, stderr: "orders keys retry needs KEY\nSee orders help keys retry\n"},
-		"keys retry KEY":                  {code: 2, stderr: "orders keys retry needs --reason\nSee orders help keys retry\n"},
-		"keys retry KEY --by= --reason x": {code: 2, stderr: "orders keys retry needs --by\nSee orders help keys retry\n"},
-		"keys resolve KEY":                {code: 2, stderr: "orders keys resolve needs --reason\nSee orders help keys resolve\n"},
+		"keys retry --reason x":           {code: 2, stderr: "orders keys retry requires KEY\nSee orders help keys retry\n"},
+		"keys retry KEY":                  {code: 2, stderr: "orders keys retry requires --reason\nSee orders help keys retry\n"},
+		"keys retry KEY --by= --reason x": {code: 2, stderr: "orders keys retry requires --by\nSee orders help keys retry\n"},
+		"keys resolve KEY":                {code: 2, stderr: "orders keys resolve requires --reason\nSee orders help keys resolve\n"},
 		"migrate":                         {code: 2, stderr: "expected orders migrate up|down|status\nSee orders help migrate\n"},
 		"migrate sideways":                {code: 2, stderr: "expected orders migrate up|down|status\nSee orders help migrate\n"},
 		"migrate up now":                  {code: 2, stderr: `orders migrate up does not take "now"` + "\nSee orders help migrate up\n"},
-		"accounts":                        {code: 2, stderr: "expected orders accounts create\nSee orders help accounts\n"},
-		"accounts create":                 {code: 2, stderr: "orders accounts create needs --name\nSee orders help accounts create\n"},
+		"accounts":                        {code: 2, stderr: "expected orders accounts create|keys\nSee orders help accounts\n"},
+		"accounts create":                 {code: 2, stderr: "orders accounts create requires --name\nSee orders help accounts create\n"},
 		"accounts create --name":          {code: 2, stderr: "flag needs an argument: -name\nSee orders help accounts create\n"},
 		"accounts create --name= x":       {code: 2, stderr: `orders accounts create does not take "x"` + "\nSee orders help accounts create\n"},
 		"accounts create My_company":      {code: 2, stderr: `orders accounts create does not take "My_company"` + "\nSee orders help accounts create\n"},
+		"accounts keys":                   {code: 2, stderr: "expected orders accounts keys list|create|revoke\nSee orders help accounts keys\n"},
+		"accounts keys show":              {code: 2, stderr: "expected orders accounts keys list|create|revoke\nSee orders help accounts keys\n"},
+		"accounts keys list":              {code: 2, stderr: "orders accounts keys list requires --account\nSee orders help accounts keys list\n"},
+		"accounts keys list --account":    {code: 2, stderr: "flag needs an argument: -account\nSee orders help accounts keys list\n"},
+		"accounts keys create --account=": {code: 2, stderr: "invalid value \"\" for flag -account: invalid UUID length: 0\nSee orders help accounts keys create\n"},
+		"accounts keys create x":          {code: 2, stderr: `orders accounts keys create does not take "x"` + "\nSee orders help accounts keys create\n"},
+		"accounts keys revoke":            {code: 2, stderr: "orders accounts keys revoke requires PREFIX_OR_ID\nSee orders help accounts keys revoke\n"},
+		"accounts keys revoke ok_ABCDE":   {code: 2, stderr: "orders accounts keys revoke requires --account\nSee orders help accounts keys revoke\n"},
 	}
 	for line, test := range tests {
 		t.Run(line, func(t *testing.T) {
@@ -103,7 +116,7 @@ func TestUsage(t *testing.T) {
 			require.Empty(t, stdout)
 		})
 	}
-	t.Run("nothing", func(t *testing.T) {
+	t.Run("no command", func(t *testing.T) {
 		t.Parallel()
 		code, stdout, stderr := run(t, []string{})
 		require.Equal(t, 2, code)
@@ -112,8 +125,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// The overview is the first thing a person sees.
-func TestUsage_fitsATerminal(t *testing.T) {
+func TestUsage_width(t *testing.T) {
 	t.Parallel()
 	_, stdout, _ := run(t, []string{}, "help")
 	for line := range strings.Lines(stdout) {

@@ -14,12 +14,12 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// worker sends receipts until a signal comes, or makes one pass.
+// worker sends staged receipts, once or until a signal arrives.
 func worker(ctx context.Context, call invocation) error {
 	var config boot.Worker
 	flags := call.flags()
-	once := flags.Bool("once", false, "make one pass over what is due, and fail if something could not be sent")
-	every := flags.Duration("every", time.Second, "how often to look for new receipts")
+	once := flags.Bool("once", false, "send the receipts that are due, and fail if one could not be sent")
+	every := flags.Duration("every", time.Second, "how often to poll for new receipts")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func worker(ctx context.Context, call invocation) error {
 	}
 	if *once {
 		result, err := w.RunOnce(ctx)
-		if err == nil && result.Retried+result.Dead+result.Unsettled > 0 {
-			err = fmt.Errorf("receipts not sent: %d to be retried, %d given up, %d unsettled", result.Retried, result.Dead, result.Unsettled)
+		if err == nil && result.Retried+result.Failed+result.Lost > 0 {
+			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", result.Retried, result.Failed, result.Lost)
 		}
 		return err
 	}
-	stopAdmin, err := startAdmin(ctx, config.AdminAddr, m, logger)
+	stopAdmin, err := startAdmin(ctx, config.AdminAddr, m, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,10 @@
-// Command stripetest serves the stand-in for Stripe, for programs that run in
-// another process or another container:
+// Command stripetest serves the stand-in for Stripe, for programs in other processes or
+// containers:
 //
 //	go run ./cmd/stripetest -addr 127.0.0.1:12111
 //	STRIPE_API_BASE=http://127.0.0.1:12111 STRIPE_SECRET_KEY=sk_test_anything orders serve
 //
-// Its page at / shows what it was asked. Everything is in memory and gone with
-// the process.
+// Its page at / lists the requests. All data is in memory and lost at exit.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "stripetest:", err)
 		os.Exit(1)
@@ -35,13 +34,13 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("stripetest", flag.ContinueOnError)
 	address := flags.String("addr", "127.0.0.1:12111", "address to listen on")
-	delay := flags.Duration("delay", 0, "how long each request takes")
+	delay := flags.Duration("delay", 0, "latency of each request")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 || *delay < 0 {
 		flags.Usage()
-		return errors.New("arguments not understood")
+		return errors.New("invalid arguments")
 	}
 
 	stripe := stripetest.New(stripetest.Options{})

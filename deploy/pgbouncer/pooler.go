@@ -29,55 +29,55 @@ var configuration string
 //go:embed role.sql
 var role string
 
-// The role that role.sql is about, and its password at the pooler.
+// The role of role.sql, and its password at the pooler.
 const (
 	roleName = "orders"
 	password = "a-password-for-tests"
 )
 
-// startPatience bounds the wait for a pooler, which needs some 20 ms.
-const startPatience = 30 * time.Second
+// startTimeout bounds the start of a pooler, which takes about 20 ms.
+const startTimeout = 30 * time.Second
 
-// attempts bounds how often a pooler is started whose port somebody else has
-// taken since it was chosen, or since an earlier pooler had it.
-const attempts = 5
+// maxAttempts bounds the starts of a pooler. A start fails if another program has taken
+// the port since it was chosen.
+const maxAttempts = 5
 
-// Options say which pooler to start.
+// Options configure [Start].
 type Options struct {
 	// Program is the path of pgbouncer.
 	Program string
 
-	// Server is the connection string of a PostgreSQL server that lets its
-	// superuser in without a password.
+	// Server is the connection string of a PostgreSQL server whose superuser needs no
+	// password.
 	Server string
 
-	// Port is where the pooler listens, at 127.0.0.1. With 0 it is a free one.
+	// Port is the pooler's port at 127.0.0.1. With 0, Start chooses a free one.
 	Port int
 
-	// Settings are lines that follow those of pgbouncer.ini and replace them.
+	// Settings are lines after those of pgbouncer.ini, which they override.
 	Settings string
 }
 
 // Pooler is a running PgBouncer.
 type Pooler struct {
-	// Version is what the pooler says of itself, such as 1.18.0.
+	// Version is the version of PgBouncer, such as 1.18.0.
 	Version string
 
 	port   int
-	leash  *os.File // the pooler lives as long as this end of a pipe is open
+	pipe   *os.File // the pooler is killed when this end of a pipe is closed
 	exited chan struct{}
 }
 
-// Start makes the role of role.sql, as a superuser, and starts a pooler before
-// the server. Every database of the server is behind it.
+// Start creates the role of role.sql, as a superuser, and starts a pooler for all
+// databases of the server.
 func Start(ctx context.Context, options Options) (*Pooler, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	server, err := pgx.ParseConfig(options.Server)
 	if err != nil {
 		return nil, fmt.Errorf("pgbouncer: %w", err)
 	}
-	if err := makeRole(ctx, server); err != nil {
+	if err := createRole(ctx, server); err != nil {
 		return nil, fmt.Errorf("pgbouncer: role: %w", err)
 	}
 	for attempt := 1; ; attempt++ {
@@ -86,7 +86,7 @@ func Start(ctx context.Context, options Options) (*Pooler, error) {
 		if err == nil {
 			return p, nil
 		}
-		if attempt == attempts || !strings.Contains(err.Error(), "cannot listen") {
+		if attempt == maxAttempts || !strings.Contains(err.Error(), "cannot listen") {
 			return nil, fmt.Errorf("pgbouncer: %w", err)
 		}
 	}
@@ -109,8 +109,8 @@ func (p *Pooler) start(ctx context.Context, options Options, server *pgx.ConnCon
 	return p.launch(ctx, options.Program, folder)
 }
 
-// makeRole makes the role, if it is not there, with the settings it has to have.
-func makeRole(ctx context.Context, server *pgx.ConnConfig) error {
+// createRole creates the role unless it exists, and applies the settings of role.sql.
+func createRole(ctx context.Context, server *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, server)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func makeRole(ctx context.Context, server *pgx.ConnConfig) error {
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, "CREATE ROLE "+roleName+" LOGIN SUPERUSER")
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42710" { // it exists
+	if errors.As(err, &pg) && pg.Code == "42710" { // the role exists
 		err = nil
 	}
 	if err != nil {
@@ -128,9 +128,8 @@ func makeRole(ctx context.Context, server *pgx.ConnConfig) error {
 	return err
 }
 
-// freePort returns a port that nobody uses at this moment. It is below those that
-// a system hands out by itself, and one of many, so that it is still free when a
-// pooler that was killed is started there again.
+// freePort returns a free port. It is random and below the ephemeral ports of the
+// system, so that it is probably still free when a killed pooler is restarted there.
 func freePort() (int, error) {
 	for attempt := 1; ; attempt++ {
 		offset, err := rand.Int(rand.Reader, big.NewInt(20_000))
@@ -142,15 +141,15 @@ func freePort() (int, error) {
 		if err == nil {
 			return port, listener.Close()
 		}
-		if attempt == attempts {
+		if attempt == maxAttempts {
 			return 0, err
 		}
 	}
 }
 
-// configure writes the pooler's files: pgbouncer.ini as it is, followed by lines
-// that replace its addresses. Its last section goes on: to begin that anew would
-// set everything in it back.
+// configure writes the pooler's files: pgbouncer.ini, and then lines that override its
+// addresses. They continue the last section, because a second header would reset its
+// settings.
 func (p *Pooler) configure(folder string, server *pgx.ConnConfig, settings string) error {
 	users := filepath.Join(folder, "userlist.txt")
 	lines := []string{
@@ -160,7 +159,7 @@ func (p *Pooler) configure(folder string, server *pgx.ConnConfig, settings strin
 		"unix_socket_dir =",
 	}
 	if os.Geteuid() == 0 {
-		lines = append(lines, "user = nobody") // it does not work as root
+		lines = append(lines, "user = nobody") // PgBouncer does not run as root
 	}
 	lines = append(lines,
 		settings,
@@ -174,45 +173,44 @@ func (p *Pooler) configure(folder string, server *pgx.ConnConfig, settings strin
 	)
 }
 
-// watcher is the shell program that a pooler runs under. Its arguments are a
-// folder to remove in the end and the pooler's command line. Standard input is a
-// pipe whose other end only our process holds: when that ends, for whatever
-// reason, the read does too, and the pooler is killed. It keeps nothing that
-// would be lost.
+// watcher is the shell script that runs a pooler. Its arguments are a folder to remove
+// at the end and the pooler's command line. Standard input is a pipe whose other end
+// only our process holds. When our process exits, the read ends and the pooler is
+// killed. It has no state to lose.
 const watcher = `
 folder=$1; shift
 exec 9<&0
 "$@" </dev/null 9<&- & pooler=$!
-exec >/dev/null 2>&1 # to print to a process that is gone would kill the shell
+exec >/dev/null 2>&1 # printing after our process exited would kill the shell
 { read -r line <&9; kill -KILL $pooler; } & watch=$!
 wait $pooler; status=$?
 kill $watch
 rm -rf "$folder"
 exit $status`
 
-// launch starts the pooler and waits until it says that it is up.
+// launch starts the pooler and waits until it reports that it is up.
 func (p *Pooler) launch(ctx context.Context, program, folder string) error {
-	input, leash, err := os.Pipe()
+	input, pipe, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer input.Close()
-	p.leash = leash
+	p.pipe = pipe
 	output, printed := io.Pipe()
 	//nolint:noctx // the pooler outlives the context of its start
 	cmd := exec.Command("/bin/sh", "-c", watcher, "sh", folder, program, filepath.Join(folder, "pgbouncer.ini"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, printed, printed
 	cmd.SysProcAttr = attributes()
 	if err := cmd.Start(); err != nil {
-		return errors.Join(err, leash.Close(), os.RemoveAll(folder))
+		return errors.Join(err, pipe.Close(), os.RemoveAll(folder))
 	}
 	go func() {
 		defer close(p.exited)
-		printed.CloseWithError(errors.Join(errors.New("it ended"), cmd.Wait()))
+		printed.CloseWithError(errors.Join(errors.New("the pooler exited"), cmd.Wait()))
 	}()
 	up := make(chan string, 1)
 	failed := make(chan error, 1)
-	go func() { failed <- follow(output, up) }()
+	go func() { failed <- readOutput(output, up) }()
 	select {
 	case p.Version = <-up:
 		return nil
@@ -225,12 +223,11 @@ func (p *Pooler) launch(ctx context.Context, program, folder string) error {
 
 var upLine = regexp.MustCompile(`process up: PgBouncer ([0-9.]+)`)
 
-// follow reads what the pooler prints until it ends, and hands on its version
-// when it is up. Before that, all that it prints is of interest; later it is
-// thrown away.
-func follow(output *io.PipeReader, up chan<- string) error {
-	defer output.Close() // or who prints would wait for a reader
-	var said strings.Builder
+// readOutput reads the pooler's output and sends its version when the pooler is up. If
+// it does not start, the error contains the output. Later output is discarded.
+func readOutput(output *io.PipeReader, up chan<- string) error {
+	defer output.Close() // otherwise the pooler would block on a write
+	var printed strings.Builder
 	lines := bufio.NewScanner(output)
 	for lines.Scan() {
 		if match := upLine.FindStringSubmatch(lines.Text()); match != nil {
@@ -238,14 +235,13 @@ func follow(output *io.PipeReader, up chan<- string) error {
 			_, err := io.Copy(io.Discard, output)
 			return err
 		}
-		said.WriteString("\n" + lines.Text())
+		printed.WriteString("\n" + lines.Text())
 	}
-	return fmt.Errorf("%w%s", lines.Err(), &said)
+	return fmt.Errorf("%w%s", lines.Err(), &printed)
 }
 
-// URL returns the connection string for one of the server's databases, as
-// docs/growing.md says it must be: with statements that leave nothing behind in
-// a session.
+// URL returns the connection string of one of the server's databases, with the query
+// mode of docs/growing.md, which leaves no prepared statements in a session.
 func (p *Pooler) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -257,12 +253,12 @@ func (p *Pooler) URL(database string) string {
 	return u.String()
 }
 
-// Port returns where the pooler listens.
+// Port returns the port of the pooler.
 func (p *Pooler) Port() int { return p.port }
 
-// Stop kills the pooler, without a word to its clients, and waits for its end.
+// Stop kills the pooler and waits until it has exited.
 func (p *Pooler) Stop() error {
-	err := p.leash.Close()
+	err := p.pipe.Close()
 	<-p.exited
 	if errors.Is(err, os.ErrClosed) {
 		return nil

@@ -4,6 +4,6 @@ package pgbouncer
 
 import "syscall"
 
-// attributes put the pooler and its watcher into a process group of their own:
-// Ctrl-C, or whatever else ends our whole group, is not for them.
+// attributes put the pooler and its watcher into a process group of their own, so that
+// Ctrl-C does not reach them.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -4,5 +4,5 @@ package pgbouncer
 
 import "syscall"
 
-// attributes are none where there is no PgBouncer either.
+// attributes are nil on systems without PgBouncer.
 func attributes() *syscall.SysProcAttr { return nil }

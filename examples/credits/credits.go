@@ -1,6 +1,6 @@
 // Package credits is the example of docs/add-an-operation.md: it grants store
-// credit, which somebody else's wallet service keeps, once per idempotency key.
-// It knows the engine and nothing of orders, payments or HTTP handlers.
+// credit, which an external wallet service keeps, once per idempotency key. It
+// imports the engine and nothing of orders, payments or HTTP handlers.
 package credits
 
 import (
@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// ErrInvalid says that the request cannot be granted as it is.
+// ErrInvalid means that the request is not valid.
 var ErrInvalid = errors.New("a credit has a wallet and a positive amount")
 
 // Service grants store credit.
@@ -22,103 +22,95 @@ type Service struct {
 	Wallets *Wallets
 }
 
-// Grant answers one request. Sent again, it gets the same answer. The request's
-// parameters are canonical; its Validate is set here.
+// Grant executes one request. Sent again, it gets the same response. The request's
+// parameters are canonical.
 func (s *Service) Grant(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-	req.Validate = func() error { _, err := decode(req.Params); return err }
-	return s.Engine.Do(ctx, req, grant{s.Wallets})
+	return s.Engine.Do(ctx, req, grantCredit{s.Wallets})
 }
 
-// Operation finds what a stored key was for. The completer asks.
+// Operation returns the operation of a stored key, for the completer.
 func (s *Service) Operation(name string) (idempotency.Operation, bool) {
-	return grant{s.Wallets}, name == grant{}.Name()
+	return grantCredit{s.Wallets}, name == grantCredit{}.Name()
 }
 
-// Credit is what is asked for.
+// Credit is what a request asks for.
 type Credit struct {
 	Wallet string `json:"wallet"`
 	Amount int64  `json:"amount"` // in the currency's smallest unit
 }
 
 func decode(params []byte) (Credit, error) {
-	var asked Credit
-	if json.Unmarshal(params, &asked) != nil || asked.Wallet == "" || asked.Amount <= 0 {
+	var credit Credit
+	if json.Unmarshal(params, &credit) != nil || credit.Wallet == "" || credit.Amount <= 0 {
 		return Credit{}, ErrInvalid
 	}
-	return asked, nil
+	return credit, nil
 }
 
 // pointInserted is the recovery point between the engine's started and finished.
 const pointInserted idempotency.RecoveryPoint = "credit_inserted"
 
-// grant is the operation.
-type grant struct{ wallets *Wallets }
+// grantCredit is the operation.
+type grantCredit struct{ wallets *Wallets }
 
 // Name is stored with the key.
-func (grant) Name() string { return "grant_credit" }
+func (grantCredit) Name() string { return "grant_credit" }
 
 // Steps returns the two steps:
 //
 //	started          tx 1: claim the key, insert the credit
-//	credit_inserted  call: tell the wallet service; tx 2: record it, store the answer
+//	credit_inserted  call: put the credit; tx 2: record it, store the response
 //	finished
-func (op grant) Steps(run *idempotency.Run) idempotency.Steps {
-	g := &granting{wallets: op.wallets, run: run}
+func (op grantCredit) Steps(run *idempotency.Run) idempotency.Steps {
+	r := &grantRun{grantCredit: op, Run: run}
 	return idempotency.Steps{
-		idempotency.Started: {Record: g.insert},
-		pointInserted:       {Call: g.call, Record: g.record},
+		Start: r.insertCredit,
+		From:  map[idempotency.RecoveryPoint]idempotency.Step{pointInserted: r.putCredit},
 	}
 }
 
-// granting is one run of it.
-type granting struct {
-	wallets *Wallets
-	run     *idempotency.Run
-	granted bool // what the call found out
+// grantRun is one run of the operation.
+type grantRun struct {
+	grantCredit
+	*idempotency.Run
 }
 
-// id is the same in every run, so the wallet service knows the credit again (R5).
-func (g *granting) id() uuid.UUID {
-	return idempotency.DeriveID("credit", g.run.AccountID, g.run.Key)
-}
+// id is the same in every run, so the wallet service recognises the credit (R5).
+func (r *grantRun) id() uuid.UUID { return idempotency.DeriveID("credit", r.AccountID, r.Key) }
 
-// insert is transaction 1. It commits together with the claim of the key (R1).
-func (g *granting) insert(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	asked, err := decode(g.run.Params)
+// insertCredit is transaction 1. It commits together with the claim of the key (R1).
+func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	credit, err := decode(r.Params) // an error rejects the request, and the key stays unused
 	tx.Queue(`
-		INSERT INTO credits (account_id, id, wallet, amount, status, created_at)
-		VALUES ($1, $2, $3, $4, 'pending', $5)`,
-		g.run.AccountID, g.id(), asked.Wallet, asked.Amount, g.run.CreatedAt)
+		INSERT INTO credits (account_id, id, wallet, amount, status)
+		VALUES ($1, $2, $3, $4, 'pending')`,
+		r.AccountID, r.id(), credit.Wallet, credit.Amount)
 	return idempotency.Advance(pointInserted), err
 }
 
-// call is the foreign call, with no transaction open (R6). It may run again after
-// a crash, on the stored parameters (R4) and under the same id.
-func (g *granting) call(ctx context.Context) error {
-	asked, err := decode(g.run.Params)
+// putCredit is the external call, with no transaction open (R6). It may run again
+// after a crash, with the stored parameters (R4) and the same id. Transaction 2
+// records the result and stores the response that every retry gets (R14).
+func (r *grantRun) putCredit(ctx context.Context) (idempotency.Record, error) {
+	credit, err := decode(r.Params)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g.granted, err = g.wallets.Put(ctx, g.id(), asked)
-	return err
-}
-
-// record is transaction 2. It stores the answer that every retry gets (R14).
-func (g *granting) record(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	granted, err := r.wallets.Put(ctx, r.id(), credit)
+	if err != nil {
+		return nil, err // unknown: nothing is stored, and the key stays (R11)
+	}
 	code, status := 201, "granted"
-	if !g.granted {
+	if !granted {
 		code, status = 422, "refused"
 	}
-	body, err := json.Marshal(map[string]any{"id": g.id(), "status": status})
-	tx.Queue(`
-		UPDATE credits
-		   SET status = $3
-		 WHERE account_id = $1
-		   AND id = $2`,
-		g.run.AccountID, g.id(), status)
-	return idempotency.Finish(idempotency.Response{
-		Status:  code,
-		Headers: map[string]string{"Content-Type": "application/json"},
-		Body:    body,
-	}), err
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		tx.Queue("UPDATE credits SET status = $3 WHERE account_id = $1 AND id = $2", r.AccountID, r.id(), status)
+		body, err := json.Marshal(map[string]any{"id": r.id(), "status": status})
+		return idempotency.Finish(idempotency.Response{
+			Status:  code,
+			Headers: map[string]string{"Content-Type": "application/json"},
+			Body:    body,
+		}), err
+	}, nil
 }

@@ -30,8 +30,8 @@ const (
 	request string          = `{ "wallet": "ann", "amount": 1200 }`
 )
 
-// shop is the service on a database of the test's own, and a wallet service.
-type shop struct {
+// fixture is the service on a database of its own, and a fake wallet service.
+type fixture struct {
 	*testing.T
 	*credits.Service
 	pool    *pgxpool.Pool
@@ -39,7 +39,7 @@ type shop struct {
 	wallets *walletService
 }
 
-func newShop(t *testing.T) *shop {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := idempotencytest.NewPool(t)
 	schema, err := os.ReadFile("schema.sql")
@@ -57,7 +57,7 @@ func newShop(t *testing.T) *shop {
 	wallets := &walletService{credits: map[string]string{}}
 	server := httptest.NewServer(wallets)
 	t.Cleanup(server.Close)
-	return &shop{
+	return &fixture{
 		T:       t,
 		Service: &credits.Service{Engine: engine, Wallets: &credits.Wallets{URL: server.URL, HTTP: server.Client()}},
 		pool:    pool,
@@ -67,18 +67,18 @@ func newShop(t *testing.T) *shop {
 }
 
 // grant sends the request once.
-func (s *shop) grant() (idempotency.Result, error) {
-	return s.send(key, request)
+func (f *fixture) grant() (idempotency.Result, error) {
+	return f.send(key, request)
 }
 
-// send is what an HTTP handler does with a body.
-func (s *shop) send(key idempotency.Key, body string) (idempotency.Result, error) {
+// send does what an HTTP handler does with a body.
+func (f *fixture) send(key idempotency.Key, body string) (idempotency.Result, error) {
 	params, err := idempotency.Canonicalize([]byte(body))
 	if err != nil {
 		return idempotency.Result{}, err
 	}
-	return s.Grant(context.WithoutCancel(s.Context()), idempotency.Request{
-		AccountID: s.account,
+	return f.Grant(context.WithoutCancel(f.Context()), idempotency.Request{
+		AccountID: f.account,
 		Key:       key,
 		Method:    http.MethodPost,
 		Path:      "/v1/credits",
@@ -86,20 +86,20 @@ func (s *shop) send(key idempotency.Key, body string) (idempotency.Result, error
 	})
 }
 
-// status is what the books say of the credit.
-func (s *shop) status() string {
-	s.Helper()
+// status returns the recorded status of the credit.
+func (f *fixture) status() string {
+	f.Helper()
 	var status string
-	require.NoError(s, s.pool.QueryRow(s.Context(), "SELECT status FROM credits WHERE account_id = $1", s.account).Scan(&status))
+	require.NoError(f, f.pool.QueryRow(f.Context(), "SELECT status FROM credits WHERE account_id = $1", f.account).Scan(&status))
 	return status
 }
 
-// walletService knows a credit by its id, and its answers get lost for a while.
+// walletService is a fake that stores a credit once per id, and may lose responses.
 type walletService struct {
-	mu      sync.Mutex
-	credits map[string]string // by path
-	calls   int
-	lose    int // how many answers more get lost
+	mu            sync.Mutex
+	credits       map[string]string // by path
+	calls         int
+	lostResponses int // so many responses will be lost
 }
 
 func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
@@ -114,8 +114,8 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 		out.WriteHeader(http.StatusNotFound)
 	default:
 		w.credits[in.URL.Path] = string(body)
-		if w.lose > 0 {
-			w.lose--
+		if w.lostResponses > 0 {
+			w.lostResponses--
 			panic(http.ErrAbortHandler)
 		}
 		out.WriteHeader(http.StatusCreated)

@@ -17,10 +17,10 @@ type Wallets struct {
 	HTTP *http.Client
 }
 
-// Put makes the credit with that id exist, and says whether the service took it.
-// An error means that this is not known: it may exist or not (R11).
-func (w *Wallets) Put(ctx context.Context, id uuid.UUID, asked Credit) (granted bool, err error) {
-	body, err := json.Marshal(asked)
+// Put creates the credit with that id, once, and reports whether the service
+// accepted it. An error means that the outcome is unknown (R11).
+func (w *Wallets) Put(ctx context.Context, id uuid.UUID, credit Credit) (granted bool, err error) {
+	body, err := json.Marshal(credit)
 	if err != nil {
 		return false, err
 	}
@@ -36,7 +36,7 @@ func (w *Wallets) Put(ctx context.Context, id uuid.UUID, asked Credit) (granted 
 	switch response.StatusCode {
 	case http.StatusOK, http.StatusCreated:
 		return true, nil
-	case http.StatusNotFound, http.StatusUnprocessableEntity: // no such wallet, and there never will be
+	case http.StatusNotFound, http.StatusUnprocessableEntity: // final: there is no such wallet
 		return false, nil
 	default:
 		return false, fmt.Errorf("wallet service: status %d", response.StatusCode)

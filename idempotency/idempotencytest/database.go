@@ -16,8 +16,8 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// NewPool returns a pool, fit for an engine, on a database of the test's own.
-// The functions may change its configuration further before it opens.
+// NewPool returns a pool for an engine, on a database that only this test uses.
+// The functions may change its configuration before it opens.
 func NewPool(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	return dbtest.New(t, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
@@ -32,21 +32,22 @@ func Account(t testing.TB, pool *pgxpool.Pool) uuid.UUID {
 	return id
 }
 
-// State is how [PutKey] leaves a key.
+// State is the state in which [PutKey] leaves a key.
 type State struct {
-	// Point is the recovery point, Started when empty.
+	// Point is the recovery point. By default it is one that no operation has, as if
+	// a newer version of the program had written it.
 	Point idempotency.RecoveryPoint
 
-	// Leased says that a run holds the key, since LeaseAge ago. A finished key
-	// is held by nobody.
+	// Leased means that a run took the key LeaseAge ago and holds it. A finished key
+	// is not leased.
 	Leased   bool
 	LeaseAge time.Duration
 
-	// Response is that of a finished key: 200 without a body by default.
+	// Response is that of a finished key, by default 200 without a body.
 	Response idempotency.Response
 }
 
-// PutKey makes the key of a request and leaves it in a state, as if runs of the
+// PutKey inserts the key of a request and leaves it in a state, as if runs of the
 // operation had brought it there. It returns the key's id.
 func PutKey(t testing.TB, pool *pgxpool.Pool, req idempotency.Request, operation string, state State) uuid.UUID {
 	t.Helper()
@@ -56,32 +57,31 @@ func PutKey(t testing.TB, pool *pgxpool.Pool, req idempotency.Request, operation
 		Logger:      slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
+	if state.Point == "" {
+		state.Point = noopPoint
+	}
 	if state.Response.Status == 0 {
 		state.Response.Status = 200
 	}
-	result, err := engine.Do(t.Context(), req, parked{operation: operation, state: state})
+	result, err := engine.Do(t.Context(), req, noopOperation{name: operation, state: state})
 	if state.Point == idempotency.Finished {
 		require.NoError(t, err)
 		return result.KeyID
 	}
-	require.ErrorIs(t, err, errParked)
+	require.ErrorIs(t, err, errStopped)
 
-	point := state.Point
-	if point == "" {
-		point = idempotency.Started
-	}
 	_, err = pool.Exec(t.Context(), `
 UPDATE idempotency_keys
    SET recovery_point = $3,
        locked_at      = CASE WHEN $4 THEN now() - $5::interval END,
        last_error     = NULL
  WHERE account_id = $1
-   AND id = $2`, req.AccountID, result.KeyID, string(point), state.Leased, state.LeaseAge)
+   AND id = $2`, req.AccountID, result.KeyID, string(state.Point), state.Leased, state.LeaseAge)
 	require.NoError(t, err)
 	return result.KeyID
 }
 
-// AgeLease makes a lease that somebody holds so much older.
+// AgeLease moves the start of a key's lease back. The key must be leased.
 func AgeLease(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(), `
@@ -91,11 +91,11 @@ UPDATE idempotency_keys
    AND id = $2
    AND locked_at IS NOT NULL`, accountID, keyID, age)
 	require.NoError(t, err)
-	require.EqualValues(t, 1, tag.RowsAffected(), "nobody holds the key")
+	require.EqualValues(t, 1, tag.RowsAffected(), "the key is not leased")
 }
 
-// AgeRun makes an unfinished key's last run so much older, for whoever looks for
-// keys that were abandoned.
+// AgeRun moves the last run of an unfinished key back, which makes the key
+// abandoned sooner.
 func AgeRun(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(), `
@@ -108,26 +108,30 @@ UPDATE idempotency_keys
 	require.EqualValues(t, 1, tag.RowsAffected(), "there is no such unfinished key")
 }
 
-// errParked ends the run of a parked operation.
-var errParked = errors.New("parked")
+// noopPoint is the recovery point between the steps of noopOperation.
+const noopPoint idempotency.RecoveryPoint = "noop"
 
-// parked is an operation that finishes at once, or stops behind its first step.
-type parked struct {
-	operation string
-	state     State
+// errStopped ends the run of a noopOperation that does not finish.
+var errStopped = errors.New("stopped")
+
+// noopOperation does nothing but finish in its first step, or stop after it.
+type noopOperation struct {
+	name  string
+	state State
 }
 
-func (p parked) Name() string { return p.operation }
+func (o noopOperation) Name() string { return o.name }
 
-func (p parked) Steps(*idempotency.Run) idempotency.Steps {
-	const waiting idempotency.RecoveryPoint = "parked"
+func (o noopOperation) Steps(*idempotency.Run) idempotency.Steps {
 	return idempotency.Steps{
-		idempotency.Started: {Record: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-			if p.state.Point == idempotency.Finished {
-				return idempotency.Finish(p.state.Response), nil
+		Start: func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+			if o.state.Point == idempotency.Finished {
+				return idempotency.Finish(o.state.Response), nil
 			}
-			return idempotency.Advance(waiting), nil
-		}},
-		waiting: {Call: func(context.Context) error { return errParked }},
+			return idempotency.Advance(noopPoint), nil
+		},
+		From: map[idempotency.RecoveryPoint]idempotency.Step{
+			noopPoint: func(context.Context) (idempotency.Record, error) { return nil, errStopped },
+		},
 	}
 }

@@ -20,9 +20,10 @@ func TestPutKey(t *testing.T) {
 		point string
 		age   *float64 // of the lease, in seconds
 	}{
-		{"abandoned at once", idempotencytest.State{}, "started", nil},
-		{"running", idempotencytest.State{Point: "halfway", Leased: true}, "halfway", new(float64)},
-		{"hanging", idempotencytest.State{Point: "halfway", Leased: true, LeaseAge: time.Hour}, "halfway", seconds(time.Hour)},
+		{"default", idempotencytest.State{}, "noop", nil},
+		{"released", idempotencytest.State{Point: "halfway"}, "halfway", nil},
+		{"leased", idempotencytest.State{Point: "halfway", Leased: true}, "halfway", new(float64)},
+		{"leased an hour ago", idempotencytest.State{Point: "halfway", Leased: true, LeaseAge: time.Hour}, "halfway", seconds(time.Hour)},
 		{"finished", idempotencytest.State{Point: idempotency.Finished}, "finished", nil},
 		{"finished with a response", idempotencytest.State{
 			Point:    idempotency.Finished,

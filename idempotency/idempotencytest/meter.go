@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Meter counts what the connections of a pool exchange with the server.
+// Meter counts the round trips and commits of a pool's connections.
 type Meter struct {
 	roundTrips atomic.Int64
 	commits    atomic.Int64
@@ -19,9 +19,9 @@ type Meter struct {
 // NewMeter returns a meter for one pool.
 func NewMeter() *Meter { return &Meter{} }
 
-// Configure puts the meter into the pool's connections. It turns encryption
-// off, to read along, and the pool's pings of idle connections, which would
-// count.
+// Configure attaches the meter to the pool's connections. It turns off encryption,
+// to read the protocol, and the pool's pings of idle connections, which would be
+// counted.
 func (m *Meter) Configure(config *pgxpool.Config) {
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.ConnConfig.TLSConfig, config.ConnConfig.Fallbacks = nil, nil
@@ -35,13 +35,13 @@ func (m *Meter) Configure(config *pgxpool.Config) {
 	}
 }
 
-// RoundTrips returns how often something was sent and then an answer read.
-// A statement that a connection sees for the first time takes one more, in which
-// it is prepared.
+// RoundTrips returns how often a connection sent something and then read a
+// response. The first execution of a statement on a connection takes one more, to
+// prepare it.
 func (m *Meter) RoundTrips() int { return int(m.roundTrips.Load()) }
 
-// Commits returns how many COMMITs the server has confirmed. Statements outside
-// of a transaction do not count.
+// Commits returns how many COMMITs the server has confirmed. A statement outside
+// an explicit transaction is not counted.
 func (m *Meter) Commits() int { return int(m.commits.Load()) }
 
 // Reset sets both counts to zero.
@@ -54,18 +54,18 @@ func (m *Meter) Reset() {
 type meteredConn struct {
 	net.Conn
 	meter *Meter
-	asked atomic.Bool // written to since the last answer
+	sent  atomic.Bool // something was written since the last response
 	tags  tagReader
 }
 
 func (c *meteredConn) Write(b []byte) (int, error) {
-	c.asked.Store(true)
+	c.sent.Store(true)
 	return c.Conn.Write(b)
 }
 
 func (c *meteredConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.asked.Swap(false) {
+	if n > 0 && c.sent.Swap(false) {
 		c.meter.roundTrips.Add(1)
 	}
 	c.tags.read(b[:n], func(tag string) {
@@ -76,8 +76,8 @@ func (c *meteredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tagReader finds the tags of CommandComplete messages in what the server
-// sends, wherever the stream is cut into reads.
+// tagReader finds the tags of CommandComplete messages in the server's stream,
+// wherever the stream is split into reads.
 type tagReader struct {
 	header []byte // type and length of the current message, as far as read
 	body   []byte // of a CommandComplete, as far as read

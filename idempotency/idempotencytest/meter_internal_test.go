@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tags are found wherever the stream is cut, and not in what only looks alike.
-func TestTagReader(t *testing.T) {
+// Tags are found wherever the stream is split, and only in CommandComplete: the
+// DataRow below contains the bytes of one.
+func TestTagReader_splitStream(t *testing.T) {
 	t.Parallel()
 	var stream []byte
 	for _, message := range []pgproto3.BackendMessage{

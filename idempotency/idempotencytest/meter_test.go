@@ -13,22 +13,22 @@ func TestMeter(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
 	pool := idempotencytest.NewPool(t, meter.Configure)
-	require.Positive(t, meter.RoundTrips(), "connecting takes some")
+	require.Positive(t, meter.RoundTrips(), "connecting takes round trips")
 	require.Zero(t, meter.Commits())
 
 	const statement = "SELECT generate_series(1, $1::int)"
 	var roundTrips []int
 	for range 2 {
 		meter.Reset()
-		rows, err := pool.Query(t.Context(), statement, 10_000) // an answer of many reads
+		rows, err := pool.Query(t.Context(), statement, 10_000) // a response of many reads
 		require.NoError(t, err)
 		numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
 		require.NoError(t, err)
 		require.Len(t, numbers, 10_000)
 		roundTrips = append(roundTrips, meter.RoundTrips())
 	}
-	require.Equal(t, []int{2, 1}, roundTrips, "at first the statement is prepared")
-	require.Zero(t, meter.Commits(), "a statement of its own has no COMMIT")
+	require.Equal(t, []int{2, 1}, roundTrips, "the first execution prepares the statement")
+	require.Zero(t, meter.Commits(), "a statement outside a transaction has no COMMIT")
 
 	meter.Reset()
 	for range 3 {

@@ -10,21 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Plan is a statement that a connection has prepared, and how PostgreSQL runs it.
+// Plan is a statement that a connection has prepared, and its plan.
 type Plan struct {
 	Statement string
 
-	// Text is the generic plan: the one for any arguments, which PostgreSQL turns
-	// to after a few runs and then keeps.
+	// Text is the generic plan, which PostgreSQL uses for all arguments after a few
+	// executions.
 	Text string
 
-	// Custom and Generic count the runs that were planned for their arguments, and
-	// those under the plan above.
+	// Custom counts the executions that were planned for their arguments, Generic
+	// those that used the generic plan.
 	Custom, Generic int
 }
 
-// Plans returns the plans of what was run on the pool's only connection since it
-// was opened.
+// Plans returns the plans of all statements that the pool's only connection has
+// prepared since it was opened.
 func Plans(t testing.TB, pool *pgxpool.Pool) []Plan {
 	t.Helper()
 	require.EqualValues(t, 1, pool.Config().MaxConns)

@@ -26,23 +26,23 @@ const (
 	// the COMMIT.
 	FatalBefore
 
-	// FatalAfter does so when the server has committed.
+	// FatalAfter ends the session like that when the server has committed.
 	FatalAfter
 
-	// NotReplicated puts the warning before the answer that the wait for the
+	// NotReplicated inserts, before the response, the warning that the wait for the
 	// synchronous standby was cancelled.
 	NotReplicated
 
-	// HoldCommit breaks the connection and keeps the COMMIT back until
-	// [Proxy.Release]: the transaction stays open at the server, with all its
-	// locks.
+	// HoldCommit breaks the connection and delays the COMMIT until [Proxy.Release].
+	// Until then the transaction stays open at the server, with all its locks.
 	HoldCommit
 
-	// HoldBatch does so with everything that was sent together with the COMMIT.
+	// HoldBatch delays everything that was sent together with the COMMIT.
 	HoldBatch
 )
 
-// Proxy stands between a pool and its server and breaks chosen COMMITs.
+// Proxy forwards the connections of a pool to its server and breaks chosen
+// COMMITs.
 type Proxy struct {
 	listener net.Listener
 	released chan struct{} // closed by Release
@@ -52,11 +52,11 @@ type Proxy struct {
 	held     atomic.Int64
 
 	mu    sync.Mutex
-	count int // COMMITs until the next fault; 0 when none is due
+	count int // COMMITs until the next fault; 0 if none is armed
 	fault Fault
 }
 
-// NewProxy starts a proxy, which ends with the test. Make it before its pool.
+// NewProxy starts a proxy, which ends with the test. Create it before its pool.
 func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -80,31 +80,31 @@ func (p *Proxy) Configure(config *pgxpool.Config) {
 	}
 }
 
-// Strike breaks the n-th COMMIT from now on, counted from 1.
+// Strike arms a fault for the n-th COMMIT from now on, counted from 1.
 func (p *Proxy) Strike(n int, fault Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count, p.fault = n, fault
 }
 
-// Struck says whether the fault of the last Strike has happened.
+// Struck reports whether the fault of the last Strike has happened.
 func (p *Proxy) Struck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count == 0
 }
 
-// Release lets what the Hold faults keep back, now or later, reach the server.
+// Release sends to the server what the Hold faults have delayed or will delay.
 func (p *Proxy) Release() { close(p.released) }
 
-// Held returns how many connections are kept back: until the server has done
-// with what was released.
+// Held returns how many connections are delayed. A connection counts until the
+// server has executed what was released.
 func (p *Proxy) Held() int { return int(p.held.Load()) }
 
 // Cancels returns how often the server was asked to cancel a statement.
 func (p *Proxy) Cancels() int { return int(p.cancels.Load()) }
 
-// next returns the fault that is due for a COMMIT, or 0.
+// next returns the fault for this COMMIT, or 0.
 func (p *Proxy) next() Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *Proxy) serve(client net.Conn, network, address string) {
 	}
 	s := newSession(p, client, server)
 	defer s.close()
-	go func() { // the test's end ends the connection
+	go func() { // closes the connection when the test ends
 		select {
 		case <-p.stopped:
 			s.close()
@@ -147,11 +147,11 @@ func (p *Proxy) serve(client net.Conn, network, address string) {
 	if !s.begin() {
 		return
 	}
-	answers := make(chan struct{})
+	responses := make(chan struct{})
 	go func() {
-		defer close(answers)
-		s.answer()
+		defer close(responses)
+		s.forwardResponses()
 	}()
-	s.ask()
-	<-answers
+	s.forwardRequests()
+	<-responses
 }

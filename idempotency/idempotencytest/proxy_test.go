@@ -12,9 +12,9 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// Each fault breaks the chosen COMMIT, and what the server made of it is what
-// the fault's name says; sent in a batch or as a plain query.
-func TestProxy(t *testing.T) {
+// Each fault breaks the chosen COMMIT, whether it is sent in a batch or as a plain
+// query, and the server has committed or not as the fault's name says.
+func TestProxy_faults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name      string

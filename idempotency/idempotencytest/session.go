@@ -29,8 +29,8 @@ type session struct {
 
 	commits   map[string]bool // prepared statements that are a COMMIT
 	portals   map[string]bool // portals bound to one of them
-	fault     atomic.Int32    // for the COMMIT that is on its way
-	completed chan struct{}   // statements before a COMMIT that is held
+	fault     atomic.Int32    // for the COMMIT that was sent last
+	completed chan struct{}   // receives once per statement before a delayed COMMIT
 
 	mu       sync.Mutex // both directions may write to the client
 	toClient *bufio.Writer
@@ -83,15 +83,15 @@ func (s *session) begin() bool {
 	}
 }
 
-// batch is what the client sends before it waits for answers.
+// batch is what the client sends before it waits for responses.
 type batch struct {
 	messages []byte
-	executes int // statements in it
-	commit   int // where in it COMMIT is executed, or -1
+	executes int // statements before the COMMIT
+	commit   int // offset of the message that executes COMMIT, or -1
 }
 
-// ask forwards what the client sends, until it comes to a COMMIT to break.
-func (s *session) ask() {
+// forwardRequests forwards what the client sends, up to a COMMIT to break.
+func (s *session) forwardRequests() {
 	for {
 		batch, err := s.readBatch()
 		if err != nil {
@@ -103,7 +103,7 @@ func (s *session) ask() {
 			s.fault.Store(int32(fault))
 			switch fault {
 			case CutBefore, FatalBefore, HoldCommit, HoldBatch:
-				s.keepBack(fault, batch)
+				s.holdBack(fault, batch)
 				return
 			}
 		}
@@ -134,8 +134,8 @@ func (s *session) readBatch() (batch, error) {
 	}
 }
 
-// isCommit says whether a message executes a COMMIT. It remembers the statements
-// that the client prepares.
+// isCommit reports whether a message executes a COMMIT. It remembers the
+// statements that the client prepares.
 func (s *session) isCommit(kind byte, body []byte) bool {
 	switch kind {
 	case 'P':
@@ -160,14 +160,14 @@ func (s *session) isCommit(kind byte, body []byte) bool {
 
 func isCommit(query string) bool { return strings.EqualFold(strings.TrimSpace(query), "commit") }
 
-// keepBack cuts the client off before the server sees the batch's COMMIT. The
+// holdBack disconnects the client before the server sees the batch's COMMIT. The
 // Hold faults send it when the proxy is released.
-func (s *session) keepBack(fault Fault, b batch) {
+func (s *session) holdBack(fault Fault, b batch) {
 	before, rest := slices.Clip(b.messages[:b.commit]), b.messages[b.commit:]
 	if fault == HoldBatch {
 		before, rest = nil, b.messages
 	}
-	s.tell(before, &pgproto3.Flush{})
+	s.sendToServer(before, &pgproto3.Flush{})
 	switch fault {
 	case FatalBefore:
 		s.fatal()
@@ -176,21 +176,21 @@ func (s *session) keepBack(fault Fault, b batch) {
 		s.close()
 		return
 	case HoldCommit:
-		for range b.executes { // until its locks are taken
-			wait(s.completed, s.closed)
+		for range b.executes { // until the transaction holds its locks
+			isFirst(s.completed, s.closed)
 		}
 	}
 	s.proxy.held.Add(1)
 	defer s.proxy.held.Add(-1)
 	_ = s.client.Close()
-	if wait(s.proxy.released, s.closed) {
-		s.tell(rest, &pgproto3.Terminate{})
+	if isFirst(s.proxy.released, s.closed) {
+		s.sendToServer(rest, &pgproto3.Terminate{})
 		<-s.closed // by the server
 	}
 }
 
-// tell sends the server messages and one more.
-func (s *session) tell(messages []byte, last pgproto3.FrontendMessage) {
+// sendToServer sends messages and a last one.
+func (s *session) sendToServer(messages []byte, last pgproto3.FrontendMessage) {
 	messages, err := last.Encode(messages)
 	if err == nil {
 		_, err = s.server.Write(messages)
@@ -200,18 +200,19 @@ func (s *session) tell(messages []byte, last pgproto3.FrontendMessage) {
 	}
 }
 
-// wait says whether the one happened before the other.
-func wait(one, other <-chan struct{}) bool {
+// isFirst waits for either event and reports whether it was the first one.
+func isFirst(event, other <-chan struct{}) bool {
 	select {
-	case <-one:
+	case <-event:
 		return true
 	case <-other:
 		return false
 	}
 }
 
-// answer forwards what the server sends, and breaks the answer to a COMMIT.
-func (s *session) answer() {
+// forwardResponses forwards what the server sends, and breaks the response to a
+// COMMIT.
+func (s *session) forwardResponses() {
 	defer s.close()
 	for {
 		kind, packet, err := readMessage(s.fromServer)
@@ -238,7 +239,7 @@ func (s *session) answer() {
 				case <-s.closed:
 				}
 			}
-			continue // nobody listens
+			continue // the client is disconnected
 		case HoldBatch:
 			continue
 		}
@@ -261,8 +262,8 @@ func (s *session) fatal() {
 	}
 }
 
-// notReplicated warns as the server does, in a language that a client should
-// not rely on.
+// notReplicated sends the server's warning, in German: a client must not rely on
+// its text.
 func (s *session) notReplicated() {
 	packet, err := (&pgproto3.NoticeResponse{
 		Severity:            "WARNUNG",
@@ -297,7 +298,7 @@ func readMessage(r *bufio.Reader) (kind byte, packet []byte, err error) {
 	return kind, packet, err
 }
 
-// readPacket appends to packet a length and what is as long.
+// readPacket reads a length and as many bytes, and appends both to packet.
 func readPacket(r io.Reader, packet []byte) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// boundariesFile lists the boundaries of each flow, numbered from 1: the name of
-// the flow on a line of its own, then an indented line for each.
+// boundariesFile lists the boundaries of each flow: the name of the flow on a line
+// of its own, then an indented line for each boundary, numbered from 1.
 const boundariesFile = "testdata/boundaries.txt"
 
-// TestBoundaries records the exchanges of each flow when nothing goes wrong. A
-// difference to the file means that the program makes one that no case breaks.
+// TestBoundaries records the exchanges of each flow without a fault. A difference
+// from the file means that the program makes an exchange that no case breaks.
 func TestBoundaries(t *testing.T) {
 	t.Parallel()
 	program := build(t)
@@ -24,15 +24,15 @@ func TestBoundaries(t *testing.T) {
 		for i, f := range flows() {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				s := newShop(t, program)
-				s.lead(f)
-				b := &border{}
-				victim := s.begin(f.by, b, nowhere())
-				heard := s.hear(victim)
-				require.True(t, victim.allowed(heard), "%v", heard)
-				require.Empty(t, s.unfinished())
+				h := newHarness(t, program)
+				h.setup(f)
+				exchanges := &interceptor{}
+				victim := h.startVictim(f.actor, exchanges, noFault())
+				got := h.await(victim)
+				require.True(t, victim.allowed(got), "%v", got)
+				require.Empty(t, h.unfinishedKeys())
 				recorded[i] = f.name + "\n"
-				for n, name := range b.seen() {
+				for n, name := range exchanges.recorded() {
 					recorded[i] += fmt.Sprintf("%4d  %s\n", n+1, name)
 				}
 			})
@@ -47,7 +47,8 @@ func TestBoundaries(t *testing.T) {
 		"the boundaries have changed: go test ./internal/crash -run TestBoundaries -args -update")
 }
 
-// recordedBoundaries reads the file: the names of each flow's, in order.
+// recordedBoundaries reads the file: for each flow the names of its boundaries, in
+// order.
 func recordedBoundaries(t testing.TB) map[string][]string {
 	t.Helper()
 	recorded := map[string][]string{}

@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds what takes a moment, on a machine that is busy. It is longer
-// than any bound of the program's own.
-const patience = 30 * time.Second
+// timeout bounds every wait for something that normally takes milliseconds. It is
+// longer than any timeout of the program, and long enough for a busy machine.
+const timeout = 30 * time.Second
 
-// child is the program, running.
+// child is the program, running as a process of its own.
 type child struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -28,7 +28,8 @@ type child struct {
 	exited chan struct{}
 }
 
-// start runs a program in an environment of its own, which ends with the test.
+// start runs the program with that environment only. The process ends with the
+// test.
 func start(t testing.TB, program string, environ []string, args ...string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
@@ -50,16 +51,16 @@ func start(t testing.TB, program string, environ []string, args ...string) *chil
 	return c
 }
 
-// address waits until the API listens, and returns where.
-func (c *child) address() string {
+// url waits until the API listens, and returns its URL.
+func (c *child) url() string {
 	c.t.Helper()
 	select {
 	case address := <-c.log.listening:
-		c.log.listening <- address // for whoever asks next
+		c.log.listening <- address // for the next call
 		return "http://" + address
 	case <-c.exited:
 		require.Fail(c.t, "the program ended", c.log.tail())
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		require.Fail(c.t, "the program does not listen", c.log.tail())
 	}
 	return ""
@@ -72,24 +73,24 @@ func (c *child) signal(s syscall.Signal) {
 	}
 }
 
-// kill returns when the process is gone.
+// kill returns when the process has ended.
 func (c *child) kill() {
 	c.signal(syscall.SIGKILL)
 	<-c.exited
 }
 
-// wait returns the exit code, -1 after a signal. It is false when the process
-// does not end.
+// wait returns the exit code, -1 after a signal. It reports false if the process
+// does not end in time.
 func (c *child) wait() (code int, ended bool) {
 	select {
 	case <-c.exited:
 		return c.cmd.ProcessState.ExitCode(), true
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		return 0, false
 	}
 }
 
-// log keeps what a child prints, and finds the address it listens at.
+// log keeps the output of a child, and finds the address at which it listens.
 type log struct {
 	mu        sync.Mutex
 	text      bytes.Buffer
@@ -110,7 +111,7 @@ func (l *log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail is as much as a person reads.
+// tail returns the last lines.
 func (l *log) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,116 +11,117 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The idempotency key of every case. Each has a database of its own, so that
-// nothing else has it.
-const theKey = "crash-matrix-key-1"
+// idempotencyKey is the key of every case. Each case has a database of its own.
+const idempotencyKey = "crash-matrix-key-1"
 
-// answer is what a client asked and what it was told.
-type answer struct {
-	account  account
-	key      string
-	params   string
-	asked    time.Time
-	told     time.Time
-	status   int // 0 when no answer came
-	body     string
-	kind     string // Content-Type
-	location string
-	replayed bool
-	exitCode int   // of a command, which tells nobody else
-	err      error // why there is no status
+// response is what a client sent and what it received.
+type response struct {
+	account     account
+	key         string
+	params      string
+	sentAt      time.Time
+	receivedAt  time.Time
+	status      int // 0 if no response arrived
+	body        string
+	contentType string
+	location    string
+	replayed    bool
+	exitCode    int   // of a command, which has no status
+	err         error // why there is no status
 }
 
-func (a answer) String() string {
-	if a.status == 0 {
-		return fmt.Sprintf("no answer (%v)", a.err)
+func (r response) String() string {
+	if r.status == 0 {
+		return fmt.Sprintf("no response (%v)", r.err)
 	}
-	return fmt.Sprintf("%d %s", a.status, a.body)
+	return fmt.Sprintf("%d %s", r.status, r.body)
 }
 
-// isFinal says whether an answer is one that is stored and replayed.
-func (a answer) isFinal() bool {
-	switch a.status {
+// isFinal reports whether the response is one that is stored and replayed.
+func (r response) isFinal() bool {
+	switch r.status {
 	case http.StatusCreated, http.StatusPaymentRequired:
 		return true
 	case http.StatusUnprocessableEntity:
-		return strings.Contains(a.body, "/problems/payment-refused")
+		return strings.Contains(r.body, "/problems/payment-refused")
 	default:
 		return false
 	}
 }
 
-// later says whether the client was told to come back.
-func (a answer) later() bool {
-	return a.status == http.StatusConflict || a.status == http.StatusServiceUnavailable
+// isRetryable reports whether the response tells the client to retry with the same
+// key.
+func (r response) isRetryable() bool {
+	return r.status == http.StatusConflict || r.status == http.StatusServiceUnavailable
 }
 
-// event is a delivery of the provider to the webhook.
-type event struct {
+// webhookEvent is a delivery of the provider.
+type webhookEvent struct {
 	payload   []byte
 	signature string
 }
 
-// event tells of the order's payment as it is now, or of its refund when there
-// is one.
-func (s *shop) event() event {
-	s.t.Helper()
-	for _, r := range s.stripe.Refunds() {
-		payload, signature, err := s.stripe.Event(webhookSecret, "refund.created", r.ID)
-		require.NoError(s.t, err)
-		return event{payload, signature}
+// webhookEvent returns an event about the refund of the case, or if there is none
+// about the payment of its order.
+func (h *harness) webhookEvent() webhookEvent {
+	h.t.Helper()
+	for _, r := range h.stripe.Refunds() {
+		payload, signature, err := h.stripe.Event(webhookSecret, "refund.created", r.ID)
+		require.NoError(h.t, err)
+		return webhookEvent{payload, signature}
 	}
-	for _, i := range s.intents() {
-		if i.Metadata["account_id"] == s.ann.id.String() {
-			payload, signature, err := s.stripe.Event(webhookSecret, "payment_intent.succeeded", i.ID)
-			require.NoError(s.t, err)
-			return event{payload, signature}
+	for _, i := range h.intents() {
+		if i.Metadata["account_id"] == h.account.id.String() {
+			payload, signature, err := h.stripe.Event(webhookSecret, "payment_intent.succeeded", i.ID)
+			require.NoError(h.t, err)
+			return webhookEvent{payload, signature}
 		}
 	}
-	require.Fail(s.t, "there is no payment to tell of")
-	return event{}
+	require.Fail(h.t, "the provider has no payment for an event to be about")
+	return webhookEvent{}
 }
 
-func (e event) send(base string) answer {
-	return send(base, http.MethodPost, "/v1/webhooks/stripe", account{}, string(e.payload), http.Header{"Stripe-Signature": {e.signature}})
+func (e webhookEvent) send(url string) response {
+	return send(url, http.MethodPost, "/v1/webhooks/stripe", account{}, string(e.payload), http.Header{"Stripe-Signature": {e.signature}})
 }
 
-// params is the body of an order of two teas at 12.50.
-func params(email, card string) string {
+// orderParams is the body of an order of two teas at 12.50.
+func orderParams(email, card string) string {
 	return `{"email":"` + email + `","currency":"usd","payment_method":"` + card + `",` +
 		`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 }
 
-// order asks for an order, or where the flow is one of refunds for that.
-func order(base string, from account, params string) answer {
-	a := send(base, http.MethodPost, from.path, from, params, http.Header{"Idempotency-Key": {theKey}})
-	a.key = theKey
-	return a
+// post sends a request under the idempotency key: for an order, or in a flow of
+// refunds for a refund.
+func post(url string, from account, params string) response {
+	r := send(url, http.MethodPost, from.path, from, params, http.Header{"Idempotency-Key": {idempotencyKey}})
+	r.key = idempotencyKey
+	return r
 }
 
-// order asks as well, and notes the answer.
-func (s *shop) order(base string, from account, params string) answer {
-	a := order(base, from, params)
-	s.answers = append(s.answers, a)
-	return a
+// post sends a request under the idempotency key and records the response.
+func (h *harness) post(url string, from account, params string) response {
+	r := post(url, from, params)
+	h.responses = append(h.responses, r)
+	return r
 }
 
-// get reads something; no answer of it is final.
-func (s *shop) get(base string, from account, path string) answer {
-	a := send(base, http.MethodGet, path, from, "", nil)
-	s.answers = append(s.answers, a)
-	return a
+// get reads a resource and records the response, which is never final.
+func (h *harness) get(url string, from account, path string) response {
+	r := send(url, http.MethodGet, path, from, "", nil)
+	h.responses = append(h.responses, r)
+	return r
 }
 
 // send makes one request, on a connection of its own.
-func send(base, method, path string, from account, body string, header http.Header) answer {
-	a := answer{account: from, params: body, asked: time.Now()}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func send(url, method, path string, from account, body string, header http.Header) response {
+	r := response{account: from, params: body, sentAt: time.Now()}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, url+path, strings.NewReader(body))
 	if err != nil {
-		a.err = err
-		return a
+		r.err = err
+		return r
 	}
 	request.Header = http.Header{"Content-Type": {"application/json"}}
 	if from.apiKey != "" {
@@ -130,20 +131,20 @@ func send(base, method, path string, from account, body string, header http.Head
 		request.Header[name] = values
 	}
 	transport := http.Transport{DisableKeepAlives: true}
-	response, err := transport.RoundTrip(request)
+	received, err := transport.RoundTrip(request)
 	if err != nil {
-		a.err = err
-		return a
+		r.err = err
+		return r
 	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	a.told = time.Now()
+	defer received.Body.Close()
+	content, err := io.ReadAll(received.Body)
+	r.receivedAt = time.Now()
 	if err != nil {
-		a.err = err
-		return a
+		r.err = err
+		return r
 	}
-	a.status, a.body = response.StatusCode, string(content)
-	a.kind, a.location = response.Header.Get("Content-Type"), response.Header.Get("Location")
-	a.replayed = response.Header.Get("Idempotent-Replayed") == "true"
-	return a
+	r.status, r.body = received.StatusCode, string(content)
+	r.contentType, r.location = received.Header.Get("Content-Type"), received.Header.Get("Location")
+	r.replayed = received.Header.Get("Idempotent-Replayed") == "true"
+	return r
 }

@@ -8,25 +8,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flow is a way through the program that the matrix breaks: what is ordered,
-// how far an earlier run came, and who goes on from there.
+// flow is a path through the program that the matrix breaks: what is requested,
+// how far an earlier run came, and which actor continues from there.
 type flow struct {
-	name   string
-	card   string
-	status int    // of the final answer
-	died   string // the provider's call at which the first process was killed; "" for a fresh order
-	dying  moment
-	by     actor // the victim
-	refund bool  // of an order that is paid before
+	name       string
+	card       string
+	status     int    // of the final response
+	diedAt     string // the provider call at which the first process was killed; "" for a fresh request
+	diedMoment moment
+	actor      actor // starts the run that the fault hits
+	refund     bool  // of an order that is paid before
 }
 
-// actor is who makes a run: one that is broken, or one that recovers.
+// actor is what starts a run: the one that the fault hits, or the one that
+// recovers the key.
 type actor string
 
 const (
-	retry     actor = "retry"     // a client
+	retry     actor = "retry"     // a client's request
 	completer actor = "completer" // orders completer
-	webhook   actor = "webhook"   // the provider, telling of its payment
+	webhook   actor = "webhook"   // an event of the provider about the payment or the refund
 )
 
 const (
@@ -34,145 +35,147 @@ const (
 	mastercard = "pm_card_mastercard"
 	declining  = "pm_card_chargeDeclined"
 
-	// spent stands for a card that is used elsewhere between the two calls, so
-	// that the provider refuses to confirm the payment, which could still succeed:
-	// it has to be cancelled before the order fails (R23).
-	spent = "spent"
+	// usedElsewhere stands for a card that another payment uses up between the create
+	// and the confirm. The provider refuses the confirm, but the intent could still
+	// succeed: it has to be cancelled before the order fails (R23).
+	usedElsewhere = "usedElsewhere"
 )
 
 func flows() []flow {
 	const paid, declined, refused = http.StatusCreated, http.StatusPaymentRequired, http.StatusUnprocessableEntity
 	return []flow{
-		{name: "paid", card: visa, status: paid, by: retry},
-		{name: "declined", card: declining, status: declined, by: retry},
+		{name: "paid", card: visa, status: paid, actor: retry},
+		{name: "declined", card: declining, status: declined, actor: retry},
 
-		// Left at order_created; at charge_created; and there, with the money moved.
-		{name: "retry-of-created", card: visa, status: paid, died: createIntent, dying: before, by: retry},
-		{name: "retry-of-unconfirmed", card: visa, status: paid, died: confirmIntent, dying: before, by: retry},
-		{name: "retry-of-charged", card: visa, status: paid, died: confirmIntent, dying: after, by: retry},
-		{name: "retry-of-declined", card: declining, status: declined, died: confirmIntent, dying: after, by: retry},
-		{name: "retry-of-refused", card: spent, status: refused, died: confirmIntent, dying: before, by: retry},
-		{name: "completer-of-created", card: visa, status: paid, died: createIntent, dying: before, by: completer},
-		{name: "completer-of-unconfirmed", card: visa, status: paid, died: confirmIntent, dying: before, by: completer},
-		{name: "completer-of-charged", card: visa, status: paid, died: confirmIntent, dying: after, by: completer},
-		{name: "webhook-of-created", card: visa, status: paid, died: createIntent, dying: after, by: webhook},
-		{name: "webhook-of-charged", card: visa, status: paid, died: confirmIntent, dying: after, by: webhook},
+		// "created" was left at order_created, "unconfirmed" at charge_created, and
+		// "charged", "declined" and "refused" there too, after or before the confirm.
+		{name: "retry-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: before, actor: retry},
+		{name: "retry-of-unconfirmed", card: visa, status: paid, diedAt: confirmIntent, diedMoment: before, actor: retry},
+		{name: "retry-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: retry},
+		{name: "retry-of-declined", card: declining, status: declined, diedAt: confirmIntent, diedMoment: after, actor: retry},
+		{name: "retry-of-refused", card: usedElsewhere, status: refused, diedAt: confirmIntent, diedMoment: before, actor: retry},
+		{name: "completer-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: before, actor: completer},
+		{name: "completer-of-unconfirmed", card: visa, status: paid, diedAt: confirmIntent, diedMoment: before, actor: completer},
+		{name: "completer-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: completer},
+		{name: "webhook-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: after, actor: webhook},
+		{name: "webhook-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: webhook},
 
-		// A refund, and one that was left before the money went back, or behind.
-		{name: "refunded", card: visa, status: paid, by: retry, refund: true},
-		{name: "retry-of-unrefunded", card: visa, status: paid, died: createRefund, dying: before, by: retry, refund: true},
-		{name: "retry-of-refunded", card: visa, status: paid, died: createRefund, dying: after, by: retry, refund: true},
-		{name: "completer-of-refunded", card: visa, status: paid, died: createRefund, dying: after, by: completer, refund: true},
-		{name: "webhook-of-refunded", card: visa, status: paid, died: createRefund, dying: after, by: webhook, refund: true},
+		// "unrefunded" was left before the refund was created at the provider, "refunded"
+		// after it.
+		{name: "refunded", card: visa, status: paid, actor: retry, refund: true},
+		{name: "retry-of-unrefunded", card: visa, status: paid, diedAt: createRefund, diedMoment: before, actor: retry, refund: true},
+		{name: "retry-of-refunded", card: visa, status: paid, diedAt: createRefund, diedMoment: after, actor: retry, refund: true},
+		{name: "completer-of-refunded", card: visa, status: paid, diedAt: createRefund, diedMoment: after, actor: completer, refund: true},
+		{name: "webhook-of-refunded", card: visa, status: paid, diedAt: createRefund, diedMoment: after, actor: webhook, refund: true},
 	}
 }
 
-// hasIntent says whether the provider knows of the order's payment, or of the
-// refund, when a fault strikes: only then can it tell of it.
-func (f flow) hasIntent(boundaries []string, n int, m moment) bool {
-	made := createIntent
+// providerKnows reports whether the provider has the payment or the refund when
+// the fault is triggered: only then can it send an event about it.
+func (f flow) providerKnows(boundaries []string, n int, m moment) bool {
+	creation := createIntent
 	if f.refund {
-		made = createRefund
+		creation = createRefund
 	}
-	if f.died != "" && (f.died != made || f.dying == after) {
+	if f.diedAt != "" && (f.diedAt != creation || f.diedMoment == after) {
 		return true
 	}
 	for i, name := range boundaries[:n] {
-		if name == made && (i+1 < n || m == after) {
+		if name == creation && (i+1 < n || m == after) {
 			return true
 		}
 	}
 	return false
 }
 
-// recoveries are those who can go on from there.
+// recoveries are the actors that can recover the key from there.
 func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
-	if f.hasIntent(boundaries, n, m) {
+	if f.providerKnows(boundaries, n, m) {
 		return []actor{retry, completer, webhook}
 	}
 	return []actor{retry, completer}
 }
 
-// lead brings Ann's key to where the flow begins: a first process is killed
-// there, and its lease runs out.
-func (s *shop) lead(f flow) {
-	s.t.Helper()
-	card, spend := f.card, func() {}
-	if card == spent {
-		card, spend = s.spendable()
+// setup brings the key to where the flow begins: it kills a first process there
+// and expires its lease.
+func (h *harness) setup(f flow) {
+	h.t.Helper()
+	card, useUp := f.card, func() {}
+	if card == usedElsewhere {
+		card, useUp = h.singleUseCard()
 	}
-	s.request = params(s.ann.email, card)
+	h.params = orderParams(h.account.email, card)
 	if f.refund {
-		s.sell()
+		h.createPaidOrder()
 	}
-	if f.died == "" {
+	if f.diedAt == "" {
 		return
 	}
-	b := &border{}
-	first := s.start(s.behind(b), "serve")
-	base := first.address()
-	a := newAmbush(0, f.died, f.dying, kill)
-	a.victim <- first
-	b.watch(a, "")
-	heard := s.order(base, s.ann, s.request)
-	require.Zero(s.t, heard.status, "the first process should have died: %v", heard)
-	s.expire()
-	spend()
+	exchanges := &interceptor{}
+	first := h.start(h.intercepted(exchanges), "serve")
+	url := first.url()
+	death := newFault(0, f.diedAt, f.diedMoment, kill)
+	death.victim <- first
+	exchanges.arm(death, "")
+	got := h.post(url, h.account, h.params)
+	require.Zero(h.t, got.status, "the first process should have been killed: %v", got)
+	h.expireLeases()
+	useUp()
 }
 
-// sell makes a paid order of Ann's, and her request one for a part of it back.
-func (s *shop) sell() {
-	s.t.Helper()
-	shop := s.start(s.direct(), "serve")
-	paid := send(shop.address(), http.MethodPost, s.ann.path, s.ann, s.request, http.Header{"Idempotency-Key": {"the-order-of-the-refund"}})
-	require.Equal(s.t, http.StatusCreated, paid.status, "%v", paid)
-	shop.kill()
-	s.ann.path = paid.location + "/refunds"
-	s.request = `{"amount":700}`
+// createPaidOrder makes the request of the case one for a refund of a part of a
+// paid order.
+func (h *harness) createPaidOrder() {
+	h.t.Helper()
+	api := h.start(h.direct(), "serve")
+	paid := send(api.url(), http.MethodPost, h.account.path, h.account, h.params, http.Header{"Idempotency-Key": {"the-order-of-the-refund"}})
+	require.Equal(h.t, http.StatusCreated, paid.status, "%v", paid)
+	api.kill()
+	h.account.path = paid.location + "/refunds"
+	h.params = `{"amount":700}`
 }
 
-// run is an actor's work on the key, under way.
-type run struct {
-	base    string            // where it serves; "" for a command
-	done    chan answer       // what it ended with
-	allowed func(answer) bool // whether it may end so, if others did the work
+// victim is the run that the fault hits.
+type victim struct {
+	url     string              // of the process; "" for a command
+	done    chan response       // the result
+	allowed func(response) bool // whether the result is correct, also if another run finished the key
 }
 
-// begin lets the flow's actor go, in a process whose every exchange passes b,
-// where a waits for it.
-func (s *shop) begin(by actor, b *border, a *ambush) *run {
-	s.t.Helper()
-	environ := s.behind(b)
+// startVictim starts the run of the flow's actor in a process whose exchanges all
+// pass the interceptor, with the fault armed.
+func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *victim {
+	h.t.Helper()
+	environ := h.intercepted(exchanges)
 	if by == completer {
-		// The pass begins with its first look at the keys. Of one key, for the next
-		// look would come at any time.
-		b.watch(a, "idempotency_keys")
-		child := s.start(environ, "completer", "--limit", "1")
-		a.victim <- child
-		r := &run{done: make(chan answer, 1), allowed: func(a answer) bool { return a.exitCode == 0 || a.exitCode == 1 }}
-		go func() { r.done <- exit(child) }()
-		return r
+		// The flow begins with the list of abandoned keys, after the checks at start.
+		exchanges.arm(f, "idempotency_keys")
+		child := h.start(environ, "completer")
+		f.victim <- child
+		v := &victim{done: make(chan response, 1), allowed: func(r response) bool { return r.exitCode == 0 || r.exitCode == 1 }}
+		go func() { v.done <- exit(child) }()
+		return v
 	}
-	child := s.start(environ, "serve")
-	r := &run{base: child.address(), done: make(chan answer, 1)}
-	a.victim <- child
-	b.watch(a, "")
+	child := h.start(environ, "serve")
+	v := &victim{url: child.url(), done: make(chan response, 1)}
+	f.victim <- child
+	exchanges.arm(f, "")
 	if by == webhook {
-		r.allowed = func(a answer) bool { return a.status == http.StatusOK || a.later() }
-		event := s.event()
-		go func() { r.done <- event.send(r.base) }()
-		return r
+		v.allowed = func(r response) bool { return r.status == http.StatusOK || r.isRetryable() }
+		event := h.webhookEvent()
+		go func() { v.done <- event.send(v.url) }()
+		return v
 	}
-	r.allowed = func(a answer) bool { return a.isFinal() || a.later() }
-	go func() { r.done <- order(r.base, s.ann, s.request) }()
-	return r
+	v.allowed = func(r response) bool { return r.isFinal() || r.isRetryable() }
+	go func() { v.done <- post(v.url, h.account, h.params) }()
+	return v
 }
 
-// exit is the end of a command, as an answer.
-func exit(c *child) answer {
+// exit waits for the end of a command and returns it as a response.
+func exit(c *child) response {
 	code, ended := c.wait()
 	if !ended {
-		return answer{exitCode: -2, err: errors.New("the command does not end")}
+		return response{exitCode: -2, err: errors.New("the command does not end")}
 	}
-	return answer{exitCode: code, err: fmt.Errorf("exit code %d\n%s", code, c.log.tail())}
+	return response{exitCode: code, err: fmt.Errorf("exit code %d\n%s", code, c.log.tail())}
 }

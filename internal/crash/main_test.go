@@ -17,7 +17,7 @@ import (
 
 // The values of -matrix.
 const (
-	slice = "slice" // some cases that stand for the others
+	slice = "slice" // a few representative cases
 	all   = "all"
 )
 
@@ -27,7 +27,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The cases wait for processes more than they work. Another -parallel wins.
+	// The cases spend more time waiting for processes than working. -parallel on the
+	// command line takes precedence.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -38,8 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is cmd/orders, built once for all tests of this binary, which have
-// nothing else in common that could hold it.
+// program is cmd/orders, built once for all tests of this binary.
 var program struct {
 	once   sync.Once
 	folder string
@@ -58,15 +58,15 @@ func build(t testing.TB) string {
 	return filepath.Join(program.folder, "orders")
 }
 
-// goBuild builds cmd/orders, with the race detector if the tests were built
-// with it.
+// goBuild builds cmd/orders, with the race detector if the tests were built with
+// it.
 func goBuild(file string, flags ...string) error {
 	args := append([]string{"build", "-o", file}, flags...)
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./cmd/orders")...)
-	cmd.Dir = filepath.Join("..", "..") // by its folder: whoever clones this gives the module another name
+	cmd.Dir = filepath.Join("..", "..") // a relative path, because a clone may rename the module
 	cmd.Stderr = os.Stderr
 	return cmd.Run()
 }

@@ -15,74 +15,75 @@ import (
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	program := build(t)
-	list := everyTrial(t)
+	cases := allCases(t)
 	if *matrix != all {
-		list = someOf(list)
+		cases = sample(cases)
 	}
-	var played, failed atomic.Int64
-	began := time.Now()
+	var ran, failed atomic.Int64
+	start := time.Now()
 	t.Cleanup(func() {
-		fmt.Printf("crash matrix: %d cases, %d failed, %v\n", played.Load(), failed.Load(), time.Since(began).Round(time.Second))
+		fmt.Printf("crash matrix: %d cases, %d failed, %v\n", ran.Load(), failed.Load(), time.Since(start).Round(time.Second))
 	})
-	for _, c := range list {
+	for _, c := range cases {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			played.Add(1)
+			ran.Add(1)
 			defer func() {
 				if t.Failed() {
 					failed.Add(1)
-					t.Logf("struck %s: %s\nagain: go test ./internal/crash -run '^TestMatrix$/%s' -args -matrix=all", c.moment, c.what, c)
+					t.Logf("the fault: %s %s\nagain: go test ./internal/crash -run '^TestMatrix$/%s' -args -matrix=all", c.moment, c.boundary, c)
 				}
 			}()
-			violations, err := c.run(t, program)
+			wrong, err := c.run(t, program)
 			require.NoError(t, err)
-			require.Empty(t, violations, strings.Join(violations, "\n"))
+			require.Empty(t, wrong, strings.Join(wrong, "\n"))
 		})
 	}
 }
 
-// everyTrial is the list of cases, from the file of boundaries: every boundary of
-// every flow, at both moments, with every fault. A paid order is recovered by
-// everybody who can; in the other flows they take turns.
-func everyTrial(t testing.TB) []trial {
+// allCases returns the cases of the recorded boundaries: every boundary of every
+// flow, at both moments, with every fault. In the flow of a paid order all actors
+// that can recover the key do so, each in a case of its own; in the other flows they
+// take turns.
+func allCases(t testing.TB) []testCase {
 	t.Helper()
 	recorded := recordedBoundaries(t)
-	var list []trial
+	var cases []testCase
 	for _, f := range flows() {
 		boundaries := recorded[f.name]
 		require.NotEmpty(t, boundaries, "%s is not recorded", f.name)
-		for i, what := range boundaries {
+		for i, boundary := range boundaries {
 			for _, m := range []moment{before, after} {
-				by := f.recoveries(boundaries, i+1, m)
+				actors := f.recoveries(boundaries, i+1, m)
 				for k, fault := range faults() {
-					who := by
+					recoveries := actors
 					if f.name != "paid" {
-						turn := (i + k + len(m)) % len(by)
-						who = by[turn : turn+1]
+						turn := (i + k + len(m)) % len(actors)
+						recoveries = actors[turn : turn+1]
 					}
-					for _, actor := range who {
-						list = append(list, trial{flow: f, n: i + 1, what: what, moment: m, fault: fault, recovery: actor})
+					for _, recovery := range recoveries {
+						cases = append(cases, testCase{flow: f, n: i + 1, boundary: boundary, moment: m, fault: fault, recovery: recovery})
 					}
 				}
 			}
 		}
 	}
-	return list
+	return cases
 }
 
-// someOf takes from each flow what strikes behind its last call to the provider,
-// where most hangs on the recovery. The faults take turns.
-func someOf(list []trial) []trial {
+// sample keeps from each flow a fault after its last provider call, where the
+// recovery has the most to do. The faults take turns.
+func sample(cases []testCase) []testCase {
 	last, turn := map[string]int{}, map[string]int{}
 	for i, f := range flows() {
 		turn[f.name] = i
 	}
-	for _, c := range list {
+	for _, c := range cases {
 		if c.side() == provider {
 			last[c.flow.name] = c.n
 		}
 	}
-	return slices.DeleteFunc(list, func(c trial) bool {
+	return slices.DeleteFunc(cases, func(c testCase) bool {
 		fault := slices.Index(faults(), c.fault) + turn[c.flow.name]
 		return c.n != last[c.flow.name] || c.moment != after || fault%len(faults()) > 0
 	})

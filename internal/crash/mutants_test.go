@@ -14,48 +14,49 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutants takes one rule after the other out of the program, and looks
-// whether the matrix notices. Without -matrix=all it only looks whether the
-// patches still apply.
+// TestMutants removes one rule after another from the program, and checks that the
+// matrix catches each mutant. Without -matrix=all it only checks that the patches
+// still apply.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	patches, err := filepath.Glob("testdata/mutants/*.patch")
 	require.NoError(t, err)
-	var noticed atomic.Int64
+	var caught atomic.Int64
 	t.Cleanup(func() {
 		if *matrix == all {
-			fmt.Printf("crash mutants: %d of %d noticed\n", noticed.Load(), len(patches))
+			fmt.Printf("crash mutants: %d of %d caught\n", caught.Load(), len(patches))
 		}
 	})
 	for _, patch := range patches {
 		t.Run(strings.TrimSuffix(filepath.Base(patch), ".patch"), func(t *testing.T) {
 			t.Parallel()
-			m := mutate(t, patch)
+			m := newMutant(t, patch)
 			if *matrix == all {
-				require.True(t, m.isNoticed(t), "no case has the verdict %q", m.verdict)
-				noticed.Add(1)
+				require.True(t, m.isCaught(t), "no case has the verdict %q", m.verdict)
+				caught.Add(1)
 			}
 		})
 	}
 }
 
-// mutant is the program with a rule less.
+// mutant is the program without one rule.
 type mutant struct {
-	overlay string         // the file that tells go build of the changed sources
-	cases   *regexp.Regexp // the cases that are to notice
-	verdict string         // what one of them has to say
+	overlay string         // file that names the changed sources for go build
+	cases   *regexp.Regexp // the cases that may catch it
+	verdict string         // what one of them must report
 }
 
-// isNoticed builds the mutant and plays its cases, until one says what it has to.
-func (m mutant) isNoticed(t *testing.T) bool {
+// isCaught builds the mutant and runs its cases until one of them reports the
+// verdict.
+func (m mutant) isCaught(t *testing.T) bool {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "orders")
 	require.NoError(t, goBuild(program, "-overlay", m.overlay))
-	for _, c := range everyTrial(t) {
+	for _, c := range allCases(t) {
 		if !m.cases.MatchString(c.String()) {
 			continue
 		}
-		wrong, err := c.run(t, program) // an error: the mutant never gets there
+		wrong, err := c.run(t, program) // an error: the mutant does not reach the boundary
 		if err == nil && strings.Contains(strings.Join(wrong, "\n"), m.verdict) {
 			t.Logf("%s: %s", c, strings.Join(wrong, "\n"))
 			return true
@@ -65,17 +66,18 @@ func (m mutant) isNoticed(t *testing.T) bool {
 }
 
 var (
-	touched = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
-	chosen  = regexp.MustCompile(`(?m)^cases: (\S+)\nverdict: (.+)$`)
+	patchedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
+	patchHeader = regexp.MustCompile(`(?m)^cases: (\S+)\nverdict: (.+)$`)
 )
 
-// mutate applies a patch to copies of the files that it touches. Above its first
-// file the patch says what it takes out, and who is to notice.
-func mutate(t *testing.T, patch string) mutant {
+// newMutant applies a patch to copies of the files that it changes. Above the first
+// file, the patch says which rule it removes, which cases may catch it, and the
+// verdict.
+func newMutant(t *testing.T, patch string) mutant {
 	t.Helper()
 	text := read(t, patch)
-	notice := chosen.FindStringSubmatch(text)
-	require.NotNil(t, notice, "the patch has no lines cases: and verdict:")
+	header := patchHeader.FindStringSubmatch(text)
+	require.NotNil(t, header, "the patch has no lines cases: and verdict:")
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	patch, err = filepath.Abs(patch)
@@ -83,7 +85,7 @@ func mutate(t *testing.T, patch string) mutant {
 
 	folder := t.TempDir()
 	replace := map[string]string{}
-	for _, match := range touched.FindAllStringSubmatch(text, -1) {
+	for _, match := range patchedFile.FindAllStringSubmatch(text, -1) {
 		original, changed := filepath.Join(root, match[1]), filepath.Join(folder, match[1])
 		require.NoError(t, os.MkdirAll(filepath.Dir(changed), 0o755))
 		require.NoError(t, os.WriteFile(changed, []byte(read(t, original)), 0o644))
@@ -91,16 +93,16 @@ func mutate(t *testing.T, patch string) mutant {
 	}
 	apply := exec.Command("git", "apply", patch)
 	apply.Dir = folder
-	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder)) // no repository
+	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder)) // outside any repository
 	output, err := apply.CombinedOutput()
-	require.NoError(t, err, "the patch does not apply any more: %s", output)
+	require.NoError(t, err, "the patch no longer applies: %s", output)
 
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
 	m := mutant{
 		overlay: filepath.Join(folder, "overlay.json"),
-		cases:   regexp.MustCompile(notice[1]),
-		verdict: notice[2],
+		cases:   regexp.MustCompile(header[1]),
+		verdict: header[2],
 	}
 	require.NoError(t, os.WriteFile(m.overlay, overlay, 0o644))
 	return m

@@ -2,5 +2,5 @@ package crash_test
 
 import "syscall"
 
-// attributes let a child end with the test binary, even one that is stopped.
+// attributes end a child with the test binary, also a stopped child.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

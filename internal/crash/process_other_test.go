@@ -4,6 +4,6 @@ package crash_test
 
 import "syscall"
 
-// attributes have no equivalent here: a test binary that is killed leaves its
-// children behind.
+// attributes have no equivalent here: the children of a killed test binary keep
+// running.
 func attributes() *syscall.SysProcAttr { return nil }

@@ -30,74 +30,76 @@ const (
 	listRefunds   = "GET /v1/refunds"
 )
 
-// front stands between one child and the stand-in for Stripe. Each call is a
-// boundary: before it the stand-in has not seen the request, after it the child
-// has not heard the answer.
-type front struct {
-	border *border
-	stripe *stripetest.Server
-	routes *http.ServeMux                  // names the endpoints
-	arrive func(context.Context) time.Time // looks around when a request arrives, and tells the time
+// providerProxy is a reverse proxy between one child and the stand-in for Stripe.
+// Each call is a boundary: before it the stand-in has not received the request,
+// after it the child has not received the response.
+type providerProxy struct {
+	interceptor *interceptor
+	stripe      *stripetest.Server
+	routes      *http.ServeMux                  // names the endpoints
+	onArrival   func(context.Context) time.Time // called for each request; returns the time
 
 	mu    sync.Mutex
 	calls map[string]call // by the provider's id of the request
 }
 
-// call is what only the front knows of a request.
+// call is what only the proxy knows of a request.
 type call struct {
-	at    time.Time // by the database's clock
-	heard bool      // the answer reached the child
+	at        time.Time // by the database's clock
+	delivered bool      // the response reached the child
 }
 
-// newFront starts a front, which ends with the test, and returns its URL.
-func newFront(t testing.TB, b *border, stripe *stripetest.Server, arrive func(context.Context) time.Time) (*front, string) {
+// newProviderProxy starts a proxy, which ends with the test, and returns its URL.
+func newProviderProxy(
+	t testing.TB, i *interceptor, stripe *stripetest.Server, onArrival func(context.Context) time.Time,
+) (*providerProxy, string) {
 	t.Helper()
-	f := &front{border: b, stripe: stripe, routes: http.NewServeMux(), arrive: arrive, calls: map[string]call{}}
+	p := &providerProxy{interceptor: i, stripe: stripe, routes: http.NewServeMux(), onArrival: onArrival, calls: map[string]call{}}
 	for _, pattern := range []string{
 		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, createRefund, readRefund, listRefunds,
 	} {
-		f.routes.Handle(pattern, http.NotFoundHandler())
+		p.routes.Handle(pattern, http.NotFoundHandler())
 	}
-	server := httptest.NewServer(f)
+	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
-	return f, server.URL
+	return p, server.URL
 }
 
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The stand-in goes on with what has arrived, whoever has left meanwhile.
+func (p *providerProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A request that has arrived is processed, also if its client has disconnected.
 	ctx := context.WithoutCancel(r.Context())
-	at := f.arrive(ctx)
-	_, name := f.routes.Handler(r)
-	exchange := f.border.begin(provider, name)
+	at := p.onArrival(ctx)
+	_, name := p.routes.Handler(r)
+	exchange := p.interceptor.begin(provider, name)
 	body, err := io.ReadAll(r.Body)
-	if err != nil || !exchange.pass(before) {
+	if err != nil || !exchange.proceed(before) {
 		panic(http.ErrAbortHandler)
 	}
 	request := r.Clone(ctx)
 	request.Body = io.NopCloser(bytes.NewReader(body))
-	answer := httptest.NewRecorder()
-	f.stripe.ServeHTTP(answer, request)
-	heard := exchange.pass(after)
-	f.mu.Lock()
-	f.calls[answer.Header().Get("Request-Id")] = call{at, heard}
-	f.mu.Unlock()
-	if !heard {
+	response := httptest.NewRecorder()
+	p.stripe.ServeHTTP(response, request)
+	delivered := exchange.proceed(after)
+	p.mu.Lock()
+	p.calls[response.Header().Get("Request-Id")] = call{at, delivered}
+	p.mu.Unlock()
+	if !delivered {
 		panic(http.ErrAbortHandler)
 	}
-	maps.Copy(w.Header(), answer.Header())
-	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes())
+	maps.Copy(w.Header(), response.Header())
+	w.WriteHeader(response.Code)
+	_, _ = w.Write(response.Body.Bytes())
 }
 
-// call returns what the front knows of a request.
-func (f *front) call(requestID string) (call, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, known := f.calls[requestID]
-	return c, known
+// call returns what the proxy knows of a request.
+func (p *providerProxy) call(requestID string) (call, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, found := p.calls[requestID]
+	return c, found
 }
 
-// intent is a payment as the provider has it.
+// intent is a payment intent as the provider returns it.
 type intent struct {
 	ID       string            `json:"id"`
 	Amount   int64             `json:"amount"`
@@ -106,39 +108,39 @@ type intent struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// spendable makes a payment method that is fit for one use, and a function that
+// singleUseCard returns a payment method that can be used once, and a function that
 // uses it. No money moves.
-func (s *shop) spendable() (card string, spend func()) {
-	s.t.Helper()
+func (h *harness) singleUseCard() (card string, use func()) {
+	h.t.Helper()
 	var other struct {
 		ID            string `json:"id"`
 		PaymentMethod string `json:"payment_method"`
 	}
-	s.atProvider(http.MethodPost, "/v1/payment_intents",
+	h.callProvider(http.MethodPost, "/v1/payment_intents",
 		"amount=100&currency=usd&payment_method_types[0]=card&payment_method="+declining, &other)
-	require.NotEmpty(s.t, other.PaymentMethod)
+	require.NotEmpty(h.t, other.PaymentMethod)
 	return other.PaymentMethod, func() {
-		s.atProvider(http.MethodPost, "/v1/payment_intents/"+other.ID+"/confirm", "", &struct{}{})
+		h.callProvider(http.MethodPost, "/v1/payment_intents/"+other.ID+"/confirm", "", &struct{}{})
 	}
 }
 
-// intents are all payments in the provider's ledger.
-func (s *shop) intents() []intent {
-	s.t.Helper()
+// intents returns all intents of the provider's ledger.
+func (h *harness) intents() []intent {
+	h.t.Helper()
 	var list struct {
 		Data []intent `json:"data"`
 	}
-	s.atProvider(http.MethodGet, "/v1/payment_intents?limit=100", "", &list)
+	h.callProvider(http.MethodGet, "/v1/payment_intents?limit=100", "", &list)
 	return list.Data
 }
 
-// atProvider asks the stand-in for something, past all fronts.
-func (s *shop) atProvider(method, path, form string, object any) {
-	s.t.Helper()
+// callProvider sends a request to the stand-in without a proxy.
+func (h *harness) callProvider(method, path, form string, object any) {
+	h.t.Helper()
 	request := httptest.NewRequest(method, path, strings.NewReader(form))
 	request.Header.Set("Authorization", "Bearer sk_test_crash")
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	answer := httptest.NewRecorder()
-	s.stripe.ServeHTTP(answer, request)
-	require.NoError(s.t, json.NewDecoder(answer.Body).Decode(object))
+	response := httptest.NewRecorder()
+	h.stripe.ServeHTTP(response, request)
+	require.NoError(h.t, json.NewDecoder(response.Body).Decode(object))
 }

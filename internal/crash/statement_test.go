@@ -5,20 +5,21 @@ import (
 	"strings"
 )
 
-// question is what a child sends in one round trip.
-type question struct{ prepares, executes []string }
+// request is what a child sends to PostgreSQL in one round trip.
+type request struct{ prepares, executes []string } // summaries of the statements
 
-// name is empty for a question that is no part of the flow.
-func (q question) name() string {
+// name returns the name of the boundary. It is empty for a request that is not part
+// of the flow.
+func (r request) name() string {
 	switch {
-	case len(q.executes) == 1 && q.executes[0] == "":
-		return "" // the pool's ping is a comment
-	case len(q.executes) > 0:
-		return strings.Join(q.executes, "; ")
-	case len(q.prepares) > 0:
-		return "prepare " + strings.Join(q.prepares, "; ")
+	case len(r.executes) == 1 && r.executes[0] == "":
+		return "" // the pool's ping, which is a comment
+	case len(r.executes) > 0:
+		return strings.Join(r.executes, "; ")
+	case len(r.prepares) > 0:
+		return "prepare " + strings.Join(r.prepares, "; ")
 	default:
-		return "close" // a statement that is no longer needed
+		return "close" // of a prepared statement
 	}
 }
 
@@ -30,8 +31,7 @@ var (
 	transaction = regexp.MustCompile(`(?i)^(BEGIN|COMMIT|ROLLBACK)`)
 )
 
-// summary is a statement as people speak of it: what it does to which table, and
-// which columns it sets.
+// summary shortens a statement to its verb, its table and the columns that it sets.
 func summary(query string) string {
 	query = strings.TrimSpace(comment.ReplaceAllString(query, ""))
 	if word := transaction.FindString(query); word != "" {
@@ -41,12 +41,12 @@ func summary(query string) string {
 	if found == nil {
 		return query
 	}
-	what, table := strings.ToUpper(found[1]), found[2]
-	if what == "FROM" {
-		what = "SELECT"
+	action, table := strings.ToUpper(found[1]), found[2]
+	if action == "FROM" {
+		action = "SELECT"
 	}
-	text := what + " " + table
-	if list := setList.FindStringSubmatch(query); what == "UPDATE" && list != nil {
+	text := action + " " + table
+	if list := setList.FindStringSubmatch(query); action == "UPDATE" && list != nil {
 		var columns []string
 		for _, column := range setColumn.FindAllStringSubmatch("\n"+list[1], -1) {
 			columns = append(columns, column[1])

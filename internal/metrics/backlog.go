@@ -14,54 +14,54 @@ import (
 )
 
 const (
-	// readingTimeout bounds what a scrape waits for the database. The queries take
-	// milliseconds, and Prometheus gives up after ten seconds.
+	// readingTimeout bounds the queries of a scrape. They take milliseconds, and
+	// Prometheus cancels a scrape after ten seconds.
 	readingTimeout = 3 * time.Second
 
-	// readingAge is how old a reading may be. However many ask, the database is
-	// asked this often, and what alerts compare are minutes.
+	// readingAge is how old a reading may be, so that the number of scrapes does not
+	// matter to the database. Alerts compare minutes.
 	readingAge = 5 * time.Second
 )
 
-// The metrics that are read from the database.
+// Metrics that are read from the database.
 var (
 	databaseUp = describe("database_up",
-		"Whether the database could be read for the metrics about what is left to do. When it is 0 they are absent.")
+		"1 if the metrics about pending work could be read from the database. With 0 they are absent.")
 	unfinishedKeys = describe("unfinished_keys",
-		"Keys that have no answer yet, those in work included and those that need review not.", "operation", "recovery_point")
+		"Unfinished keys, including those that a run holds and excluding those that need review.", "operation", "recovery_point")
 	oldestUnfinished = describe("oldest_unfinished_key_age_seconds",
-		"Age of the oldest unfinished key, since its claim.", "operation", "recovery_point")
+		"Time since the oldest unfinished key was claimed.", "operation", "recovery_point")
 	completerLag = describe("completer_lag_seconds",
-		"How long an unfinished key has been left alone that the completer has not tried yet, the longest of all. A completer that runs keeps it near its grace.")
-	needsReview = describe("needs_review_keys",
-		"Keys that the completer has given up: a person's.")
-	oldestReview = describe("oldest_needs_review_age_seconds",
-		"How long ago the completer gave up the first of the keys that need review.")
+		"Longest time since the last run of an unfinished key that the completer has not attempted yet. A completer that runs keeps it near its grace.")
+	needingReview = describe("keys_needing_review",
+		"Keys that need an operator: the completer has used up its attempts.")
+	oldestReview = describe("oldest_key_needing_review_age_seconds",
+		"Time since the first of the keys that need review was marked.")
 	oldestFinished = describe("oldest_finished_key_age_seconds",
-		"How long ago the first of the finished keys was finished. The reaper keeps it near the retention.")
-	receiptsWaiting = describe("receipts_waiting",
-		"Receipts that are not sent yet.")
+		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.")
+	receiptsPending = describe("receipts_pending",
+		"Receipts that are still to be sent.")
 	oldestReceipt = describe("oldest_receipt_age_seconds",
-		"Age of the oldest receipt that is not sent yet.")
-	receiptsDead = describe("receipts_dead",
-		"Receipts that were given up: a person's.")
+		"Age of the oldest pending receipt.")
+	receiptsFailed = describe("receipts_failed",
+		"Receipts that need an operator: they are not tried again.")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 }
 
-// backlog is what is left to do, as the database knows it.
+// backlog collects the metrics about pending work.
 type backlog struct {
 	pool   *pgxpool.Pool
 	logger *slog.Logger
 	clock  func() time.Time
 
-	mu   sync.Mutex // held while the database is read, so that one scrape reads and others wait for it
+	mu   sync.Mutex // held while one scrape reads the database; others wait for it
 	last reading
 }
 
-// reading is what was read at a time.
+// reading is the result of reading the database.
 type reading struct {
 	at       time.Time
 	keys     idempotency.Stats
@@ -72,8 +72,8 @@ type reading struct {
 // Describe is part of prometheus.Collector.
 func (b *backlog) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		databaseUp, unfinishedKeys, oldestUnfinished, completerLag, needsReview, oldestReview, oldestFinished,
-		receiptsWaiting, oldestReceipt, receiptsDead,
+		databaseUp, unfinishedKeys, oldestUnfinished, completerLag, needingReview, oldestReview, oldestFinished,
+		receiptsPending, oldestReceipt, receiptsFailed,
 	} {
 		descriptions <- d
 	}
@@ -94,19 +94,19 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	for _, u := range r.keys.Unfinished {
 		gauge(unfinishedKeys, float64(u.Keys), u.Operation, string(u.Point))
 		gauge(oldestUnfinished, u.Oldest.Seconds(), u.Operation, string(u.Point))
-		lag = max(lag, u.Untried)
+		lag = max(lag, u.OldestUnattempted)
 	}
 	gauge(completerLag, lag.Seconds())
-	gauge(needsReview, float64(r.keys.NeedsReview))
+	gauge(needingReview, float64(r.keys.NeedsReview))
 	gauge(oldestReview, r.keys.OldestNeedsReview.Seconds())
 	gauge(oldestFinished, r.keys.OldestFinished.Seconds())
-	gauge(receiptsWaiting, float64(r.receipts.Waiting))
+	gauge(receiptsPending, float64(r.receipts.Pending))
 	gauge(oldestReceipt, r.receipts.Oldest.Seconds())
-	gauge(receiptsDead, float64(r.receipts.Dead))
+	gauge(receiptsFailed, float64(r.receipts.Failed))
 }
 
-// read reads the database, or returns the last reading while that is fresh. A
-// failure counts as one: who cannot answer is not asked more often.
+// read reads the database, or returns the last reading if it is recent. A failure is
+// kept as long: a database that fails is not read more often.
 func (b *backlog) read() reading {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +120,7 @@ func (b *backlog) read() reading {
 		r.receipts, r.err = receipts.ReadStats(ctx, b.pool)
 	}
 	if r.err != nil {
-		b.logger.WarnContext(ctx, "metrics: what is left to do cannot be read", "error", r.err)
+		b.logger.WarnContext(ctx, "metrics: pending work cannot be read", "error", r.err)
 	}
 	r.at = b.clock()
 	b.last = r

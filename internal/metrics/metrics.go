@@ -12,24 +12,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
 )
 
-// maxScrapes bounds the scrapes at once. One Prometheus needs one, two for high
-// availability two.
+// maxScrapes bounds concurrent scrapes. One Prometheus needs one, a redundant pair
+// two.
 const maxScrapes = 4
 
-// Config is what a [Metrics] looks at.
+// Config configures a [Metrics].
 type Config struct {
-	Pool   *pgxpool.Pool // needed
-	Logger *slog.Logger  // needed
+	Pool   *pgxpool.Pool // required
+	Logger *slog.Logger  // required
 
-	Clock func() time.Time // time.Now; needed
+	Clock func() time.Time // time.Now; required
 
-	Runs, Reads *idempotency.Gate // nil for a command without
+	Limiter *limiter.Limiter // nil for a command without one
 
-	// The durations that alerts compare ages with, 0 for a command that does not
-	// know them.
+	// Waiters returns the number of requests that wait for a run, see
+	// [idempotency.Engine.Waiters]; nil for a command without an engine.
+	Waiters func() int
+
+	// Retention and Grace are the durations that alerts compare ages with, 0 for a
+	// command that does not know them.
 	Retention, Grace time.Duration
 }
 
@@ -37,78 +41,89 @@ type Config struct {
 type Metrics struct {
 	registry *prometheus.Registry
 
-	http       *prometheus.HistogramVec
-	requests   *prometheus.CounterVec
-	background *prometheus.CounterVec
-	calls      *prometheus.HistogramVec
-	records    *prometheus.HistogramVec
-	provider   *prometheus.HistogramVec
-	receipts   *prometheus.HistogramVec
-	completed  *prometheus.CounterVec
-	reaped     prometheus.Counter
-	passes     *prometheus.CounterVec
-	lastPass   *prometheus.GaugeVec
+	http        *prometheus.HistogramVec
+	requests    *prometheus.CounterVec
+	background  *prometheus.CounterVec
+	calls       *prometheus.HistogramVec
+	commits     *prometheus.HistogramVec
+	provider    *prometheus.HistogramVec
+	receipts    *prometheus.HistogramVec
+	completed   *prometheus.CounterVec
+	reaped      prometheus.Counter
+	maintenance *prometheus.CounterVec
+	lastSuccess *prometheus.GaugeVec
 }
 
-// Where the buckets of durations end, in seconds. An order takes milliseconds of
-// ours and up to minutes of the provider's.
+// The upper bounds of the buckets of durations, in seconds. An order takes
+// milliseconds in this process and up to minutes at the provider.
 var (
 	quick = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15}
 	slow  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 60}
 )
 
-// New returns the metrics of a process, all at zero.
+// New returns the metrics of a process, all of them 0.
 func New(config Config) (*Metrics, error) {
 	if config.Pool == nil || config.Logger == nil || config.Clock == nil {
-		return nil, errors.New("metrics: a pool, a logger and a clock are needed")
+		return nil, errors.New("metrics: a pool, a logger and a clock are required")
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		http: histogram("http_request_duration_seconds", slow,
-			"Requests of the API by the pattern of their route, and what they took.", "method", "route", "status"),
+			"Duration of API requests, by route and class of the status.", "method", "route", "status_class"),
 		requests: counter("requests_total",
-			"Requests under an Idempotency-Key, and events of the provider, by what they came to.", "outcome"),
+			"Requests with an Idempotency-Key and events of the payment provider, by outcome.", "outcome"),
 		background: counter("background_runs_total",
-			"Runs that went on behind a 202 or could have, by what they came to.", "outcome"),
-		calls: histogram("phase_call_duration_seconds", slow,
-			"The provider's part of a phase, with all its calls, by the recovery point it began from.", "operation", "from", "result"),
-		records: histogram("phase_record_duration_seconds", quick,
-			"The database's part of a phase, by the recovery point it began from.", "operation", "from", "result"),
+			"Runs of requests with Prefer: respond-async, by outcome.", "outcome"),
+		calls: histogram("step_call_duration_seconds", slow,
+			"Duration of a step's external call with its retries, by the recovery point where the step begins. "+
+				"The result is failed if the call had no final outcome.", "operation", "from", "result"),
+		commits: histogram("step_commit_duration_seconds", quick,
+			"Duration of a step's transaction with its retries, by the recovery point where the step begins. "+
+				"The result is failed if the database failed, and rejected if the step refused the request or another run has the key.",
+			"operation", "from", "result"),
 		provider: histogram("provider_request_duration_seconds", slow,
-			"Requests to the payment provider, each send for itself, by what is known of their effect.", "call", "outcome"),
+			"Duration of HTTP requests to the payment provider, by what is known about their effect.", "call", "outcome"),
 		receipts: histogram("receipt_duration_seconds", slow,
-			"Attempts to send a receipt, by what became of them.", "outcome"),
+			"Duration of attempts to send a receipt, by outcome.", "outcome"),
 		completed: counter("completer_keys_total",
-			"Abandoned keys that this process took, by what became of them.", "result"),
+			"Abandoned keys that this process tried to complete, by result.", "result"),
 		reaped: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace, Name: "reaper_keys_deleted_total", Help: "Finished keys past their retention that this process deleted.",
+			Namespace: namespace, Name: "reaper_keys_deleted_total", Help: "Finished keys that this process deleted after their retention.",
 		}),
-		passes: counter("passes_total",
-			"Passes of completer and reaper in this process.", "command", "result"),
-		lastPass: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "last_pass_timestamp_seconds", Help: "When the last pass that went well ended in this process.",
+		maintenance: counter("maintenance_runs_total",
+			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
+		lastSuccess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "maintenance_last_success_timestamp_seconds",
+			Help: "Unix time at which the last successful run of the completer or the reaper ended in this process.",
 		}, []string{"command"}),
 	}
-	m.registry.MustRegister( // fails for two of one name only
+	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
-		m.http, m.requests, m.background, m.calls, m.records, m.provider, m.receipts,
-		m.completed, m.reaped, m.passes, m.lastPass,
+		m.http, m.requests, m.background, m.calls, m.commits, m.provider, m.receipts,
+		m.completed, m.reaped, m.maintenance, m.lastSuccess,
 		poolCollector{config.Pool},
-		gateCollector{map[string]*idempotency.Gate{"runs": config.Runs, "reads": config.Reads}},
 		&backlog{pool: config.Pool, logger: config.Logger, clock: config.Clock},
 	)
+	if config.Limiter != nil {
+		m.registry.MustRegister(limiterCollector{config.Limiter})
+	}
+	if config.Waiters != nil {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "waiters", Help: "Requests that wait for a key which another run holds (Prefer: wait).",
+		}, func() float64 { return float64(config.Waiters()) }))
+	}
 	m.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
-	m.setting("completer_grace_seconds", "Age at which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
-	// What has not happened yet is 0 and not absent: a rate sees the first one.
+	m.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
+	// A series starts at 0: rate() ignores the first value of a new series.
 	for _, outcome := range api.Outcomes() {
 		m.requests.WithLabelValues(outcome)
 	}
 	return m, nil
 }
 
-// namespace begins the name of every metric that is not of a library's.
+// namespace is the prefix of our metrics. Those of libraries have other prefixes.
 const namespace = "orders"
 
 func histogram(name string, buckets []float64, help string, labels ...string) *prometheus.HistogramVec {
@@ -127,8 +142,7 @@ func (m *Metrics) setting(name, help string, value time.Duration) {
 	}
 }
 
-// Handler serves the metrics. What cannot be read is left out, and the rest is
-// there.
+// Handler serves the metrics. It leaves out those that cannot be read.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,

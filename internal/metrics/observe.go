@@ -1,29 +1,31 @@
 package metrics
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
-// API is what an API is observed by.
+// API returns the callbacks for api.Config.
 func (m *Metrics) API() api.Observer {
 	return api.Observer{
-		Answered: func(a api.Answered) {
-			m.http.WithLabelValues(a.Method, route(a.Route), class(a.Status)).Observe(a.Took.Seconds())
+		OnRequest: func(a api.RequestEvent) {
+			m.http.WithLabelValues(a.Method, route(a.Route), statusClass(a.Status)).Observe(a.Duration.Seconds())
 			if a.Outcome != "" {
 				m.requests.WithLabelValues(a.Outcome).Inc()
 			}
 		},
-		Finished: func(outcome string) { m.background.WithLabelValues(outcome).Inc() },
+		OnBackgroundRun: func(outcome string) { m.background.WithLabelValues(outcome).Inc() },
 	}
 }
 
-// route names requests that no route took.
+// route returns the label of a route, or none for a request without one.
 func route(pattern string) string {
 	if pattern == "" {
 		return "none"
@@ -31,18 +33,28 @@ func route(pattern string) string {
 	return pattern
 }
 
-// class is 2xx for 201.
-func class(status int) string { return strconv.Itoa(status/100) + "xx" }
+// statusClass returns 2xx for 201.
+func statusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
 
-// Phase observes an engine.
-func (m *Metrics) Phase(p idempotency.Phase) {
-	recorded := p.Record > 0 // or tried to
-	if p.Call > 0 {
-		m.calls.WithLabelValues(p.Operation, string(p.From), result(recorded)).Observe(p.Call.Seconds())
+// Step records a step, see [idempotency.Config].OnStep. A part that did not run has
+// no duration. The commit follows only a call that had a final outcome.
+func (m *Metrics) Step(step idempotency.StepStart, end idempotency.StepEnd) {
+	if end.Call > 0 {
+		m.calls.WithLabelValues(step.Operation, string(step.From), result(end.Commit > 0)).Observe(end.Call.Seconds())
 	}
-	if recorded {
-		m.records.WithLabelValues(p.Operation, string(p.From), result(p.Err == nil)).Observe(p.Record.Seconds())
+	if end.Commit > 0 {
+		m.commits.WithLabelValues(step.Operation, string(step.From), commitResult(end.Err)).Observe(end.Commit.Seconds())
 	}
+}
+
+// commitResult tells failures of the database from everything else that ends a
+// step without a commit: invalid parameters, a refusal, a lost lease, or a claim
+// that met the key of another run.
+func commitResult(err error) string {
+	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
+		return "rejected"
+	}
+	return result(err == nil)
 }
 
 func result(ok bool) string {
@@ -52,49 +64,49 @@ func result(ok bool) string {
 	return "failed"
 }
 
-// Exchange observes the payment provider.
-func (m *Metrics) Exchange(e payments.Exchange) {
+// ProviderAttempt records a request to the payment provider.
+func (m *Metrics) ProviderAttempt(e payments.Attempt) {
 	outcome := "answered"
 	switch {
 	case e.Err == nil:
-	case e.Err.Misuse:
-		outcome = "misuse" // our API key, our parameters, or somebody else's payment: a person's
+	case e.Err.NeedsOperator:
+		outcome = "needs_operator" // our API key, our parameters or another payment: needs an operator
 	default:
-		outcome = word(e.Err.Outcome.String())
+		outcome = snakeCase(e.Err.Outcome.String())
 	}
-	m.provider.WithLabelValues(word(e.Call), outcome).Observe(e.Took.Seconds())
+	m.provider.WithLabelValues(snakeCase(e.Call), outcome).Observe(e.Took.Seconds())
 }
 
-// word makes one word of several.
-func word(s string) string { return strings.ReplaceAll(s, " ", "_") }
+// snakeCase turns several words into a label value.
+func snakeCase(s string) string { return strings.ReplaceAll(s, " ", "_") }
 
-// Receipt observes a worker.
+// Receipt records an attempt to send a receipt.
 func (m *Metrics) Receipt(outcome string, took time.Duration) {
 	m.receipts.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// Completed counts what a pass of the completer came to.
-func (m *Metrics) Completed(pass idempotency.Pass, err error) {
-	for kind, n := range map[string]int{
-		"completed":    pass.Completed,
-		"busy":         pass.Busy,
-		"failed":       pass.Failed,
-		"needs_review": pass.NeedsReview,
+// Completed records a run of the completer.
+func (m *Metrics) Completed(r idempotency.CompleterResult, err error) {
+	for result, n := range map[string]int{
+		"completed":    r.Completed,
+		"skipped":      r.Skipped,
+		"failed":       r.Failed,
+		"needs_review": r.NeedsReview,
 	} {
-		m.completed.WithLabelValues(kind).Add(float64(n))
+		m.completed.WithLabelValues(result).Add(float64(n))
 	}
-	m.passed("completer", err)
+	m.maintained("completer", err)
 }
 
-// Reaped counts what a pass of the reaper deleted.
+// Reaped records a run of the reaper.
 func (m *Metrics) Reaped(deleted int, err error) {
 	m.reaped.Add(float64(deleted))
-	m.passed("reaper", err)
+	m.maintained("reaper", err)
 }
 
-func (m *Metrics) passed(command string, err error) {
-	m.passes.WithLabelValues(command, result(err == nil)).Inc()
+func (m *Metrics) maintained(command string, err error) {
+	m.maintenance.WithLabelValues(command, result(err == nil)).Inc()
 	if err == nil {
-		m.lastPass.WithLabelValues(command).SetToCurrentTime()
+		m.lastSuccess.WithLabelValues(command).SetToCurrentTime()
 	}
 }

@@ -1,7 +1,9 @@
 package metrics_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,160 +14,242 @@ import (
 
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/metrics"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Whatever becomes of a request is counted once, and as what it is.
-func TestOutcomes(t *testing.T) {
+// Every request under a key is counted once, by its outcome.
+func TestAPI_outcomes(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	f := newFixture(t)
 
-	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-01", tea))
-	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-01", tea))
-	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-01", tea))
-	require.Equal(t, http.StatusUnprocessableEntity, s.order("an-order-of-teas-01", `{"currency":"eur"}`))
-	require.Equal(t, http.StatusUnprocessableEntity, s.order("an-order-of-nothing", `{}`))
-	require.Equal(t, http.StatusBadRequest, s.order("no key", tea), "which is about no key at all")
+	require.Equal(t, http.StatusCreated, f.order("an-order-of-teas-01", tea))
+	require.Equal(t, http.StatusCreated, f.order("an-order-of-teas-01", tea))
+	require.Equal(t, http.StatusCreated, f.order("an-order-of-teas-01", tea))
+	require.Equal(t, http.StatusUnprocessableEntity, f.order("an-order-of-teas-01", `{"currency":"eur"}`))
+	require.Equal(t, http.StatusUnprocessableEntity, f.order("an-order-of-nothing", `{}`))
+	require.Equal(t, http.StatusBadRequest, f.order("no key", tea), "has no key to count")
 
-	down := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: confirmEndpoint, Times: stripetest.Always})
-	blind := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
-	require.Equal(t, http.StatusServiceUnavailable, s.order("an-order-of-teas-02", tea))
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: confirmEndpoint, Times: stripetest.Always})
+	unreadable := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
+	require.Equal(t, http.StatusServiceUnavailable, f.order("an-order-of-teas-02", tea))
 	down.Release()
-	blind.Release()
-	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-02", tea))
+	unreadable.Release()
+	require.Equal(t, http.StatusCreated, f.order("an-order-of-teas-02", tea))
 
-	held := s.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	running := make(chan int, 1)
-	go func() { running <- s.order("an-order-of-teas-03", tea) }()
+	go func() { running <- f.order("an-order-of-teas-03", tea) }()
 	<-held.Reached()
-	require.Equal(t, http.StatusConflict, s.order("an-order-of-teas-03", tea))
-	s.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE locked_at IS NOT NULL") // as a takeover does
+	require.Equal(t, http.StatusConflict, f.order("an-order-of-teas-03", tea))
+	f.exec("UPDATE idempotency_keys SET lease_token = gen_random_uuid() WHERE locked_at IS NOT NULL") // as a takeover does
 	held.Release()
 	require.Equal(t, http.StatusConflict, <-running)
 
-	require.Equal(t, http.StatusAccepted, s.order("an-order-of-teas-04", tea, "Prefer", "respond-async"))
-	require.NoError(t, s.background.Wait(t.Context()))
+	require.Equal(t, http.StatusAccepted, f.order("an-order-of-teas-04", tea, "Prefer", "respond-async"))
+	require.NoError(t, f.background.Wait(t.Context()))
 
-	found := scrape(t, s.metrics)
+	found := scrape(t, f.metrics)
 	require.Equal(t, map[string]int{
-		"created": 1, "replayed": 2, "reused": 1, "refused": 1, "unfinished": 1, "recovered": 1,
+		"created": 1, "replayed": 2, "reused": 1, "refused": 1, "retryable": 1, "recovered": 1,
 		"in_progress": 1, "lease_lost": 1, "accepted": 1,
 	}, found.of("orders_requests_total"))
 	require.Equal(t, map[string]int{"created": 1}, found.of("orders_background_runs_total"))
+	require.InDelta(t, 1, found[`orders_step_commit_duration_seconds_count{from="charge_created",operation="create_order",result="rejected"}`], 0,
+		"the lease was lost")
 }
 
-// A rate sees the first one only if there was a 0 before.
-func TestOutcomes_areThereBeforeTheFirstRequest(t *testing.T) {
+// rate() ignores the first value of a series, so all series start at 0.
+func TestAPI_outcomesBeforeTheFirstRequest(t *testing.T) {
 	t.Parallel()
-	found := scrape(t, newShop(t).metrics)
+	found := scrape(t, newFixture(t).metrics)
 	for _, outcome := range api.Outcomes() {
 		require.Contains(t, found, `orders_requests_total{outcome="`+outcome+`"}`)
 	}
 }
 
-// An order's time is that of its phases, and those are the provider's and ours.
-func TestPhasesAndCalls(t *testing.T) {
+// The duration of an order is the sum of its steps, and a step has a call and a
+// commit.
+func TestStep_ofAnOrder(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-01", tea))
-	denied := s.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	require.Equal(t, http.StatusServiceUnavailable, s.order("an-order-of-teas-02", tea))
-	require.Equal(t, 1, denied.Struck())
+	f := newFixture(t)
+	require.Equal(t, http.StatusCreated, f.order("an-order-of-teas-01", tea))
+	denied := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	require.Equal(t, http.StatusServiceUnavailable, f.order("an-order-of-teas-02", tea))
+	require.Equal(t, 1, denied.Triggered())
+	require.Equal(t, http.StatusUnprocessableEntity, f.order("an-order-of-nothing", `{}`))
 
-	found := scrape(t, s.metrics)
+	found := scrape(t, f.metrics)
 	for name, want := range map[string]float64{
-		`orders_phase_record_duration_seconds_count{from="started",operation="create_order",result="ok"}`:         2,
-		`orders_phase_record_duration_seconds_count{from="order_created",operation="create_order",result="ok"}`:   1,
-		`orders_phase_record_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:  1,
-		`orders_phase_call_duration_seconds_count{from="order_created",operation="create_order",result="ok"}`:     1,
-		`orders_phase_call_duration_seconds_count{from="order_created",operation="create_order",result="failed"}`: 1,
-		`orders_phase_call_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:    1,
-		`orders_provider_request_duration_seconds_count{call="create",outcome="answered"}`:                        1,
-		`orders_provider_request_duration_seconds_count{call="create",outcome="misuse"}`:                          1,
-		`orders_provider_request_duration_seconds_count{call="confirm",outcome="answered"}`:                       1,
-		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status="2xx"}`:               1,
-		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status="5xx"}`:               1,
-		`orders_gate_places{gate="runs"}`:            10,
-		`orders_gate_at_work{gate="runs"}`:           0,
-		`orders_gate_turned_away_total{gate="runs"}`: 0,
+		`orders_step_commit_duration_seconds_count{from="started",operation="create_order",result="ok"}`:         2,
+		`orders_step_commit_duration_seconds_count{from="started",operation="create_order",result="rejected"}`:   1,
+		`orders_step_commit_duration_seconds_count{from="order_created",operation="create_order",result="ok"}`:   1,
+		`orders_step_commit_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:  1,
+		`orders_step_call_duration_seconds_count{from="order_created",operation="create_order",result="ok"}`:     1,
+		`orders_step_call_duration_seconds_count{from="order_created",operation="create_order",result="failed"}`: 1,
+		`orders_step_call_duration_seconds_count{from="charge_created",operation="create_order",result="ok"}`:    1,
+		`orders_provider_request_duration_seconds_count{call="create",outcome="answered"}`:                       1,
+		`orders_provider_request_duration_seconds_count{call="create",outcome="needs_operator"}`:                 1,
+		`orders_provider_request_duration_seconds_count{call="confirm",outcome="answered"}`:                      1,
+		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="2xx"}`:        1,
+		`orders_http_request_duration_seconds_count{method="POST",route="/v1/orders",status_class="5xx"}`:        1,
+		`orders_limiter_capacity`:       10,
+		`orders_limiter_running`:        0,
+		`orders_limiter_in_flight`:      0,
+		`orders_limiter_backlog`:        0,
+		`orders_limiter_rejected_total`: 0,
+		`orders_waiters`:                0,
 	} {
 		require.Contains(t, found, name)
 		require.InDelta(t, want, found[name], 0, name)
 	}
-	require.NotContains(t, found, `orders_phase_call_duration_seconds_count{from="started",operation="create_order",result="ok"}`)
+	require.NotContains(t, found, `orders_step_call_duration_seconds_count{from="started",operation="create_order",result="ok"}`)
 	require.Contains(t, found, `orders_pool_connections{state="in_use"}`)
 	require.Positive(t, found["orders_pool_acquires_total"])
 }
 
-// A client may send any method to any address. What it sends becomes no label.
-func TestLabelsAreNotTheClients(t *testing.T) {
+// Only a failure of the database is a failed commit. The rest is the work of a
+// correct program.
+func TestStep_commitResult(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	for result, failures := range map[string][]error{
+		"ok":     {nil},
+		"failed": {postgres.ErrUnavailable, fmt.Errorf("step: %w", postgres.ErrLockTimeout)},
+		"rejected": {
+			idempotency.ErrInProgress,
+			idempotency.ErrLeaseLost, // also of a claim that met an existing row
+			errors.New("the order is not refundable"),
+		},
+	} {
+		f := newFixture(t)
+		for _, err := range failures {
+			f.metrics.Step(
+				idempotency.StepStart{Operation: "create_order", From: idempotency.Started},
+				idempotency.StepEnd{Commit: time.Millisecond, Err: err})
+		}
+		name := `orders_step_commit_duration_seconds_count{from="started",operation="create_order",result="` + result + `"}`
+		require.InDelta(t, len(failures), scrape(t, f.metrics)[name], 0, result)
+	}
+}
+
+// The gauges show requests at work, requests that wait for a permit and requests
+// that wait for the provider.
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l, err := limiter.New(limiter.Config{Work: 1, Backlog: 1, Timeout: time.Minute, InFlight: 3})
+	require.NoError(t, err)
+	m, err := metrics.New(metrics.Config{Pool: f.pool, Logger: discard, Clock: time.Now, Limiter: l})
+	require.NoError(t, err)
+
+	working, waiting, release := make(chan struct{}), make(chan error, 1), make(chan struct{})
+	go func() {
+		waiting <- l.Do(t.Context(), f.account, func(context.Context) error {
+			close(working)
+			<-release
+			return nil
+		})
+	}()
+	<-working
+	go func() { waiting <- l.Do(t.Context(), f.account, func(context.Context) error { return nil }) }()
+	require.Eventually(t, func() bool { return l.Stats().Backlog == 1 }, time.Minute, time.Millisecond)
+	require.ErrorIs(t, l.Do(t.Context(), f.account, func(context.Context) error { return nil }), limiter.ErrOverloaded)
+
+	require.Equal(t, map[string]float64{
+		"orders_limiter_capacity": 1, "orders_limiter_running": 1, "orders_limiter_backlog": 1,
+		"orders_limiter_in_flight": 2, "orders_limiter_rejected_total": 1,
+	}, scrape(t, m).withPrefix("orders_limiter_"))
+	close(release)
+	require.NoError(t, <-waiting)
+	require.NoError(t, <-waiting)
+}
+
+func TestWaiters(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	statuses := make(chan int, 2)
+	go func() { statuses <- f.order("an-order-of-teas-01", tea) }()
+	<-held.Reached()
+	go func() { statuses <- f.order("an-order-of-teas-01", tea, "Prefer", "wait=30") }()
+	require.Eventually(t, func() bool { return scrape(t, f.metrics)["orders_waiters"] == 1 }, time.Minute, time.Millisecond)
+	held.Release()
+	require.Equal(t, http.StatusCreated, <-statuses)
+	require.Equal(t, http.StatusCreated, <-statuses)
+	require.Zero(t, scrape(t, f.metrics)["orders_waiters"])
+}
+
+// A client may send any method to any path. No label contains what a client sent.
+func TestAPI_labelsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
 	for _, method := range []string{"BREW", "STEEP", http.MethodGet} {
 		for _, path := range []string{"/canary", "/v1/canary", "/v1/orders/canary", "/problems/canary"} {
-			request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, http.NoBody)
+			request, err := http.NewRequestWithContext(t.Context(), method, f.url+path, http.NoBody)
 			require.NoError(t, err)
-			response, err := s.client.Do(request)
+			response, err := f.client.Do(request)
 			require.NoError(t, err)
 			require.NoError(t, response.Body.Close())
 		}
 	}
-	require.Equal(t, http.StatusCreated, s.order("canary-canary-canary", tea))
-	for name := range scrape(t, s.metrics) {
+	require.Equal(t, http.StatusCreated, f.order("canary-canary-canary", tea))
+	for name := range scrape(t, f.metrics) {
 		require.NotContains(t, name, "canary")
 		require.NotContains(t, name, "BREW")
-		require.NotContains(t, name, s.account.String())
+		require.NotContains(t, name, f.account.String())
 		require.NotContains(t, name, "ada@example.com")
 	}
 }
 
-func TestPasses(t *testing.T) {
+func TestMaintenance(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	s.metrics.Completed(idempotency.Pass{Completed: 3, Busy: 1, Failed: 2, NeedsReview: 1}, nil)
-	s.metrics.Completed(idempotency.Pass{Completed: 1}, errors.New("the database is away"))
-	s.metrics.Reaped(50, nil)
-	s.metrics.Receipt("sent", time.Second)
-	found := scrape(t, s.metrics)
-	require.Equal(t, map[string]int{"completed": 4, "busy": 1, "failed": 2, "needs_review": 1}, found.of("orders_completer_keys_total"))
-	require.InDelta(t, 1, found[`orders_passes_total{command="completer",result="ok"}`], 0)
-	require.InDelta(t, 1, found[`orders_passes_total{command="completer",result="failed"}`], 0)
-	require.InDelta(t, 1, found[`orders_passes_total{command="reaper",result="ok"}`], 0)
+	f := newFixture(t)
+	f.metrics.Completed(idempotency.CompleterResult{Completed: 3, Skipped: 1, Failed: 2, NeedsReview: 1}, nil)
+	f.metrics.Completed(idempotency.CompleterResult{Completed: 1}, postgres.ErrUnavailable)
+	f.metrics.Reaped(50, nil)
+	f.metrics.Receipt("sent", time.Second)
+	found := scrape(t, f.metrics)
+	require.Equal(t, map[string]int{"completed": 4, "skipped": 1, "failed": 2, "needs_review": 1}, found.of("orders_completer_keys_total"))
+	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="completer",result="ok"}`], 0)
+	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="completer",result="failed"}`], 0)
+	require.InDelta(t, 1, found[`orders_maintenance_runs_total{command="reaper",result="ok"}`], 0)
 	require.InDelta(t, 50, found["orders_reaper_keys_deleted_total"], 0)
-	require.Positive(t, found[`orders_last_pass_timestamp_seconds{command="reaper"}`])
+	require.Positive(t, found[`orders_maintenance_last_success_timestamp_seconds{command="reaper"}`])
 	require.InDelta(t, 1, found[`orders_receipt_duration_seconds_count{outcome="sent"}`], 0)
 }
 
-// An order is observed a dozen times. It must not cost what it measures.
-func TestObservingIsCheap(t *testing.T) {
+// An order is recorded a dozen times, which must be cheap.
+func TestMetrics_allocations(t *testing.T) {
 	// Not parallel: allocations are counted for the whole process.
-	s := newShop(t)
-	observer := s.metrics.API()
-	for name, observe := range map[string]func(){
-		"an answer": func() {
-			observer.Answered(api.Answered{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Took: time.Second, Outcome: "created"})
+	f := newFixture(t)
+	observer := f.metrics.API()
+	for name, record := range map[string]func(){
+		"request": func() {
+			observer.OnRequest(api.RequestEvent{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Duration: time.Second, Outcome: "created"})
 		},
-		"a phase": func() {
-			s.metrics.Phase(idempotency.Phase{Operation: "create_order", From: "order_created", Call: time.Second, Record: time.Second})
+		"step": func() {
+			f.metrics.Step(idempotency.StepStart{Operation: "create_order", From: "order_created"}, idempotency.StepEnd{Call: time.Second, Commit: time.Second})
 		},
-		"a call": func() { s.metrics.Exchange(payments.Exchange{Call: "create", Took: time.Second}) },
+		"provider request": func() { f.metrics.ProviderAttempt(payments.Attempt{Call: "create", Took: time.Second}) },
 	} {
-		require.LessOrEqual(t, testing.AllocsPerRun(100, observe), 1.0, name)
+		require.LessOrEqual(t, testing.AllocsPerRun(100, record), 1.0, name)
 	}
 }
 
-// Names and units are as Prometheus wants them.
-func TestNames(t *testing.T) {
+// Names and units follow the conventions of Prometheus.
+func TestMetrics_names(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	require.Equal(t, http.StatusCreated, s.order("an-order-of-teas-01", tea))
-	s.metrics.Completed(idempotency.Pass{Completed: 1}, nil)
-	s.metrics.Reaped(1, nil)
-	s.metrics.Receipt("sent", time.Second)
-	s.metrics.API().Finished("created")
+	f := newFixture(t)
+	require.Equal(t, http.StatusCreated, f.order("an-order-of-teas-01", tea))
+	f.metrics.Completed(idempotency.CompleterResult{Completed: 1}, nil)
+	f.metrics.Reaped(1, nil)
+	f.metrics.Receipt("sent", time.Second)
+	f.metrics.API().OnBackgroundRun("created")
 	w := httptest.NewRecorder()
-	s.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	f.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	problems, err := promlint.New(w.Body).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)

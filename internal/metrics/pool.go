@@ -7,17 +7,17 @@ import (
 
 var (
 	poolConnections = describe("pool_connections",
-		"Connections to the database, by what they do.", "state")
+		"Connections to the database, by state.", "state")
 	poolMax = describe("pool_max_connections",
-		"The most connections that the pool may have.")
+		"Maximum number of connections of the pool.")
 	poolAcquires = describe("pool_acquires_total",
-		"How often a connection was taken from the pool.")
+		"Connections that were acquired from the pool.")
 	poolWaits = describe("pool_waits_total",
-		"How often somebody waited for a connection, because all were in use or one had to be made.")
+		"Acquisitions that had to wait: all connections were in use, or a new one was opened.")
 	poolWaited = describe("pool_wait_seconds_total",
-		"How long they waited for connections, together.")
-	poolGivenUp = describe("pool_waits_given_up_total",
-		"How often a wait for a connection was given up.")
+		"Total time of the waits for a connection.")
+	poolTimeouts = describe("pool_acquire_timeouts_total",
+		"Acquisitions that were cancelled, mostly by a timeout, before they had a connection.")
 )
 
 // poolCollector shows the statistics of a pool.
@@ -25,7 +25,7 @@ type poolCollector struct{ pool *pgxpool.Pool }
 
 // Describe is part of prometheus.Collector.
 func (poolCollector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{poolConnections, poolMax, poolAcquires, poolWaits, poolWaited, poolGivenUp} {
+	for _, d := range []*prometheus.Desc{poolConnections, poolMax, poolAcquires, poolWaits, poolWaited, poolTimeouts} {
 		descriptions <- d
 	}
 }
@@ -45,7 +45,7 @@ func (c poolCollector) Collect(metrics chan<- prometheus.Metric) {
 		poolAcquires: float64(stat.AcquireCount()),
 		poolWaits:    float64(stat.EmptyAcquireCount()),
 		poolWaited:   stat.EmptyAcquireWaitTime().Seconds(),
-		poolGivenUp:  float64(stat.CanceledAcquireCount()),
+		poolTimeouts: float64(stat.CanceledAcquireCount()),
 	} {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, total)
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 var (
@@ -65,3 +67,31 @@ func Translate(err error) error {
 		return err
 	}
 }
+
+// unreplicated is the connection's custom data that records a COMMIT for which
+// PostgreSQL stopped waiting for its synchronous standby: the transaction is
+// visible, but the next failover may lose it.
+const unreplicated = "postgres.unreplicated"
+
+// recordUnreplicated listens for the warning that PostgreSQL sends before the
+// response to such a COMMIT. The warning's text depends on the server's language,
+// its routine does not.
+func recordUnreplicated(config *pgxpool.Config) {
+	next := config.ConnConfig.OnNotice
+	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
+		if notice.Routine == "SyncRepWaitForLSN" || strings.Contains(notice.Message, "synchronous replication") {
+			conn.CustomData()[unreplicated] = true
+		}
+		if next != nil {
+			next(conn, notice)
+		}
+	}
+}
+
+// ClearUnreplicated forgets the warnings of earlier statements on conn. Call it
+// before COMMIT.
+func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }
+
+// Unreplicated reports whether a COMMIT on conn since [ClearUnreplicated] was not
+// confirmed by the synchronous standby (R22).
+func Unreplicated(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[unreplicated] != nil }

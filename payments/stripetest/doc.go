@@ -17,7 +17,7 @@
 //     ledger. Whatever went wrong on the way, the last two must stay empty.
 //   - Inject scripts a fault, before the effect or after it. There are no
 //     dice: the same script gives the same run.
-//   - Advance moves its clock, PruneKey forgets a key, FlushSearch lets search
+//   - Advance moves its clock, ForgetKey forgets a key, FlushSearch lets search
 //     catch up, Settle decides what a provider decides later.
 //   - Event and SignedEvent make what a webhook is sent. Nothing is sent by
 //     itself: a test delivers, late, twice, out of order or not at all.

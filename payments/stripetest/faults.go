@@ -58,8 +58,8 @@ const (
 	ResetAfter Fault = "reset-after"
 	// CutBody closes it in the middle of the body: unexpected EOF.
 	CutBody Fault = "cut-body"
-	// HoldAnswer sends nothing until Release, or until the client has gone.
-	HoldAnswer Fault = "hold-answer"
+	// HoldResponse sends nothing until Release, or until the client has gone.
+	HoldResponse Fault = "hold-response"
 	// BadGateway answers 502 with a proxy's HTML.
 	BadGateway Fault = "bad-gateway"
 )
@@ -119,8 +119,8 @@ func (s *Server) Inject(rule Rule) *Injection {
 // Reached is closed when the fault has struck for the first time.
 func (i *Injection) Reached() <-chan struct{} { return i.reached }
 
-// Struck returns how many requests were struck.
-func (i *Injection) Struck() int {
+// Triggered returns how many requests were struck.
+func (i *Injection) Triggered() int {
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
 	return i.struck
@@ -162,7 +162,7 @@ func (f Fault) moment() moment {
 		return onLock
 	case HoldRunning, Slow, ErrorBefore, ErrorAfter, ErrorLater, NextPageError:
 		return onExecution
-	case CloseAfter, ResetAfter, CutBody, HoldAnswer, BadGateway:
+	case CloseAfter, ResetAfter, CutBody, HoldResponse, BadGateway:
 		return onDelivery
 	}
 	return nowhere
@@ -171,7 +171,7 @@ func (f Fault) moment() moment {
 // waits tells the faults that delay a request from those that settle it. Of
 // the latter only one strikes at each moment.
 func (f Fault) waits() bool {
-	return f == HoldArrival || f == HoldRunning || f == HoldAnswer || f == Slow
+	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
 }
 
 // fails tells the faults that put a 500 in the place of the outcome.
@@ -220,7 +220,7 @@ func (s *Server) wait(c *call, i *Injection) bool {
 	var gone <-chan struct{}
 	var done <-chan time.Time
 	switch i.rule.Fault {
-	case HoldAnswer:
+	case HoldResponse:
 		gone = c.request.Context().Done()
 	case Slow:
 		timer := time.NewTimer(i.rule.Delay)

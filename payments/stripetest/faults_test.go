@@ -60,7 +60,7 @@ func TestEveryFault(t *testing.T) {
 				require.Equal(t, test.status, first.status)
 				require.Equal(t, test.code, first.field("error.code"))
 			}
-			require.Equal(t, 1, i.Struck())
+			require.Equal(t, 1, i.Triggered())
 			require.Equal(t, test.charged, len(s.Charges()) == 1)
 
 			struck := s.Requests()[1]
@@ -95,7 +95,7 @@ func TestProxyPagesCarryNoStripeHeaders(t *testing.T) {
 func TestAHeldAnswerComesLateOrNever(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
-	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer, Endpoint: createPattern, Times: 2})
+	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: createPattern, Times: 2})
 	late := s.background(intentsPath, "late", visa)
 	reached(t, hold)
 	require.Len(t, s.Charges(), 1, "the effect does not wait")
@@ -115,7 +115,7 @@ func TestAHeldAnswerComesLateOrNever(t *testing.T) {
 func TestAHeldAnswerEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	s := stripetest.New(stripetest.Options{})
-	s.Inject(stripetest.Rule{Fault: stripetest.HoldAnswer})
+	s.Inject(stripetest.Rule{Fault: stripetest.HoldResponse})
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer close(ended)
@@ -228,7 +228,7 @@ func TestRulesChooseRequests(t *testing.T) {
 	require.Equal(t, 409, s.post(intentsPath, "mine", visa).status)
 	require.Equal(t, 409, s.post("/v1/customers", "mine", "").status)
 	require.Equal(t, 401, s.post(intentsPath, "", "amount=100&currency=usd&metadata[order_id]=hers").status)
-	require.Equal(t, []int{2, 2, 1}, []int{third.Struck(), mine.Struck(), hers.Struck()})
+	require.Equal(t, []int{2, 2, 1}, []int{third.Triggered(), mine.Triggered(), hers.Triggered()})
 
 	mine.Release()
 	require.Equal(t, 200, s.post(intentsPath, "mine", visa).status)
@@ -252,7 +252,7 @@ func TestARefusedRequestUsesUpNoLaterFault(t *testing.T) {
 	lost := s.Inject(stripetest.Rule{Fault: stripetest.CloseAfter})
 	failed := s.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter})
 	require.Equal(t, 400, s.post(intentsPath, "k", "amount=100").status)
-	require.Zero(t, lost.Struck()+failed.Struck())
+	require.Zero(t, lost.Triggered()+failed.Triggered())
 }
 
 func TestMistakenRulesPanic(t *testing.T) {
@@ -273,7 +273,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	var waiting []<-chan reply
-	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldAnswer} {
+	for _, fault := range []stripetest.Fault{stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse} {
 		hold := s.Inject(stripetest.Rule{Fault: fault, Key: string(fault)})
 		waiting = append(waiting, s.background(intentsPath, string(fault), visa))
 		reached(t, hold)

@@ -85,9 +85,9 @@ func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
 	return entry
 }
 
-// PruneKey forgets a key now, as Stripe does with any key after a day, and
+// ForgetKey forgets a key now, as Stripe does with any key after a day, and
 // reports whether it was known. The next request with it runs anew.
-func (s *Server) PruneKey(key string) bool {
+func (s *Server) ForgetKey(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.keys.byKey[key]

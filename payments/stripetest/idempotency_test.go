@@ -204,10 +204,10 @@ func TestAKeyIsForgottenAfterADay(t *testing.T) {
 	require.NotContains(t, s.post(intentsPath, "k", visa).header, "Idempotent-Replayed")
 	require.Equal(t, 2, s.Executions("k"))
 	require.Equal(t, []string{"order-1"}, s.OrdersChargedTwice())
-	require.False(t, s.PruneKey("pruned"), "its memory is freed")
+	require.False(t, s.ForgetKey("pruned"), "its memory is freed")
 
-	require.True(t, s.PruneKey("k"))
-	require.False(t, s.PruneKey("k"))
+	require.True(t, s.ForgetKey("k"))
+	require.False(t, s.ForgetKey("k"))
 	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", "amount=100&currency=eur").status)
 }
 

@@ -215,5 +215,5 @@ func TestStripeGoWalksAList(t *testing.T) {
 	some, err := walk(func(*stripe.PaymentIntentListParams) {})
 	require.Error(t, err, "only Err tells that the list is incomplete")
 	require.Len(t, some, 10)
-	require.Equal(t, 1, broken.Struck())
+	require.Equal(t, 1, broken.Triggered())
 }

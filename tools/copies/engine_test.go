@@ -20,20 +20,24 @@ func TestEngine(t *testing.T) {
 	packages := 0
 	for _, name := range files(t) {
 		switch {
-		case strings.HasPrefix(name, "idempotency/"),
+		case strings.HasPrefix(name, "idempotency/"), strings.HasPrefix(name, "internal/postgres/"),
 			strings.HasPrefix(name, "migrations/dbtest/") && !strings.HasSuffix(name, "_test.go"),
 			strings.HasPrefix(name, "internal/embeddedpg/") && !strings.HasSuffix(name, "_test.go"),
 			strings.HasPrefix(name, "deploy/pgbouncer/"),
-			name == "migrations/doc.go", name == "migrations/migrations.go",
+			name == "migrations/doc.go", name == "migrations/migrations.go", name == "migrations/00001_idempotency.sql",
 			name == "go.mod", name == "go.sum":
 			packages++
 			copyFile(t, folder, name)
 		}
 	}
 	require.NotZero(t, packages)
-	schema, err := os.ReadFile(filepath.Join(root, "docs", "guides", "engine.sql"))
+	guide, err := os.ReadFile(filepath.Join(root, "docs", "guides", "engine-only.md"))
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "migrations", "00001_idempotency.sql"), schema, 0o644))
+	_, schema, found := strings.Cut(string(guide), "```sql\n")
+	require.True(t, found)
+	schema, _, found = strings.Cut(schema, "```\n")
+	require.True(t, found)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "migrations", "00002_test.sql"), []byte(schema), 0o644))
 	rewrite(t, folder, ours, module)
 	run(t, folder, nil, "go", "mod", "tidy")
 	run(t, folder, nil, "go", "build", "./...")

@@ -165,18 +165,18 @@ func TestKubernetes_theAPI(t *testing.T) {
 	port := container.Ports[0]
 	require.Equal(t, ":8080", c.config["LISTEN_ADDR"])
 	require.EqualValues(t, 8080, port.ContainerPort)
-	for path, probe := range map[string]*corev1.Probe{
-		"/healthz": container.LivenessProbe,
-		"/readyz":  container.ReadinessProbe,
+	for probe, path := range map[*corev1.Probe]string{
+		container.StartupProbe:   "/healthz",
+		container.LivenessProbe:  "/healthz",
+		container.ReadinessProbe: "/readyz",
 	} {
 		require.Equal(t, path, probe.HTTPGet.Path)
-		require.Equal(t, port.Name, probe.HTTPGet.Port.StrVal)
+		require.Equal(t, "admin", probe.HTTPGet.Port.StrVal, "not the clients' port: connections of clients must not delay a probe")
 	}
-	require.Equal(t, port.Name, container.StartupProbe.HTTPGet.Port.StrVal)
 
 	// Out of the service before the door closes.
 	unready := time.Duration(container.ReadinessProbe.PeriodSeconds*container.ReadinessProbe.FailureThreshold) * time.Second
-	require.Greater(t, flagOf(t, container.Args, "drain-notice"), unready)
+	require.Greater(t, flagOf(t, container.Args, "shutdown-delay"), unready)
 
 	require.Len(t, c.services, 1)
 	require.Equal(t, api, c.selected(t, &metav1.LabelSelector{MatchLabels: c.services[0].Spec.Selector}))

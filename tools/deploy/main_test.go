@@ -131,7 +131,7 @@ func longestStop(t *testing.T, args []string, environment map[string]string) tim
 	run := 3*stripe + 15*time.Second // boot.Durations.LongestRun
 	switch args[0] {
 	case "serve":
-		return flagOf(t, args, "drain-notice") + run
+		return flagOf(t, args, "shutdown-delay") + run
 	case "completer", "reconcile":
 		return run
 	case "worker":

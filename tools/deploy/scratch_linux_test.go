@@ -216,7 +216,7 @@ func TestPrograms_inAnEmptyRoot(t *testing.T) {
 	require.Zero(t, account.wait(), account)
 	key := regexp.MustCompile(`(?m)^ok_\w+$`).FindString(account.String())
 
-	api := i.start(environment, "orders", "serve", "--drain-notice=0s")
+	api := i.start(environment, "orders", "serve", "--shutdown-delay=0s")
 	address := api.waitFor(`msg=listening address=([0-9.:]+)\n`)
 	healthcheck := func() int { return i.start([]string{"LISTEN_ADDR=" + address}, "orders", "healthcheck").wait() }
 	require.Zero(t, healthcheck())

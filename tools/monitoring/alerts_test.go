@@ -12,37 +12,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A sample a minute, an hour and a half long: 0x90 is 0 all the time, 0+60x90 a
-// counter that grows by one a second. An alert is looked at when it ends.
+// length is the length of the series, which have one sample per minute: 0x90 is always
+// 0, 0+60x90 is a counter that grows by one per second. Alerts are evaluated at the end.
 const length = 90 * time.Minute
 
-// situations are what each alert is to tell apart.
+// situations are, for each alert, series with which it fires and with which it does not.
 var situations = map[string]struct{ fires, silent []string }{
 	"OrdersDown": {
 		fires:  []string{`up{job="orders", instance="a"} 1x80 0x10`},
-		silent: []string{`up{job="orders", instance="a"} 1x89 0`, `up{job="other"} 0x90`}, // just restarted; another's
+		silent: []string{`up{job="orders", instance="a"} 1x89 0`, `up{job="other"} 0x90`}, // has just restarted; another job
 	},
 	"OrdersDatabaseUnreadable": {
 		fires:  []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 0x90`},
-		silent: []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 1x90`}, // one can
+		silent: []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 1x90`}, // one process can read it
 	},
 	"OrdersServerErrors": {
 		fires: []string{
-			`orders_http_request_duration_seconds_count{route="/v1/orders", status="2xx"} 0+54x90`,
-			`orders_http_request_duration_seconds_count{route="/v1/orders", status="5xx"} 0+6x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status_class="2xx"} 0+54x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status_class="5xx"} 0+6x90`,
 		},
 		silent: []string{
-			`orders_http_request_duration_seconds_count{route="/v1/orders", status="2xx"} 0+59x90`,
-			`orders_http_request_duration_seconds_count{route="/v1/orders", status="4xx"} 0+60x90`,
-			`orders_http_request_duration_seconds_count{route="/v1/orders", status="5xx"} 0+1x90`,
-			`orders_http_request_duration_seconds_count{route="/readyz", status="5xx"} 0+60x90`, // somebody who drains
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status_class="2xx"} 0+59x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status_class="4xx"} 0+60x90`,
+			`orders_http_request_duration_seconds_count{route="/v1/orders", status_class="5xx"} 0+1x90`,
+			`orders_http_request_duration_seconds_count{route="/readyz", status_class="5xx"} 0+60x90`, // a process that drains
 		},
 	},
-	"OrdersNeedReview": {
-		fires:  []string{`orders_needs_review_keys{instance="a"} 0x85 1x5`},
-		silent: []string{`orders_needs_review_keys{instance="a"} 3x80 0x10`},
+	"OrdersKeyNeedsReview": {
+		fires:  []string{`orders_keys_needing_review{instance="a"} 0x85 1x5`},
+		silent: []string{`orders_keys_needing_review{instance="a"} 3x80 0x10`},
 	},
-	"OrdersUnfinishedForLong": {
+	"OrdersKeyStuck": {
 		fires:  []string{`orders_oldest_unfinished_key_age_seconds{operation="create_order", recovery_point="charge_created"} 0+60x90`},
 		silent: []string{`orders_oldest_unfinished_key_age_seconds{operation="create_order", recovery_point="charge_created"} 1800x90`},
 	},
@@ -54,33 +54,33 @@ var situations = map[string]struct{ fires, silent []string }{
 		fires:  []string{`orders_oldest_finished_key_age_seconds 291600x90`, `orders_key_retention_seconds 259200x90`},
 		silent: []string{`orders_oldest_finished_key_age_seconds 260000x90`, `orders_key_retention_seconds 259200x90`},
 	},
-	"OrdersPassesFail": {
-		fires: []string{`orders_passes_total{command="completer", result="failed"} 0+1x90`},
+	"OrdersMaintenanceFailing": {
+		fires: []string{`orders_maintenance_runs_total{command="completer", result="failed"} 0+1x90`},
 		silent: []string{
-			`orders_passes_total{command="completer", result="failed"} 0x70 1x20`, // once
-			`orders_passes_total{command="completer", result="ok"} 0+1x90`,
+			`orders_maintenance_runs_total{command="completer", result="failed"} 0x70 1x20`, // once
+			`orders_maintenance_runs_total{command="completer", result="ok"} 0+1x90`,
 		},
 	},
 	"OrdersReceiptsLate": {
 		fires:  []string{`orders_oldest_receipt_age_seconds 0+60x90`},
 		silent: []string{`orders_oldest_receipt_age_seconds 60x90`},
 	},
-	"OrdersReceiptsDead": {
-		fires:  []string{`orders_receipts_dead 0x80 2x10`},
-		silent: []string{`orders_receipts_dead 0x90`},
+	"OrdersReceiptsFailed": {
+		fires:  []string{`orders_receipts_failed 0x80 2x10`},
+		silent: []string{`orders_receipts_failed 0x90`},
 	},
-	"OrdersProviderRefusesUs": {
-		fires: []string{`orders_provider_request_duration_seconds_count{call="create", outcome="misuse"} 0x80 1+1x10`},
+	"OrdersProviderRejectsCredentials": {
+		fires: []string{`orders_provider_request_duration_seconds_count{call="create", outcome="needs_operator"} 0x80 1+1x10`},
 		silent: []string{
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="declined"} 0+10x90`,
-			`orders_provider_request_duration_seconds_count{call="create", outcome="misuse"} 7x90`, // long ago
+			`orders_provider_request_duration_seconds_count{call="create", outcome="needs_operator"} 7x90`, // long ago
 		},
 	},
-	"OrdersProviderUnclear": {
+	"OrdersProviderOutcomeUnknown": {
 		fires: []string{
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="answered"} 0+50x90`,
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="unknown"} 0+6x90`,
-			`orders_provider_request_duration_seconds_count{call="create", outcome="not_run"} 0+4x90`,
+			`orders_provider_request_duration_seconds_count{call="create", outcome="not_executed"} 0+4x90`,
 		},
 		silent: []string{
 			`orders_provider_request_duration_seconds_count{call="confirm", outcome="answered"} 0+50x90`,
@@ -102,11 +102,11 @@ var situations = map[string]struct{ fires, silent []string }{
 			`orders_provider_request_duration_seconds_bucket{call="list", le="+Inf"} 0+60x90`,
 		},
 	},
-	"OrdersTurnedAway": {
-		fires:  []string{`orders_gate_turned_away_total{gate="runs"} 0+120x90`},
-		silent: []string{`orders_gate_turned_away_total{gate="runs"} 0x80 900x10`}, // a burst
+	"OrdersShedding": {
+		fires:  []string{`orders_limiter_rejected_total{instance="a"} 0+120x90`},
+		silent: []string{`orders_limiter_rejected_total{instance="a"} 0x80 900x10`}, // a burst
 	},
-	"OrdersPoolWaits": {
+	"OrdersPoolSaturated": {
 		fires:  []string{`orders_pool_wait_seconds_total{instance="a"} 0+120x90`},
 		silent: []string{`orders_pool_wait_seconds_total{instance="a"} 0+6x90`},
 	},
@@ -124,17 +124,17 @@ func TestAlerts(t *testing.T) {
 	seen := map[string]bool{}
 	for _, rule := range rules(t) {
 		situation, known := situations[rule.Alert]
-		require.True(t, known, "%s is not tried", rule.Alert)
+		require.True(t, known, "%s is not tested", rule.Alert)
 		seen[rule.Alert] = true
 		require.True(t, fires(t, rule.Expr, time.Duration(rule.For), situation.fires), rule.Alert)
 		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), situation.silent), rule.Alert)
 		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), nil), "%s without any metrics", rule.Alert)
 	}
-	require.Len(t, seen, len(situations), "some are tried that there are not")
+	require.Len(t, seen, len(situations), "situations of alerts that do not exist")
 }
 
-// fires says whether an alert fires at the end: some series has been there all
-// the time that it has to.
+// fires reports whether an alert fires at the end: some series was present for the
+// whole time that the alert waits.
 func fires(t *testing.T, expression string, wait time.Duration, series []string) bool {
 	t.Helper()
 	engine := promql.NewEngine(promql.EngineOpts{
@@ -155,7 +155,7 @@ func fires(t *testing.T, expression string, wait time.Duration, series []string)
 	return false
 }
 
-// load makes a storage of series in the notation of Prometheus's own tests.
+// load returns a storage of series, in the notation of Prometheus's own tests.
 func load(t *testing.T, descriptions []string) storage.Queryable {
 	t.Helper()
 	var all []promql.Series
@@ -191,7 +191,7 @@ func matches(metric labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-// seriesSet goes through a list.
+// seriesSet iterates over a list.
 type seriesSet struct {
 	at   storage.Series
 	rest []storage.Series

@@ -1,9 +1,8 @@
 // Package monitoring_test checks the rules for Prometheus and the dashboard for
-// Grafana with Prometheus's own parser and engine: that they can be read, that each
-// metric and label they name is one that the program shows, that each alert has its
-// entry in the runbook, and that it fires when it should and is silent when it
-// should be. It is here and not beside them because what it needs takes long to
-// build: make spec.
+// Grafana with Prometheus's own parser and engine: they can be parsed, the program has
+// each metric and label that they name, each alert has an entry in the runbook, and it
+// fires when it should and only then. The package is in this module because its
+// dependencies take long to build: make spec.
 package monitoring_test
 
 import (
@@ -30,7 +29,7 @@ const (
 	metricsFile   = "../../internal/metrics/testdata/metrics.txt"
 )
 
-// rules reads the alerts.
+// rules returns the alerts.
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	content, err := os.ReadFile(rulesFile)
@@ -45,7 +44,7 @@ func rules(t *testing.T) []rulefmt.Rule {
 	return all
 }
 
-// dashboard reads the queries of the dashboard, by the panel they are in.
+// dashboard returns the queries of the dashboard, by panel.
 func dashboard(t *testing.T) map[string][]string {
 	t.Helper()
 	content, err := os.ReadFile(dashboardFile)
@@ -64,7 +63,7 @@ func dashboard(t *testing.T) map[string][]string {
 			queries[panel.Title] = append(queries[panel.Title], target.Expr)
 		}
 		if panel.Type != "row" {
-			require.NotEmpty(t, queries[panel.Title], "%s shows nothing", panel.Title)
+			require.NotEmpty(t, queries[panel.Title], "%s has no query", panel.Title)
 		}
 	}
 	for _, annotation := range board.Annotations.List {
@@ -73,9 +72,9 @@ func dashboard(t *testing.T) map[string][]string {
 	return queries
 }
 
-// shown are the metrics that there are, each with its labels: what the program
-// shows, and what Prometheus and its client library add.
-func shown(t *testing.T) map[string][]string {
+// allMetrics returns the labels of each metric: those of the program, and those that
+// Prometheus and its client library add.
+func allMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	content, err := os.ReadFile(metricsFile)
 	require.NoError(t, err)
@@ -100,12 +99,12 @@ func shown(t *testing.T) map[string][]string {
 	return found
 }
 
-// added are the labels that the scrape configuration adds to every metric.
-var added = []string{"job", "instance", "command"}
+// scrapeLabels are the labels that the scrape configuration adds to every metric.
+var scrapeLabels = []string{"job", "instance", "command"}
 
-// requireShown checks an expression: that it can be read, and that whatever it
-// names is there.
-func requireShown(t *testing.T, metrics map[string][]string, expression string) {
+// requireKnown checks that an expression can be parsed, and that the metrics and
+// labels that it names exist.
+func requireKnown(t *testing.T, metrics map[string][]string, expression string) {
 	t.Helper()
 	expression = strings.ReplaceAll(expression, "$__rate_interval", "5m")
 	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expression)
@@ -118,11 +117,11 @@ func requireShown(t *testing.T, metrics map[string][]string, expression string) 
 			require.Contains(t, metrics, node.Name, expression)
 			for _, matcher := range node.LabelMatchers {
 				if matcher.Name != labels.MetricName {
-					require.Contains(t, slices.Concat(metrics[node.Name], added), matcher.Name, expression)
+					require.Contains(t, slices.Concat(metrics[node.Name], scrapeLabels), matcher.Name, expression)
 				}
 			}
 		case *parser.AggregateExpr:
-			require.False(t, node.Without, "name what to keep: %s", expression)
+			require.False(t, node.Without, "name the labels to keep: %s", expression)
 			var inside []string
 			parser.Inspect(node.Expr, func(node parser.Node, _ []parser.Node) error {
 				if selector, ok := node.(*parser.VectorSelector); ok {
@@ -130,7 +129,7 @@ func requireShown(t *testing.T, metrics map[string][]string, expression string) 
 				}
 				return nil
 			})
-			require.Subset(t, slices.Concat(inside, added), node.Grouping, expression)
+			require.Subset(t, slices.Concat(inside, scrapeLabels), node.Grouping, expression)
 		}
 		return nil
 	})

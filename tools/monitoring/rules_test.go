@@ -11,36 +11,36 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-func TestRulesNameWhatIsShown(t *testing.T) {
+func TestRules_knownMetrics(t *testing.T) {
 	t.Parallel()
-	metrics := shown(t)
+	metrics := allMetrics(t)
 	for _, rule := range rules(t) {
-		requireShown(t, metrics, rule.Expr)
+		requireKnown(t, metrics, rule.Expr)
 	}
 }
 
-func TestDashboardNamesWhatIsShown(t *testing.T) {
+func TestDashboard_knownMetrics(t *testing.T) {
 	t.Parallel()
-	metrics := shown(t)
+	metrics := allMetrics(t)
 	for _, expressions := range dashboard(t) {
 		for _, expression := range expressions {
-			requireShown(t, metrics, expression)
+			requireKnown(t, metrics, expression)
 		}
 	}
 }
 
-// A name that is not there is found, or these tests would prove nothing.
-func TestShownHasNoOther(t *testing.T) {
+// The tests above would pass with any name if the list contained too much.
+func TestAllMetrics_unknown(t *testing.T) {
 	t.Parallel()
-	metrics := shown(t)
+	metrics := allMetrics(t)
 	require.NotContains(t, metrics, "orders_request_total")
 	require.NotContains(t, metrics["orders_requests_total"], "route")
 	require.NotContains(t, metrics, "orders_http_request_duration_seconds")
 	require.Contains(t, metrics["orders_http_request_duration_seconds_bucket"], "le")
 }
 
-// The labels that the rules count on come with the scrape configuration.
-func TestScrapeConfigurationFitsTheRules(t *testing.T) {
+// The rules use labels that the scrape configuration adds.
+func TestScrapeConfiguration(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(scrapeFile)
 	require.NoError(t, err)
@@ -64,8 +64,8 @@ func TestScrapeConfigurationFitsTheRules(t *testing.T) {
 	}
 }
 
-// Who is woken is told what to do.
-func TestAlertsHaveTheirEntries(t *testing.T) {
+// Each alert has an entry in the runbook, and each entry an alert.
+func TestRules_runbook(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(runbookFile)
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Logger returns the logger that the section asks for.
+// Logger returns a logger with the configured level and format.
 func (l *Log) Logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(l.Level)) // checked by Load
@@ -29,26 +29,24 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// poolSize is the number of connections a process keeps when DATABASE_URL does
-// not say pool_max_conns. None is held while the provider is called, so ten
-// carry hundreds of orders at once.
+// poolSize is the default of pool_max_conns. No connection is held during a call to
+// the provider, so ten are enough for hundreds of concurrent orders.
 const poolSize = 10
 
-// connectTimeout bounds one connection attempt. A healthy one takes
-// milliseconds; without a bound, an address where nobody answers holds a start,
-// and later a slot of the pool, for as long as TCP likes.
+// connectTimeout bounds one connection attempt, which normally takes milliseconds.
+// Without it, an address that does not respond would block a start, and later a slot
+// of the pool, for minutes.
 const connectTimeout = 5 * time.Second
 
-// Pool connects to the database, and checks that its sessions have the timeouts
-// of R21 and its schema every migration, and that a pooler in between does not
-// forget its statements. The functions may change the pool's configuration
-// further before it opens.
+// Pool connects to the database. It checks that the sessions have the timeouts of
+// R21, that every migration is applied, and that a pooler does not lose prepared
+// statements. The functions may change the configuration of the pool before it opens.
 func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	pool, err := Connect(ctx, d, logger, configure...)
 	if err != nil {
 		return nil, err
 	}
-	_, err = SharesSessions(ctx, pool) // before the rest, which would fail without saying why
+	_, err = UsesTransactionPooling(ctx, pool) // first: the other checks would fail with an unclear error
 	if err == nil {
 		err = errors.Join(postgres.CheckSession(ctx, pool), CheckSchema(ctx, pool))
 	}
@@ -59,7 +57,20 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...fun
 	return pool, nil
 }
 
-// Connect connects to the database, and looks at nothing yet of what [Pool] does.
+// sidePoolSize is the number of connections of a side pool: two for authentication
+// and one for the readiness check.
+const sidePoolSize = 3
+
+// SidePool connects to the database that [Pool] has checked, with a few connections
+// beside the pool of the orders. It serves requests whose credentials are not
+// verified yet, so that these take no connection from orders (R25).
+func SidePool(ctx context.Context, d Database, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	return Connect(ctx, d, slog.New(slog.DiscardHandler), append(configure, func(config *pgxpool.Config) {
+		config.MaxConns, config.MinConns, config.MinIdleConns = sidePoolSize, 0, 0
+	})...)
+}
+
+// Connect connects to the database without the checks of [Pool].
 func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	return connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
 }
@@ -67,7 +78,7 @@ func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...
 func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil {
-		return nil, errors.New("DATABASE_URL cannot be read") // the driver's error shows the password
+		return nil, errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
 	}
 	if !strings.Contains(string(d.URL), "pool_max_conns") {
 		config.MaxConns = poolSize
@@ -85,13 +96,12 @@ func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", explain(err))
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", withRemedy(err))
 	}
 	return pool, nil
 }
 
-// CheckSchema returns migrations.ErrOutdated when the database lacks a
-// migration.
+// CheckSchema returns migrations.ErrOutdated if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	migrator, err := migrations.New(pool, nil)
 	if err != nil {
@@ -101,10 +111,11 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return migrator.Check(ctx)
 }
 
-// WithMigrator connects for migrations and hands them to work. They may run for
-// as long as they need, whatever the role's timeouts are, but do not queue for a
-// lock, since everybody else would queue behind them. Through a pooler that
-// shares sessions they are refused: their lock would stay behind in one.
+// WithMigrator connects for migrations and calls work. Migrations run without a
+// statement timeout, whatever the role's settings are. They wait for a lock at most
+// for lock_timeout, because all other sessions would queue behind them. Through a
+// pooler with transaction pooling they are rejected: their advisory lock would remain
+// in the pooled session.
 func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator) error) error {
 	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
@@ -115,9 +126,9 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work fun
 		return err
 	}
 	defer pool.Close()
-	shared, err := SharesSessions(ctx, pool)
-	if shared {
-		return errShared
+	pooled, err := UsesTransactionPooling(ctx, pool)
+	if pooled {
+		return errTransactionPooling
 	}
 	if err != nil {
 		return err
@@ -130,7 +141,7 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work fun
 	return work(migrator)
 }
 
-// Migrate brings the database's schema up to date, in silence.
+// Migrate applies all pending migrations without logging.
 func Migrate(ctx context.Context, d Database) error {
 	return WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(m *migrations.Migrator) error {
 		_, err := m.Up(ctx)
@@ -138,14 +149,14 @@ func Migrate(ctx context.Context, d Database) error {
 	})
 }
 
-// Mailer returns what receipts leave through, and says in the log what that is.
+// Mailer returns the mailer of the receipts and logs which one it is.
 func (m *Mail) Mailer(logger *slog.Logger) (receipts.Mailer, error) {
 	if m.SMTPURL != "" {
 		mailer, err := receipts.NewSMTP(string(m.SMTPURL))
 		if err != nil {
 			return nil, err
 		}
-		logger.Info("receipts go to the mail server", "server", mailer.String())
+		logger.Info("receipts are sent by mail", "server", mailer.String())
 		return mailer, nil
 	}
 	cache, err := embeddedpg.CacheDir()
@@ -155,8 +166,8 @@ func (m *Mail) Mailer(logger *slog.Logger) (receipts.Mailer, error) {
 	folder := filepath.Join(cache, "receipts")
 	mailer, err := receipts.NewFiles(folder)
 	if err != nil {
-		return nil, fmt.Errorf("%w (SMTP_URL, when set, sends receipts by mail instead)", err)
+		return nil, fmt.Errorf("%w (set SMTP_URL to send receipts by mail instead)", err)
 	}
-	logger.Info("receipts become .eml files, for SMTP_URL is not set", "folder", folder)
+	logger.Info("receipts are written as .eml files, because SMTP_URL is not set", "folder", folder)
 	return mailer, nil
 }

@@ -13,41 +13,42 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
 
-// Database says where the data is.
+// Database is the connection string of the database.
 type Database struct {
-	URL Secret `envconfig:"DATABASE_URL" desc:"PostgreSQL 15 or later, such as postgres://user:pass@host:5432/orders. orders dev and orders demo start a private one when it is not set."`
+	URL Secret `envconfig:"DATABASE_URL" desc:"PostgreSQL 15 or later, such as postgres://user:pass@host:5432/orders. If not set, orders dev and orders demo start a private one."`
 }
 
-func (d *Database) check(f *faults) {
+func (d *Database) validate(p *problems) {
 	if d.URL == "" {
-		f.missing("DATABASE_URL", "expected postgres://user:pass@host:5432/orders. "+
+		p.missing("DATABASE_URL", "expected postgres://user:pass@host:5432/orders. "+
 			"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; "+
 			"orders dev needs none")
 		return
 	}
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil { // the driver's error would show the password
-		f.add("DATABASE_URL", "cannot be read (its value is not shown); expected postgres://user:pass@host:5432/orders")
+		p.add("DATABASE_URL", "cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders")
 		return
 	}
 	switch config.ConnConfig.DefaultQueryExecMode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
-		f.add("DATABASE_URL", "its default_query_exec_mode leaves types to guess, and cannot send what an order holds; "+
-			"behind a pooler it is cache_describe, else none is needed")
+		p.add("DATABASE_URL", "its default_query_exec_mode infers parameter types and cannot encode an order; "+
+			"use cache_describe behind a pooler, and otherwise the default")
 	}
 }
 
-// Listen says where the API listens.
+// Listen is the address of the API.
 type Listen struct {
 	Addr string `envconfig:"LISTEN_ADDR" default:":8080" desc:"Address of the API, host:port."`
 }
 
-func (l *Listen) check(f *faults) {
+func (l *Listen) validate(p *problems) {
 	if !isAddress(l.Addr) {
-		f.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", l.Addr)
+		p.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", l.Addr)
 	}
 }
 
@@ -59,108 +60,117 @@ func isAddress(text string) bool {
 	return err == nil
 }
 
-// Admin says where a command that takes requests listens for its operators.
+// Admin is the address of the admin listener of orders serve.
 type Admin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz, for operators only: it asks for no credentials. Empty: off. orders worker, completer --every and reaper --every listen only when it is set. Each process on a machine needs one of its own."`
+	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz, for operators only: it requires no credentials. Empty: off. orders worker, completer --every and reaper --every have the listener only if it is set. Each process on a machine needs an address of its own."`
 }
 
-func (a *Admin) check(f *faults) { checkAdmin(f, a.AdminAddr) }
+func (a *Admin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
 
-// SideAdmin is Admin for the commands that run beside the API, mostly on the same
-// machine, where one default would be in use already.
-type SideAdmin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz, for operators only, while the command keeps running: it asks for no credentials. Not set: off. Each process on a machine needs one of its own."`
+// OptionalAdmin is [Admin] without a default, for the commands that run beside the
+// API: on one machine, the default is already in use.
+type OptionalAdmin struct {
+	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz while the command keeps running, for operators only: it requires no credentials. Not set: off. Each process on a machine needs an address of its own."`
 }
 
-func (a *SideAdmin) check(f *faults) { checkAdmin(f, a.AdminAddr) }
+func (a *OptionalAdmin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
 
-func checkAdmin(f *faults, address string) {
+func validateAdminAddr(p *problems, address string) {
 	if address != "" && !isAddress(address) {
-		f.add("ADMIN_ADDR", "%q is not host:port, such as 127.0.0.1:8081; empty turns it off", address)
+		p.add("ADMIN_ADDR", "%q is not host:port, such as 127.0.0.1:8081; leave it empty to turn it off", address)
 	}
 }
 
-// Stripe says how to reach the payment provider.
+// Stripe is the access to the payment provider.
 type Stripe struct {
-	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys. orders dev and orders demo use a stand-in when it is not set, and refuse live keys."`
-	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another address for Stripe's API, such as that of a stand-in."`
-	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET" desc:"Signing secret (whsec_…) of the endpoint https://your-host/v1/webhooks/stripe, from https://dashboard.stripe.com/test/webhooks or stripe listen. When it is not set, the webhook is off."`
+	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys. If not set, orders dev and orders demo use a stand-in. They reject live keys."`
+	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another URL for Stripe's API, such as that of a stand-in."`
+	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET" desc:"Signing secret (whsec_…) of the endpoint https://your-host/v1/webhooks/stripe, from https://dashboard.stripe.com/test/webhooks or stripe listen. If not set, the webhook is off."`
 }
 
-func (s *Stripe) check(f *faults) {
-	const where = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+func (s *Stripe) validate(p *problems) {
+	const source = "get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
 	switch {
 	case s.SecretKey == "":
-		f.missing("STRIPE_SECRET_KEY", where)
-		if s.APIBase != "" && f.local {
-			f.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for a stand-in")
+		p.missing("STRIPE_SECRET_KEY", source)
+		if s.APIBase != "" && p.dev {
+			p.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for a stand-in")
 		}
-	case f.local && !s.testKey():
-		// Not "a live key": what is no test key for sure must not be tried.
-		f.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo take no other; "+
+	case p.dev && s.Mode() != "test":
+		// A key of an unknown kind may move real money, so only test keys are accepted.
+		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+
 			"expected sk_test_… or rk_test_…")
 	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"):
-		f.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_ (its value is not shown); %s", where)
+		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_ (its value is not shown); %s", source)
 	}
 	if s.APIBase != "" {
 		if u, err := url.Parse(s.APIBase); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			f.add("STRIPE_API_BASE", "is not an http or https URL; leave it empty for Stripe itself")
+			p.add("STRIPE_API_BASE", "is not an http or https URL; leave it empty for Stripe itself")
 		}
 	}
 	if rest, found := strings.CutPrefix(string(s.WebhookSecret), "whsec_"); s.WebhookSecret != "" && (!found || rest == "") {
-		f.add("STRIPE_WEBHOOK_SECRET", "is not a signing secret, which begins with whsec_ (its value is not shown); "+
-			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to do without the webhook")
+		p.add("STRIPE_WEBHOOK_SECRET", "is not a signing secret, which begins with whsec_ (its value is not shown); "+
+			"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off")
 	}
 }
 
-func (s *Stripe) testKey() bool {
+// Mode returns "test" or "live" by the prefix of the API key, and "unknown" if the
+// prefix names no mode.
+func (s *Stripe) Mode() string {
 	key := string(s.SecretKey)
-	return strings.HasPrefix(key, "sk_test_") || strings.HasPrefix(key, "rk_test_")
-}
-
-// Provider names who is asked to charge cards, for people.
-func (s *Stripe) Provider() string {
 	switch {
-	case s.APIBase != "":
-		base, _ := url.Parse(s.APIBase) // checked by Load
-		return "whoever answers at " + base.Host
-	case s.testKey():
-		return "Stripe's test mode"
+	case strings.HasPrefix(key, "sk_test_") || strings.HasPrefix(key, "rk_test_"):
+		return "test"
+	case payments.IsLiveKey(key):
+		return "live"
 	default:
-		return "Stripe, for real money"
+		return "unknown"
 	}
 }
 
-// Mail says how receipts leave.
+// ProviderURL returns scheme and host of the provider's API, without credentials and
+// path.
+func (s *Stripe) ProviderURL() string {
+	if s.APIBase == "" {
+		return "https://api.stripe.com"
+	}
+	base, err := url.Parse(s.APIBase)
+	if err != nil { // rejected by Load
+		return ""
+	}
+	return base.Scheme + "://" + base.Host
+}
+
+// Mail is the mail server and the sender of the receipts.
 type Mail struct {
-	SMTPURL Secret `envconfig:"SMTP_URL" desc:"Mail server for receipts, such as smtp://user:pass@host:587. When it is not set, receipts become .eml files in a folder that the log names."`
+	SMTPURL Secret `envconfig:"SMTP_URL" desc:"Mail server for receipts, such as smtp://user:pass@host:587. If not set, receipts are written as .eml files to a folder that the log names."`
 	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>" desc:"Sender of the receipts."`
 }
 
-func (m *Mail) check(f *faults) {
+func (m *Mail) validate(p *problems) {
 	if m.SMTPURL != "" {
 		if _, err := receipts.NewSMTP(string(m.SMTPURL)); err != nil {
-			f.add("SMTP_URL", "%v", err) // it quotes nothing
+			p.add("SMTP_URL", "%v", err) // it contains no part of the value
 		}
 	}
 	if _, err := mail.ParseAddress(m.From); err != nil {
-		f.add("RECEIPTS_FROM", "%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
+		p.add("RECEIPTS_FROM", "%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
 	}
 }
 
-// Durations are the bounds that must be in order (R9).
+// Durations are the durations that must be in order (R9).
 type Durations struct {
-	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Bound of one step's calls to Stripe, retries included."`
+	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Limit for one step's calls to Stripe, retries included."`
 	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s" desc:"Length of a lease: how long a run may hold a key. More than STRIPE_TIMEOUT."`
 	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m" desc:"Age at which an unfinished key counts as abandoned. More than LOCK_TIMEOUT."`
 	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h" desc:"How long a finished key is kept. More than COMPLETER_GRACE."`
 }
 
-// check refuses durations that are out of order (R9): a provider's call that
-// outlives the lease would be overtaken by another run, a completer that comes
-// early would meet runs that are alive, and a key that is deleted before its
-// client retries is refused to it.
-func (d *Durations) check(f *faults) {
+// validate rejects durations that are out of order (R9). If a provider call outlived
+// its lease, another run would take over during the call. If the grace were shorter
+// than a lease, the completer would resume keys in progress. If the retention were
+// shorter than the grace, a client's retry would find its key deleted.
+func (d *Durations) validate(p *problems) {
 	chain := []struct {
 		name  string
 		value Duration
@@ -172,10 +182,10 @@ func (d *Durations) check(f *faults) {
 	}
 	var text strings.Builder
 	var wrong []string
-	readable := true
+	valid := true
 	for i, link := range chain {
-		link.value.check(f, link.name)
-		readable = readable && link.value.wrong == ""
+		link.value.validate(p, link.name)
+		valid = valid && link.value.invalid == ""
 		if i > 0 {
 			sign := " < "
 			if previous := chain[i-1]; previous.value.Duration >= link.value.Duration {
@@ -186,50 +196,50 @@ func (d *Durations) check(f *faults) {
 		}
 		fmt.Fprintf(&text, "%s %s", link.name, link.value.Duration)
 	}
-	if readable && len(wrong) > 0 {
-		f.add("durations out of order", "%s (%s)", text.String(), strings.Join(wrong, ", "))
+	if valid && len(wrong) > 0 {
+		p.add("durations out of order", "%s (%s)", text.String(), strings.Join(wrong, ", "))
 	}
 }
 
-// LongestRun is how long one request may take: three steps at the provider's
-// slowest, and the database's time between them.
+// LongestRun bounds one request: three steps that each use all of STRIPE_TIMEOUT, and
+// 15 seconds for the database.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Duration + 15*time.Second }
 
-// Completer bounds the completer's tries.
+// Completer bounds the attempts of the completer.
 type Completer struct {
-	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10" desc:"How often the completer tries a key, with growing pauses, before a person has to look at it."`
+	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10" desc:"How often the completer tries a key, with exponential backoff, before it marks it for review by an operator."`
 }
 
-func (c *Completer) check(f *faults) { c.MaxAttempts.check(f, "COMPLETER_MAX_ATTEMPTS") }
+func (c *Completer) validate(p *problems) { c.MaxAttempts.validate(p, "COMPLETER_MAX_ATTEMPTS") }
 
-// Traces says where traces go. OpenTelemetry reads this variable by itself, with
-// others (see docs/tracing.md); here it is only looked at.
+// Traces is the address of the trace collector. The OpenTelemetry SDK reads this
+// variable itself, and others (see docs/tracing.md). It is only validated here.
 type Traces struct {
-	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"Collector of OpenTelemetry traces (OTLP over HTTP), such as http://localhost:4318. When it is not set, nothing is traced. The other OTEL_ variables count as well."`
+	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"Collector of OpenTelemetry traces (OTLP over HTTP), such as http://localhost:4318. If not set, tracing is off. The other OTEL_ variables apply too."`
 }
 
-func (t *Traces) check(f *faults) {
+func (t *Traces) validate(p *problems) {
 	if t.Endpoint == "" {
 		return
 	}
 	if u, err := url.Parse(string(t.Endpoint)); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		f.add("OTEL_EXPORTER_OTLP_ENDPOINT", "is not an http or https URL such as http://localhost:4318; leave it empty to trace nothing")
+		p.add("OTEL_EXPORTER_OTLP_ENDPOINT", "is not an http or https URL such as http://localhost:4318; leave it empty to turn tracing off")
 	}
 }
 
-// Log says what is logged and how.
+// Log is the level and the format of the log.
 type Log struct {
 	Level  string `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error."`
 	Format string `envconfig:"LOG_FORMAT" default:"text" desc:"text or json."`
 }
 
-func (l *Log) check(f *faults) {
+func (l *Log) validate(p *problems) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		f.add("LOG_LEVEL", "%q is none of debug, info, warn, error", l.Level)
+		p.add("LOG_LEVEL", "%q is not one of debug, info, warn and error", l.Level)
 	}
 	if l.Format != "text" && l.Format != "json" {
-		f.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
+		p.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
 	}
 }
 
@@ -244,9 +254,9 @@ type Serve struct {
 	Log
 }
 
-// Keys is the environment of the commands that go on with keys: completer,
+// KeyCommands is the environment of the commands that run operations: completer,
 // reconcile, keys retry and keys resolve.
-type Keys struct {
+type KeyCommands struct {
 	Database
 	Stripe
 	Durations
@@ -254,9 +264,9 @@ type Keys struct {
 	Log
 }
 
-// Upkeep is the environment of the commands that look after keys and need no
-// provider for it: reaper, keys list and keys show.
-type Upkeep struct {
+// Maintenance is the environment of the commands that read or delete keys without
+// the provider: reaper, keys list and keys show.
+type Maintenance struct {
 	Database
 	Durations
 	Log
@@ -265,14 +275,14 @@ type Upkeep struct {
 // Worker is the environment of orders worker.
 type Worker struct {
 	Database
-	SideAdmin
+	OptionalAdmin
 	Mail
 	Traces
 	Log
 }
 
-// Store is the environment of the commands that need only the database.
-type Store struct {
+// DatabaseOnly is the environment of the commands that need only the database.
+type DatabaseOnly struct {
 	Database
 	Log
 }

@@ -13,24 +13,23 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Section is a group of environment variables that checks itself.
-type Section interface{ check(*faults) }
+// validator is a group of environment variables that validates itself.
+type validator interface{ validate(*problems) }
 
-// Load fills config, a pointer to a struct of sections, from the environment
-// and checks it. The error is a [*ConfigError], which names every variable that is
-// wrong, what it expects and where to get it; the others are filled in all the
-// same. A variable that is set to nothing counts as not set, unless its tag empty
-// says what nothing means.
-func Load(config any) error { return load(config, &faults{}) }
+// Load fills config, a pointer to a struct of groups of variables, from the
+// environment and validates it. The error is a [*ConfigError], which names every
+// invalid variable, what it expects and where to get it. The valid variables are set
+// in any case. An empty variable counts as not set, unless it has the tag "empty".
+func Load(config any) error { return load(config, &problems{}) }
 
-// LoadLocal is [Load] for the commands that bring what the environment does not
-// name, see [StartLocal]. They take test keys of the provider only.
-func LoadLocal(config any) error { return load(config, &faults{local: true}) }
+// LoadDev is [Load] for the commands that start missing services themselves, see
+// [StartDevServices]. They accept only test keys of the provider.
+func LoadDev(config any) error { return load(config, &problems{dev: true}) }
 
-func load(config any, found *faults) error {
+func load(config any, found *problems) error {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
 		if value, set := os.LookupEnv(v.name); set && value == "" && v.empty == "" {
-			// envconfig would take "" for a value and not use the default.
+			// envconfig would use "" as the value instead of the default.
 			if err := os.Unsetenv(v.name); err != nil {
 				return fmt.Errorf("clear %s: %w", v.name, err)
 			}
@@ -39,74 +38,74 @@ func load(config any, found *faults) error {
 	if err := envconfig.Process("", config); err != nil {
 		return fmt.Errorf("read the environment: %w", err)
 	}
-	checkSections(reflect.ValueOf(config), found)
+	validateAll(reflect.ValueOf(config), found)
 	return found.err()
 }
 
-// checkSections lets every section inside config, and then config, check itself.
-func checkSections(config reflect.Value, found *faults) {
+// validateAll validates every group inside config, and then config itself.
+func validateAll(config reflect.Value, found *problems) {
 	for i := range config.Elem().NumField() {
 		if field := config.Elem().Type().Field(i); field.Anonymous && field.Type.Kind() == reflect.Struct && field.IsExported() {
-			checkSections(config.Elem().Field(i).Addr(), found)
+			validateAll(config.Elem().Field(i).Addr(), found)
 		}
 	}
-	if section, ok := config.Interface().(Section); ok {
-		section.check(found)
+	if group, ok := config.Interface().(validator); ok {
+		group.validate(found)
 	}
 }
 
-// Fault is something that is wrong with the environment.
-type Fault struct {
-	Name string // of the variable, or what several of them have in common
-	Text string // what is wrong and what is expected; no secret
+// Problem is one error in the environment.
+type Problem struct {
+	Name string // of the variable, or a description of several
+	Text string // what is wrong and what is expected; contains no secret
 }
 
-// ConfigError says what is wrong with the environment.
-type ConfigError struct{ Faults []Fault }
+// ConfigError lists every error in the environment.
+type ConfigError struct{ Problems []Problem }
 
 func (e *ConfigError) Error() string {
 	var text strings.Builder
 	text.WriteString("wrong configuration:")
-	for _, fault := range e.Faults {
-		text.WriteString("\n  " + fault.Name + ": " + fault.Text)
+	for _, problem := range e.Problems {
+		text.WriteString("\n  " + problem.Name + ": " + problem.Text)
 	}
 	text.WriteString("\norders help env lists every variable")
 	return text.String()
 }
 
-// faults collects what is wrong with the environment.
-type faults struct {
-	local bool // what is missing is brought along
-	list  []Fault
+// problems collects the errors in the environment.
+type problems struct {
+	dev  bool // missing services are started, see LoadDev
+	list []Problem
 }
 
-// add notes a fault, once: Go promotes the check of a section that is embedded
-// alone, which then runs twice.
-func (f *faults) add(name, format string, arguments ...any) {
-	if fault := (Fault{name, fmt.Sprintf(format, arguments...)}); !slices.Contains(f.list, fault) {
-		f.list = append(f.list, fault)
+// add adds a problem unless it is in the list: Go promotes the method of a group that
+// is the only embedded field, so that it runs twice.
+func (p *problems) add(name, format string, arguments ...any) {
+	if problem := (Problem{name, fmt.Sprintf(format, arguments...)}); !slices.Contains(p.list, problem) {
+		p.list = append(p.list, problem)
 	}
 }
 
-// missing notes that a variable is not set, where that is a fault.
-func (f *faults) missing(name, advice string) {
-	if !f.local {
-		f.add(name, "not set; %s", advice)
+// missing adds a problem for a variable that is not set, except with [LoadDev].
+func (p *problems) missing(name, advice string) {
+	if !p.dev {
+		p.add(name, "not set; %s", advice)
 	}
 }
 
-func (f *faults) err() error {
-	if len(f.list) == 0 {
+func (p *problems) err() error {
+	if len(p.list) == 0 {
 		return nil
 	}
-	return &ConfigError{f.list}
+	return &ConfigError{p.list}
 }
 
-// Duration is a duration such as 90s that notes a wrong value instead of
-// failing, so that one start names every fault.
+// Duration is a positive duration such as 90s. Decode records an invalid value
+// instead of failing, so that one start names every problem.
 type Duration struct {
 	time.Duration
-	wrong string
+	invalid string
 }
 
 // Decode is called by envconfig.
@@ -114,21 +113,21 @@ func (d *Duration) Decode(text string) error {
 	value, err := time.ParseDuration(text)
 	*d = Duration{Duration: value}
 	if err != nil || value <= 0 {
-		d.wrong = text
+		d.invalid = text
 	}
 	return nil
 }
 
-func (d Duration) check(f *faults, name string) {
-	if d.wrong != "" {
-		f.add(name, "%q is not a positive duration such as 90s, 5m or 72h", d.wrong)
+func (d Duration) validate(p *problems, name string) {
+	if d.invalid != "" {
+		p.add(name, "%q is not a positive duration such as 90s, 5m or 72h", d.invalid)
 	}
 }
 
-// Count is a positive number. Decoding notes what is wrong, as with [Duration].
+// Count is a positive number. Decode records an invalid value, as with [Duration].
 type Count struct {
-	Int   int
-	wrong string
+	Int     int
+	invalid string
 }
 
 // Decode is called by envconfig.
@@ -136,21 +135,21 @@ func (c *Count) Decode(text string) error {
 	value, err := strconv.Atoi(text)
 	*c = Count{Int: value}
 	if err != nil || value <= 0 {
-		c.wrong = text
+		c.invalid = text
 	}
 	return nil
 }
 
-func (c Count) check(f *faults, name string) {
-	if c.wrong != "" {
-		f.add(name, "%q is not a positive number", c.wrong)
+func (c Count) validate(p *problems, name string) {
+	if c.invalid != "" {
+		p.add(name, "%q is not a positive number", c.invalid)
 	}
 }
 
-// variable is one environment variable as its struct tags describe it.
+// variable is one environment variable, from its struct tags.
 type variable struct{ name, fallback, empty, description string }
 
-// variables lists the variables of a struct of sections, in order.
+// variables returns the variables of a struct of groups, in order.
 func variables(t reflect.Type) []variable {
 	var list []variable
 	for i := range t.NumField() {
@@ -164,8 +163,8 @@ func variables(t reflect.Type) []variable {
 	return list
 }
 
-// everything is the environment of all commands together.
-type everything struct {
+// allConfig is the environment of all commands together.
+type allConfig struct {
 	Database
 	Listen
 	Admin
@@ -177,10 +176,10 @@ type everything struct {
 	Log
 }
 
-// PrintEnv lists the variables of config, a pointer to a struct of sections, or
-// all there are when it is nil, for a terminal of 80 columns.
+// PrintEnv prints the variables of config, a pointer to a struct of groups, or all
+// variables if config is nil, for a terminal of 80 columns.
 func PrintEnv(w io.Writer, config any) {
-	t := reflect.TypeFor[everything]()
+	t := reflect.TypeFor[allConfig]()
 	if config != nil {
 		t = reflect.TypeOf(config).Elem()
 	}
@@ -189,7 +188,7 @@ func PrintEnv(w io.Writer, config any) {
 		if v.fallback != "" {
 			fmt.Fprintf(w, " (default %s)", v.fallback)
 		}
-		column := 80 // begin a line
+		column := 80 // starts a new line
 		for _, word := range strings.Fields(v.description) {
 			if column += 1 + len(word); column > 80 {
 				fmt.Fprint(w, "\n     ")
@@ -201,11 +200,11 @@ func PrintEnv(w io.Writer, config any) {
 	}
 }
 
-// MarkdownEnv is the same table as the README has it.
+// MarkdownEnv returns the table of all variables for the README.
 func MarkdownEnv() string {
 	var out strings.Builder
 	out.WriteString("| variable | default | meaning |\n| --- | --- | --- |\n")
-	for _, v := range variables(reflect.TypeFor[everything]()) {
+	for _, v := range variables(reflect.TypeFor[allConfig]()) {
 		fallback := ""
 		if v.fallback != "" {
 			fallback = "`" + v.fallback + "`"
@@ -215,21 +214,21 @@ func MarkdownEnv() string {
 	return out.String()
 }
 
-// ExampleEnv is the contents of .env.example, which a shell reads.
+// ExampleEnv returns the contents of .env.example, which a shell reads.
 func ExampleEnv() string {
 	var out strings.Builder
 	out.WriteString("# Copy to .env, fill in and load with: set -a; . ./.env; set +a\n" +
-		"# A value with spaces or signs such as & goes between single quotes. What is\n" +
-		"# empty counts as not set, unless its comment says otherwise. orders dev and\n" +
-		"# orders demo need none of it.\n")
-	for _, v := range variables(reflect.TypeFor[everything]()) {
+		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
+		"# variable counts as not set, unless its comment says otherwise. orders dev and\n" +
+		"# orders demo need none of them.\n")
+	for _, v := range variables(reflect.TypeFor[allConfig]()) {
 		value := v.fallback
 		if strings.ContainsAny(value, " <>&") {
 			value = "'" + value + "'"
 		}
 		mark := ""
 		if v.empty != "" {
-			mark = "#" // for all processes of a machine it would be in use
+			mark = "#" // a shared file would give all processes of a machine one address
 		}
 		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", v.description, mark, v.name, value)
 	}

@@ -48,8 +48,8 @@ func TestGenerated(t *testing.T) {
 	})
 }
 
-// The file goes through a shell, where < and spaces mean something.
-func TestExampleEnv_survivesAShell(t *testing.T) {
+// A shell reads the file, so < and spaces are quoted.
+func TestExampleEnv_inAShell(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"RECEIPTS_FROM": "Orders <receipts@example.com>",

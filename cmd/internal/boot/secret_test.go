@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-func TestSecret_isNeverPrinted(t *testing.T) {
+func TestSecret_notPrinted(t *testing.T) {
 	t.Parallel()
 	const canary = "canary"
 	secret := boot.Secret(canary)
@@ -51,5 +51,5 @@ func TestSecret_isNeverPrinted(t *testing.T) {
 		require.NotEmpty(t, out.String())
 		require.NotContains(t, out.String(), canary, name)
 	}
-	require.Equal(t, canary, string(secret), "those who need it can see it")
+	require.Equal(t, canary, string(secret), "a conversion shows it")
 }

@@ -24,15 +24,15 @@ func cards() []card {
 	}
 }
 
-// failure is something that goes wrong with an order.
+// failure is a failure that a person can cause, and how it is caused.
 type failure struct {
 	ID           string
 	Title        string
 	Story        string
 	NeedsStandIn bool
 
-	// play sends the order, makes it go wrong, and returns its final answer.
-	play func(*play, context.Context) (client.Answer, error)
+	// play sends the order, causes the failure and returns the final response.
+	play func(*play, context.Context) (client.Response, error)
 }
 
 func failures() []failure {
@@ -46,13 +46,13 @@ func failures() []failure {
 	}
 }
 
-// choice is what somebody chose.
+// choice is a card and a failure.
 type choice struct {
 	card    card
 	failure failure
 }
 
-// choose finds what the page names.
+// choose returns the choice with these ids.
 func (c *Console) choose(cardID, failureID string) (choice, error) {
 	allCards, allFailures := cards(), failures()
 	i := slices.IndexFunc(allCards, func(k card) bool { return k.ID == cardID })

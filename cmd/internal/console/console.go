@@ -13,27 +13,29 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/child"
-	"example.com/orders-api/cmd/internal/wire"
+	"example.com/orders-api/cmd/internal/faultproxy"
+	"example.com/orders-api/cmd/internal/subprocess"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Options is what a console works with. All of it is needed, ProviderURL and
-// StandIn aside.
+// Options configure a [Console]. All are required except ProviderURL and StandIn.
 type Options struct {
 	Executable  string   // this program
-	Environ     []string // of the API processes it starts; has DATABASE_URL
-	LogFile     string   // gets what those print
+	Environ     []string // of the API process; has DATABASE_URL
+	LogFile     string   // the API process appends its output
 	APIKey      string   // of the account that orders
 	Pool        *pgxpool.Pool
-	Payments    *payments.Client   // asks the provider directly, past the wire
-	ProviderKey string             // for the API processes
+	Payments    *payments.Client   // reaches the provider directly, without the proxy
+	ProviderKey string             // for the API process
 	ProviderURL string             // "" is Stripe's own
 	StandIn     *stripetest.Server // nil when the provider is Stripe itself
 	Mailbox     *Mailbox
-	Pace        time.Duration // by which each call to the provider is held up
 	Logger      *slog.Logger
+
+	// ProviderLatency is added to each call to the provider, so that people can
+	// follow an order from one recovery point to the next.
+	ProviderLatency time.Duration
 }
 
 func (o Options) validate() error {
@@ -44,27 +46,27 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Console is the page and what is behind it.
+// Console is the page and its API process.
 type Console struct {
 	Options
 	account uuid.UUID
 	done    chan struct{} // closed when Run ends: streams end with it
-	starts  chan choice   // from the page to Run, which plays one at a time
+	starts  chan choice   // from the page to Run, which runs one at a time
 
-	// What Run alone uses. The first play makes them.
-	wire      *wire.Wire
-	api       *child.Process
+	// Used by Run only, and set by the first play.
+	proxy     *faultproxy.Proxy
+	api       *subprocess.Process
 	base      string // URL of that API
-	shop      *client.Client
+	client    *client.Client
 	transport *http.Transport
 
 	mu      sync.Mutex
 	busy    bool
 	play    *play         // the latest; nil before the first
-	changed chan struct{} // closed when there is something new to show
+	changed chan struct{} // closed when the view has changed
 }
 
-// New returns a console that does nothing before Run.
+// New returns a console. Run starts it.
 func New(ctx context.Context, options Options) (*Console, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
@@ -83,8 +85,8 @@ func New(ctx context.Context, options Options) (*Console, error) {
 	}, nil
 }
 
-// Run plays what the page asks for until ctx ends, and ends the processes that it
-// started.
+// Run runs the plays that the page starts until ctx ends, and then stops the API
+// process.
 func (c *Console) Run(ctx context.Context) error {
 	for {
 		select {
@@ -97,10 +99,10 @@ func (c *Console) Run(ctx context.Context) error {
 	}
 }
 
-// errBusy says that a play is on.
+// errBusy means that a play is in progress.
 var errBusy = errors.New("another order is still on its way: one at a time, so that its failure strikes no other")
 
-// start begins a play, unless one is on.
+// start starts a play, unless one is in progress.
 func (c *Console) start(ctx context.Context, chosen choice) error {
 	c.mu.Lock()
 	busy := c.busy
@@ -121,12 +123,13 @@ func (c *Console) start(ctx context.Context, chosen choice) error {
 	return errors.New("the console is shutting down")
 }
 
-// patience bounds a play. The longest waits out a lease at Stripe's speed.
-const patience = 2 * time.Minute
+// playTimeout bounds a play. The longest waits for a lease to expire, which is as
+// long as Stripe may take.
+const playTimeout = 2 * time.Minute
 
-// perform plays what was chosen. What went wrong is for the page to show.
+// perform runs a play. The page shows its error.
 func (c *Console) perform(ctx context.Context, chosen choice) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("took longer than %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, playTimeout, fmt.Errorf("took longer than %s", playTimeout))
 	defer cancel()
 	p := newPlay(c, chosen)
 	c.mu.Lock()
@@ -138,7 +141,7 @@ func (c *Console) perform(ctx context.Context, chosen choice) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		c.Logger.WarnContext(ctx, "console: a play failed", "failure", chosen.failure.ID, "error", err)
+		c.Logger.WarnContext(ctx, "console: play failed", "failure", chosen.failure.ID, "error", err)
 	}
 	p.end(err)
 	c.mu.Lock()
@@ -155,22 +158,22 @@ func (c *Console) changedNow() {
 	c.changed = make(chan struct{})
 }
 
-// latest returns the latest play and a channel that is closed when there is more.
+// latest returns the latest play and a channel that is closed at the next change.
 func (c *Console) latest() (*play, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.play, c.changed
 }
 
-// close ends what the plays left running.
+// close stops what the plays started.
 func (c *Console) close() error {
 	var err error
 	if c.api != nil {
 		err = c.api.Stop()
 	}
 	c.transport.CloseIdleConnections()
-	if c.wire != nil {
-		err = errors.Join(err, c.wire.Close())
+	if c.proxy != nil {
+		err = errors.Join(err, c.proxy.Close())
 	}
 	return err
 }

@@ -19,19 +19,19 @@ func orderBody(paymentMethod string, quantity int) []byte {
 		`"items":[{"sku":"tea","description":"Green tea","quantity":%d,"unit_amount":%d}]}`, paymentMethod, quantity, unitAmount)
 }
 
-// curl is the command line that makes a request. API_KEY is a variable of the
+// curl returns the command line that sends a request. API_KEY is a variable of the
 // reader's shell.
 func curl(base string, r client.Request) string {
 	return fmt.Sprintf("curl -i %s \\\n  -H \"Authorization: Bearer $API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n"+
 		"  -H %s \\\n  -d %s", base+r.Path, quoted("Idempotency-Key: "+string(r.Key)), quoted(string(r.Body)))
 }
 
-// curlTwins is the command line that makes it n times at once.
+// curlTwins returns the command line that sends a request n times at once.
 func curlTwins(base string, r client.Request, n int) string {
 	return fmt.Sprintf("for i in $(seq %d); do\n%s &\ndone; wait", n, curl(base, r))
 }
 
-// quoted is text as a shell takes it, as it is.
+// quoted returns text quoted for a shell.
 func quoted(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// twins is how many send the same at once.
+// twins is the number of concurrent duplicates.
 const twins = 20
 
 const (
@@ -20,101 +20,102 @@ const (
 	sameAgain = "The same line again, as told"
 )
 
-// plain sends the order, and nothing goes wrong.
-func (p *play) plain(ctx context.Context) (client.Answer, error) {
+// plain sends the order without a failure.
+func (p *play) plain(ctx context.Context) (client.Response, error) {
 	return p.sendUntilFinal(ctx, firstTime)
 }
 
-// lostAnswer cuts the wire after the charge, and mends it when the API has given up.
-func (p *play) lostAnswer(ctx context.Context) (client.Answer, error) {
-	lost := p.console.wire.CutAfterConfirm()
-	defer p.console.wire.Mend()
+// lostAnswer drops the response to the confirm, and restores the connection when the
+// API has responded.
+func (p *play) lostAnswer(ctx context.Context) (client.Response, error) {
+	dropped := p.console.proxy.DropResponseAfterConfirm()
+	defer p.console.proxy.Restore()
 	told, err := p.send(ctx, firstTime, p.request)
 	if err != nil {
-		return client.Answer{}, err
+		return client.Response{}, err
 	}
 	problem := problemOf(told)
 	p.check("The API said that it does not know", told.Status == http.StatusServiceUnavailable && problem == "payment-outcome-unknown",
 		fmt.Sprintf("%d %s", told.Status, problem))
 	select {
-	case status := <-lost:
+	case status := <-dropped:
 		p.check("The provider’s answer was lost", true, fmt.Sprintf("its %d never arrived", status))
 	default:
-		return client.Answer{}, errors.New("the order never came to its charge")
+		return client.Response{}, errors.New("the order never came to its charge")
 	}
-	p.console.wire.Mend()
+	p.console.proxy.Restore()
 	p.note(event{Lane: laneProvider, Kind: kindRepair, Text: "the line is mended"})
 	if err := p.pause(ctx); err != nil {
-		return client.Answer{}, err
+		return client.Response{}, err
 	}
 	return p.sendUntilFinal(ctx, sameAgain)
 }
 
 // savedError makes the stand-in answer 500 to the confirm, after its effect.
-func (p *play) savedError(ctx context.Context) (client.Answer, error) {
+func (p *play) savedError(ctx context.Context) (client.Response, error) {
 	fault := p.console.StandIn.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
 	defer fault.Release()
 	answer, err := p.sendUntilFinal(ctx, firstTime)
 	if err == nil {
-		p.check("The provider answered 500 after its work", fault.Struck() == 1, fmt.Sprintf("%d time", fault.Struck()))
+		p.check("The provider answered 500 after its work", fault.Triggered() == 1, fmt.Sprintf("%d time", fault.Triggered()))
 	}
 	return answer, err
 }
 
-// killed kills the API's process when the provider has charged, and starts it again.
-func (p *play) killed(ctx context.Context) (client.Answer, error) {
+// killed kills the API process when the provider has charged, and starts it again.
+func (p *play) killed(ctx context.Context) (client.Response, error) {
 	c := p.console
-	lost := c.wire.CutAfterConfirm()
-	defer c.wire.Mend()
+	dropped := c.proxy.DropResponseAfterConfirm()
+	defer c.proxy.Restore()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := p.send(ctx, firstTime, p.request)
 		ended <- err
 	}()
 	select {
-	case <-lost:
+	case <-dropped:
 	case err := <-ended:
-		return client.Answer{}, errors.Join(errors.New("the order never came to its charge"), err)
+		return client.Response{}, errors.Join(errors.New("the order never came to its charge"), err)
 	}
 	pid := c.api.PID()
 	if err := c.api.Kill(); err != nil {
-		return client.Answer{}, err
+		return client.Response{}, err
 	}
 	p.note(event{Lane: laneRow, Kind: kindFault, Text: fmt.Sprintf("SIGKILL, process %d", pid), Detail: "orders serve is gone; its lease stays"})
 	err := <-ended
 	p.check("The killed process gave no answer", err != nil, "the connection broke")
 	c.transport.CloseIdleConnections() // to the dead process
-	c.wire.Mend()
+	c.proxy.Restore()
 	if err := p.pause(ctx); err != nil {
-		return client.Answer{}, err
+		return client.Response{}, err
 	}
 	if err := c.startAPI(ctx); err != nil {
-		return client.Answer{}, err
+		return client.Response{}, err
 	}
 	p.note(event{Lane: laneRow, Kind: kindRepair, Text: fmt.Sprintf("started again, process %d", c.api.PID())})
 	return p.sendUntilFinal(ctx, sameAgain)
 }
 
-// twins sends the order many times at once.
-func (p *play) twins(ctx context.Context) (client.Answer, error) {
+// twins sends the order twenty times at once.
+func (p *play) twins(ctx context.Context) (client.Response, error) {
 	p.announce(requestView{Title: "Twenty at once", Curl: curlTwins(p.console.base, p.request, twins), Many: true},
 		fmt.Sprintf("sends it %d times at once", twins))
-	answers := make([]client.Answer, twins)
+	answers := make([]client.Response, twins)
 	errs := make([]error, twins)
 	start := make(chan struct{})
 	var group sync.WaitGroup
 	for i := range twins {
 		group.Go(func() {
 			<-start
-			answers[i], errs[i] = p.console.shop.Send(ctx, p.request)
+			answers[i], errs[i] = p.console.client.Send(ctx, p.request)
 		})
 	}
 	close(start)
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return client.Answer{}, err
+		return client.Response{}, err
 	}
-	var final client.Answer
+	var final client.Response
 	var executed, replayed, told, strange int
 	for _, a := range answers {
 		switch {
@@ -130,10 +131,10 @@ func (p *play) twins(ctx context.Context) (client.Answer, error) {
 		}
 	}
 	p.note(event{Lane: laneClient, Text: "has all the answers"})
-	if executed == 0 && strange == 0 { // the one that ran was told to come back
+	if executed == 0 && strange == 0 { // the run that claimed the key got a 503
 		var err error
 		if final, err = p.sendUntilFinal(ctx, sameAgain); err != nil {
-			return client.Answer{}, err
+			return client.Response{}, err
 		}
 		executed, told = 1, told-1
 	}
@@ -148,7 +149,7 @@ func (p *play) twins(ctx context.Context) (client.Answer, error) {
 }
 
 // otherBody uses the order's key for another order.
-func (p *play) otherBody(ctx context.Context) (client.Answer, error) {
+func (p *play) otherBody(ctx context.Context) (client.Response, error) {
 	answer, err := p.sendUntilFinal(ctx, firstTime)
 	if err != nil {
 		return answer, err

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// policy lets the page load from and call its own server, and nothing else. It has
-// no exception for what is written into the page.
+// policy lets the page load from and call its own server only. Inline scripts and
+// styles are not allowed.
 const policy = "default-src 'none'; " +
 	"script-src 'self'; " +
 	"style-src 'self'; " +
@@ -17,14 +17,14 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// guard answers to the person at this machine only. The page places orders and
-// shows an API key, and dev may listen to the whole network.
+// guard rejects requests that do not come from a person at this machine. The page
+// places orders and shows an API key, and dev may listen on every interface.
 //
-//   - The connection comes from this machine, and nobody has passed it on.
-//   - The page is called by a name of this machine. A name of somebody else's that
-//     resolves to it (DNS rebinding) is not one.
-//   - What names an origin names this one, and what changes something must name
-//     it: other pages in the same browser cannot order.
+//   - The connection must come from a loopback address and not through a proxy.
+//   - The Host header must name this machine. Another name that resolves to it (DNS
+//     rebinding) is rejected.
+//   - An Origin header must name this origin, and a request that changes something
+//     must have one. So other pages in the same browser cannot place orders.
 func guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -49,8 +49,7 @@ func guard(next http.Handler) http.Handler {
 
 func refuse(w http.ResponseWriter, why string) { http.Error(w, why, http.StatusForbidden) }
 
-// fromHere says whether the client is a program on this machine, and no proxy that
-// has others behind it.
+// fromHere reports whether the client is on this machine and no proxy.
 func fromHere(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
 		if r.Header.Get(name) != "" {
@@ -61,7 +60,7 @@ func fromHere(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// localName says whether a Host header names this machine, on whatever port.
+// localName reports whether a Host header names this machine, on any port.
 func localName(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil { // it has no port

@@ -21,11 +21,11 @@ type Mail struct {
 	ID      string // Message-ID without its angle brackets
 }
 
-// remembered is how many mails a mailbox keeps: more than any play looks back.
-const remembered = 200
+// maxMails is how many mails a mailbox keeps: more than any play reads.
+const maxMails = 200
 
-// Mailbox stands before the one that delivers receipts, and remembers those that
-// were accepted.
+// Mailbox wraps the mailer that delivers receipts, and records those that it
+// accepted.
 type Mailbox struct {
 	next receipts.Mailer
 
@@ -33,22 +33,22 @@ type Mailbox struct {
 	mails []Mail // the latest, oldest first
 }
 
-// NewMailbox returns a Mailbox before next.
+// NewMailbox returns a Mailbox that sends through next.
 func NewMailbox(next receipts.Mailer) (*Mailbox, error) {
 	if next == nil {
-		return nil, errors.New("console: no mailer behind the mailbox")
+		return nil, errors.New("console: a mailbox needs a mailer")
 	}
 	return &Mailbox{next: next}, nil
 }
 
-// Send hands the receipt on. Each one that is accepted counts, a second copy too.
+// Send sends the receipt and records it if it was accepted, a second copy too.
 func (m *Mailbox) Send(ctx context.Context, message receipts.Message) error {
 	if err := m.next.Send(ctx, message); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mails = append(m.mails[max(0, len(m.mails)-remembered+1):], Mail{
+	m.mails = append(m.mails[max(0, len(m.mails)-maxMails+1):], Mail{
 		At:      time.Now(),
 		OrderID: message.OrderID,
 		To:      message.To.Address,

@@ -16,10 +16,11 @@ import (
 //go:embed static
 var static embed.FS
 
-// Path is where the console is.
+// Path is the path of the console.
 const Path = "/console"
 
-// Mount puts the console before an API: what is not the console's goes on to it.
+// Mount returns a handler that serves the console and passes every other request to
+// the API.
 func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	page, err := template.ParseFS(static, "static/page.html")
 	if err != nil {
@@ -36,13 +37,13 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 			"Cards": cards(), "Failures": failures(), "StandIn": c.StandIn != nil, "APIKey": c.APIKey,
 		})
 		if err != nil {
-			c.Logger.Warn("console: the page was not written", "error", err)
+			c.Logger.Warn("console: page not written", "error", err)
 		}
 	})
 	guarded := guard(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path == "/" && r.Method == http.MethodGet: // where the API has nothing
+		case r.URL.Path == "/" && r.Method == http.MethodGet: // not a route of the API
 			http.Redirect(w, r, Path, http.StatusFound)
 		case r.URL.Path == Path, strings.HasPrefix(r.URL.Path, Path+"/"):
 			guarded.ServeHTTP(w, r)
@@ -52,7 +53,7 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	}), nil
 }
 
-// file serves one of the page's own.
+// file serves a static file of the page.
 func file(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, "static/"+name) }
 }
@@ -61,53 +62,53 @@ func file(name string) http.HandlerFunc {
 func (c *Console) order(w http.ResponseWriter, r *http.Request) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || mediaType != "application/json" {
-		answer(w, http.StatusUnsupportedMediaType, errors.New("expected application/json"))
+		respond(w, http.StatusUnsupportedMediaType, errors.New("expected application/json"))
 		return
 	}
-	var wish struct{ Card, Failure string }
+	var body struct{ Card, Failure string }
 	decoder := json.NewDecoder(io.LimitReader(r.Body, 1<<10))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&wish); err != nil {
-		answer(w, http.StatusBadRequest, errors.New("expected a card and a failure"))
+	if err := decoder.Decode(&body); err != nil {
+		respond(w, http.StatusBadRequest, errors.New("expected a card and a failure"))
 		return
 	}
-	chosen, err := c.choose(wish.Card, wish.Failure)
+	chosen, err := c.choose(body.Card, body.Failure)
 	if err != nil {
-		answer(w, http.StatusUnprocessableEntity, err)
+		respond(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	switch err := c.start(r.Context(), chosen); {
 	case errors.Is(err, errBusy):
-		answer(w, http.StatusConflict, err)
+		respond(w, http.StatusConflict, err)
 	case err != nil:
-		answer(w, http.StatusServiceUnavailable, err)
+		respond(w, http.StatusServiceUnavailable, err)
 	default:
-		answer(w, http.StatusAccepted, nil)
+		respond(w, http.StatusAccepted, nil)
 	}
 }
 
-// answer is JSON: {} or {"error":…}.
-func answer(w http.ResponseWriter, status int, err error) {
-	said := map[string]string{}
+// respond writes {} or {"error":…}.
+func respond(w http.ResponseWriter, status int, err error) {
+	body := map[string]string{}
 	if err != nil {
-		said["error"] = err.Error()
+		body["error"] = err.Error()
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(said) // whoever is gone needs no answer
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client is gone
 }
 
 // Bounds of a stream.
 const (
-	// writeTimeout is for a view to reach the browser.
+	// writeTimeout bounds the write of one view.
 	writeTimeout = 10 * time.Second
 
-	// heartbeat is shorter than any proxy's or system's patience with silence.
+	// heartbeat is shorter than the idle timeout of any proxy.
 	heartbeat = 15 * time.Second
 )
 
 // stream sends the view each time it changes, as server-sent events. The first is
-// sent at once, so a page that is loaded in the middle of a play misses nothing.
+// sent at once, so that a page loaded during a play shows all of it.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
@@ -120,7 +121,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		if play != nil {
 			view, err := play.snapshot()
 			if err != nil {
-				c.Logger.Warn("console: no view", "error", err)
+				c.Logger.Warn("console: view not encoded", "error", err)
 				return
 			}
 			if string(view) != sent {
@@ -129,7 +130,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if text != "" {
-			// This answer has no end, so its deadline moves along.
+			// The response never ends, so each write extends the deadline.
 			if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 				return
 			}

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newSite returns the page before an API that says so, and no play that runs.
+// newSite returns a console without a play, and its handler before an API that
+// responds "the API".
 func newSite(t *testing.T) (*Console, http.Handler) {
 	t.Helper()
 	c := &Console{
@@ -28,9 +29,8 @@ func newSite(t *testing.T) (*Console, http.Handler) {
 	return c, site
 }
 
-// ask sends a request as a browser on this machine does, but for what change does
-// to it.
-func ask(t *testing.T, site http.Handler, method, path, body string, change func(*http.Request)) *httptest.ResponseRecorder {
+// request sends a request like a browser on this machine. change may change it.
+func request(t *testing.T, site http.Handler, method, path, body string, change func(*http.Request)) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost:8080"+path, strings.NewReader(body))
 	r.RemoteAddr = "127.0.0.1:50000"
@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 		"/console/console.css": "text/css; charset=utf-8",
 		"/console/console.js":  "text/javascript; charset=utf-8",
 	} {
-		w := ask(t, site, http.MethodGet, path, "", nil)
+		w := request(t, site, http.MethodGet, path, "", nil)
 		require.Equal(t, http.StatusOK, w.Code, path)
 		require.Equal(t, contentType, w.Header().Get("Content-Type"))
 		require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "+
@@ -62,23 +62,23 @@ func TestPage(t *testing.T) {
 		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 		require.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"))
 		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-		require.NotRegexp(t, `https?://`, w.Body.String(), "it calls nobody else")
+		require.NotRegexp(t, `https?://`, w.Body.String(), "no other origin is called")
 	}
-	page := ask(t, site, http.MethodGet, "/console", "", nil).Body.String()
+	page := request(t, site, http.MethodGet, "/console", "", nil).Body.String()
 	require.Contains(t, page, "export API_KEY=ok_TEST")
-	require.NotRegexp(t, regexp.MustCompile(`(?i)<style|style=|<script>|<script [^>]*></script>.*<script|\son[a-z]+=`), page, "nothing that the policy would refuse")
-	front := ask(t, site, http.MethodGet, "/", "", nil)
+	require.NotRegexp(t, regexp.MustCompile(`(?i)<style|style=|<script>|<script [^>]*></script>.*<script|\son[a-z]+=`), page, "nothing that the policy forbids")
+	front := request(t, site, http.MethodGet, "/", "", nil)
 	require.Equal(t, []string{"/console"}, front.Header()["Location"])
 	for _, path := range []string{"/consoles", "/v1/orders", "//console", "/v1//orders"} {
-		require.Equal(t, "the API", ask(t, site, http.MethodGet, path, "", nil).Body.String(), path)
+		require.Equal(t, "the API", request(t, site, http.MethodGet, path, "", nil).Body.String(), path)
 	}
 	for _, path := range []string{"/console/", "/console/page.html", "/console/../v1", "/console/x"} {
-		require.NotEqual(t, http.StatusOK, ask(t, site, http.MethodGet, path, "", nil).Code, path)
+		require.NotEqual(t, http.StatusOK, request(t, site, http.MethodGet, path, "", nil).Code, path)
 	}
-	require.Equal(t, http.StatusMethodNotAllowed, ask(t, site, http.MethodPost, "/console", "", nil).Code)
+	require.Equal(t, http.StatusMethodNotAllowed, request(t, site, http.MethodPost, "/console", "", nil).Code)
 }
 
-func TestPage_isForThisMachineOnly(t *testing.T) {
+func TestPage_otherMachines(t *testing.T) {
 	t.Parallel()
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
@@ -90,26 +90,26 @@ func TestPage_isForThisMachineOnly(t *testing.T) {
 		change func(*http.Request)
 		status int // of GET /console
 	}{
-		"as it should be":                      {nil, http.StatusOK},
-		"by number":                            {host("127.0.0.1:8080"), http.StatusOK},
-		"by number, IPv6":                      {host("[::1]:8080"), http.StatusOK},
-		"without a port":                       {host("localhost"), http.StatusOK},
-		"from this machine, IPv6":              {from("[::1]:50000"), http.StatusOK},
-		"from this machine, mapped":            {from("[::ffff:127.0.0.1]:50000"), http.StatusOK},
-		"from another machine":                 {from("192.0.2.7:50000"), http.StatusForbidden},
-		"from nowhere":                         {from("@"), http.StatusForbidden},
-		"by a name that resolves to us":        {host("rebound.example:8080"), http.StatusForbidden},
-		"by a name that begins like ours":      {host("localhost.example:8080"), http.StatusForbidden},
-		"by a name that ends like ours":        {host("x.localhost:8080"), http.StatusForbidden},
-		"by no name":                           {host(""), http.StatusForbidden},
-		"passed on by a proxy":                 {header("X-Forwarded-For", "192.0.2.7"), http.StatusForbidden},
-		"passed on by a proxy, RFC 7239":       {header("Forwarded", "for=192.0.2.7"), http.StatusForbidden},
-		"asked by another page":                {header("Origin", "http://evil.example"), http.StatusForbidden},
-		"asked by another program's page here": {header("Origin", "http://localhost:3000"), http.StatusForbidden},
-		"asked by a file":                      {header("Origin", "null"), http.StatusForbidden},
+		"by name":                           {nil, http.StatusOK},
+		"by number":                         {host("127.0.0.1:8080"), http.StatusOK},
+		"by number, IPv6":                   {host("[::1]:8080"), http.StatusOK},
+		"without a port":                    {host("localhost"), http.StatusOK},
+		"from this machine, IPv6":           {from("[::1]:50000"), http.StatusOK},
+		"from this machine, mapped":         {from("[::ffff:127.0.0.1]:50000"), http.StatusOK},
+		"from another machine":              {from("192.0.2.7:50000"), http.StatusForbidden},
+		"no address":                        {from("@"), http.StatusForbidden},
+		"a name that resolves to loopback":  {host("rebound.example:8080"), http.StatusForbidden},
+		"a name that begins with localhost": {host("localhost.example:8080"), http.StatusForbidden},
+		"a name that ends with localhost":   {host("x.localhost:8080"), http.StatusForbidden},
+		"no name":                           {host(""), http.StatusForbidden},
+		"through a proxy":                   {header("X-Forwarded-For", "192.0.2.7"), http.StatusForbidden},
+		"through a proxy, RFC 7239":         {header("Forwarded", "for=192.0.2.7"), http.StatusForbidden},
+		"another page":                      {header("Origin", "http://evil.example"), http.StatusForbidden},
+		"a page of another local port":      {header("Origin", "http://localhost:3000"), http.StatusForbidden},
+		"a file":                            {header("Origin", "null"), http.StatusForbidden},
 	} {
 		for _, path := range []string{"/console", "/console/console.js", "/console/nothing"} {
-			w := ask(t, site, http.MethodGet, path, "", test.change)
+			w := request(t, site, http.MethodGet, path, "", test.change)
 			if test.status == http.StatusForbidden {
 				require.Equal(t, http.StatusForbidden, w.Code, "%s: %s", name, path)
 				require.NotContains(t, w.Body.String(), "ok_TEST")
@@ -121,7 +121,7 @@ func TestPage_isForThisMachineOnly(t *testing.T) {
 	}
 }
 
-func TestOrder_refusals(t *testing.T) {
+func TestOrder_invalid(t *testing.T) {
 	t.Parallel()
 	const good = `{"card":"pm_card_visa","failure":"none"}`
 	without := func(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(name) } }
@@ -132,38 +132,38 @@ func TestOrder_refusals(t *testing.T) {
 		body   string
 		change func(*http.Request)
 		status int
-		says   string
+		want   string
 	}{
-		"nobody says who asks":       {good, without("Origin"), 403, "its own page"},
-		"another page asks":          {good, with("Origin", "https://localhost:8080"), 403, "its own page"},
-		"a form":                     {good, with("Content-Type", "text/plain"), 415, "application/json"},
-		"no type":                    {good, without("Content-Type"), 415, "application/json"},
-		"no JSON":                    {"card", nil, 400, "a card and a failure"},
-		"another member":             {`{"card":"pm_card_visa","failure":"none","amount":1}`, nil, 400, "a card and a failure"},
-		"too long":                   {`{"card":"` + strings.Repeat("x", 2000) + `"}`, nil, 400, "a card and a failure"},
-		"an unknown card":            {`{"card":"pm_card_x","failure":"none"}`, nil, 422, "no card"},
-		"an unknown failure":         {`{"card":"pm_card_visa","failure":"x"}`, nil, 422, "no failure"},
-		"the stand-in is not there":  {`{"card":"pm_card_visa","failure":"error"}`, nil, 422, "needs the stand-in"},
-		"the console is ending":      {good, nil, 503, "shutting down"},
-		"a parameter of the type is": {good, with("Content-Type", "application/json; charset=utf-8"), 503, "shutting down"},
+		"no Origin":                     {good, without("Origin"), 403, "its own page"},
+		"another page":                  {good, with("Origin", "https://localhost:8080"), 403, "its own page"},
+		"a form":                        {good, with("Content-Type", "text/plain"), 415, "application/json"},
+		"no type":                       {good, without("Content-Type"), 415, "application/json"},
+		"no JSON":                       {"card", nil, 400, "a card and a failure"},
+		"another member":                {`{"card":"pm_card_visa","failure":"none","amount":1}`, nil, 400, "a card and a failure"},
+		"too long":                      {`{"card":"` + strings.Repeat("x", 2000) + `"}`, nil, 400, "a card and a failure"},
+		"an unknown card":               {`{"card":"pm_card_x","failure":"none"}`, nil, 422, "no card"},
+		"an unknown failure":            {`{"card":"pm_card_visa","failure":"x"}`, nil, 422, "no failure"},
+		"no stand-in":                   {`{"card":"pm_card_visa","failure":"error"}`, nil, 422, "needs the stand-in"},
+		"the console is stopping":       {good, nil, 503, "shutting down"},
+		"a media type with a parameter": {good, with("Content-Type", "application/json; charset=utf-8"), 503, "shutting down"},
 	} {
 		c, site := newSite(t)
 		close(c.done)
-		w := ask(t, site, http.MethodPost, "/console/plays", test.body, test.change)
+		w := request(t, site, http.MethodPost, "/console/plays", test.body, test.change)
 		require.Equal(t, test.status, w.Code, name)
-		require.Contains(t, w.Body.String(), test.says, name)
+		require.Contains(t, w.Body.String(), test.want, name)
 	}
 
 	c, site := newSite(t)
 	c.busy = true
-	require.Equal(t, http.StatusConflict, ask(t, site, http.MethodPost, "/console/plays", good, nil).Code)
+	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, "/console/plays", good, nil).Code)
 }
 
 func TestStream(t *testing.T) {
 	t.Parallel()
 	c, site := newSite(t)
 	server := httptest.NewUnstartedServer(site)
-	const bound = 50 * time.Millisecond // of the server for any other request
+	const bound = 50 * time.Millisecond // of the server, for other requests
 	server.Config.ReadTimeout, server.Config.WriteTimeout = bound, bound
 	server.Start()
 	defer server.Close()
@@ -191,14 +191,14 @@ func TestStream(t *testing.T) {
 	first := next()
 	require.Contains(t, first, `"phase":"running"`)
 	require.Contains(t, first, `"failure":"The answer is lost"`)
-	c.changedNow() // nothing new: nothing is sent
+	c.changedNow() // no change: nothing is sent
 	<-time.After(2 * bound)
 	p.note(event{Lane: laneRow, Text: "</script>\nit moves"})
 	require.Contains(t, next(), `"text":"\u003c/script\u003e\nit moves"`)
 	p.end(nil)
 	require.Contains(t, next(), `"phase":"done"`)
 
-	// Who comes later sees the same at once, and all streams end with the console.
+	// A later stream gets the view at once, and all streams end with the console.
 	later, err := server.Client().Get(server.URL + "/console/plays")
 	require.NoError(t, err)
 	defer later.Body.Close()

@@ -15,17 +15,16 @@ import (
 	"example.com/orders-api/client"
 )
 
-// play is one order, with what goes wrong with it. What it finds out it writes
-// into its view.
+// play is one order and its failure. Its view is what the page shows of it.
 type play struct {
 	console   *Console
 	chosen    choice
 	request   client.Request
-	ledgerDue chan struct{} // has one when the provider's ledger may have changed
+	ledgerDue chan struct{} // has an element when the provider's intents may have changed
 
 	mu      sync.Mutex
 	began   time.Time
-	refused map[string]int // calls that a cut line did not let through, by purpose
+	dropped map[string]int // calls that the proxy did not forward, by purpose
 	view    view
 }
 
@@ -42,7 +41,7 @@ func newPlay(c *Console, chosen choice) *play {
 		request:   request,
 		ledgerDue: make(chan struct{}, 1),
 		began:     now,
-		refused:   map[string]int{},
+		dropped:   map[string]int{},
 		view: view{
 			ID:      now.UnixMilli(),
 			Key:     string(request.Key),
@@ -53,28 +52,28 @@ func newPlay(c *Console, chosen choice) *play {
 	}
 }
 
-// run plays it to its end, and looks what came of it.
+// run plays the order to its end and verifies the end state.
 func (p *play) run(ctx context.Context) error {
 	if err := p.console.ready(ctx); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.began = time.Now() // not before there was somebody to order from
+	p.began = time.Now() // without the start of the API
 	p.mu.Unlock()
 
-	watching, stop := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() { p.watch(watching) })
-	defer watcher.Wait()
+	polling, stop := context.WithCancel(ctx)
+	var poller sync.WaitGroup
+	poller.Go(func() { p.poll(polling) })
+	defer poller.Wait()
 	defer stop()
 	final, err := p.chosen.failure.play(p, ctx)
 	if err != nil {
 		return err
 	}
-	return p.settle(ctx, final)
+	return p.verify(ctx, final)
 }
 
-// end closes the view.
+// end records the result of the play.
 func (p *play) end(err error) {
 	p.update(func(v *view) {
 		v.Phase = phaseDone
@@ -99,10 +98,10 @@ func (p *play) update(change func(*view)) {
 	p.console.changedNow()
 }
 
-// since is a moment as the view has it.
+// since returns the milliseconds from the beginning of the play.
 func (p *play) since(at time.Time) int64 { return max(at.Sub(p.began).Milliseconds(), 0) }
 
-// note adds an event that happens now.
+// note adds an event at the current time.
 func (p *play) note(e event) {
 	p.update(func(v *view) {
 		e.ID = fmt.Sprintf("%s-%d", e.Lane, len(v.Events))
@@ -111,7 +110,7 @@ func (p *play) note(e event) {
 	})
 }
 
-// put adds an event in the order of time, or replaces the one of its id.
+// put adds an event in the order of time, or replaces the event with the same id.
 func (v *view) put(e event) {
 	if i := slices.IndexFunc(v.Events, func(old event) bool { return old.ID == e.ID }); i >= 0 {
 		v.Events[i] = e
@@ -121,46 +120,46 @@ func (v *view) put(e event) {
 	slices.SortStableFunc(v.Events, func(a, b event) int { return int(a.At - b.At) })
 }
 
-// putOnce adds an event unless it is there.
+// putOnce adds an event unless there is one with the same id.
 func (v *view) putOnce(e event) {
 	if !slices.ContainsFunc(v.Events, func(old event) bool { return old.ID == e.ID }) {
 		v.put(e)
 	}
 }
 
-// check adds what was seen at the end.
+// check adds the result of a check.
 func (p *play) check(text string, ok bool, seen string) {
 	p.update(func(v *view) { v.Checks = append(v.Checks, check{text, ok, seen}) })
 }
 
-// pause is for people, who see otherwise only that something was.
+// pause gives people time to see what happened.
 func (p *play) pause(ctx context.Context) error {
 	select {
-	case <-time.After(p.console.Pace):
+	case <-time.After(p.console.ProviderLatency):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// announce adds a request that is about to be sent, and an event that says so.
+// announce adds a request that is about to be sent, and an event for it.
 func (p *play) announce(r requestView, text string) {
 	p.update(func(v *view) { v.Requests = append(v.Requests, r) })
 	p.note(event{Lane: laneClient, Text: text})
 }
 
 // send sends a request once.
-func (p *play) send(ctx context.Context, title string, r client.Request) (client.Answer, error) {
+func (p *play) send(ctx context.Context, title string, r client.Request) (client.Response, error) {
 	p.announce(requestView{Title: title, Curl: curl(p.console.base, r)}, "sends: "+lower(title))
-	return p.console.shop.Send(ctx, r)
+	return p.console.client.Send(ctx, r)
 }
 
-// sendUntilFinal sends the order until its answer is final.
-func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Answer, error) {
+// sendUntilFinal sends the order until its response is final.
+func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Response, error) {
 	p.announce(requestView{Title: title, Curl: curl(p.console.base, p.request)}, "sends: "+lower(title))
-	answer, err := p.console.shop.Do(ctx, p.request)
+	answer, err := p.console.client.Do(ctx, p.request)
 	var problem *client.Problem
-	if errors.As(err, &problem) { // a no is final, too
+	if errors.As(err, &problem) { // a failure is final too
 		err = nil
 	}
 	return answer, err

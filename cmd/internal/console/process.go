@@ -6,19 +6,18 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/child"
-	"example.com/orders-api/cmd/internal/wire"
+	"example.com/orders-api/cmd/internal/faultproxy"
+	"example.com/orders-api/cmd/internal/subprocess"
 )
 
-// ready makes sure that there is an API to order from: the first play starts it,
-// and one that finds it dead starts it again.
+// ready starts the API process unless it is running.
 func (c *Console) ready(ctx context.Context) error {
-	if c.wire == nil {
+	if c.proxy == nil {
 		if err := c.prepare(ctx); err != nil {
 			return err
 		}
 	}
-	if !c.api.Ended() {
+	if !c.api.Exited() {
 		return nil
 	}
 	return c.startAPI(ctx)
@@ -27,30 +26,29 @@ func (c *Console) ready(ctx context.Context) error {
 // startAPI starts the API and waits until it is ready.
 func (c *Console) startAPI(ctx context.Context) error { return c.api.Serve(ctx, c.base+"/readyz") }
 
-// timeout is how long that API waits for the provider in a step, and lease how long
-// a run of it may hold a key: short, so that nobody waits long for what a killed
-// process held.
+// timeout is the STRIPE_TIMEOUT of the API process, and lease its LOCK_TIMEOUT. They
+// are short, so that the lease of a killed process expires soon.
 func (c *Console) timeout() time.Duration {
 	if c.StandIn == nil {
-		return 10*time.Second + 2*c.Pace
+		return 10*time.Second + 2*c.ProviderLatency
 	}
-	return 2*time.Second + 2*c.Pace
+	return 2*time.Second + 2*c.ProviderLatency
 }
 
 func (c *Console) lease() time.Duration { return c.timeout() + 2*time.Second }
 
-// prepare lays the wire and describes the API's process.
+// prepare starts the proxy and describes the API process.
 func (c *Console) prepare(ctx context.Context) error {
-	address, err := child.FreeAddress(ctx)
+	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
 	base := "http://" + address
-	shop, err := client.New(client.Config{
+	apiClient, err := client.New(client.Config{
 		BaseURL:   base,
 		APIKey:    c.APIKey,
 		Transport: c.transport,
-		// The API names its waits, and nobody else is waiting.
+		// The API sends Retry-After, and no other client competes.
 		Backoff:    time.Millisecond,
 		MaxBackoff: 100 * time.Millisecond,
 		Observe:    c.observeExchange,
@@ -58,23 +56,23 @@ func (c *Console) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.LogFile, nil, 0o600); err != nil { // that of the last start is old news
+	if err := os.WriteFile(c.LogFile, nil, 0o600); err != nil { // removes the output of the last start
 		return err
 	}
-	line, err := wire.New(ctx, wire.Options{Provider: c.ProviderURL, Delay: c.Pace, Observe: c.observeCall})
+	proxy, err := faultproxy.New(ctx, faultproxy.Options{Provider: c.ProviderURL, Latency: c.ProviderLatency, OnCall: c.onCall})
 	if err != nil {
 		return err
 	}
-	c.wire, c.base, c.shop = line, base, shop
-	c.api = &child.Process{
+	c.proxy, c.base, c.client = proxy, base, apiClient
+	c.api = &subprocess.Process{
 		Name:       "orders serve",
 		Executable: c.Executable,
-		Args:       []string{"serve", "--drain-notice", "0"},
+		Args:       []string{"serve", "--shutdown-delay", "0"},
 		Environ: append(c.Environ[:len(c.Environ):len(c.Environ)],
 			"LISTEN_ADDR="+address,
 			"ADMIN_ADDR=",
 			"STRIPE_SECRET_KEY="+c.ProviderKey,
-			"STRIPE_API_BASE="+line.URL(),
+			"STRIPE_API_BASE="+proxy.URL(),
 			"STRIPE_WEBHOOK_SECRET=",
 			"STRIPE_TIMEOUT="+c.timeout().String(),
 			"LOCK_TIMEOUT="+c.lease().String(),
@@ -86,15 +84,15 @@ func (c *Console) prepare(ctx context.Context) error {
 	return nil
 }
 
-// observeExchange hands an answer of the API's to the play that asked.
-func (c *Console) observeExchange(e client.Exchange) {
+// observeExchange passes a response of the API to the latest play.
+func (c *Console) observeExchange(e client.Attempt) {
 	if p, _ := c.latest(); p != nil {
 		p.noteAnswer(e)
 	}
 }
 
-// observeCall hands a call of the API's to the provider to the play that is on.
-func (c *Console) observeCall(call wire.Call) {
+// onCall passes a call of the API to the provider to the latest play.
+func (c *Console) onCall(call faultproxy.Call) {
 	if p, _ := c.latest(); p != nil {
 		p.noteCall(call)
 	}

@@ -1,7 +1,7 @@
 package console
 
-// The types of this file are what the page is sent, as JSON. Times are
-// milliseconds since the play began.
+// The types of this file are sent to the page as JSON. Times are milliseconds since
+// the play began.
 
 // view is a play as the page shows it.
 type view struct {
@@ -23,8 +23,8 @@ type view struct {
 // Phases of a play.
 const (
 	phaseRunning = "running"
-	phaseDone    = "done"   // its end state was looked at, whatever was found
-	phaseFailed  = "failed" // it could not be played to its end
+	phaseDone    = "done"   // its end state was checked, whatever the results
+	phaseFailed  = "failed" // it did not reach its end
 )
 
 // rowView is the key's row.
@@ -32,14 +32,14 @@ type rowView struct {
 	ID        string `json:"id"`
 	Point     string `json:"point"`
 	Attempt   int    `json:"attempt"`
-	LeaseLeft int    `json:"lease_left"` // whole seconds, rounded up; 0 when nobody holds it
+	LeaseLeft int    `json:"lease_left"` // whole seconds, rounded up; 0 when no run holds it
 	LastError string `json:"last_error"`
 	Response  int    `json:"response"`
 	Order     string `json:"order"`
 	Status    string `json:"status"` // of the order
 }
 
-// pointView is a recovery point that the row has reached.
+// pointView is a recovery point that the row reached.
 type pointView struct {
 	Name string `json:"name"`
 	At   int64  `json:"at"`
@@ -55,7 +55,7 @@ type event struct {
 	Detail string `json:"detail"`
 }
 
-// Lanes say who does it.
+// Lanes, by the actor of an event.
 const (
 	laneClient   = "client"
 	laneRow      = "row"
@@ -63,24 +63,24 @@ const (
 	laneMail     = "mail"
 )
 
-// Kinds of events, "" for what is as usual.
+// Kinds of events, "" for all others.
 const (
-	kindPoint  = "point"  // the row has moved on
-	kindFault  = "fault"  // the failure that was asked for
+	kindPoint  = "point"  // the row reached a recovery point
+	kindFault  = "fault"  // the chosen failure
 	kindRepair = "repair" // its end
 	kindMoney  = "money"  // money moved
 )
 
-// requestView is a request with all its answers.
+// requestView is a request with all its responses.
 type requestView struct {
 	Title   string       `json:"title"`
 	Curl    string       `json:"curl"`
-	Many    bool         `json:"many"` // they were sent at once
+	Many    bool         `json:"many"` // sent many times at once
 	Answers []answerView `json:"answers"`
-	Body    string       `json:"body"` // of the last answer
+	Body    string       `json:"body"` // of the last response
 }
 
-// answerView is one answer, or that there was none (status 0).
+// answerView is one response; status 0 means no response.
 type answerView struct {
 	At         int64  `json:"at"`
 	Status     int    `json:"status"`
@@ -89,7 +89,7 @@ type answerView struct {
 	Replayed   bool   `json:"replayed"`
 }
 
-// intentView is a PaymentIntent in the provider's ledger.
+// intentView is a PaymentIntent at the provider.
 type intentView struct {
 	ID      string `json:"id"`
 	Status  string `json:"status"`
@@ -107,7 +107,7 @@ type mailView struct {
 	ID      string `json:"id"`
 }
 
-// check is something that must hold at the end, and what was seen.
+// check is a property of the end state, and what was observed.
 type check struct {
 	Text string `json:"text"`
 	OK   bool   `json:"ok"`

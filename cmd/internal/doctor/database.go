@@ -16,59 +16,59 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// oldest is the first version of PostgreSQL that the schema is tested on, as the
-// server counts.
-const oldest = 150_000
+// minServerVersion is the oldest version of PostgreSQL that the tests run on, as
+// server_version_num.
+const minServerVersion = 150_000
 
-// database connects as every command does, and looks at what it finds.
-func (e Examination) database(ctx context.Context, logger *slog.Logger) []Finding {
-	const about = "database"
+// checkDatabase connects like every command and runs the checks of the database.
+func (c Checker) checkDatabase(ctx context.Context, logger *slog.Logger) []Result {
+	const name = "database"
 	checks := []struct {
-		about string
-		check func(context.Context, *pgxpool.Pool) Finding
+		name string
+		run  func(context.Context, *pgxpool.Pool) Result
 	}{
-		{about, checkServer},
+		{name, checkServer},
 		{"durability", checkDurability},
 		{"pooler", checkPooler},
 		{"sessions", checkSessions},
 		{"migrations", checkMigrations},
 		{"clock", checkClock},
-		{"keys", func(ctx context.Context, pool *pgxpool.Pool) Finding { return e.checkKeys(ctx, pool, logger) }},
+		{"keys", func(ctx context.Context, pool *pgxpool.Pool) Result { return c.checkKeys(ctx, pool, logger) }},
 	}
-	findings := make([]Finding, len(checks))
-	because := "since DATABASE_URL is wrong"
+	results := make([]Result, len(checks))
+	reason := "DATABASE_URL is invalid"
 	var pool *pgxpool.Pool
-	if e.usable("DATABASE_URL") {
-		because = "for there is no connection"
-		findings[0] = e.bounded(ctx, func(ctx context.Context) Finding {
+	if c.valid("DATABASE_URL") {
+		reason = "there is no connection"
+		results[0] = c.withTimeout(ctx, func(ctx context.Context) Result {
 			var err error
-			if pool, err = boot.Connect(ctx, e.Environment.Database, logger); err != nil {
-				return Finding{Fault, about, err.Error(), "start it, let this machine and this role in, or correct DATABASE_URL"}
+			if pool, err = boot.Connect(ctx, c.Environment.Database, logger); err != nil {
+				return Result{Failure, name, err.Error(), "start the server, grant access to this machine and role, or correct DATABASE_URL"}
 			}
-			return Finding{}
+			return Result{}
 		})
 	}
 	if pool != nil {
 		defer pool.Close()
 	}
-	for i, c := range checks {
+	for i, check := range checks {
 		switch {
 		case pool != nil:
-			findings[i] = e.bounded(ctx, func(ctx context.Context) Finding { return c.check(ctx, pool) })
-		case findings[i].Verdict == Good:
-			findings[i] = notLooked(c.about, because)
+			results[i] = c.withTimeout(ctx, func(ctx context.Context) Result { return check.run(ctx, pool) })
+		case results[i].Severity == OK:
+			results[i] = skipped(check.name, reason)
 		}
 	}
-	return findings
+	return results
 }
 
-// failed is about a check that the database did not let end.
-func failed(about string, err error) Finding {
-	return Finding{Fault, about, "could not be looked at: " + err.Error(), "see that the role may read its own tables, and try again"}
+// queryFailed is the result of a check whose query failed.
+func queryFailed(check string, err error) Result {
+	return Result{Failure, check, "the query failed: " + err.Error(), "grant the role access to its own tables, and try again"}
 }
 
-func checkServer(ctx context.Context, pool *pgxpool.Pool) Finding {
-	const about = "database"
+func checkServer(ctx context.Context, pool *pgxpool.Pool) Result {
+	const name = "database"
 	var version string
 	var number int
 	var standby, readOnly bool
@@ -79,28 +79,28 @@ SELECT current_setting('server_version'),
        current_setting('transaction_read_only') = 'on'`).Scan(&version, &number, &standby, &readOnly)
 	switch {
 	case err != nil:
-		return failed(about, err)
-	case number < oldest:
-		return Finding{Fault, about, "PostgreSQL " + version + " is too old", "upgrade it to 15 or later"}
+		return queryFailed(name, err)
+	case number < minServerVersion:
+		return Result{Failure, name, "PostgreSQL " + version + " is too old", "upgrade it to 15 or later"}
 	case standby:
-		return Finding{
-			Fault, about, "PostgreSQL " + version + " is a standby, which takes no orders",
+		return Result{
+			Failure, name, "PostgreSQL " + version + " is a standby, which is read-only",
 			"name the primary in DATABASE_URL, or all hosts with target_session_attrs=read-write",
 		}
 	case readOnly:
-		return Finding{
-			Fault, about, "PostgreSQL " + version + " opens sessions read-only",
+		return Result{
+			Failure, name, "PostgreSQL " + version + " opens sessions read-only",
 			"ALTER DATABASE or ALTER ROLE … RESET default_transaction_read_only",
 		}
 	}
-	c := pool.Config().ConnConfig
-	return good(about, "PostgreSQL %s, a primary: database %s at %s", version, c.Database, c.Host)
+	config := pool.Config().ConnConfig
+	return ok(name, "PostgreSQL %s, a primary: database %s at %s", version, config.Database, config.Host)
 }
 
-// checkDurability looks for what makes a COMMIT something that a crash takes
-// back. A lost order is one whose card was charged all the same.
-func checkDurability(ctx context.Context, pool *pgxpool.Pool) Finding {
-	const about = "durability"
+// checkDurability checks the settings without which a crash can lose a committed
+// transaction, and with it an order whose card was charged.
+func checkDurability(ctx context.Context, pool *pgxpool.Pool) Result {
+	const name = "durability"
 	rows, err := pool.Query(ctx, `
 SELECT name
   FROM pg_settings
@@ -108,91 +108,91 @@ SELECT name
    AND setting = 'off'
  ORDER BY name`)
 	if err != nil {
-		return failed(about, err)
+		return queryFailed(name, err)
 	}
 	off, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	switch {
 	case err != nil:
-		return failed(about, err)
+		return queryFailed(name, err)
 	case len(off) > 0:
-		return Finding{
-			Fault, about, strings.Join(off, ", ") + " off: a crash may take back orders whose cards were charged",
+		return Result{
+			Failure, name, strings.Join(off, ", ") + " off: a crash may lose orders whose cards were charged",
 			"turn it on in postgresql.conf, and for the database and the role",
 		}
 	}
-	return good(about, "fsync, full_page_writes and synchronous_commit are on")
+	return ok(name, "fsync, full_page_writes and synchronous_commit are on")
 }
 
-func checkPooler(ctx context.Context, pool *pgxpool.Pool) Finding {
-	const about = "pooler"
-	shared, err := boot.SharesSessions(ctx, pool)
+func checkPooler(ctx context.Context, pool *pgxpool.Pool) Result {
+	const name = "pooler"
+	pooled, err := boot.UsesTransactionPooling(ctx, pool)
 	switch {
 	case err != nil:
-		return Finding{Fault, about, err.Error(), "docs/growing.md has a configuration that works"}
-	case shared:
-		return good(about, "one in between shares sessions, and is ready for our statements; orders migrate goes around it")
+		return Result{Failure, name, err.Error(), "docs/growing.md has a working configuration"}
+	case pooled:
+		return ok(name, "transaction pooling, with a working configuration; orders migrate needs a direct connection")
 	}
-	return good(about, "none that shares sessions")
+	return ok(name, "no transaction pooling")
 }
 
-func checkSessions(ctx context.Context, pool *pgxpool.Pool) Finding {
-	const about = "sessions"
+func checkSessions(ctx context.Context, pool *pgxpool.Pool) Result {
+	const name = "sessions"
 	if err := postgres.CheckSession(ctx, pool); err != nil {
-		return Finding{Fault, about, err.Error(), "docs/growing.md says how a pooler passes them"}
+		return Result{Failure, name, err.Error(), "docs/growing.md says how to set them behind a pooler"}
 	}
-	return good(about, "have lock_timeout, statement_timeout and idle_in_transaction_session_timeout")
+	return ok(name, "lock_timeout, statement_timeout and idle_in_transaction_session_timeout are set")
 }
 
-func checkMigrations(ctx context.Context, pool *pgxpool.Pool) Finding {
-	const about = "migrations"
+func checkMigrations(ctx context.Context, pool *pgxpool.Pool) Result {
+	const name = "migrations"
 	switch err := boot.CheckSchema(ctx, pool); {
 	case errors.Is(err, migrations.ErrOutdated):
-		return Finding{Fault, about, err.Error(), "orders migrate up"}
+		return Result{Failure, name, err.Error(), "orders migrate up"}
 	case err != nil:
-		return failed(about, err)
+		return queryFailed(name, err)
 	}
-	return good(about, "all applied")
+	return ok(name, "all applied")
 }
 
-// checkClock compares this machine's clock with the database's. Leases do not
-// depend on it (R8); logs, expiry times and the signatures of webhooks do.
-func checkClock(ctx context.Context, pool *pgxpool.Pool) Finding {
-	const about = "clock"
-	var difference, uncertain time.Duration
-	for i := range 3 { // the quickest answer tells best
-		var theirs time.Time
-		asked := time.Now()
-		if err := pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&theirs); err != nil {
-			return failed(about, err)
+// checkClock compares the database's clock with this machine's. Leases do not depend
+// on this machine's clock (R8). Logs, expiry times and webhook signatures do.
+func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
+	const name = "clock"
+	var ahead, uncertainty time.Duration
+	for i := range 3 { // the fastest response has the smallest uncertainty
+		var databaseTime time.Time
+		sent := time.Now()
+		if err := pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&databaseTime); err != nil {
+			return queryFailed(name, err)
 		}
-		half := time.Since(asked) / 2
-		if i == 0 || half < uncertain {
-			difference, uncertain = theirs.Sub(asked.Add(half)), half
+		half := time.Since(sent) / 2
+		if i == 0 || half < uncertainty {
+			ahead, uncertainty = databaseTime.Sub(sent.Add(half)), half
 		}
 	}
-	return judgeClock(about, "the database's", difference, uncertain)
+	return compareClocks(name, "the database's clock", ahead, uncertainty)
 }
 
-// How far clocks may be apart. The first is more than any machine is off whose
-// clock is kept right by the network; at five minutes webhooks are refused.
+// Limits for the difference of two clocks. A clock that is synchronised over the
+// network is never off by two seconds. At five minutes, webhooks are rejected.
 const (
 	clockWarning = 2 * time.Second
-	clockFault   = time.Minute
+	clockFailure = time.Minute
 )
 
-func judgeClock(about, whose string, ahead, uncertain time.Duration) Finding {
-	apart := ahead.Abs() - uncertain
-	word := "ahead of"
+func compareClocks(check, clock string, ahead, uncertainty time.Duration) Result {
+	difference := ahead.Abs() - uncertainty
+	direction := "ahead of"
 	if ahead < 0 {
-		word = "behind"
+		direction = "behind"
 	}
-	found := fmt.Sprintf("%s is %s %s this machine's", whose, ahead.Abs().Round(time.Second), word)
+	message := fmt.Sprintf("%s is %s %s this machine's", clock, ahead.Abs().Round(time.Second), direction)
 	const remedy = "run a time service on both, as in timedatectl set-ntp true"
 	switch {
-	case apart >= clockFault:
-		return Finding{Fault, about, found, remedy}
-	case apart >= clockWarning:
-		return Finding{Warning, about, found, remedy}
+	case difference >= clockFailure:
+		return Result{Failure, check, message, remedy}
+	case difference >= clockWarning:
+		return Result{Warning, check, message, remedy}
 	}
-	return good(about, "%s is within two seconds of this machine's", whose)
+	return ok(check, "%s is within two seconds of this machine's", clock)
 }

@@ -1,9 +1,8 @@
-// Package doctor looks at everything that the program needs, before a customer
-// does: its configuration, the database, the payment provider, the mail server,
-// the clocks of all three, and whether keys wait for somebody. It says in a line
-// each what it found and, where that is a fault, what helps.
+// Package doctor checks everything that the program needs: its configuration, the
+// database, the payment provider, the mail server, their clocks, and whether keys
+// wait for an operator. Each check returns one line and, if it failed, a remedy.
 //
-// It changes nothing, charges nobody and sends no mail. It reads the environment
-// with package boot and connects as the other commands do, so that what works
-// here works there. It prints nothing itself, and no secret is in what it returns.
+// The checks change no data, charge no card and send no mail. They read the
+// environment with package boot and connect like the other commands. The package
+// prints nothing, and its results contain no secrets.
 package doctor

@@ -25,33 +25,33 @@ type Environment struct {
 	boot.Log
 }
 
-// Verdict says how bad a [Finding] is.
-type Verdict int
+// Severity is the severity of a [Result].
+type Severity int
 
-// From good to bad. What could not be looked at is no fault of its own: the fault
-// that was in the way is in the list too.
+// Severities. A skipped check is no failure: the list contains the failure that
+// prevented it.
 const (
-	Good Verdict = iota
-	NotLooked
+	OK Severity = iota
+	Skipped
 	Warning
-	Fault
+	Failure
 )
 
-// Finding is what one check found.
-type Finding struct {
-	Verdict Verdict
-	About   string // a word, such as "database"
-	Found   string
-	Remedy  string // "" where there is nothing to do
+// Result is the result of one check.
+type Result struct {
+	Severity Severity
+	Check    string // its name, such as "database"
+	Message  string
+	Remedy   string // "" if there is nothing to do
 }
 
-// String is the finding in one line.
-func (f Finding) String() string {
-	line := fmt.Sprintf("%s %-13s  %s", []string{"✓", "-", "!", "✗"}[f.Verdict], f.About, f.Found)
-	if f.Remedy != "" {
-		line += " → " + f.Remedy
+// String returns the result as one line.
+func (r Result) String() string {
+	line := fmt.Sprintf("%s %-13s  %s", []string{"✓", "-", "!", "✗"}[r.Severity], r.Check, r.Message)
+	if r.Remedy != "" {
+		line += " → " + r.Remedy
 	}
-	return strings.Map(func(r rune) rune { // errors of others may have lines of their own
+	return strings.Map(func(r rune) rune { // a driver's error may have several lines
 		if !unicode.IsPrint(r) {
 			return ' '
 		}
@@ -59,78 +59,77 @@ func (f Finding) String() string {
 	}, line)
 }
 
-func good(about, format string, arguments ...any) Finding {
-	return Finding{Verdict: Good, About: about, Found: fmt.Sprintf(format, arguments...)}
+func ok(check, format string, arguments ...any) Result {
+	return Result{Severity: OK, Check: check, Message: fmt.Sprintf(format, arguments...)}
 }
 
-func notLooked(about, because string) Finding {
-	return Finding{Verdict: NotLooked, About: about, Found: "not looked at, " + because}
+func skipped(check, reason string) Result {
+	return Result{Severity: Skipped, Check: check, Message: "skipped: " + reason}
 }
 
-// Examination is what [Examine] needs.
-type Examination struct {
-	Environment *Environment // as boot.Load has filled it
-	Wrong       error        // what boot.Load said of it
-	Limit       time.Duration
+// Checker runs the checks.
+type Checker struct {
+	Environment *Environment // set by boot.Load
+	ConfigError error        // the error of boot.Load
+	Timeout     time.Duration
 }
 
-// Examine makes every check, each for as long as Limit at most, those of
-// different partners at the same time. The order of the findings is always the
-// same.
-func Examine(ctx context.Context, e Examination) []Finding {
-	quiet := slog.New(slog.DiscardHandler)
-	groups := []func() []Finding{
-		e.configuration,
-		func() []Finding { return e.database(ctx, quiet) },
-		func() []Finding { return e.provider(ctx, quiet) },
-		func() []Finding { return []Finding{e.webhook()} },
-		func() []Finding { return []Finding{e.mail(ctx, quiet)} },
+// Run runs every check, each for at most Timeout. The dependencies are checked
+// concurrently. The order of the results is always the same.
+func (c Checker) Run(ctx context.Context) []Result {
+	discard := slog.New(slog.DiscardHandler)
+	groups := []func() []Result{
+		c.checkConfiguration,
+		func() []Result { return c.checkDatabase(ctx, discard) },
+		func() []Result { return c.checkProvider(ctx, discard) },
+		func() []Result { return []Result{c.checkWebhook()} },
+		func() []Result { return []Result{c.checkMail(ctx, discard)} },
 	}
-	findings := make([][]Finding, len(groups))
+	results := make([][]Result, len(groups))
 	var all sync.WaitGroup
 	for i, group := range groups {
-		all.Go(func() { findings[i] = group() })
+		all.Go(func() { results[i] = group() })
 	}
 	all.Wait()
-	return slices.Concat(findings...)
+	return slices.Concat(results...)
 }
 
-// bounded gives one check its time.
-func (e Examination) bounded(ctx context.Context, check func(context.Context) Finding) Finding {
-	ctx, cancel := context.WithTimeout(ctx, e.Limit)
+// withTimeout runs one check for at most Timeout.
+func (c Checker) withTimeout(ctx context.Context, check func(context.Context) Result) Result {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	return check(ctx)
 }
 
-// configuration has a line for each fault.
-func (e Examination) configuration() []Finding {
-	const about = "configuration"
-	var wrong *boot.ConfigError
+// checkConfiguration returns one result for each problem.
+func (c Checker) checkConfiguration() []Result {
+	const name = "configuration"
+	var invalid *boot.ConfigError
 	switch {
-	case e.Wrong == nil:
-		d := e.Environment.Durations
-		return []Finding{good(about, "complete; STRIPE_TIMEOUT %s < LOCK_TIMEOUT %s < COMPLETER_GRACE %s < KEY_RETENTION %s",
+	case c.ConfigError == nil:
+		d := c.Environment.Durations
+		return []Result{ok(name, "valid; STRIPE_TIMEOUT %s < LOCK_TIMEOUT %s < COMPLETER_GRACE %s < KEY_RETENTION %s",
 			d.StripeTimeout, d.LockTimeout, d.CompleterGrace, d.KeyRetention)}
-	case !errors.As(e.Wrong, &wrong):
-		return []Finding{{Fault, about, e.Wrong.Error(), "orders help env lists every variable"}}
+	case !errors.As(c.ConfigError, &invalid):
+		return []Result{{Failure, name, c.ConfigError.Error(), "orders help env lists every variable"}}
 	}
-	var findings []Finding
-	for _, fault := range wrong.Faults {
-		found, remedy, both := strings.Cut(fault.Text, "; ")
-		if !both {
-			remedy = "orders help env says what is expected"
+	var results []Result
+	for _, problem := range invalid.Problems {
+		message, remedy, found := strings.Cut(problem.Text, "; ")
+		if !found {
+			remedy = "orders help env describes the variable"
 		}
-		findings = append(findings, Finding{Fault, about, fault.Name + ": " + found, remedy})
+		results = append(results, Result{Failure, name, problem.Name + ": " + message, remedy})
 	}
-	return findings
+	return results
 }
 
-// usable says whether variables can be used; durations, which are about each
-// other, count under the name of each.
-func (e Examination) usable(names ...string) bool {
-	var wrong *boot.ConfigError
-	if !errors.As(e.Wrong, &wrong) {
-		return e.Wrong == nil
+// valid reports whether these variables are valid. Durations that are out of order
+// have a name of their own.
+func (c Checker) valid(names ...string) bool {
+	var invalid *boot.ConfigError
+	if !errors.As(c.ConfigError, &invalid) {
+		return c.ConfigError == nil
 	}
-	return !slices.ContainsFunc(wrong.Faults, func(f boot.Fault) bool { return slices.Contains(names, f.Name) })
+	return !slices.ContainsFunc(invalid.Problems, func(p boot.Problem) bool { return slices.Contains(names, p.Name) })
 }

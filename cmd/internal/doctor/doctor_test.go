@@ -22,12 +22,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
-// patient is long against anything that a check waits for on a busy machine.
-const patient = time.Minute
+// longTimeout is longer than any check takes on a busy machine.
+const longTimeout = time.Minute
 
-// patientEnvironment has nothing that a check finds fault with, but for the
-// durability of a database for tests.
-func patientEnvironment(t *testing.T, pool *pgxpool.Pool) *doctor.Environment {
+// validEnvironment passes every check except durability, which test databases trade
+// for speed.
+func validEnvironment(t *testing.T, pool *pgxpool.Pool) *doctor.Environment {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)
@@ -36,7 +36,7 @@ func patientEnvironment(t *testing.T, pool *pgxpool.Pool) *doctor.Environment {
 	return &doctor.Environment{
 		Database: boot.Database{URL: boot.Secret(dbtest.URL(pool))},
 		Stripe:   boot.Stripe{SecretKey: "sk_test_canary", APIBase: server.URL, WebhookSecret: "whsec_canary"},
-		Mail:     boot.Mail{SMTPURL: boot.Secret("smtp://shop:canary@" + newMailServer(t)), From: "shop@example.com"},
+		Mail:     boot.Mail{SMTPURL: boot.Secret("smtp://tester:canary@" + newMailServer(t)), From: "receipts@example.com"},
 		Durations: boot.Durations{
 			StripeTimeout:  boot.Duration{Duration: 20 * time.Second},
 			LockTimeout:    boot.Duration{Duration: 90 * time.Second},
@@ -46,29 +46,30 @@ func patientEnvironment(t *testing.T, pool *pgxpool.Pool) *doctor.Environment {
 	}
 }
 
-// examine returns the line about each thing.
-func examine(t *testing.T, e *doctor.Environment, limit time.Duration) map[string]string {
+// check runs all checks and returns the line of each by its name.
+func check(t *testing.T, e *doctor.Environment, timeout time.Duration) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
-	for _, finding := range doctor.Examine(t.Context(), doctor.Examination{Environment: e, Limit: limit}) {
-		line := finding.String()
+	for _, result := range (doctor.Checker{Environment: e, Timeout: timeout}).Run(t.Context()) {
+		line := result.String()
 		require.NotContains(t, line, "canary")
 		require.NotContains(t, line, "\n")
-		require.NotContains(t, lines, finding.About, "two lines about one thing")
-		lines[finding.About] = line
+		require.NotContains(t, lines, result.Check, "two results of one check")
+		lines[result.Check] = line
 	}
 	return lines
 }
 
-// lie makes the database's sessions find another function than PostgreSQL's own.
-func lie(t *testing.T, pool *pgxpool.Pool, function string) {
+// overrideFunction makes the sessions of the database resolve a name to another
+// function than PostgreSQL's own.
+func overrideFunction(t *testing.T, pool *pgxpool.Pool, function string) {
 	t.Helper()
 	var database string
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT quote_ident(current_database())").Scan(&database))
 	for _, statement := range []string{
-		"CREATE SCHEMA lies",
-		"CREATE FUNCTION lies." + function,
-		"ALTER DATABASE " + database + " SET search_path = lies, pg_catalog, public",
+		"CREATE SCHEMA overrides",
+		"CREATE FUNCTION overrides." + function,
+		"ALTER DATABASE " + database + " SET search_path = overrides, pg_catalog, public",
 	} {
 		_, err := pool.Exec(t.Context(), statement)
 		require.NoError(t, err)
@@ -83,74 +84,74 @@ func execute(t *testing.T, pool *pgxpool.Pool, statement string) {
 	require.NoError(t, err)
 }
 
-func TestExamine_aGoodDatabase(t *testing.T) {
+func TestRun_valid(t *testing.T) {
 	t.Parallel()
-	lines := examine(t, patientEnvironment(t, dbtest.New(t)), patient)
-	delete(lines, "durability") // trades it for speed
-	delete(lines, "pooler")     // make pgbouncer-check puts one in between
+	lines := check(t, validEnvironment(t, dbtest.New(t)), longTimeout)
+	delete(lines, "durability") // see validEnvironment
+	delete(lines, "pooler")     // make pgbouncer-check runs the tests through one
 	require.Len(t, lines, 11)
-	for about, line := range lines {
-		require.Regexp(t, "^✓ ", line, about)
+	for name, line := range lines {
+		require.Regexp(t, "^✓ ", line, name)
 	}
 }
 
-func TestExamine_theDatabase(t *testing.T) {
+func TestRun_database(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		prepare func(*testing.T, *pgxpool.Pool)
 		setting string // of the connection string
-		about   string
+		check   string
 		want    []string // in that line
 	}{
-		"it is too old": {
+		"an old server": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
-				lie(t, pool, `current_setting(name text) RETURNS text LANGUAGE sql AS
+				overrideFunction(t, pool, `current_setting(name text) RETURNS text LANGUAGE sql AS
 					$$ SELECT CASE name WHEN 'server_version' THEN '14.9' WHEN 'server_version_num' THEN '140009' ELSE pg_catalog.current_setting(name) END $$`)
 			},
-			about: "database",
+			check: "database",
 			want:  []string{"✗ ", "PostgreSQL 14.9 is too old → upgrade it to 15 or later"},
 		},
-		"it is a standby": {
+		"a standby": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
-				lie(t, pool, "pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'")
+				overrideFunction(t, pool, "pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'")
 			},
-			about: "database",
-			want:  []string{"✗ ", "is a standby, which takes no orders → name the primary in DATABASE_URL"},
+			check: "database",
+			want:  []string{"✗ ", "is a standby, which is read-only → name the primary in DATABASE_URL"},
 		},
-		"it opens sessions read-only": {
+		"read-only sessions": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
 				execute(t, pool, "ALTER DATABASE this SET default_transaction_read_only = on")
 			},
-			about: "database",
+			check: "database",
 			want:  []string{"✗ ", "opens sessions read-only → ALTER DATABASE"},
 		},
-		"its COMMIT does not wait for the disk": {
+		"synchronous_commit off": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
 				execute(t, pool, "ALTER DATABASE this SET synchronous_commit = off")
 			},
-			about: "durability",
-			want:  []string{"✗ ", "synchronous_commit off: a crash may take back orders whose cards were charged → turn it on"},
+			check: "durability",
+			want:  []string{"✗ ", "synchronous_commit off: a crash may lose orders whose cards were charged → turn it on"},
 		},
-		"its sessions may hang for good": {
+		"no lock_timeout": {
 			setting: "lock_timeout=0",
-			about:   "sessions",
+			check:   "sessions",
 			want:    []string{"✗ ", "the database session has no lock_timeout", "ALTER ROLE"},
 		},
-		"its clock is five minutes ahead": {
+		"clock five minutes ahead": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
-				lie(t, pool, "clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() + interval '5 minutes' $$")
+				overrideFunction(t, pool, "clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() + interval '5 minutes' $$")
 			},
-			about: "clock",
-			want:  []string{"✗ ", "the database's is 5m", " ahead of this machine's → run a time service"},
+			check: "clock",
+			want:  []string{"✗ ", "the database's clock is 5m", " ahead of this machine's → run a time service"},
 		},
-		"its clock is half a minute behind": {
+		"clock half a minute behind": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
-				lie(t, pool, "clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() - interval '30 seconds' $$")
+				overrideFunction(t, pool, "clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() - interval '30 seconds' $$")
 			},
-			about: "clock",
+			check: "clock",
 			want:  []string{"! ", "s behind this machine's → run a time service"},
 		},
-		"keys wait": {
+		"stuck keys": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
 				account := idempotencytest.Account(t, pool)
 				for i, age := range []string{"1 hour", "1 hour", "100 hours"} {
@@ -167,7 +168,7 @@ func TestExamine_theDatabase(t *testing.T) {
 					require.NoError(t, err)
 				}
 			},
-			about: "keys",
+			check: "keys",
 			want: []string{
 				"! ", "needing review: 1, abandoned: 2, unfinished past KEY_RETENTION: 1 → ",
 				"orders keys list shows them", "orders completer finishes them", "orders keys show",
@@ -181,13 +182,13 @@ func TestExamine_theDatabase(t *testing.T) {
 			if test.prepare != nil {
 				test.prepare(t, pool)
 			}
-			e := patientEnvironment(t, pool)
+			e := validEnvironment(t, pool)
 			e.Database.URL = withSetting(e.Database.URL, test.setting)
-			lines := examine(t, e, patient)
+			lines := check(t, e, longTimeout)
 			for _, part := range test.want {
-				require.Contains(t, lines[test.about], part)
+				require.Contains(t, lines[test.check], part)
 			}
-			require.Regexp(t, "^✓ ", lines["stripe"], "the others are looked at all the same")
+			require.Regexp(t, "^✓ ", lines["stripe"], "the other checks run")
 		})
 	}
 }
@@ -205,55 +206,54 @@ func withSetting(url boot.Secret, setting string) boot.Secret {
 	}
 }
 
-func TestExamine_aDatabaseWithoutTheSchema(t *testing.T) {
+func TestRun_emptyDatabase(t *testing.T) {
 	t.Parallel()
-	lines := examine(t, patientEnvironment(t, dbtest.Empty(t)), patient)
+	lines := check(t, validEnvironment(t, dbtest.Empty(t)), longTimeout)
 	require.Contains(t, lines["migrations"], "✗ ")
 	require.Contains(t, lines["migrations"], "the database schema is out of date")
 	require.Contains(t, lines["migrations"], "→ orders migrate up")
 }
 
-func TestExamine_noDatabase(t *testing.T) {
+func TestRun_unreachableDatabase(t *testing.T) {
 	t.Parallel()
-	e := patientEnvironment(t, dbtest.New(t))
-	e.Database.URL = boot.Secret("postgres://shop:canary@" + nobody(t) + "/orders")
-	lines := examine(t, e, patient)
+	e := validEnvironment(t, dbtest.New(t))
+	e.Database.URL = boot.Secret("postgres://tester:canary@" + unusedAddress(t) + "/orders")
+	lines := check(t, e, longTimeout)
 	require.Contains(t, lines["database"], "✗ ")
 	require.Contains(t, lines["database"], "connection refused")
-	require.Contains(t, lines["database"], "→ start it, let this machine and this role in, or correct DATABASE_URL")
-	for _, about := range []string{"durability", "pooler", "sessions", "migrations", "clock", "keys"} {
-		require.Contains(t, lines[about], "not looked at, for there is no connection")
+	require.Contains(t, lines["database"], "→ start the server, grant access to this machine and role, or correct DATABASE_URL")
+	for _, name := range []string{"durability", "pooler", "sessions", "migrations", "clock", "keys"} {
+		require.Contains(t, lines[name], "skipped: there is no connection")
 	}
 	require.Regexp(t, "^✓ ", lines["mail"])
 }
 
-// A partner that takes the connection and says nothing holds nobody up for longer
-// than the limit.
-func TestExamine_nobodySaysAnything(t *testing.T) {
+// A dependency that accepts the connection and does not respond delays the results
+// at most by the timeout.
+func TestRun_unresponsiveDependencies(t *testing.T) {
 	t.Parallel()
-	e := patientEnvironment(t, dbtest.New(t))
-	silent := silence(t)
-	e.Database.URL = boot.Secret("postgres://shop:canary@" + silent + "/orders?sslmode=disable")
+	e := validEnvironment(t, dbtest.New(t))
+	silent := silentServer(t)
+	e.Database.URL = boot.Secret("postgres://tester:canary@" + silent + "/orders?sslmode=disable")
 	e.Stripe.APIBase = "http://" + silent
-	e.Mail.SMTPURL = boot.Secret("smtp://shop:canary@" + silent)
+	e.Mail.SMTPURL = boot.Secret("smtp://tester:canary@" + silent)
 	begin := time.Now()
-	lines := examine(t, e, 300*time.Millisecond)
-	require.Less(t, time.Since(begin), patient/2)
-	for _, about := range []string{"database", "stripe", "mail"} {
-		require.Contains(t, lines[about], "✗ ", about)
+	lines := check(t, e, 300*time.Millisecond)
+	require.Less(t, time.Since(begin), longTimeout/2)
+	for _, name := range []string{"database", "stripe", "mail"} {
+		require.Contains(t, lines[name], "✗ ", name)
 	}
 }
 
-// Ids are never the same in two lines, so an examination is the same each time.
-func TestExamine_keepsItsOrder(t *testing.T) {
+func TestRun_order(t *testing.T) {
 	t.Parallel()
 	e := &doctor.Environment{}
 	e.Database.URL = "postgres://127.0.0.1:1/" + boot.Secret(uuid.NewString())
-	e.Stripe = boot.Stripe{SecretKey: "sk_test_canary", APIBase: "http://" + nobody(t)}
-	e.Mail.SMTPURL = boot.Secret("smtp://" + nobody(t))
+	e.Stripe = boot.Stripe{SecretKey: "sk_test_canary", APIBase: "http://" + unusedAddress(t)}
+	e.Mail.SMTPURL = boot.Secret("smtp://" + unusedAddress(t))
 	var order []string
-	for _, finding := range doctor.Examine(t.Context(), doctor.Examination{Environment: e, Limit: patient}) {
-		order = append(order, finding.About)
+	for _, result := range (doctor.Checker{Environment: e, Timeout: longTimeout}).Run(t.Context()) {
+		order = append(order, result.Check)
 	}
 	require.Equal(t, []string{
 		"configuration", "database", "durability", "pooler", "sessions", "migrations", "clock", "keys",

@@ -12,50 +12,50 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// mostKeys is how many waiting keys are counted: more is no other message.
-const mostKeys = 1000
+// maxKeys bounds the keys that are counted. More keys need no other message.
+const maxKeys = 1000
 
-// checkKeys looks for requests that nobody has finished. They wait for a person or
-// for the completer, which is no fault of the installation, so it is a warning.
-func (e Examination) checkKeys(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) Finding {
-	const about = "keys"
-	if !e.usable("STRIPE_TIMEOUT", "LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "durations out of order") {
-		return notLooked(about, "since the durations are wrong")
+// checkKeys looks for keys that wait for an operator or for the completer. They are
+// a warning, because the installation itself is correct.
+func (c Checker) checkKeys(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) Result {
+	const name = "keys"
+	if !c.valid("STRIPE_TIMEOUT", "LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "durations out of order") {
+		return skipped(name, "a duration is invalid")
 	}
-	d := e.Environment.Durations
+	d := c.Environment.Durations
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: d.LockTimeout.Duration, Clock: time.Now, Logger: logger})
 	if err != nil {
-		return failed(about, err)
+		return queryFailed(name, err)
 	}
 	reaper, err := idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: d.KeyRetention.Duration, Batch: 1})
 	if err != nil {
-		return failed(about, err)
+		return queryFailed(name, err)
 	}
-	stuck, err := engine.Stuck(ctx, d.CompleterGrace.Duration, mostKeys)
+	stuck, err := engine.Stuck(ctx, d.CompleterGrace.Duration, maxKeys)
 	if err != nil {
-		return failed(about, err)
+		return queryFailed(name, err)
 	}
 	overdue, err := reaper.Overdue(ctx)
 	if err != nil {
-		return failed(about, err)
+		return queryFailed(name, err)
 	}
-	review := 0
+	needReview := 0
 	for _, key := range stuck {
 		if key.NeedsReviewAt != nil {
-			review++
+			needReview++
 		}
 	}
-	var found, remedies []string
-	note := func(n int, what, remedy string) {
+	var counts, remedies []string
+	add := func(n int, format, remedy string) {
 		if n > 0 {
-			found, remedies = append(found, fmt.Sprintf(what, n)), append(remedies, remedy)
+			counts, remedies = append(counts, fmt.Sprintf(format, n)), append(remedies, remedy)
 		}
 	}
-	note(review, "needing review: %d", "orders keys list shows them, orders keys retry or resolve ends them")
-	note(len(stuck)-review, "abandoned: %d", "orders completer finishes them: see that cron starts it")
-	note(overdue, "unfinished past KEY_RETENTION: %d", "look at why with orders keys show")
-	if len(found) > 0 {
-		return Finding{Warning, about, strings.Join(found, ", "), strings.Join(remedies, "; ")}
+	add(needReview, "needing review: %d", "orders keys list shows them, orders keys retry or resolve finishes them")
+	add(len(stuck)-needReview, "abandoned: %d", "orders completer finishes them: check that cron starts it")
+	add(overdue, "unfinished past KEY_RETENTION: %d", "orders keys show prints the last error")
+	if len(counts) > 0 {
+		return Result{Warning, name, strings.Join(counts, ", "), strings.Join(remedies, "; ")}
 	}
-	return good(about, "none waits: none is abandoned, needs review or is overdue")
+	return ok(name, "none is abandoned, needs review or is unfinished past KEY_RETENTION")
 }

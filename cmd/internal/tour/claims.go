@@ -13,13 +13,13 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// claim is a sentence of the tour and its proof, which returns what was seen.
+// claim is a sentence of the tour and its check, which returns what it observed.
 type claim struct {
 	name  string
 	check func(context.Context) (string, error)
 }
 
-// errSkipped says that a claim cannot be checked here.
+// errSkipped means that a claim cannot be checked with this provider.
 var errSkipped = errors.New("skipped")
 
 func (t *tour) claims() []claim {
@@ -38,7 +38,7 @@ func (t *tour) claims() []claim {
 
 func (t *tour) charge(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa")
-	a, err := t.shop.Send(ctx, p)
+	a, err := t.client.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func (t *tour) charge(ctx context.Context) (string, error) {
 }
 
 func (t *tour) repeat(ctx context.Context) (string, error) {
-	a, err := t.shop.Send(ctx, t.first.purchase)
+	a, err := t.client.Send(ctx, t.first.purchase)
 	if err != nil {
 		return "", err
 	}
@@ -64,14 +64,14 @@ func (t *tour) repeat(ctx context.Context) (string, error) {
 func (t *tour) twins(ctx context.Context) (string, error) {
 	const n = 20
 	p := newPurchase("pm_card_visa")
-	answers := make([]client.Answer, n)
+	answers := make([]client.Response, n)
 	errs := make([]error, n)
 	start := make(chan struct{})
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() {
 			<-start
-			answers[i], errs[i] = t.shop.Send(ctx, p)
+			answers[i], errs[i] = t.client.Send(ctx, p)
 		})
 	}
 	close(start)
@@ -80,7 +80,7 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var created, replayed, told int
-	var final client.Answer
+	var final client.Response
 	for _, a := range answers {
 		switch {
 		case a.Status == http.StatusCreated && !a.Replayed():
@@ -98,7 +98,7 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%d twins were executed", created)
 	}
 	for _, a := range answers {
-		if a.Status == http.StatusConflict { // as told
+		if a.Status == http.StatusConflict {
 			var err error
 			if a, err = t.sendUntilFinal(ctx, p); err != nil {
 				return "", err
@@ -117,7 +117,7 @@ func (t *tour) twins(ctx context.Context) (string, error) {
 func (t *tour) otherBody(ctx context.Context) (string, error) {
 	other := newPurchase("pm_card_mastercard")
 	other.Key = t.first.purchase.Key
-	a, err := t.shop.Send(ctx, other)
+	a, err := t.client.Send(ctx, other)
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +127,7 @@ func (t *tour) otherBody(ctx context.Context) (string, error) {
 
 func (t *tour) decline(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa_chargeDeclinedInsufficientFunds")
-	a, err := t.shop.Send(ctx, p)
+	a, err := t.client.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
@@ -136,7 +136,7 @@ func (t *tour) decline(ctx context.Context) (string, error) {
 		return "", err
 	}
 	t.orders[problem.OrderID] = sale{amount: 0, claim: len(t.rows) - 1}
-	again, err := t.shop.Send(ctx, p)
+	again, err := t.client.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
@@ -145,9 +145,9 @@ func (t *tour) decline(ctx context.Context) (string, error) {
 
 func (t *tour) lostAnswer(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa")
-	lost := t.wire.CutAfterConfirm()
-	defer t.wire.Mend()
-	a, err := t.shop.Send(ctx, p)
+	dropped := t.proxy.DropResponseAfterConfirm()
+	defer t.proxy.Restore()
+	a, err := t.client.Send(ctx, p)
 	if err != nil {
 		return "", err
 	}
@@ -155,14 +155,14 @@ func (t *tour) lostAnswer(ctx context.Context) (string, error) {
 		return "", err
 	}
 	select {
-	case status := <-lost:
+	case status := <-dropped:
 		if status != http.StatusOK {
 			return "", fmt.Errorf("the provider answered %d instead of charging", status)
 		}
 	default:
 		return "", errors.New("the provider was never asked to charge")
 	}
-	t.wire.Mend()
+	t.proxy.Restore()
 	final, err := t.sendUntilFinal(ctx, p)
 	if err != nil {
 		return "", err
@@ -173,15 +173,15 @@ func (t *tour) lostAnswer(ctx context.Context) (string, error) {
 
 func (t *tour) crash(ctx context.Context) (string, error) {
 	p := newPurchase("pm_card_visa")
-	lost := t.wire.CutAfterConfirm()
-	defer t.wire.Mend()
+	dropped := t.proxy.DropResponseAfterConfirm()
+	defer t.proxy.Restore()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := t.shop.Send(ctx, p)
+		_, err := t.client.Send(ctx, p)
 		ended <- err
 	}()
 	select {
-	case status := <-lost:
+	case status := <-dropped:
 		if status != http.StatusOK {
 			return "", fmt.Errorf("the provider answered %d instead of charging", status)
 		}
@@ -197,7 +197,7 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 		return "", errors.New("a killed process gave an answer")
 	}
 	t.transport.CloseIdleConnections() // to the dead process
-	t.wire.Mend()
+	t.proxy.Restore()
 	if err := t.startAPI(ctx); err != nil {
 		return "", err
 	}
@@ -219,7 +219,7 @@ func (t *tour) savedError(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if fault.Struck() != 1 {
+	if fault.Triggered() != 1 {
 		return "", errors.New("the fault did not strike")
 	}
 	_, err = t.paid(a)
@@ -239,8 +239,8 @@ func (t *tour) receipts(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// One worker in good order at its end, and one more pass: whatever is still
-	// staged would be sent now.
+	// Stop the worker and make one more pass: a receipt that is still staged would
+	// be sent now.
 	if err := t.worker.Stop(); err != nil {
 		return "", err
 	}
@@ -254,7 +254,8 @@ func (t *tour) receipts(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d mails for %d paid orders", t.mail.received(), paid), nil
 }
 
-// countReceipts checks that each paid order has one receipt and no other has.
+// countReceipts checks that each paid order has one receipt and no other order has
+// one.
 func (t *tour) countReceipts() error {
 	for id, sale := range t.orders {
 		expected := 1

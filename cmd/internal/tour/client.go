@@ -16,7 +16,7 @@ import (
 
 const price = 2500 // two teas at $12.50
 
-// newPurchase is one request of the tour, to be sent as often as it takes.
+// newPurchase returns an order request of the tour with a new key.
 func newPurchase(paymentMethod string) client.Request {
 	return client.Request{
 		Key:  client.Key("demo-" + uuid.NewString()),
@@ -26,22 +26,22 @@ func newPurchase(paymentMethod string) client.Request {
 	}
 }
 
-// sent is a purchase with its answer.
+// sent is a purchase with its response.
 type sent struct {
 	purchase client.Request
-	answer   client.Answer
+	answer   client.Response
 }
 
-// newShop returns the client that the tour sends its purchases with.
-func (t *tour) newShop() (*client.Client, error) {
+// newClient returns the client of the API.
+func (t *tour) newClient() (*client.Client, error) {
 	return client.New(client.Config{
 		BaseURL:   t.base,
 		APIKey:    t.APIKey,
 		Transport: t.transport,
-		// The API names its waits, and nobody else is waiting.
+		// The API sends Retry-After, and no other client competes.
 		Backoff:    time.Millisecond,
 		MaxBackoff: 100 * time.Millisecond,
-		Observe: func(e client.Exchange) {
+		Observe: func(e client.Attempt) {
 			if e.Method == http.MethodPost {
 				t.requests.Add(1)
 			}
@@ -49,15 +49,15 @@ func (t *tour) newShop() (*client.Client, error) {
 	})
 }
 
-// sendUntilFinal sends the purchase until it is paid.
-func (t *tour) sendUntilFinal(ctx context.Context, p client.Request) (client.Answer, error) {
+// sendUntilFinal sends the purchase until its response is final.
+func (t *tour) sendUntilFinal(ctx context.Context, p client.Request) (client.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	return t.shop.Do(ctx, p)
+	return t.client.Do(ctx, p)
 }
 
-// paid checks that an answer is a paid order, and notes it for the audit.
-func (t *tour) paid(a client.Answer) (client.Order, error) {
+// paid checks that a response is a new paid order, and records it for the audit.
+func (t *tour) paid(a client.Response) (client.Order, error) {
 	var o client.Order
 	if a.Status != http.StatusCreated || a.Replayed() {
 		return o, fmt.Errorf("expected 201 and a new order, got %s", a)
@@ -72,8 +72,8 @@ func (t *tour) paid(a client.Answer) (client.Order, error) {
 	return o, nil
 }
 
-// expectProblem reads an answer that should be a problem.
-func expectProblem(a client.Answer, status int, slug string) (client.Problem, error) {
+// expectProblem reads a problem response with this status and slug.
+func expectProblem(a client.Response, status int, slug string) (client.Problem, error) {
 	var p client.Problem
 	err := json.Unmarshal(a.Body, &p)
 	if a.Status != status || err != nil || p.Type != "/problems/"+slug {
@@ -82,8 +82,8 @@ func expectProblem(a client.Answer, status int, slug string) (client.Problem, er
 	return p, nil
 }
 
-// replayOf checks that an answer repeats another one byte for byte and says so.
-func replayOf(a, original client.Answer) error {
+// replayOf checks that a response is a marked replay of another, byte for byte.
+func replayOf(a, original client.Response) error {
 	if !a.Replayed() || a.Status != original.Status || !bytes.Equal(a.Body, original.Body) {
 		return fmt.Errorf("expected a replay of %s, got %s", original, a)
 	}

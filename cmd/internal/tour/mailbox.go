@@ -14,7 +14,7 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// mailbox is a mail server that keeps what it gets.
+// mailbox is a mail server that keeps the mails it accepts.
 type mailbox struct {
 	address string
 	server  *smtp.Server
@@ -31,21 +31,22 @@ func newMailbox(ctx context.Context) (*mailbox, error) {
 	m := &mailbox{address: listener.Addr().String()}
 	m.server = smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return session{m}, nil }))
 	m.server.Domain = "localhost"
-	m.server.ErrorLog = log.New(io.Discard, "", 0) // not between the tour's lines
+	m.server.ErrorLog = log.New(io.Discard, "", 0) // it would print between the tour's lines
 	go func() { _ = m.server.Serve(listener) }()
 	return m, nil
 }
 
 func (m *mailbox) close() error { return m.server.Close() }
 
-// received counts the mails.
+// received returns the number of mails.
 func (m *mailbox) received() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.mails)
 }
 
-// receivedFor counts the mails about an order, whose id is in the Message-ID.
+// receivedFor returns the number of mails about an order, whose id is in the
+// Message-ID.
 func (m *mailbox) receivedFor(orderID string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +59,7 @@ func (m *mailbox) receivedFor(orderID string) int {
 	return n
 }
 
-// session is one dialogue with the mailbox.
+// session is one SMTP session.
 type session struct{ box *mailbox }
 
 func (session) Reset()                               {}

@@ -13,17 +13,17 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/child"
-	"example.com/orders-api/cmd/internal/wire"
+	"example.com/orders-api/cmd/internal/faultproxy"
+	"example.com/orders-api/cmd/internal/subprocess"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Options is what a tour works with. All of it is needed, StandIn aside.
+// Options configure a tour. All are required except StandIn and ProviderURL.
 type Options struct {
 	Executable  string   // this program
-	Environ     []string // of the processes it starts; has DATABASE_URL
-	APIKey      string   // of an account made for the tour
+	Environ     []string // of its subprocesses; has DATABASE_URL
+	APIKey      string   // of an account created for the tour
 	ProviderKey string
 	ProviderURL string             // "" is Stripe's own
 	StandIn     *stripetest.Server // nil when the provider is Stripe itself
@@ -34,23 +34,23 @@ type Options struct {
 type tour struct {
 	Options
 	started  time.Time
-	provider *payments.Client // asks the provider directly, past the wire
-	wire     *wire.Wire
+	provider *payments.Client // reaches the provider directly, without the proxy
+	proxy    *faultproxy.Proxy
 	mail     *mailbox
-	api      *child.Process
-	worker   *child.Process
-	folder   string // logs and nothing else
+	api      *subprocess.Process
+	worker   *subprocess.Process
+	folder   string // of the logs
 	base     string // URL of the API
-	shop     *client.Client
-	requests atomic.Int64    // that shop has sent, reads aside
-	orders   map[string]sale // every order made so far, by id
-	first    sent            // what the first claim sent and got
+	client   *client.Client
+	requests atomic.Int64    // POST requests sent by client
+	orders   map[string]sale // every order created so far, by id
+	first    sent            // request and response of the first claim
 	rows     []row
 
 	transport *http.Transport // to the API
 }
 
-// sale is an order that the tour made and what its charge must be.
+// sale is an order of the tour and the charge that it must have.
 type sale struct {
 	amount int64 // 0: must not be charged
 	claim  int   // index of the row it belongs to
@@ -62,8 +62,8 @@ type row struct {
 	requests, orders, charges, receipts int
 }
 
-// Run takes the tour. It returns an error at the first claim that does not
-// hold, and names where the logs are.
+// Run runs the tour. It stops at the first claim that does not hold, with an error
+// that names the folder of the logs.
 func Run(ctx context.Context, options Options) error {
 	folder, err := os.MkdirTemp("", "orders-demo-")
 	if err != nil {
@@ -77,7 +77,7 @@ func Run(ctx context.Context, options Options) error {
 		transport: &http.Transport{MaxIdleConnsPerHost: 32},
 	}
 	err = t.run(ctx)
-	// After a claim that failed it is no news that a process ends badly.
+	// After a failed claim, errors of the subprocesses add nothing.
 	if closeErr := t.close(ctx); err == nil {
 		err = closeErr
 	}
@@ -120,11 +120,11 @@ func (t *tour) run(ctx context.Context) error {
 	return nil
 }
 
-// audit compares what the provider charged, and the orders that the API lists,
-// with what the tour was told: each order exactly once and for its amount, or
-// not at all.
+// audit compares the provider's payments and the orders that the API lists with the
+// responses: each order must be charged exactly once and for its amount, or not at
+// all.
 func (t *tour) audit(ctx context.Context) error {
-	listed, err := t.shop.ListOrders(ctx, 100, "") // a tour makes less than a page
+	listed, err := t.client.ListOrders(ctx, 100, "") // a tour creates less than a page
 	if err != nil {
 		return err
 	}
@@ -132,8 +132,8 @@ func (t *tour) audit(ctx context.Context) error {
 		return fmt.Errorf("the API lists %d orders, expected %d", len(listed.Data), len(t.orders))
 	}
 	charges := map[string]int{}
-	var strange error
-	// By the provider's clock, which may be behind ours.
+	var wrongAmount error
+	// The provider's clock may be behind ours.
 	err = t.provider.List(ctx, t.started.Add(-10*time.Minute), time.Time{}, func(intent payments.Intent) bool {
 		id := intent.Metadata["order_id"]
 		sale, ours := t.orders[id]
@@ -141,12 +141,12 @@ func (t *tour) audit(ctx context.Context) error {
 			return true
 		}
 		if intent.AmountReceived != sale.amount {
-			strange = fmt.Errorf("order %s: charged %d instead of %d", id, intent.AmountReceived, sale.amount)
+			wrongAmount = fmt.Errorf("order %s: charged %d instead of %d", id, intent.AmountReceived, sale.amount)
 		}
 		charges[id]++
 		return true
 	})
-	if err := errors.Join(err, strange); err != nil {
+	if err := errors.Join(err, wrongAmount); err != nil {
 		return err
 	}
 	for i := range t.rows {
@@ -166,7 +166,7 @@ func (t *tour) audit(ctx context.Context) error {
 	return nil
 }
 
-// printTable sums up the claims that sent requests.
+// printTable prints a summary of the claims that sent requests.
 func (t *tour) printTable() {
 	const line = "   %-42s %8d  %6d  %7d  %8d\n"
 	fmt.Fprintf(t.Out, "\n   %-42s %8s  %6s  %7s  %8s\n", "", "requests", "orders", "charges", "receipts")
@@ -184,7 +184,7 @@ func (t *tour) printTable() {
 	fmt.Fprintf(t.Out, line, total.name, total.requests, total.orders, total.charges, total.receipts)
 }
 
-// start brings up wire, mailbox, API and worker.
+// start starts the proxy, the mailbox, the API and the worker.
 func (t *tour) start(ctx context.Context) error {
 	var err error
 	if t.provider, err = payments.New(payments.Config{
@@ -195,22 +195,22 @@ func (t *tour) start(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if t.wire, err = wire.New(ctx, wire.Options{Provider: t.ProviderURL}); err != nil {
+	if t.proxy, err = faultproxy.New(ctx, faultproxy.Options{Provider: t.ProviderURL}); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	if t.mail, err = newMailbox(ctx); err != nil {
 		return err
 	}
-	address, err := child.FreeAddress(ctx)
+	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
 	t.base = "http://" + address
-	if t.shop, err = t.newShop(); err != nil {
+	if t.client, err = t.newClient(); err != nil {
 		return err
 	}
 
-	// Short bounds, so that nobody waits long for a killed process's lease.
+	// Short timeouts, so that the lease of a killed process expires soon.
 	timeout, lease := "2s", "4s"
 	if t.StandIn == nil {
 		timeout, lease = "10s", "12s"
@@ -219,7 +219,7 @@ func (t *tour) start(ctx context.Context) error {
 		"LISTEN_ADDR="+address,
 		"ADMIN_ADDR=", // others may have theirs at the default
 		"STRIPE_SECRET_KEY="+t.ProviderKey,
-		"STRIPE_API_BASE="+t.wire.URL(),
+		"STRIPE_API_BASE="+t.proxy.URL(),
 		"STRIPE_TIMEOUT="+timeout,
 		"LOCK_TIMEOUT="+lease,
 		"COMPLETER_GRACE=5m",
@@ -229,7 +229,7 @@ func (t *tour) start(ctx context.Context) error {
 		"LOG_LEVEL=info",
 		"LOG_FORMAT=text",
 	)
-	t.api = t.command(environ, "serve", "--drain-notice", "0")
+	t.api = t.command(environ, "serve", "--shutdown-delay", "0")
 	t.worker = t.command(environ, "worker", "--every", "200ms")
 	if err := t.startAPI(ctx); err != nil {
 		return err
@@ -237,9 +237,9 @@ func (t *tour) start(ctx context.Context) error {
 	return t.worker.Start()
 }
 
-// command is this program with another command, its log named after that.
-func (t *tour) command(environ []string, args ...string) *child.Process {
-	return &child.Process{
+// command returns a subprocess of this program. Its log is named after the command.
+func (t *tour) command(environ []string, args ...string) *subprocess.Process {
+	return &subprocess.Process{
 		Name:       "orders " + args[0],
 		Executable: t.Executable,
 		Args:       args,
@@ -251,11 +251,11 @@ func (t *tour) command(environ []string, args ...string) *child.Process {
 // startAPI starts `orders serve` and waits until it is ready.
 func (t *tour) startAPI(ctx context.Context) error { return t.api.Serve(ctx, t.base+"/readyz") }
 
-// close ends everything that start began. A tour that was interrupted waits for
-// nobody.
+// close stops everything that start started. After an interrupt it kills the
+// subprocesses.
 func (t *tour) close(ctx context.Context) error {
 	var err error
-	for _, p := range []*child.Process{t.api, t.worker} {
+	for _, p := range []*subprocess.Process{t.api, t.worker} {
 		if ctx.Err() != nil {
 			err = errors.Join(err, p.Kill())
 		} else {
@@ -263,8 +263,8 @@ func (t *tour) close(ctx context.Context) error {
 		}
 	}
 	t.transport.CloseIdleConnections()
-	if t.wire != nil {
-		err = errors.Join(err, t.wire.Close())
+	if t.proxy != nil {
+		err = errors.Join(err, t.proxy.Close())
 	}
 	if t.mail != nil {
 		err = errors.Join(err, t.mail.close())
@@ -275,9 +275,9 @@ func (t *tour) close(ctx context.Context) error {
 	return err
 }
 
-// poll asks until the answer is yes.
-func poll(ctx context.Context, patience time.Duration, what string, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited for %s", patience))
+// poll calls done until it returns true or the timeout is over.
+func poll(ctx context.Context, timeout time.Duration, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited for %s", timeout))
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

@@ -1,14 +1,13 @@
-// Package tracing sends OpenTelemetry traces to a collector, if the environment
-// names one; docs/tracing.md shows what they look like. It fills seams that the
-// other packages have for it, so that none of them knows OpenTelemetry:
+// Package tracing sends OpenTelemetry traces to a collector if the environment
+// names one; docs/tracing.md shows examples. It uses the hooks of the other packages,
+// so none of them imports OpenTelemetry:
 //
 //   - api.Config.Trace: a span for each request,
-//   - idempotency.Config.Tracer: spans for runs, their steps and transactions, and
-//     the link from a later run of a key to the first one,
-//   - the Tracer of pgx: spans for what goes to the database,
-//   - payments.Config.Transport: spans for what goes to the provider,
+//   - idempotency.Config.OnStep: a span for each step of a run,
+//   - the Tracer of pgx: a span for each statement or batch,
+//   - payments.Config.Transport: a span for each request to the provider,
 //   - receipts.Mailer: a span for each mail.
 //
-// What leaves the process is what a list allows, see [allowed]. Nothing of it is
-// waited for: spans that a collector does not take in time are dropped.
+// Only the attributes of an allowlist leave the process, see [allowed]. No request
+// waits for the export: spans that a collector does not accept in time are dropped.
 package tracing

@@ -6,10 +6,12 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Into returns a Tracing that hands each span to exporter when it ends.
-func Into(exporter sdktrace.SpanExporter, options ...sdktrace.TracerProviderOption) *Tracing {
-	return newTracing(slog.New(slog.DiscardHandler), append(options, sdktrace.WithSyncer(filter{exporter}))...)
+// Into returns a Tracing that exports each span when it ends.
+func Into(exporter sdktrace.SpanExporter) *Tracing {
+	return newTracing(slog.New(slog.DiscardHandler), sdktrace.WithSyncer(filter{exporter}))
 }
 
-// ErrorHandler is what OpenTelemetry's complaints go to.
-func ErrorHandler(logger *slog.Logger) interface{ Handle(error) } { return &complaints{logger: logger} }
+// ErrorHandler returns the handler of OpenTelemetry's errors.
+func ErrorHandler(logger *slog.Logger) interface{ Handle(error) } {
+	return &errorHandler{logger: logger}
+}

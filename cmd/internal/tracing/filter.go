@@ -9,14 +9,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// allowed are the attributes that leave the process. The libraries record more,
-// and with each release something else: addresses, in which clients put their
-// keys, the clients' own addresses, the texts of errors. What is not known to be
-// harmless stays here. The address of a server is not: of a request it is what the
-// client wrote.
+// allowed reports whether an attribute may leave the process. The libraries record
+// more, and new attributes with each release: URLs, in which clients put keys, client
+// addresses, error texts. The list has no server.address either: for a request it is
+// the Host header, which the client wrote.
 func allowed(name attribute.Key) bool {
 	switch name {
-	case keyID, fromPoint, toPoint, attempt, replayed, response, orderID, requestID,
+	case keyID, operation, fromPoint, toPoint, attempt, orderID, requestID,
 		"http.request.method", "http.response.status_code", "http.route",
 		"http.request.body.size", "http.response.body.size",
 		"network.protocol.version", "url.scheme",
@@ -29,18 +28,18 @@ func allowed(name attribute.Key) bool {
 	return false
 }
 
-// filter is an exporter that drops what is not allowed.
+// filter is an exporter that drops all attributes that are not allowed.
 type filter struct{ sdktrace.SpanExporter }
 
 func (f filter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	harmless := make([]sdktrace.ReadOnlySpan, len(spans))
+	allowlisted := make([]sdktrace.ReadOnlySpan, len(spans))
 	for i, span := range spans {
-		harmless[i] = filtered{span}
+		allowlisted[i] = filtered{span}
 	}
-	return f.SpanExporter.ExportSpans(ctx, harmless)
+	return f.SpanExporter.ExportSpans(ctx, allowlisted)
 }
 
-// filtered is a span of which only what is allowed can be read.
+// filtered is a span that returns only allowed attributes.
 type filtered struct{ sdktrace.ReadOnlySpan }
 
 func (f filtered) Attributes() []attribute.KeyValue { return onlyAllowed(f.ReadOnlySpan.Attributes()) }
@@ -53,7 +52,7 @@ func (f filtered) Events() []sdktrace.Event {
 	return events
 }
 
-// Links leaves out the trace state, in which a client can write what it likes.
+// Links removes the trace state, which a client can set to anything.
 func (f filtered) Links() []sdktrace.Link {
 	links := slices.Clone(f.ReadOnlySpan.Links())
 	for i := range links {
@@ -63,7 +62,7 @@ func (f filtered) Links() []sdktrace.Link {
 	return links
 }
 
-// Status keeps the texts of our own spans only.
+// Status removes the texts of all spans but ours: libraries quote errors there.
 func (f filtered) Status() sdktrace.Status {
 	status := f.ReadOnlySpan.Status()
 	if f.InstrumentationScope().Name != scope {

@@ -14,12 +14,12 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Requests is for api.Config: a span for each request of the API proper, the
-// pages and the questions of balancers left out.
+// Requests is for api.Config: a span for each request to /v1, without pages and
+// probes.
 //
-// A client's own trace is linked to, not continued. Clients are strangers here:
-// one that could choose the trace could join what is not its own, and have us
-// record what it likes.
+// The trace of a client is linked and not continued. Clients are not trusted: one
+// that could choose the trace could add spans to the trace of another client, and
+// could decide what is recorded.
 func (t *Tracing) Requests() func(http.Handler) http.Handler {
 	if t == nil {
 		return nil
@@ -29,12 +29,12 @@ func (t *Tracing) Requests() func(http.Handler) http.Handler {
 		otelhttp.WithPropagators(propagation.TraceContext{}),
 		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
 		otelhttp.WithFilter(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/") }))
-	return func(next http.Handler) http.Handler { return traced(named(next)) }
+	return func(next http.Handler) http.Handler { return traced(withRoute(next)) }
 }
 
-// named names a request's span after its route, which is known when it was
-// served, and gives it the name under which the log has the request.
-func named(next http.Handler) http.Handler {
+// withRoute names a request's span by its route, which is known after the request was
+// served, and adds the request id of the log.
+func withRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
 		span := trace.SpanFromContext(r.Context())
@@ -46,13 +46,13 @@ func named(next http.Handler) http.Handler {
 	})
 }
 
-// Provider is for payments.Config: a span for each send that is part of a trace.
-// The provider is not told of it.
+// Provider is for payments.Config: a span for each request to the provider that is
+// part of a trace. The provider does not receive the trace context.
 func (t *Tracing) Provider() http.RoundTripper {
-	if t == nil {
-		return nil
-	}
 	base := payments.NewTransport()
+	if t == nil {
+		return base
+	}
 	return provider{base, otelhttp.NewTransport(base,
 		otelhttp.WithTracerProvider(t.provider),
 		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()),
@@ -62,10 +62,10 @@ func (t *Tracing) Provider() http.RoundTripper {
 		}))}
 }
 
-// objectID is one of the provider's ids in a path.
+// objectID matches an id of the provider in a path.
 var objectID = regexp.MustCompile(`/[a-z]+_[A-Za-z0-9_]*[A-Z0-9][A-Za-z0-9_]*`)
 
-// provider can also close what is idle, which the tracing transport cannot.
+// provider can also close idle connections, which the transport of otelhttp cannot.
 type provider struct {
 	*http.Transport
 	traced http.RoundTripper

@@ -21,29 +21,29 @@ import (
 )
 
 const (
-	// flushTimeout bounds what a stop waits for the collector to take the last
-	// spans. A collector that is well takes milliseconds.
+	// flushTimeout bounds the delivery of the last spans when the process stops. A
+	// collector takes milliseconds for it.
 	flushTimeout = 3 * time.Second
 
-	// complainEvery keeps a collector that is away from filling the log.
-	complainEvery = time.Minute
+	// errorInterval is the shortest time between two lines of the log about a
+	// collector that is unavailable.
+	errorInterval = time.Minute
 )
 
-// scope is the name of what makes our own spans.
+// scope is the instrumentation scope of our own spans.
 const scope = "orders-api"
 
-// Tracing makes spans and sends them. A nil one makes none, and what its methods
-// return is what their seams take for off.
+// Tracing creates spans and exports them. A nil Tracing is valid and creates none.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	logger   *slog.Logger
 }
 
-// Start returns what the standard variables of OpenTelemetry ask for: nil unless
-// one of them names a collector.
+// Start returns a Tracing that is configured by OpenTelemetry's standard variables,
+// or nil unless one of them names a collector.
 func Start(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
-	if wanted, err := wanted(); !wanted {
+	if on, err := enabled(); !on {
 		return nil, err
 	}
 	exporter, err := otlptracehttp.New(ctx)
@@ -58,22 +58,22 @@ func Start(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	// OpenTelemetry knows one handler for a process. Without ours it would write
-	// to stderr, past the log and as often as it likes.
-	otel.SetErrorHandler(&complaints{logger: logger})
+	// OpenTelemetry has one error handler per process. Its default writes to stderr,
+	// not to the log, and without a limit.
+	otel.SetErrorHandler(&errorHandler{logger: logger})
 	t := newTracing(logger, sdktrace.WithBatcher(filter{exporter}), sdktrace.WithResource(about))
 	logger.InfoContext(ctx, "traces are sent")
 	return t, nil
 }
 
 func newTracing(logger *slog.Logger, options ...sdktrace.TracerProviderOption) *Tracing {
-	provider := sdktrace.NewTracerProvider(options...)
+	provider := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(keyIDs{}))...)
 	return &Tracing{provider: provider, tracer: provider.Tracer(scope), logger: logger}
 }
 
-// wanted says whether the environment asks for traces. The SDK reads the same
-// variables by itself, and a few dozen more.
-func wanted() (bool, error) {
+// enabled reports whether the environment names a collector. The SDK itself reads the
+// same variables, and a few dozen more.
+func enabled() (bool, error) {
 	switch {
 	case os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "",
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true"),
@@ -81,7 +81,7 @@ func wanted() (bool, error) {
 		return false, nil
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
-		// The SDK would not say so, and send to this machine instead.
+		// The SDK would silently send to localhost instead.
 		if u, err := url.Parse(os.Getenv(name)); err != nil || u.String() != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			return false, errors.New(name + " is not an http or https URL")
 		}
@@ -98,7 +98,7 @@ func wanted() (bool, error) {
 	return true, nil
 }
 
-// version is the module's, or the commit it was built from.
+// version returns the version of the module, or the commit that it was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -107,8 +107,8 @@ func version() string {
 	return info.Main.Version
 }
 
-// Stop sends what is left, and gives that up after a few seconds. It does so when
-// ctx has ended, too, which is why a process stops.
+// Stop exports the remaining spans, for a few seconds at most. It does so even if ctx
+// has ended, because that is why a process stops.
 func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return
@@ -120,19 +120,19 @@ func (t *Tracing) Stop(ctx context.Context) {
 	}
 }
 
-// complaints logs what OpenTelemetry has to say, once in a while.
-type complaints struct {
+// errorHandler logs OpenTelemetry's errors, at most one per errorInterval.
+type errorHandler struct {
 	logger *slog.Logger
 	mu     sync.Mutex
 	last   time.Time
 }
 
-// Handle is called by OpenTelemetry.
-func (c *complaints) Handle(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.last) >= complainEvery {
-		c.last = now
-		c.logger.Warn("traces are not delivered; more of this is not logged for a minute", "error", err)
+// Handle is part of otel.ErrorHandler.
+func (h *errorHandler) Handle(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); now.Sub(h.last) >= errorInterval {
+		h.last = now
+		h.logger.Warn("traces are not delivered; more of this is not logged for a minute", "error", err)
 	}
 }

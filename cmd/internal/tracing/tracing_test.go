@@ -16,30 +16,99 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/payments"
 )
 
-// run makes a run's span, does work inside of it and returns all spans.
-func run(t *testing.T, work func(context.Context, *tracing.Tracing)) tracetest.SpanStubs {
+// keyID is the key of the steps in these tests.
+var keyID = uuid.MustParse("0fa4e1a5-4b3b-8b7c-9d4e-3f6f0f4b7a11")
+
+// inStep calls work inside the span of a step and returns all spans. The step's is
+// the last one.
+func inStep(t *testing.T, work func(context.Context, *tracing.Tracing)) tracetest.SpanStubs {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
 	traces := tracing.Into(exporter)
-	ctx := traces.Engine().Start(t.Context(), idempotency.Span{Kind: idempotency.RunSpan, Name: "create_order"})
+	ctx, end := traces.OnStep(t.Context(), idempotency.StepStart{Operation: "create_order", KeyID: keyID, Attempt: 1, From: "order_created"})
 	work(ctx, traces)
-	traces.Engine().End(ctx, idempotency.Result{}, nil)
+	end(idempotency.StepEnd{To: "charge_created", Call: time.Second, Commit: time.Second})
 	return exporter.GetSpans()
 }
 
-// client is a client of the provider whose calls are traced.
+// A request has a span for each step, and all of them have the id of the key.
+func TestOnStep(t *testing.T) {
+	t.Parallel()
+	exporter := tracetest.NewInMemoryExporter()
+	traces := tracing.Into(exporter)
+	handler := traces.Requests()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", "request-of-a-test")
+		_, end := traces.OnStep(r.Context(), idempotency.StepStart{Operation: "create_order", KeyID: keyID, From: idempotency.Started})
+		end(idempotency.StepEnd{To: "order_created", Commit: time.Second})
+		_, end = traces.OnStep(r.Context(), idempotency.StepStart{Operation: "create_order", KeyID: keyID, Attempt: 1, From: "order_created"})
+		end(idempotency.StepEnd{To: "order_created", Call: time.Second, Err: errors.New("the provider is unavailable")})
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), request(t, http.MethodPost, "/v1/orders"))
+
+	spans := exporter.GetSpans()
+	require.Len(t, spans, 3)
+	claim, step, served := spans[0], spans[1], spans[2]
+	require.Equal(t, "step started", claim.Name)
+	require.Equal(t, []attribute.KeyValue{
+		attribute.String("orders.operation", "create_order"),
+		attribute.Int("orders.attempt", 1),
+		attribute.String("orders.recovery_point.from", "started"),
+		attribute.String("orders.key_id", keyID.String()),
+		attribute.String("orders.recovery_point.to", "order_created"),
+	}, claim.Attributes)
+	require.Equal(t, codes.Unset, claim.Status.Code)
+	require.Equal(t, "step order_created", step.Name)
+	require.Equal(t, codes.Error, step.Status.Code)
+	require.Equal(t, "the provider is unavailable", step.Status.Description)
+	require.Contains(t, served.Attributes, attribute.String("orders.key_id", keyID.String()))
+	require.Contains(t, served.Attributes, attribute.String("orders.request_id", "request-of-a-test"))
+	for _, inner := range spans[:2] {
+		require.Equal(t, served.SpanContext.SpanID(), inner.Parent.SpanID())
+	}
+}
+
+// A claim that rejects the request is no failed step, and the text of its error may
+// quote the client.
+func TestOnStep_claim(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		end    idempotency.StepEnd
+		status codes.Code
+	}{
+		"invalid parameters":   {idempotency.StepEnd{Commit: 1, Err: errors.New("canary")}, codes.Unset},
+		"the key exists":       {idempotency.StepEnd{Commit: 1, Err: idempotency.ErrLeaseLost}, codes.Unset},
+		"database unavailable": {idempotency.StepEnd{Commit: 1, Err: fmt.Errorf("%w: canary", postgres.ErrUnavailable)}, codes.Error},
+		"panic":                {idempotency.StepEnd{Err: errors.New("canary")}, codes.Error},
+	} {
+		exporter := tracetest.NewInMemoryExporter()
+		_, end := tracing.Into(exporter).OnStep(t.Context(), idempotency.StepStart{Operation: "create_order", KeyID: keyID, From: idempotency.Started})
+		end(test.end)
+		require.Equal(t, test.status, exporter.GetSpans()[0].Status.Code, name)
+		require.Empty(t, exporter.GetSpans()[0].Status.Description, name)
+	}
+}
+
+// request is a request as the router passes it on.
+func request(t *testing.T, method, target string) *http.Request {
+	t.Helper()
+	routed := context.WithValue(t.Context(), chi.RouteCtxKey, chi.NewRouteContext())
+	return httptest.NewRequestWithContext(routed, method, target, http.NoBody)
+}
+
+// client returns a client of the provider whose requests are traced.
 func client(t *testing.T, traces *tracing.Tracing, url string) *payments.Client {
 	t.Helper()
 	client, err := payments.New(payments.Config{
@@ -51,9 +120,9 @@ func client(t *testing.T, traces *tracing.Tracing, url string) *payments.Client 
 	return client
 }
 
-// What could not be sent is still known not to have run, and what was sent is
-// still not taken for that.
-func TestProvider_whatWasSent(t *testing.T) {
+// Tracing does not change what is known about a request: one that could not be sent
+// was not executed, one that was sent has an unknown outcome.
+func TestProvider_outcome(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -72,13 +141,13 @@ func TestProvider_whatWasSent(t *testing.T) {
 		outcome payments.Outcome
 		cause   error
 	}{
-		"refused":   {"http://" + listener.Addr().String(), payments.NotRun, syscall.ECONNREFUSED},
-		"untrusted": {untrusted.URL, payments.NotRun, payments.ErrNoAnswer},
+		"refused":   {"http://" + listener.Addr().String(), payments.NotExecuted, syscall.ECONNREFUSED},
+		"untrusted": {untrusted.URL, payments.NotExecuted, payments.ErrNoResponse},
 		"hangs up":  {hangsUp.URL, payments.Unknown, io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spans := run(t, func(ctx context.Context, traces *tracing.Tracing) {
+			spans := inStep(t, func(ctx context.Context, traces *tracing.Tracing) {
 				_, err := client(t, traces, test.url).Confirm(ctx, "orders-api-canary-key-confirm", "pi_3U6HKD3L64ZNGFAI")
 				var failure *payments.Error
 				require.ErrorAs(t, err, &failure)
@@ -86,18 +155,19 @@ func TestProvider_whatWasSent(t *testing.T) {
 				require.ErrorIs(t, err, test.cause)
 			})
 			require.Greater(t, len(spans), 1)
-			for _, send := range spans[:len(spans)-1] {
-				require.Equal(t, "POST /v1/payment_intents/{id}/confirm", send.Name)
-				require.Equal(t, spans[len(spans)-1].SpanContext.SpanID(), send.Parent.SpanID())
-				require.Empty(t, send.Status.Description)
+			for _, sent := range spans[:len(spans)-1] {
+				require.Equal(t, "POST /v1/payment_intents/{id}/confirm", sent.Name)
+				require.Equal(t, spans[len(spans)-1].SpanContext.SpanID(), sent.Parent.SpanID())
+				require.Contains(t, sent.Attributes, attribute.String("orders.key_id", keyID.String()))
+				require.Empty(t, sent.Status.Description)
 			}
 		})
 	}
 }
 
-// The provider is not told which trace it is in, and its connections are closed
-// with the client.
-func TestProvider_toldNothing(t *testing.T) {
+// The provider does not receive the trace context, and the connections to it are
+// closed with the client.
+func TestProvider_noPropagation(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,7 +183,7 @@ func TestProvider_toldNothing(t *testing.T) {
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	run(t, func(ctx context.Context, traces *tracing.Tracing) {
+	inStep(t, func(ctx context.Context, traces *tracing.Tracing) {
 		c := client(t, traces, server.URL)
 		_, _ = c.Get(ctx, "pi_1")
 		c.Close()
@@ -121,8 +191,8 @@ func TestProvider_toldNothing(t *testing.T) {
 	<-closed
 }
 
-// What is part of no trace begins none.
-func TestProvider_alone(t *testing.T) {
+// A request to the provider outside a trace has no span.
+func TestProvider_withoutTrace(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
@@ -132,32 +202,7 @@ func TestProvider_alone(t *testing.T) {
 	require.Empty(t, exporter.GetSpans())
 }
 
-// A later run finds the first one by what is stored, in another process too.
-func TestEngine_linksToTheOrigin(t *testing.T) {
-	t.Parallel()
-	var origin string
-	first := run(t, func(ctx context.Context, traces *tracing.Tracing) { origin = traces.Engine().Origin(ctx) })
-	require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-01$", origin)
-	later := run(t, func(ctx context.Context, traces *tracing.Tracing) { traces.Engine().Link(ctx, origin) })
-	require.NotEqual(t, first[0].SpanContext.TraceID(), later[0].SpanContext.TraceID())
-	require.Len(t, later[0].Links, 1)
-	link := later[0].Links[0].SpanContext
-	require.Equal(t, first[0].SpanContext.TraceID(), link.TraceID())
-	require.Equal(t, first[0].SpanContext.SpanID(), link.SpanID())
-}
-
-// Nobody can follow a link to what is not recorded, so none is stored.
-func TestEngine_notSampled(t *testing.T) {
-	t.Parallel()
-	exporter := tracetest.NewInMemoryExporter()
-	traces := tracing.Into(exporter, sdktrace.WithSampler(sdktrace.NeverSample()))
-	ctx := traces.Engine().Start(t.Context(), idempotency.Span{Kind: idempotency.RunSpan, Name: "create_order"})
-	require.Empty(t, traces.Engine().Origin(ctx))
-	traces.Engine().End(ctx, idempotency.Result{}, nil)
-	require.Empty(t, exporter.GetSpans())
-}
-
-// A library that records more than it should does not get it out.
+// Attributes and texts that a library adds do not leave the process.
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
@@ -168,8 +213,7 @@ func TestFilter(t *testing.T) {
 		span.RecordError(errors.New("canary"))
 		span.SetStatus(codes.Error, "canary")
 	}))
-	inRouter := context.WithValue(t.Context(), chi.RouteCtxKey, chi.NewRouteContext())
-	r := httptest.NewRequestWithContext(inRouter, http.MethodGet, "/v1/idempotency-keys/canary?canary=canary", nil)
+	r := request(t, http.MethodGet, "/v1/idempotency-keys/canary?canary=canary")
 	r.Header.Set("User-Agent", "canary")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
 	spans := exporter.GetSpans()
@@ -179,7 +223,7 @@ func TestFilter(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v", spans), "canary")
 }
 
-// A collector that is away is no reason to fill the log.
+// A collector that is unavailable does not fill the log.
 func TestErrorHandler(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -190,12 +234,14 @@ func TestErrorHandler(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "connection refused"))
 }
 
-// Tracing that is off is what the seams take for off.
-func TestOff(t *testing.T) {
+// A nil Tracing can be used everywhere and creates no spans.
+func TestTracing_off(t *testing.T) {
 	t.Parallel()
 	var off *tracing.Tracing
-	require.Nil(t, off.Engine())
-	require.Nil(t, off.Provider())
+	ctx, end := off.OnStep(t.Context(), idempotency.StepStart{})
+	require.Equal(t, t.Context(), ctx)
+	end(idempotency.StepEnd{})
+	require.IsType(t, &http.Transport{}, off.Provider())
 	require.Nil(t, off.Requests())
 	require.Nil(t, off.Mailer(nil))
 	off.ConfigurePool(nil)

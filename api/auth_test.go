@@ -1,0 +1,167 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+// Package accounts tests the keys, [TestBearerToken_headers] the header. All 401 of a
+// request have the same bytes, so that they reveal nothing.
+func TestAuthentication_invalidKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order, key := orderBody(), newKey()
+	stored := f.create(t, key, order)
+	require.Equal(t, http.StatusCreated, stored.status)
+	revoked := f.otherAccount(t)
+	f.exec(t, "UPDATE api_keys SET revoked_at = now() WHERE prefix = $1", revoked[:8])
+	before := f.rowCounts(t)
+	requestID := header("X-Request-Id", "same-for-all")
+	var body string
+	for name, values := range map[string][]string{
+		"missing":     nil,
+		"two headers": {"Bearer " + f.apiKey, "Bearer " + f.apiKey},
+		"malformed":   {"Bearer " + f.apiKey + "A"},
+		"unknown":     {"Bearer ok_AAAAAAAAAAAAAAAAAAAAAAAAAA"},
+		"revoked":     {"Bearer " + revoked},
+	} {
+		for _, got := range []response{
+			f.create(t, newKey(), order, header("Authorization", values...), requestID),
+			f.create(t, key, order, header("Authorization", values...), requestID), // has a stored response
+			f.get(t, stored.header.Get("Location"), header("Authorization", values...), requestID),
+			f.get(t, "/v1/nothing", header("Authorization", values...), requestID),
+		} {
+			require.Equal(t, http.StatusUnauthorized, got.status, name)
+			require.Equal(t, `Bearer realm="orders"`, got.header.Get("WWW-Authenticate"), name)
+			require.Empty(t, got.header.Get("Idempotency-Key"), name)
+			if body == "" {
+				body = string(got.body)
+			}
+			require.Equal(t, body, string(got.body), name)
+		}
+	}
+	require.Equal(t, before, f.rowCounts(t))
+}
+
+// Five seconds after its API key was revoked, a request gets 401 before it is examined
+// in any other way.
+func TestAuthentication_revokedKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order, key := orderBody(), newKey()
+	require.Equal(t, http.StatusCreated, f.create(t, key, order).status) // caches the key
+	f.exec(t, "UPDATE api_keys SET revoked_at = now()")
+	f.expireAPIKeys()
+	before := f.rowCounts(t)
+	for name, got := range map[string]response{
+		"new key":         f.create(t, newKey(), order),
+		"stored response": f.create(t, key, order),
+		"malformed JSON":  f.create(t, newKey(), "["),
+		"too large":       f.create(t, newKey(), strings.Repeat(" ", 65<<10)),
+		"refund":          f.createRefund(t, "/v1/orders/none", newKey(), "{}"),
+	} {
+		require.Equal(t, http.StatusUnauthorized, got.status, name)
+		require.Empty(t, got.header.Get("Idempotency-Key"), name)
+	}
+	require.Equal(t, before, f.rowCounts(t))
+}
+
+func TestAuthentication_keyInAnotherPlace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, e := range map[string]requestEdit{
+		"query": func(r *http.Request) {
+			r.URL.RawQuery = "api_key=" + f.apiKey + "&access_token=" + f.apiKey + "&Authorization=Bearer+" + f.apiKey
+		},
+		"another header": header("X-Api-Key", f.apiKey),
+		"proxy header":   header("Proxy-Authorization", "Bearer "+f.apiKey),
+		"cookie":         header("Cookie", "api_key="+f.apiKey),
+		"URL":            func(r *http.Request) { r.URL.User = nil; r.SetBasicAuth(f.apiKey, f.apiKey) },
+	} {
+		got := f.get(t, "/v1/orders", header("Authorization"), e)
+		require.Equal(t, http.StatusUnauthorized, got.status, name)
+	}
+}
+
+// Every route below /v1 except the webhook requires an API key. Its 401 comes before
+// any other response.
+func TestAuthentication_everyRoute(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	before := f.rowCounts(t)
+	for pattern, methods := range f.routes(t) {
+		if !strings.HasPrefix(pattern, "/v1/") || pattern == "/v1/webhooks/stripe" {
+			continue
+		}
+		for _, method := range append(methods, http.MethodPut) {
+			got := f.send(t, method, routePaths()[pattern], "", header("Authorization"))
+			require.Equal(t, http.StatusUnauthorized, got.status, "%s %s", method, pattern)
+			require.Equal(t, `Bearer realm="orders"`, got.header.Get("WWW-Authenticate"))
+			require.Empty(t, got.header.Get("Allow"))
+		}
+	}
+	require.Equal(t, before, f.rowCounts(t))
+}
+
+// blockedLookups is a pgx tracer that blocks the lookup of every API key but one.
+type blockedLookups struct {
+	valid    []byte // SHA-256 of the key whose lookups pass
+	held     chan struct{}
+	released chan struct{}
+}
+
+func (h *blockedLookups) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(query.SQL, "key_hash = $1") && !bytes.Equal(query.Args[0].([]byte), h.valid) {
+		h.held <- struct{}{}
+		select {
+		case <-h.released:
+		case <-ctx.Done():
+		}
+	}
+	return ctx
+}
+
+func (h *blockedLookups) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Requests with unknown API keys neither take a connection of the orders nor cause
+// the rejection of a request with a valid key (R25), however slow their lookups are.
+func TestAuthentication_manyUnknownKeys(t *testing.T) {
+	t.Parallel()
+	const unknown, valid = 40, 20
+	lookups := &blockedLookups{held: make(chan struct{}, unknown), released: make(chan struct{})}
+	f := newFixture(t, poolSize(1), limiterBounds(10, 10), func(s *options) {
+		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.Tracer = lookups })
+	})
+	hash := sha256.Sum256([]byte(f.apiKey))
+	lookups.valid = hash[:]
+	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
+
+	var rejected []<-chan asyncResponse
+	for range unknown {
+		rejected = append(rejected, f.sendAsync(f.request(t, http.MethodGet, "/v1/orders", "", header("Authorization", "Bearer ok_"+rand.Text()))))
+	}
+	<-lookups.held
+	f.expireAPIKeys() // so that the valid key is looked up, too
+	statuses := map[int]int{}
+	for range valid {
+		statuses[f.create(t, newKey(), orderBody()).status]++
+		statuses[f.get(t, "/v1/orders").status]++
+	}
+	close(lookups.released)
+	for _, request := range rejected {
+		got := <-request
+		require.NoError(t, got.err)
+		// A lookup that took longer than its timeout ends with 503.
+		require.Contains(t, []int{http.StatusUnauthorized, http.StatusServiceUnavailable}, got.status)
+	}
+	require.Equal(t, map[int]int{http.StatusCreated: valid, http.StatusOK: valid}, statuses)
+}

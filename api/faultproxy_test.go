@@ -1,0 +1,218 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// networkFault is a fault of the network between client and API, for one request.
+type networkFault string
+
+const (
+	noFault          networkFault = "nothing"
+	lostRequest      networkFault = "request lost"
+	cutRequest       networkFault = "request cut"
+	lostResponse     networkFault = "response lost"
+	cutResponse      networkFault = "response cut"
+	connectionReset  networkFault = "connection reset"
+	proxyErrorBefore networkFault = "502 of a proxy, not forwarded"
+	proxyErrorAfter  networkFault = "502 of a proxy, forwarded"
+	duplicated       networkFault = "sent three times at once"
+)
+
+var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, connectionReset, proxyErrorBefore, proxyErrorAfter, duplicated}
+
+// faultProxy is a network between a client and the API. A forwarded request continues
+// even if the client disconnects.
+type faultProxy struct {
+	fixture  *fixture
+	url      string
+	inFlight sync.WaitGroup // requests in flight
+	counts   map[networkFault]int
+
+	mu     sync.Mutex
+	script []networkFault        // of the requests to come; then all is fine
+	held   *stripetest.Injection // nil: the provider holds nothing
+	errs   []error               // responses that violate the contract
+}
+
+func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
+	t.Helper()
+	p := &faultProxy{fixture: f, counts: map[networkFault]int{}}
+	server := httptest.NewServer(p)
+	p.url = server.URL
+	t.Cleanup(server.Close)
+	return p
+}
+
+// plan sets the faults of the next requests. The client disconnects when the provider
+// holds a request.
+func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.script, p.held = script, hold
+}
+
+// release releases the request that the provider holds.
+func (p *faultProxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		p.held.Release()
+		p.held = nil
+	}
+}
+
+// waitIdle waits until no request is in flight. It returns the responses that violated
+// the contract.
+func (p *faultProxy) waitIdle() error {
+	p.inFlight.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(p.errs...)
+}
+
+// next returns the fault of a request, and a channel that makes its client disconnect.
+func (p *faultProxy) next() (networkFault, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var hangUp <-chan struct{}
+	if p.held != nil {
+		hangUp = p.held.Reached()
+	}
+	fault := noFault
+	if len(p.script) > 0 {
+		fault, p.script = p.script[0], p.script[1:]
+	}
+	p.counts[fault]++
+	return fault, hangUp
+}
+
+func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	fault, hangUp := p.next()
+	switch fault {
+	case lostRequest:
+		panic(http.ErrAbortHandler)
+	case proxyErrorBefore:
+		badGateway(w)
+		return
+	case cutRequest:
+		p.forwardHalf(w, r, body)
+		return
+	case duplicated:
+		p.forward(r, body)
+		p.forward(r, body)
+	}
+	var got response
+	select {
+	case got = <-p.forward(r, body):
+	case <-hangUp:
+		panic(http.ErrAbortHandler)
+	}
+	switch fault {
+	case lostResponse:
+		panic(http.ErrAbortHandler)
+	case connectionReset:
+		resetConnection(w)
+	case proxyErrorAfter:
+		badGateway(w)
+	case cutResponse:
+		deliver(w, got, len(got.body)/2)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	default:
+		deliver(w, got, len(got.body))
+	}
+}
+
+// forward sends a request to the API.
+func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
+	arrived := make(chan response, 1)
+	p.inFlight.Go(func() {
+		out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.fixture.url+r.URL.Path, bytes.NewReader(body))
+		if err == nil {
+			out.Header = r.Header.Clone()
+			var got response
+			if got, err = p.fixture.do(out); err == nil {
+				arrived <- got
+				return
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.errs = append(p.errs, err)
+		close(arrived)
+	})
+	return arrived
+}
+
+// forwardHalf sends half of a request and delivers the response to it.
+func (p *faultProxy) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte) {
+	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(p.fixture.url, "http://"))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer conn.Close()
+	header := r.Header.Clone()
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	var half bytes.Buffer
+	fmt.Fprintf(&half, "%s %s HTTP/1.1\r\nHost: orders\r\n", r.Method, r.URL.Path)
+	_ = header.Write(&half)
+	fmt.Fprintf(&half, "\r\n%s", body[:len(body)/2])
+	_, _ = half.WriteTo(conn)
+	_ = conn.(*net.TCPConn).CloseWrite()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	got, err := readResponse(resp)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	deliver(w, got, len(got.body))
+}
+
+// deliver writes a response with so many bytes of its body.
+func deliver(w http.ResponseWriter, got response, bytes int) {
+	for name, values := range got.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(got.body)))
+	w.WriteHeader(got.status)
+	_, _ = w.Write(got.body[:bytes])
+}
+
+func badGateway(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/html")
+	w.WriteHeader(http.StatusBadGateway)
+	_, _ = io.WriteString(w, "<html><h1>502 Bad Gateway</h1></html>")
+}
+
+// resetConnection closes the client's connection with an RST.
+func resetConnection(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}

@@ -1,0 +1,349 @@
+package api_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// stepTimeout lets a test hold a call to the provider.
+const stepTimeout = 20 * time.Second
+
+// retention is the API's retention of finished keys.
+const retention = 72 * time.Hour
+
+// fixture is the API on a database of its own, with a fake Stripe.
+type fixture struct {
+	pool    *pgxpool.Pool
+	stripe  *stripetest.Server
+	router  chi.Router
+	server  *http.Server
+	url     string
+	client  *http.Client // checks everything against the contract
+	account uuid.UUID
+	apiKey  string
+	webhook string // its secret
+	log     *logCapture
+	secrets *secrets
+
+	limiter *limiter.Limiter
+
+	authClock atomic.Int64 // time of the Authenticator's clock, in nanoseconds
+
+	engine     *idempotency.Engine
+	service    *orders.Service
+	background *api.Background
+}
+
+// options configure a fixture.
+type options struct {
+	pool      []func(*pgxpool.Config)
+	transport http.RoundTripper           // to the provider
+	ready     func(context.Context) error // nil: ping the database
+	noWebhook bool
+
+	waiters    int // see idempotency.Config
+	background int // see api.NewBackground
+	work       int // see limiter.Config
+	backlog    int
+}
+
+// newFixture starts the API, which stops with the test. At the end no secret that the
+// test sent may be in the log.
+func newFixture(t *testing.T, change ...func(*options)) *fixture {
+	t.Helper()
+	s := options{waiters: 1000, background: 100, work: 1000, backlog: 1000}
+	for _, c := range change {
+		c(&s)
+	}
+	f := &fixture{stripe: stripetest.New(stripetest.Options{CompareBytes: true}), log: newLogCapture(), secrets: &secrets{}}
+	f.pool = idempotencytest.NewPool(t, s.pool...)
+	if s.ready == nil {
+		s.ready = f.pool.Ping
+	}
+	var err error
+	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
+	require.NoError(t, err)
+	authenticator := f.newAuthenticator(t)
+	stripeKey := "sk_test_canary" + rand.Text()
+	f.secrets.add(f.apiKey, stripeKey, email, "CANARY", "_secret_")
+	if !s.noWebhook {
+		f.webhook = "whsec_" + rand.Text()
+		f.secrets.add(f.webhook)
+	}
+
+	provider := httptest.NewServer(f.stripe)
+	logger := slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	client, err := payments.New(payments.Config{
+		SecretKey: stripeKey,
+		BaseURL:   provider.URL,
+		Timeout:   stepTimeout,
+		Logger:    logger,
+		Transport: limiter.Transport(cmp.Or[http.RoundTripper](s.transport, payments.NewTransport())),
+		Backoff:   time.Millisecond,
+
+		WebhookSecret: f.webhook,
+	})
+	require.NoError(t, err)
+	f.limiter, err = limiter.New(limiter.Config{Work: s.work, Backlog: s.backlog, Timeout: time.Minute, InFlight: 10_000})
+	require.NoError(t, err)
+	engine, err := idempotency.New(f.pool, idempotency.Config{
+		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Logger: logger,
+	})
+	require.NoError(t, err)
+	service, err := orders.New(orders.Config{
+		Engine: engine, Pool: f.pool, Payments: client, StepTimeout: stepTimeout, Logger: logger,
+	})
+	require.NoError(t, err)
+	f.engine, f.service = engine, service
+	f.background, err = api.NewBackground(s.background, logger)
+	require.NoError(t, err)
+	f.router, err = api.NewRouter(api.Config{
+		Orders: service, Authenticator: authenticator, Limiter: f.limiter, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(s.ready),
+		Background: f.background, Retention: retention,
+	})
+	require.NoError(t, err)
+
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = api.NewServer(f.router, 3*stepTimeout, logger)
+	server.Start()
+	f.server, f.url = server.Config, server.URL
+	transport := &http.Transport{MaxIdleConnsPerHost: 8}
+	f.client = &http.Client{Transport: &contractTransport{base: transport, secrets: f.secrets}}
+	t.Cleanup(func() {
+		f.stripe.Close()
+		transport.CloseIdleConnections()
+		server.Close()
+		_ = f.background.Wait(context.Background())
+		client.Close()
+		provider.Close()
+		if t.Failed() {
+			t.Log(f.log.String())
+		}
+		require.Empty(t, f.secrets.in(f.log.String()), "secrets in the log")
+	})
+	return f
+}
+
+// newAuthenticator returns an Authenticator with its own pool, configured like that of
+// the fixture. Its clock only moves in expireAPIKeys.
+func (f *fixture) newAuthenticator(t *testing.T) *accounts.Authenticator {
+	t.Helper()
+	config := f.pool.Config()
+	config.MaxConns = accounts.Connections
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: func() time.Time {
+		return time.Unix(0, f.authClock.Load())
+	}})
+	require.NoError(t, err)
+	return authenticator
+}
+
+// expireAPIKeys makes every cached API key so old that it is looked up again.
+func (f *fixture) expireAPIKeys() { f.authClock.Add(int64(5 * time.Second)) }
+
+// response is a response with its body.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+	head   bool // to HEAD, so without a body
+	closes bool // the server closes the connection
+}
+
+// problem decodes a problem document.
+func (got response) problem(t *testing.T) problem {
+	t.Helper()
+	var p problem
+	require.NoError(t, json.Unmarshal(got.body, &p), "%d %s", got.status, got.body)
+	return p
+}
+
+// order decodes an order.
+func (got response) order(t *testing.T) orders.Order {
+	t.Helper()
+	var o orders.Order
+	require.NoError(t, json.Unmarshal(got.body, &o), "%d %s", got.status, got.body)
+	return o
+}
+
+// requestEdit changes a request before it is sent.
+type requestEdit func(*http.Request)
+
+// header sets a header, with one line per value; without values it removes it.
+func header(name string, values ...string) requestEdit {
+	return func(r *http.Request) {
+		delete(r.Header, name)
+		if len(values) > 0 {
+			r.Header[name] = values
+		}
+	}
+}
+
+// chunked sends the body without Content-Length.
+func chunked(r *http.Request) { r.ContentLength, r.GetBody = -1, nil }
+
+// request returns a request with the fixture's API key. A body is declared as JSON.
+func (f *fixture) request(t *testing.T, method, path, body string, edits ...requestEdit) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+f.apiKey)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, e := range edits {
+		e(req)
+	}
+	return req
+}
+
+// send sends a request and reads the response.
+func (f *fixture) send(t *testing.T, method, path, body string, edits ...requestEdit) response {
+	t.Helper()
+	got, err := f.do(f.request(t, method, path, body, edits...))
+	require.NoError(t, err)
+	return got
+}
+
+func (f *fixture) get(t *testing.T, path string, edits ...requestEdit) response {
+	t.Helper()
+	return f.send(t, http.MethodGet, path, "", edits...)
+}
+
+// create sends POST /v1/orders.
+func (f *fixture) create(t *testing.T, key, body string, edits ...requestEdit) response {
+	t.Helper()
+	return f.send(t, http.MethodPost, "/v1/orders", body, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...)
+}
+
+// do is send for goroutines, and for requests that may get no response.
+func (f *fixture) do(req *http.Request) (response, error) {
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return response{}, err
+	}
+	return readResponse(resp)
+}
+
+// asyncResponse is the response or the error of a request in the background.
+type asyncResponse struct {
+	response
+	err error
+}
+
+func (f *fixture) sendAsync(req *http.Request) <-chan asyncResponse {
+	done := make(chan asyncResponse, 1)
+	go func() {
+		got, err := f.do(req)
+		done <- asyncResponse{got, err}
+	}()
+	return done
+}
+
+// createAsync sends POST /v1/orders in the background.
+func (f *fixture) createAsync(t *testing.T, key, body string, edits ...requestEdit) <-chan asyncResponse {
+	t.Helper()
+	edits = append([]requestEdit{header("Idempotency-Key", key)}, edits...)
+	return f.sendAsync(f.request(t, http.MethodPost, "/v1/orders", body, edits...))
+}
+
+func readResponse(resp *http.Response) (response, error) {
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return response{
+		status: resp.StatusCode,
+		header: resp.Header,
+		body:   body,
+		head:   resp.Request != nil && resp.Request.Method == http.MethodHead,
+		closes: resp.Close,
+	}, err
+}
+
+// email, and every value that contains CANARY, must not be logged.
+const email = "canary.ada@example.com"
+
+// orderBody returns a valid order of 4300 cents.
+func orderBody(change ...func(members map[string]any)) string {
+	members := map[string]any{
+		"email":          email,
+		"currency":       "usd",
+		"payment_method": "pm_card_visa",
+		"items": []any{
+			map[string]any{"sku": "TEA-CANARY", "description": "Assam CANARY", "quantity": 2, "unit_amount": 1250},
+			map[string]any{"sku": "MUG-CANARY", "quantity": 1, "unit_amount": 1800},
+		},
+		"metadata": map[string]any{"note": "CANARY"},
+	}
+	for _, c := range change {
+		c(members)
+	}
+	encoded, err := json.Marshal(members)
+	if err != nil {
+		panic(err)
+	}
+	return string(encoded)
+}
+
+// withMember sets a member of the body.
+func withMember(name string, value any) func(map[string]any) {
+	return func(members map[string]any) { members[name] = value }
+}
+
+// newKey returns a new idempotency key.
+func newKey() string { return "key-" + rand.Text() }
+
+// rowCounts counts the rows of every table that a request writes.
+func (f *fixture) rowCounts(t *testing.T) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for _, table := range []string{"idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs"} {
+		var n int
+		require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n))
+		counts[table] = n
+	}
+	return counts
+}
+
+// exec executes a statement.
+func (f *fixture) exec(t *testing.T, query string, arguments ...any) {
+	t.Helper()
+	_, err := f.pool.Exec(t.Context(), query, arguments...)
+	require.NoError(t, err)
+}
+
+// requireOnePaidOrder checks that database and provider have exactly one paid order.
+func (f *fixture) requireOnePaidOrder(t *testing.T) {
+	t.Helper()
+	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 3, "staged_jobs": 1}, f.rowCounts(t))
+	require.Len(t, f.stripe.Charges(), 1)
+	require.Equal(t, map[string]int64{"usd": 4300}, f.stripe.MoneyMoved())
+	require.Empty(t, f.stripe.OrdersChargedTwice())
+}

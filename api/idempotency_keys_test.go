@@ -1,0 +1,334 @@
+package api_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// keyStatus is the status of a key as a client reads it.
+type keyStatus struct {
+	Key           string `json:"key"`
+	State         string `json:"state"`
+	Operation     string `json:"operation"`
+	RecoveryPoint string `json:"recovery_point"`
+	Attempt       int    `json:"attempt"`
+
+	CreatedAt time.Time  `json:"created_at"`
+	LastRunAt time.Time  `json:"last_run_at"`
+	ExpiresAt *time.Time `json:"expires_at"`
+
+	Response *struct {
+		Status int `json:"status"`
+	} `json:"response"`
+	Order *struct {
+		ID   uuid.UUID `json:"id"`
+		Href string    `json:"href"`
+	} `json:"order"`
+}
+
+// keyStatus decodes the status of a key.
+func (got response) keyStatus(t *testing.T) keyStatus {
+	t.Helper()
+	var s keyStatus
+	require.Contains(t, []int{http.StatusOK, http.StatusAccepted}, got.status, "%s", got.body)
+	require.NoError(t, json.Unmarshal(got.body, &s), "%s", got.body)
+	return s
+}
+
+// getKey sends GET /v1/idempotency-keys/{key}.
+func (f *fixture) getKey(t *testing.T, key string, edits ...requestEdit) response {
+	t.Helper()
+	return f.get(t, keyPath(key), edits...)
+}
+
+func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscape(key) }
+
+func prefer(preferences ...string) requestEdit { return header("Prefer", preferences...) }
+
+// keyTimes reads the times of a key's row.
+func (f *fixture) keyTimes(t *testing.T, key string) (created, lastRun time.Time, finished *time.Time) {
+	t.Helper()
+	require.NoError(t, f.pool.QueryRow(t.Context(), `
+SELECT created_at,
+       last_run_at,
+       finished_at
+  FROM idempotency_keys
+ WHERE account_id = $1
+   AND idempotency_key = $2`, f.account, key).Scan(&created, &lastRun, &finished))
+	return created, lastRun, finished
+}
+
+// requireStatus compares the status of a key with want, and its times with the row.
+func (f *fixture) requireStatus(t *testing.T, key string, want keyStatus) {
+	t.Helper()
+	got := f.getKey(t, key).keyStatus(t)
+	created, lastRun, finished := f.keyTimes(t, key)
+	require.True(t, created.Equal(got.CreatedAt))
+	require.True(t, lastRun.Equal(got.LastRunAt))
+	if finished == nil {
+		require.Nil(t, got.ExpiresAt)
+	} else {
+		require.True(t, finished.Add(retention).Equal(*got.ExpiresAt))
+	}
+	require.Equal(t, idempotency.DeriveID("order", f.account, idempotency.Key(key)), got.Order.ID)
+	require.Equal(t, "/v1/orders/"+got.Order.ID.String(), got.Order.Href)
+	require.Equal(t, http.StatusOK, f.get(t, got.Order.Href).status)
+
+	want.Key, want.Operation = key, "create_order"
+	want.CreatedAt, want.LastRunAt, want.ExpiresAt, want.Order = got.CreatedAt, got.LastRunAt, got.ExpiresAt, got.Order
+	require.Equal(t, want, got)
+}
+
+func TestGetKey_states(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	finished := func(status int) keyStatus {
+		return keyStatus{State: "finished", RecoveryPoint: "finished", Attempt: 1, Response: &struct {
+			Status int `json:"status"`
+		}{status}}
+	}
+
+	key := newKey()
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "never used")
+	require.Equal(t, "validation-failed", f.create(t, key, "{}").problem(t).slug())
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "an invalid request does not use its key")
+
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, key, orderBody())
+	<-held.Reached()
+	f.requireStatus(t, key, keyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: 1})
+	held.Release()
+	require.Equal(t, http.StatusCreated, (<-running).status)
+	f.requireStatus(t, key, finished(http.StatusCreated))
+	require.Equal(t, http.StatusOK, f.send(t, http.MethodHead, keyPath(key), "").status)
+	f.requireOnePaidOrder(t)
+
+	declined := newKey()
+	f.create(t, declined, orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
+	f.requireStatus(t, declined, finished(http.StatusPaymentRequired))
+
+	interrupted := newKey()
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint, Times: 2})
+	for n := range 2 {
+		require.Equal(t, http.StatusServiceUnavailable, f.create(t, interrupted, orderBody()).status)
+		f.requireStatus(t, interrupted, keyStatus{State: "in_progress", RecoveryPoint: "order_created", Attempt: n + 1})
+	}
+	down.Release()
+	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now() WHERE idempotency_key = $1", interrupted)
+	f.requireStatus(t, interrupted, keyStatus{State: "needs_review", RecoveryPoint: "order_created", Attempt: 2})
+	require.Equal(t, http.StatusCreated, f.create(t, interrupted, orderBody()).status)
+	want := finished(http.StatusCreated)
+	want.Attempt = 3
+	f.requireStatus(t, interrupted, want)
+
+	f.exec(t, "DELETE FROM idempotency_keys WHERE idempotency_key = $1", key)
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "reaped")
+	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody()).problem(t).slug())
+}
+
+func TestGetKey_body(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	f.create(t, "a-key-of-this-test", orderBody())
+	down.Release()
+	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', last_run_at = '2026-11-20 09:31:00Z'")
+	order := idempotency.DeriveID("order", f.account, "a-key-of-this-test").String()
+	require.Equal(t, `{"key":"a-key-of-this-test","state":"in_progress","operation":"create_order","recovery_point":"order_created",`+
+		`"attempt":1,"created_at":"2026-11-20T09:30:12.5Z","last_run_at":"2026-11-20T09:31:00Z","expires_at":null,"response":null,`+
+		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"}}`, string(f.getKey(t, "a-key-of-this-test").body))
+}
+
+// A key of any visible ASCII characters has a URL.
+func TestGetKey_escapedKeys(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var all strings.Builder
+	for c := '!'; c <= '~'; c++ {
+		all.WriteRune(c)
+	}
+	for _, key := range []string{
+		all.String(),
+		"/v1/orders/../../",
+		"........../../..",
+		"%2F%2f%25%zz%%%%",
+		"100%25-of-the-key",
+		"%41%42%43%44%45%46",
+		"?wait=20&key#fragment",
+		"key;with=params,a=b",
+		`"quoted-in-quotes"`,
+		`back\slash\and\"more`,
+		strings.Repeat("%", 255),
+	} {
+		sent := key
+		if strings.HasPrefix(key, `"`) {
+			sent = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"` // both forms name it
+		}
+		got := f.create(t, sent, orderBody(), prefer("respond-async"))
+		require.Equal(t, http.StatusAccepted, got.status, "%s: %s", key, got.body)
+		require.Equal(t, keyPath(key), got.header.Get("Location"))
+		status := f.get(t, got.header.Get("Location"), prefer("wait=20")).keyStatus(t)
+		require.Equal(t, key, status.Key)
+		require.Equal(t, "finished", status.State)
+
+		// Needless escapes do not change the key.
+		var escaped strings.Builder
+		for _, c := range []byte(key) {
+			escaped.WriteString("%" + strings.ToUpper(string("0123456789abcdef"[c>>4])+string("0123456789abcdef"[c&15])))
+		}
+		require.Equal(t, key, f.get(t, "/v1/idempotency-keys/"+escaped.String()).keyStatus(t).Key)
+	}
+	for _, path := range []string{"short", "fifteen-letters", strings.Repeat("x", 256), "with%20a%20blank%20in%20it", "with-an-%C3%BCmlaut-in-it", "with-a-%00-zero-byte-in-it"} {
+		require.Equal(t, "not-found", f.get(t, "/v1/idempotency-keys/"+path).problem(t).slug(), path)
+	}
+}
+
+// Two accounts use the same key and do not affect each other.
+func TestGetKey_otherAccount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	_, theirs, err := accounts.Create(t.Context(), f.pool, "another")
+	require.NoError(t, err)
+	them := header("Authorization", "Bearer "+theirs)
+
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	ours := f.createAsync(t, key, orderBody())
+	<-held.Reached()
+	require.Equal(t, "not-found", f.getKey(t, key, them, prefer("wait=30")).problem(t).slug(), "at once")
+	got := f.create(t, key, orderBody(), them, prefer("wait=30"))
+	require.Equal(t, http.StatusCreated, got.status)
+	require.Empty(t, got.header.Get("Idempotent-Replayed"))
+	require.Empty(t, got.header.Get("Preference-Applied"), "there was nothing to wait for")
+	require.Equal(t, got.order(t).ID, f.getKey(t, key, them).keyStatus(t).Order.ID)
+	held.Release()
+	require.NotEqual(t, got.order(t).ID, (<-ours).order(t).ID)
+	require.Equal(t, "unauthorized", f.getKey(t, key, header("Authorization")).problem(t).slug())
+}
+
+func TestGetKey_wait(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, poolSize(1))
+	key := newKey()
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, key, orderBody())
+	<-held.Reached()
+
+	now := f.getKey(t, key, prefer("wait=1"))
+	require.Equal(t, "in_progress", now.keyStatus(t).State, "the wait is over")
+	require.Equal(t, "wait=1", now.header.Get("Preference-Applied"))
+	waiting := make([]<-chan asyncResponse, 20)
+	for i := range waiting {
+		waiting[i] = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=600")))
+	}
+	f.awaitWaiters(t, len(waiting))
+	held.Release()
+	require.Equal(t, http.StatusCreated, (<-running).status)
+	for _, done := range waiting {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
+		require.Equal(t, "finished", got.keyStatus(t).State)
+		require.Equal(t, string(f.getKey(t, key).body), string(got.body))
+	}
+	got := f.getKey(t, key, prefer("wait=30"))
+	require.Empty(t, got.header.Get("Preference-Applied"), "there was nothing to wait for")
+	f.requireOnePaidOrder(t)
+}
+
+// A wait for the status ends when the key needs review. It starts no run.
+func TestGetKey_waitUntilReview(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
+	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 hour'")
+	waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
+	f.awaitWaiters(t, 1)
+	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now()")
+	got := <-waiting
+	require.NoError(t, got.err)
+	require.Equal(t, "needs_review", got.keyStatus(t).State)
+	require.Equal(t, 1, got.keyStatus(t).Attempt)
+}
+
+// The contract's examples of a status are the API's responses.
+func TestExamples_keyStatus(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, err := loadContract()
+	require.NoError(t, err)
+	operation := c.doc.Paths.Value("/v1/idempotency-keys/{key}").Get
+	examples := operation.Responses.Status(http.StatusOK).Value.Content.Get("application/json").Examples
+	require.Len(t, examples, 3)
+	key := operation.Parameters.GetByInAndName("path", "key").Example.(string)
+	same := func(example string) {
+		t.Helper()
+		want := maps.Clone(examples[example].Value.Value.(map[string]any))
+		var got map[string]any
+		require.NoError(t, json.Unmarshal(f.getKey(t, key).body, &got))
+		for _, members := range []map[string]any{want, got} {
+			for _, changing := range []string{"created_at", "last_run_at", "expires_at", "order"} {
+				require.Contains(t, members, changing)
+				members[changing] = members[changing] == nil
+			}
+		}
+		shown, err := json.Marshal(want)
+		require.NoError(t, err)
+		received, err := json.Marshal(got)
+		require.NoError(t, err)
+		require.JSONEq(t, string(shown), string(received))
+	}
+
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, key, orderBody())
+	<-held.Reached()
+	same("inProgress")
+	held.Release()
+	require.Equal(t, http.StatusCreated, (<-running).status)
+	same("finished")
+	f.exec(t, `
+UPDATE idempotency_keys
+   SET recovery_point = 'charge_created', attempt = 13, needs_review_at = now(),
+       finished_at = NULL, response_code = NULL, response_headers = NULL, response_body = NULL`)
+	same("needsReview")
+}
+
+// The contract's examples of preferences are honoured.
+func TestExamples_preferences(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, err := loadContract()
+	require.NoError(t, err)
+	examples := c.doc.Paths.Value("/v1/orders").Post.Parameters.GetByInAndName("header", "Prefer").Examples
+	require.Len(t, examples, 3)
+	example := func(name string) requestEdit { return prefer(examples[name].Value.Value.(string)) }
+
+	key := newKey()
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	requireAccepted(t, f.create(t, key, orderBody(), example("respondAsync")), key, respondAsync)
+	<-held.Reached()
+	wait, both := f.createAsync(t, key, orderBody(), example("wait")), f.createAsync(t, key, orderBody(), example("both"))
+	f.awaitWaiters(t, 2)
+	held.Release()
+	for applied, done := range map[string]<-chan asyncResponse{"wait=20": wait, "wait=10": both} {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, http.StatusCreated, got.status)
+		require.Equal(t, applied, got.header.Get("Preference-Applied"))
+	}
+	f.requireOnePaidOrder(t)
+}

@@ -1,0 +1,95 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// logCapture keeps the API's log, a JSON object per line.
+type logCapture struct {
+	mu      sync.Mutex
+	buffer  bytes.Buffer
+	lines   []map[string]any
+	written chan struct{} // closed, and replaced, with each line
+}
+
+func newLogCapture() *logCapture { return &logCapture{written: make(chan struct{})} }
+
+func (l *logCapture) Write(line []byte) (int, error) {
+	var attrs map[string]any
+	err := json.Unmarshal(line, &attrs)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, attrs)
+	close(l.written)
+	l.written = make(chan struct{})
+	if err != nil {
+		return 0, err
+	}
+	return l.buffer.Write(line)
+}
+
+func (l *logCapture) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buffer.String()
+}
+
+// await waits for a line with these attributes and returns the first one.
+func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {
+	t.Helper()
+	deadline := time.After(stepTimeout)
+	for {
+		l.mu.Lock()
+		lines, written := l.lines, l.written
+		l.mu.Unlock()
+		for _, line := range lines {
+			found := maps.Clone(want)
+			maps.DeleteFunc(found, func(name string, value any) bool { return line[name] == value })
+			if len(found) == 0 {
+				return line
+			}
+		}
+		select {
+		case <-written:
+		case <-deadline:
+			require.Fail(t, "no such line in the log", "%v", want)
+		}
+	}
+}
+
+// secrets are the values that must not be logged.
+type secrets struct {
+	mu     sync.Mutex
+	values []string
+}
+
+func (s *secrets) add(values ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range values {
+		if v = strings.Trim(v, ` "`); len(v) >= 6 { // shorter ones are invalid keys
+			s.values = append(s.values, v)
+		}
+	}
+}
+
+// in returns the secrets that text contains.
+func (s *secrets) in(text string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []string
+	for _, v := range s.values {
+		if strings.Contains(text, v) {
+			found = append(found, v)
+		}
+	}
+	return found
+}

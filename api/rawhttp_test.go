@@ -1,0 +1,315 @@
+package api_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/api"
+)
+
+// These tests write bytes to the socket that no HTTP client would send.
+
+// rawConn is a connection to the API.
+type rawConn struct {
+	net.Conn
+	t      *testing.T
+	reader *bufio.Reader
+}
+
+// responseTimeout bounds the wait for a response or the end of a connection. It is less
+// than the server's timeouts, so a test that waits for those fails.
+const responseTimeout = 10 * time.Second
+
+func (f *fixture) dial(t *testing.T) *rawConn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(responseTimeout)))
+	return &rawConn{Conn: conn, t: t, reader: bufio.NewReader(conn)}
+}
+
+func (conn *rawConn) write(text string) {
+	conn.t.Helper()
+	_, err := io.WriteString(conn.Conn, text)
+	require.NoError(conn.t, err)
+}
+
+// readResponse reads a response. Unless it is one of net/http, it checks its headers and
+// its problem.
+func (conn *rawConn) readResponse() response {
+	conn.t.Helper()
+	resp, err := http.ReadResponse(conn.reader, nil)
+	require.NoError(conn.t, err)
+	got, err := readResponse(resp)
+	require.NoError(conn.t, err)
+	if got.header.Get("X-Request-Id") != "" {
+		require.NoError(conn.t, checkHeaders(got))
+		slug, err := checkProblem(got)
+		require.NoError(conn.t, err)
+		coverage.record("problem " + slug)
+	}
+	return got
+}
+
+// slug returns the slug of the problem, or "net/http" if the response is not one of the
+// API.
+func (got response) slug() string {
+	var p problem
+	switch {
+	case got.header.Get("X-Request-Id") == "":
+		return "net/http"
+	case got.status < 400:
+		return ""
+	case json.Unmarshal(got.body, &p) != nil:
+		return "unreadable"
+	}
+	return p.slug()
+}
+
+// requireClosed checks that the server closes the connection and sends nothing more.
+func (conn *rawConn) requireClosed() {
+	conn.t.Helper()
+	rest, err := io.ReadAll(conn.reader)
+	require.NoError(conn.t, err)
+	require.Empty(conn.t, string(rest))
+}
+
+// requestHead returns the request line and headers of POST /v1/orders, without a key.
+func (f *fixture) requestHead(lines ...string) string {
+	return "POST /v1/orders HTTP/1.1\r\nHost: orders\r\nAuthorization: Bearer " + f.apiKey +
+		"\r\nContent-Type: application/json\r\n" + strings.Join(append(lines, "", ""), "\r\n")
+}
+
+func length(body string) string { return fmt.Sprintf("Content-Length: %d", len(body)) }
+
+func chunk(data string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(data), data) }
+
+// [FuzzIdempotencyKeyHeader] has the forms of one header line. Here are those that
+// depend on the lines of the request.
+func TestRawHTTP_malformedKey(t *testing.T) {
+	t.Parallel()
+	const k = "0123456789abcdef"
+	const missing, invalid = "idempotency-key-missing", "idempotency-key-invalid"
+	tests := map[string]struct {
+		lines []string
+		slug  string
+	}{
+		"no header":            {nil, missing},
+		"empty":                {[]string{"Idempotency-Key:"}, missing},
+		"white space":          {[]string{"Idempotency-Key:  \t "}, missing},
+		"two lines":            {[]string{"Idempotency-Key: " + k, "Idempotency-Key: other-" + k}, invalid},
+		"two equal lines":      {[]string{"Idempotency-Key: " + k, "idempotency-key: " + k}, invalid},
+		"two lines, one empty": {[]string{"Idempotency-Key:", "Idempotency-Key: " + k}, invalid},
+		"15 characters":        {[]string{"Idempotency-Key: " + k[:15]}, invalid},
+		"15 kilobytes":         {[]string{"Idempotency-Key: " + strings.Repeat("k", 15<<10)}, invalid},
+		"20 kilobytes":         {[]string{"Idempotency-Key: " + strings.Repeat("k", 20<<10)}, "net/http"},
+		"folded line":          {[]string{"Idempotency-Key: 0123456789abcdef", " 0123456789abcdef"}, invalid},
+		"NUL":                  {[]string{"Idempotency-Key: 0123456789abcdef\x00"}, "net/http"},
+		"CR":                   {[]string{"Idempotency-Key: 01234567\r89abcdef"}, "net/http"},
+		"LF":                   {[]string{"Idempotency-Key: 01234567\n89abcdef"}, "net/http"},
+		"space before colon":   {[]string{"Idempotency-Key : " + k}, "net/http"},
+		"in the URL":           {nil, missing},
+		"another name":         {[]string{"X-Idempotency-Key: " + k, "Idempotency_Key: " + k}, missing},
+	}
+	f := newFixture(t)
+	before := f.rowCounts(t)
+	order := orderBody()
+	for name, test := range tests {
+		text := f.requestHead(append(test.lines, length(order), "Connection: close")...) + order
+		if name == "in the URL" {
+			text = strings.Replace(text, "/v1/orders", "/v1/orders?Idempotency-Key="+k+"&idempotency_key="+k, 1)
+		}
+		conn := f.dial(t)
+		conn.write(text)
+		got := conn.readResponse()
+		require.Equal(t, test.slug, got.slug(), "%s: %s", name, got.body)
+		require.Empty(t, got.header["Idempotency-Key"], name)
+		conn.requireClosed()
+	}
+	require.Equal(t, before, f.rowCounts(t))
+	require.Empty(t, f.stripe.Requests())
+}
+
+func TestRawHTTP_keyInTrailer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	conn := f.dial(t)
+	conn.write(f.requestHead("Transfer-Encoding: chunked", "Trailer: Idempotency-Key", "Connection: close") +
+		chunk(orderBody()) + "0\r\nIdempotency-Key: 0123456789abcdef\r\n\r\n")
+	require.Equal(t, "idempotency-key-missing", conn.readResponse().slug())
+}
+
+func TestRawHTTP_incompleteBody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := "Idempotency-Key: " + newKey()
+	before := f.rowCounts(t)
+
+	t.Run("Content-Length above the limit: rejected unread", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 65537"))
+		require.Equal(t, "too-large", conn.readResponse().slug())
+	})
+	t.Run("Content-Length above the limit: no 100 Continue", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 1000000000", "Expect: 100-continue"))
+		got := conn.readResponse()
+		require.Equal(t, "too-large", got.slug())
+		require.True(t, got.closes)
+		conn.requireClosed()
+	})
+	t.Run("endless chunks: rejected at the limit", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Transfer-Encoding: chunked"))
+		for range 5 {
+			conn.write(chunk(strings.Repeat(" ", 16<<10)))
+		}
+		got := conn.readResponse() // though the client could send more
+		require.Equal(t, "too-large", got.slug())
+		require.True(t, got.closes)
+	})
+	t.Run("shorter than Content-Length", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 1000") + `{"email":`)
+		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
+		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
+		conn.requireClosed()
+	})
+	t.Run("complete order, shorter than Content-Length", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 1000") + orderBody())
+		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
+		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
+		conn.requireClosed()
+	})
+	t.Run("incomplete chunk", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "1000\r\n" + orderBody())
+		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
+		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
+		conn.requireClosed()
+	})
+	t.Run("chunk without a length", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "xyz\r\n" + orderBody() + "\r\n0\r\n\r\n")
+		require.Equal(t, "malformed-request", conn.readResponse().slug())
+		conn.requireClosed()
+	})
+	require.Equal(t, before, f.rowCounts(t))
+}
+
+// A slow body is not malformed: with another key the client could pay twice.
+func TestRawHTTP_slowBody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = api.NewServer(f.router, stepTimeout, slog.New(slog.DiscardHandler))
+	server.Config.ReadTimeout = 100 * time.Millisecond
+	server.Start()
+	defer server.Close()
+	impatient := fixture{url: server.URL, apiKey: f.apiKey}
+
+	conn := impatient.dial(t)
+	conn.write(f.requestHead("Idempotency-Key: "+newKey(), length(orderBody())) + orderBody()[:100])
+	require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
+}
+
+func TestRawHTTP_expectContinue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := orderBody()
+	conn := f.dial(t)
+	conn.write(f.requestHead("Idempotency-Key: "+newKey(), length(order), "Expect: 100-continue"))
+	line, err := conn.reader.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
+	_, err = conn.reader.ReadString('\n')
+	require.NoError(t, err)
+	conn.write(order)
+	require.Equal(t, 201, conn.readResponse().status)
+
+	conn = f.dial(t)
+	conn.write(f.requestHead(length(order), "Expect: 100-continue"))
+	got := conn.readResponse()
+	require.Equal(t, "idempotency-key-missing", got.slug(), "rejected without the body")
+	require.True(t, got.closes)
+}
+
+// One connection serves many requests, also after a rejected one.
+func TestRawHTTP_pipelining(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key, order := newKey(), orderBody()
+	conn := f.dial(t)
+	conn.write(f.requestHead("Idempotency-Key: "+key, length("[]")) + "[]" +
+		f.requestHead(length(order)) + order +
+		f.requestHead("Idempotency-Key: "+key, length(order)) + order +
+		"GET /healthz HTTP/1.1\r\nHost: orders\r\n\r\n" +
+		f.requestHead("Idempotency-Key: "+key, length(order), "Connection: close") + order)
+
+	require.Equal(t, "malformed-request", conn.readResponse().slug())
+	require.Equal(t, "idempotency-key-missing", conn.readResponse().slug())
+	first := conn.readResponse()
+	require.Equal(t, 201, first.status)
+	require.JSONEq(t, `{"status":"ok"}`, string(conn.readResponse().body))
+	replay := conn.readResponse()
+	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"))
+	require.Equal(t, string(first.body), string(replay.body))
+	conn.requireClosed()
+}
+
+// A request that a proxy could parse differently must not hide a second request.
+func TestRawHTTP_requestSmuggling(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := "Idempotency-Key: " + newKey()
+	hidden := f.requestHead("Idempotency-Key: hidden-0123456789", length(orderBody())) + orderBody()
+	before := f.rowCounts(t)
+	for name, text := range map[string]string{
+		"two lengths":                     f.requestHead(key, "Content-Length: 2", length(hidden)) + hidden,
+		"two lengths in one line":         f.requestHead(key, "Content-Length: 2, 3") + hidden,
+		"a length with a sign":            f.requestHead(key, "Content-Length: +2") + hidden,
+		"a negative length":               f.requestHead(key, "Content-Length: -2") + hidden,
+		"a hexadecimal length":            f.requestHead(key, "Content-Length: 0x2") + hidden,
+		"a length before space and colon": f.requestHead(key, "Content-Length : 2") + hidden,
+		"an unknown transfer encoding":    f.requestHead(key, "Transfer-Encoding: chunked, identity") + hidden,
+		"an old transfer encoding":        f.requestHead(key, "Transfer-Encoding: identity") + hidden,
+		"two transfer encodings":          f.requestHead(key, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + hidden,
+		"a transfer encoding in disguise": f.requestHead(key, "Transfer-Encoding: \x0bchunked") + hidden,
+		"a space before the colon":        f.requestHead(key, "Transfer-Encoding : chunked") + hidden,
+		"a chunk length with a bare LF":   f.requestHead(key, "Transfer-Encoding: chunked") + "2\n{}\r\n0\r\n\r\n" + hidden,
+		"a chunk length with a sign":      f.requestHead(key, "Transfer-Encoding: chunked") + "+2\r\n{}\r\n0\r\n\r\n" + hidden,
+		"a chunk longer than its length":  f.requestHead(key, "Transfer-Encoding: chunked") + "2\r\n{}x\r\n0\r\n\r\n" + hidden,
+		"a name with a space":             f.requestHead(key, "X Y: z", "Content-Length: 2") + hidden,
+		"a line without a colon":          f.requestHead(key, "GET /v1/orders HTTP/1.1", "Content-Length: 2") + hidden,
+		"no Host":                         strings.Replace(f.requestHead(key, "Content-Length: 2"), "Host: orders\r\n", "", 1) + hidden,
+		"two Hosts":                       f.requestHead(key, "Host: other", "Content-Length: 2") + hidden,
+	} {
+		conn := f.dial(t)
+		conn.write(text)
+		got := conn.readResponse()
+		require.Contains(t, []int{400, 501}, got.status, "%s: %s", name, got.body)
+		conn.requireClosed()
+	}
+	require.Equal(t, before, f.rowCounts(t))
+
+	t.Run("a length beside chunks: the chunks count", func(t *testing.T) {
+		conn := f.dial(t)
+		conn.write(f.requestHead(key, "Content-Length: 4", "Transfer-Encoding: chunked", "Connection: close") + "2\r\n[]\r\n0\r\n\r\n" + hidden)
+		require.Equal(t, "malformed-request", conn.readResponse().slug())
+		conn.requireClosed()
+		require.Equal(t, before, f.rowCounts(t))
+	})
+}

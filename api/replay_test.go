@@ -1,0 +1,144 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// All responses to a request have the same bytes (R14). A response that the completer
+// stored differs from a direct one in ids and times only.
+func TestReplay_sameBytes(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]string{
+		"unusual characters": unusualOrder(controlCharacters()+`Ünïcödé 漢字 👩‍🚀 </script>&'";-- \\ $1 %s`+"\u202e\ufffd\uffff\U0010ffff", "茶 \u2028\u2029 <b>&amp;'"),
+		"needless escapes":   strings.ReplaceAll(unusualOrder("a/b", "tea"), "a/b", `\u0061\/\u0062\ud83d\ude00`),
+		"64 KiB, escaped":    largestOrder("<"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			for card, status := range map[string]int{
+				"pm_card_visa":                http.StatusCreated,
+				"pm_card_visa_chargeDeclined": http.StatusPaymentRequired,
+				"pm_card_nobody":              http.StatusUnprocessableEntity,
+			} {
+				body := padToLimit(t, strings.Replace(order, "pm_card_visa", card, 1))
+				key := newKey()
+				direct := f.create(t, key, body)
+				require.Equal(t, status, direct.status, "%s", direct.body)
+				f.requireReplays(t, key, body, direct)
+
+				key = newKey()
+				f.interrupt(t, key, body)
+				f.runCompleter(t)
+				completed := f.create(t, key, body)
+				require.Equal(t, withoutIDs(direct), withoutIDs(completed))
+				require.Equal(t, "true", completed.header.Get("Idempotent-Replayed"))
+				f.requireReplays(t, key, body, completed)
+			}
+		})
+	}
+}
+
+// requireReplays checks that the response is replayed, also to the same request with
+// another serialisation.
+func (f *fixture) requireReplays(t *testing.T, key, body string, first response) {
+	t.Helper()
+	var members map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &members))
+	rewritten, err := json.MarshalIndent(members, "", "")
+	require.NoError(t, err)
+	for _, again := range []string{body, string(rewritten)} {
+		if len(again) > 64<<10 {
+			continue // too large in this serialisation
+		}
+		got := f.create(t, key, again)
+		require.Equal(t, first.status, got.status)
+		require.Equal(t, string(first.body), string(got.body))
+		require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
+		for _, name := range []string{"Content-Type", "Content-Length", "Location"} {
+			require.Equal(t, first.header[name], got.header[name], name)
+		}
+	}
+	if first.status == http.StatusCreated {
+		require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body))
+	}
+}
+
+// interrupt leaves an unfinished key.
+func (f *fixture) interrupt(t *testing.T, key, body string) {
+	t.Helper()
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	defer down.Release()
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, body).status)
+}
+
+// runCompleter runs the completer, which finishes one key.
+func (f *fixture) runCompleter(t *testing.T) {
+	t.Helper()
+	const grace = time.Hour
+	completer, err := idempotency.NewCompleter(f.engine, f.service.Operation,
+		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 10, Concurrency: 1})
+	require.NoError(t, err)
+	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
+	pass, err := completer.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
+}
+
+// idPattern matches the ids and times of an order.
+var idPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|pi_[0-9A-Za-z]+|"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
+
+func withoutIDs(got response) string { return idPattern.ReplaceAllString(string(got.body), "…") }
+
+// controlCharacters returns every ASCII control character.
+func controlCharacters() string {
+	var b strings.Builder
+	for c := range rune(' ') {
+		b.WriteRune(c)
+	}
+	return b.String() + "\x7f"
+}
+
+// unusualOrder returns an order with an entry of metadata and a description.
+func unusualOrder(note, description string) string {
+	name := string([]rune(note)[:min(40, len([]rune(note)))])
+	return orderBody(withMember("metadata", map[string]string{name: note}), withMember("items", []orders.Item{
+		{SKU: "tea", Description: description, Quantity: 2, UnitAmount: 1250},
+	}))
+}
+
+// largestOrder returns an order with as many of one character as fit.
+func largestOrder(character string) string {
+	notes := map[string]string{}
+	items := []orders.Item{}
+	var order string
+	for n := 0; len(order) < 60_000; n++ {
+		if n < 20 {
+			notes[character+string(rune('a'+n))] = strings.Repeat(character, 500)
+		} else {
+			items = append(items, orders.Item{SKU: "tea", Description: strings.Repeat(character, 500), Quantity: 1, UnitAmount: 1})
+		}
+		order = orderBody(withMember("metadata", notes), withMember("items", append(items, orders.Item{SKU: "tea", Quantity: 1, UnitAmount: 99})))
+		order = strings.ReplaceAll(order, `\u003c`, "<") // six times as long in the response
+	}
+	return order
+}
+
+// padToLimit pads a body to the largest size.
+func padToLimit(t *testing.T, body string) string {
+	t.Helper()
+	rest := 64<<10 - len(body)
+	require.GreaterOrEqual(t, rest, 0)
+	return body + strings.Repeat(" ", rest)
+}

@@ -1,0 +1,85 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	errPreparedStatements = errors.New("the pooler at DATABASE_URL uses transaction pooling and loses prepared statements: " +
+		"add default_query_exec_mode=cache_describe to DATABASE_URL; see docs/growing.md")
+
+	errTransactionPooling = errors.New("the pooler at DATABASE_URL uses transaction pooling, and migrations hold a session lock: " +
+		"connect to PostgreSQL itself, as in DATABASE_URL=postgres://user:pass@host:5432/orders orders migrate up")
+)
+
+// probes is the number of detection attempts. An idle pooler is detected by the
+// first one, because it reuses the session that was returned last. A busy pooler is
+// almost certainly detected by one of them.
+const probes = 5
+
+// UsesTransactionPooling reports whether a pooler assigns one session to several
+// connections, as PgBouncer does in transaction mode. It returns an error if the
+// pooler loses prepared statements and the connection uses them.
+func UsesTransactionPooling(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	acquired, err := pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer acquired.Release()
+	one := acquired.Conn()
+	pid, err := serverPID(ctx, one)
+	if err != nil || pid == one.PgConn().PID() {
+		return errors.Is(err, errPreparedStatements), err // the backend PID matches: there is no pooler
+	}
+	other, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig) // the pool may have only one connection
+	if err != nil {
+		return false, err
+	}
+	defer other.Close(context.WithoutCancel(ctx))
+	seen := map[uint32]*pgx.Conn{}
+	for range probes {
+		for _, conn := range []*pgx.Conn{one, other} {
+			pid, err := serverPID(ctx, conn)
+			if err != nil {
+				return errors.Is(err, errPreparedStatements), err
+			}
+			if first, found := seen[pid]; found && first != conn {
+				return true, nil
+			}
+			seen[pid] = conn
+		}
+	}
+	return false, nil
+}
+
+// serverPID returns the PID of the backend that executes a statement. The statement
+// is prepared like any other. If it is lost, or was already prepared by another
+// connection, the error is errPreparedStatements.
+func serverPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && (pg.Code == "26000" || pg.Code == "42P05"):
+		return 0, errPreparedStatements
+	case err != nil:
+		return 0, fmt.Errorf("detect a pooler: %w", err)
+	}
+	return pid, nil
+}
+
+// withRemedy adds the remedy to PgBouncer's error for a session that sets the
+// timeouts of R21.
+func withRemedy(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && strings.Contains(pg.Message, "unsupported startup parameter") {
+		return fmt.Errorf("%w: add it to ignore_startup_parameters of the pooler; see docs/growing.md", err)
+	}
+	return err
+}

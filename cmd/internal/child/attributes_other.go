@@ -1,8 +1,0 @@
-//go:build !unix
-
-package child
-
-import "syscall"
-
-// childAttributes are none: there are no process groups as Unix has them.
-func childAttributes() *syscall.SysProcAttr { return nil }

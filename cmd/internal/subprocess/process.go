@@ -1,0 +1,162 @@
+package subprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Process is a program that can be started, killed and started again. Set its
+// fields before the first start, and call its methods from one goroutine.
+type Process struct {
+	Name       string // in errors
+	Executable string
+	Args       []string
+	Environ    []string
+	Log        string // path of the file to which stdout and stderr are appended
+
+	cmd    *exec.Cmd
+	exited chan struct{} // nil until the first start
+	err    error         // valid once exited is closed
+}
+
+// Start starts the program.
+func (p *Process) Start() error {
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	defer func() { _ = log.Close() }()            // the child has a descriptor of its own
+	p.cmd = exec.Command(p.Executable, p.Args...) //nolint:gosec,noctx // our own program, which Stop and Kill end
+	p.cmd.Env = p.Environ
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = attributes()
+	started := make(chan error)
+	exited := make(chan struct{})
+	go func() {
+		// On Linux the child ends with the thread that started it (see attributes), so
+		// this goroutine keeps the thread for as long as the child lives.
+		runtime.LockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+			close(exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	p.exited = exited
+	return nil
+}
+
+// Serve starts a program that serves HTTP, and returns when a GET of url returns 200.
+func (p *Process) Serve(ctx context.Context, url string) error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	const timeout = 15 * time.Second
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited for %s", timeout))
+	defer cancel()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for !isReady(ctx, transport, url) {
+		select {
+		case <-ticker.C:
+		case <-p.exited:
+			return errors.Join(fmt.Errorf("%s exited during its start, see %s", p.Name, p.Log), p.err)
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w", p.Name, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+func isReady(ctx context.Context, transport *http.Transport, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// PID returns the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Wait waits until the program exits by itself.
+func (p *Process) Wait() error {
+	<-p.exited
+	return p.err
+}
+
+// Exited reports whether no process is running.
+func (p *Process) Exited() bool {
+	if p == nil || p.exited == nil {
+		return true
+	}
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// Kill sends SIGKILL, like a crash, and waits for the exit.
+func (p *Process) Kill() error {
+	if p.Exited() {
+		return nil
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.Name, err)
+	}
+	<-p.exited
+	return nil
+}
+
+// Stop sends SIGTERM and returns an error unless the process exits with 0 within a
+// minute.
+func (p *Process) Stop() error {
+	if p.Exited() {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.Name, err)
+	}
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
+	select {
+	case <-p.exited:
+		if p.err != nil {
+			return fmt.Errorf("%s did not stop cleanly: %w", p.Name, p.err)
+		}
+		return nil
+	case <-timeout.C:
+		return errors.Join(fmt.Errorf("%s did not stop within a minute", p.Name), p.Kill())
+	}
+}
+
+// FreeAddress returns a free loopback address, at which a child can listen again
+// after a restart.
+func FreeAddress(ctx context.Context) (string, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
+}

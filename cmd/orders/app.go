@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/tracing"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/metrics"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+)
+
+// app holds the services of every command that runs operations: serve, completer,
+// reconcile and the operator commands.
+type app struct {
+	pool     *pgxpool.Pool // closed by withApp
+	traces   *tracing.Tracing
+	limiter  *limiter.Limiter
+	metrics  *metrics.Metrics // counts even if there is no admin listener
+	engine   *idempotency.Engine
+	payments *payments.Client
+	orders   *orders.Service
+}
+
+func newApp(
+	stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger,
+) (*app, error) {
+	admission, err := limiter.New(limiter.Config{
+		Work:     workPerConnection * int(pool.Config().MaxConns),
+		Backlog:  maxBacklog,
+		Timeout:  backlogTimeout,
+		InFlight: maxInFlight,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var engine *idempotency.Engine // made below, because it uses the metrics
+	m, err := metrics.New(metrics.Config{
+		Pool:      pool,
+		Logger:    logger,
+		Clock:     time.Now,
+		Limiter:   admission,
+		Waiters:   func() int { return engine.Waiters() },
+		Retention: durations.KeyRetention.Duration,
+		Grace:     durations.CompleterGrace.Duration,
+	})
+	if err != nil {
+		return nil, err
+	}
+	client, err := payments.New(payments.Config{
+		SecretKey:     string(stripe.SecretKey),
+		WebhookSecret: string(stripe.WebhookSecret),
+		BaseURL:       stripe.APIBase,
+		Timeout:       durations.StripeTimeout.Duration,
+		Transport:     limiter.Transport(traces.Provider()),
+		Observe:       m.ProviderAttempt,
+		Logger:        logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	engine, err = newEngine(durations, pool, func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+		ctx, endSpan := traces.OnStep(ctx, step)
+		return ctx, func(end idempotency.StepEnd) {
+			endSpan(end)
+			m.Step(step, end)
+		}
+	}, logger)
+	if err != nil {
+		return nil, err
+	}
+	service, err := orders.New(orders.Config{
+		Engine:      engine,
+		Pool:        pool,
+		Payments:    client,
+		StepTimeout: durations.StripeTimeout.Duration,
+		Logger:      logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("payment provider", "provider", stripe.ProviderURL(), "mode", stripe.Mode())
+	return &app{pool: pool, traces: traces, limiter: admission, metrics: m, engine: engine, payments: client, orders: service}, nil
+}
+
+const (
+	// maxWaiters bounds the requests of a process that wait for a key in progress. Each
+	// uses a client connection and about 30 KiB of memory.
+	maxWaiters = 1000
+
+	// maxInFlight bounds the requests in flight in a process, including those that wait
+	// for the provider. Each uses as much as a waiter.
+	maxInFlight = 1500
+
+	// maxBacklog bounds the new requests that wait for a permit: about two thirds of a
+	// second of work on two cores. backlogTimeout bounds their wait on slower machines.
+	maxBacklog     = 400
+	backlogTimeout = time.Second
+
+	// workPerConnection is the number of permits for each connection of the pool:
+	// enough to keep both the processors and the connections busy.
+	workPerConnection = 2
+)
+
+func newEngine(
+	durations boot.Durations, pool *pgxpool.Pool,
+	onStep func(context.Context, idempotency.StepStart) (context.Context, func(idempotency.StepEnd)), logger *slog.Logger,
+) (*idempotency.Engine, error) {
+	return idempotency.New(pool, idempotency.Config{
+		LockTimeout: durations.LockTimeout.Duration,
+		Clock:       time.Now,
+		Waiters:     maxWaiters,
+		OnStep:      onStep,
+		Logger:      logger,
+	})
+}
+
+// withApp connects to the database and calls work with the services.
+func withApp(
+	ctx context.Context, database boot.Database, stripe boot.Stripe, durations boot.Durations, logger *slog.Logger,
+	work func(*app) error,
+) error {
+	traces, err := tracing.Start(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Stop(ctx) // last, so that all spans are sent
+	pool, err := boot.Pool(ctx, database, logger, traces.ConfigurePool)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	a, err := newApp(stripe, durations, pool, traces, logger)
+	if err != nil {
+		return err
+	}
+	defer a.payments.Close()
+	return work(a)
+}
+
+// withEngine connects to the database and calls work with an engine, for commands
+// that do not need the provider.
+func withEngine(ctx context.Context, config boot.Maintenance, logger *slog.Logger, work func(*idempotency.Engine, *pgxpool.Pool) error) error {
+	pool, err := boot.Pool(ctx, config.Database, logger)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	engine, err := newEngine(config.Durations, pool, nil, logger)
+	if err != nil {
+		return err
+	}
+	return work(engine, pool)
+}

@@ -1,0 +1,184 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+const confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
+
+// fixture is a database with one account, a stand-in for Stripe, and the environment
+// that names both.
+type fixture struct {
+	t       *testing.T
+	pool    *pgxpool.Pool
+	stripe  *stripetest.Server
+	environ []string
+	apiKey  string
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	pool := dbtest.New(t)
+	f := &fixture{t: t, pool: pool}
+	var provider string
+	f.stripe, provider = standIn(t)
+	f.environ = environ(t,
+		"DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
+	f.apiKey = createAccount(t, f.environ)
+	return f
+}
+
+// standIn starts a stand-in for Stripe and returns its URL.
+func standIn(t *testing.T) (*stripetest.Server, string) {
+	t.Helper()
+	stripe := stripetest.New(stripetest.Options{})
+	server := httptest.NewServer(stripe)
+	t.Cleanup(server.Close)
+	t.Cleanup(stripe.Close) // before server.Close, which waits for held requests
+	return stripe, server.URL
+}
+
+// createAccount creates an account and returns its API key.
+func createAccount(t *testing.T, environ []string) string {
+	t.Helper()
+	code, stdout, stderr := run(t, environ, "accounts", "create", "--name", "Fixture")
+	require.Zero(t, code, stderr)
+	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+	return lines[len(lines)-1]
+}
+
+// serve starts the API and waits until it listens.
+func (f *fixture) serve(environ []string, args ...string) *api {
+	f.t.Helper()
+	p := start(f.t, environ, append([]string{"serve"}, args...)...)
+	address := p.waitFor(&p.stderr, `listening.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+	return &api{process: p, base: "http://" + address, key: f.apiKey}
+}
+
+// with returns the environment with additional settings.
+func (f *fixture) with(settings ...string) []string {
+	return append(f.environ[:len(f.environ):len(f.environ)], settings...)
+}
+
+// api is a running API and an API key for it.
+type api struct {
+	*process
+	base string
+	key  string
+}
+
+// apiResponse is a response of the API.
+type apiResponse struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends one request on a new connection.
+func (a *api) do(ctx context.Context, method, path, body string, header http.Header) (apiResponse, error) {
+	request, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return apiResponse{}, err
+	}
+	request.Header = http.Header{"Authorization": {"Bearer " + a.key}, "Content-Type": {"application/json"}}
+	for name, values := range header {
+		request.Header[name] = values
+	}
+	client := http.Client{Timeout: waitTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return apiResponse{}, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return apiResponse{response.StatusCode, response.Header, string(content)}, err
+}
+
+func (a *api) order(idempotencyKey, body string) (apiResponse, error) {
+	return a.do(context.Background(), http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
+}
+
+// orderUntilFinal sends the same request until its response is neither 409 nor 503.
+func (a *api) orderUntilFinal(idempotencyKey, body string) apiResponse {
+	a.t.Helper()
+	var final apiResponse
+	eventually(a.t, func() bool {
+		var err error
+		final, err = a.order(idempotencyKey, body)
+		require.NoError(a.t, err)
+		return final.status != http.StatusConflict && final.status != http.StatusServiceUnavailable
+	})
+	return final
+}
+
+// untilPaid retries an order until its response is 201. It returns an error instead of
+// failing the test, so that any goroutine may call it.
+func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		got, err := a.do(ctx, http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {idempotencyKey}})
+		switch {
+		case err != nil:
+			return apiResponse{}, err
+		case got.status == http.StatusCreated:
+			return got, nil
+		case got.status != http.StatusConflict && got.status != http.StatusServiceUnavailable,
+			got.header.Get("Retry-After") == "":
+			return apiResponse{}, fmt.Errorf("%s: %d %s", idempotencyKey, got.status, got.body)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return apiResponse{}, fmt.Errorf("%s: still %d %s", idempotencyKey, got.status, got.body)
+		}
+	}
+}
+
+// ready returns the status of /readyz, 0 without a response.
+func (a *api) ready() int {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	response, err := a.do(ctx, http.MethodGet, "/readyz", "", nil)
+	if err != nil {
+		return 0
+	}
+	return response.status
+}
+
+// tea is an order of two teas at 12.50.
+const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
+	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
+
+// requirePaid checks that a response is a paid order of 25.00 and returns its id.
+func requirePaid(t *testing.T, a apiResponse) string {
+	t.Helper()
+	require.Equal(t, http.StatusCreated, a.status, a.body)
+	var order struct {
+		ID     uuid.UUID `json:"id"`
+		Status string    `json:"status"`
+		Amount int64     `json:"amount"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(a.body), &order))
+	require.Equal(t, "paid", order.Status)
+	require.EqualValues(t, 2500, order.Amount)
+	return order.ID.String()
+}

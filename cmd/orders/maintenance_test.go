@@ -1,0 +1,210 @@
+package main_test
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// abandon creates orders whose confirms the provider rejected and whose clients did not
+// retry. Their last runs were ten minutes ago.
+func (f *fixture) abandon(idempotencyKeys ...string) {
+	f.t.Helper()
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	f.abandonAt(a, idempotencyKeys...)
+	a.stop()
+}
+
+func (f *fixture) abandonAt(a *api, idempotencyKeys ...string) {
+	f.t.Helper()
+	rejecting := f.rejectConfirms()
+	for _, key := range idempotencyKeys {
+		response, err := a.order(key, tea)
+		require.NoError(f.t, err)
+		require.Equal(f.t, http.StatusServiceUnavailable, response.status)
+	}
+	rejecting.Release()
+	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
+}
+
+// rejectConfirms makes the provider reject every confirm with 401 until it is released.
+// Such a call is not retried, so that it takes no time.
+func (f *fixture) rejectConfirms() *stripetest.Injection {
+	return f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint, Times: stripetest.Always})
+}
+
+func (f *fixture) exec(statement string, arguments ...any) {
+	f.t.Helper()
+	_, err := f.pool.Exec(f.t.Context(), statement, arguments...)
+	require.NoError(f.t, err)
+}
+
+func (f *fixture) count(query string, arguments ...any) int {
+	f.t.Helper()
+	var n int
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), query, arguments...).Scan(&n))
+	return n
+}
+
+// lines returns the lines that contain text.
+func lines(output, text string) []string {
+	var found []string
+	for line := range strings.Lines(output) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// requireOneLine checks that a run logs its result in one line.
+func requireOneLine(t *testing.T, stderr, text string, fields ...string) {
+	t.Helper()
+	found := lines(stderr, text)
+	require.Len(t, found, 1, stderr)
+	for _, field := range append(fields, "took=") {
+		require.Contains(t, found[0], field)
+	}
+}
+
+func TestCompleter_singleRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.abandon("abandoned-order-001", "abandoned-order-002", "abandoned-order-003")
+	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'abandoned-order-003'")
+
+	code, stdout, stderr := run(t, f.environ, "completer")
+	require.Zero(t, code, stderr)
+	require.Empty(t, stdout)
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 failed=0 needs_review=0")
+	require.Len(t, f.stripe.Charges(), 2)
+	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
+	require.Equal(t, 2, f.staged())
+
+	code, _, stderr = run(t, f.environ, "completer")
+	require.Zero(t, code, stderr)
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 failed=0 needs_review=0")
+
+	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
+	code, _, stderr = run(t, f.environ, "completer", "--limit", "1", "--concurrency", "1")
+	require.Zero(t, code, stderr)
+	require.Len(t, f.stripe.Charges(), 3)
+}
+
+func TestCompleter_providerFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.abandon("abandoned-order-011", "abandoned-order-012")
+	f.exec("UPDATE idempotency_keys SET completer_attempt = 1, last_run_at = now() - interval '1 day' WHERE idempotency_key = 'abandoned-order-012'")
+	rejecting := f.rejectConfirms()
+	defer rejecting.Release()
+
+	code, stdout, stderr := run(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
+	require.Equal(t, 1, code)
+	require.Empty(t, stdout)
+	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 failed=1 needs_review=1")
+	require.Len(t, lines(stderr, `level=ERROR msg="abandoned key needs review, no attempts are left"`), 1)
+	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
+}
+
+// A failed run does not end a repeating completer.
+func TestCompleter_repeating(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	rejecting := f.rejectConfirms()
+	c := start(t, f.environ, "completer", "--every", "20ms")
+	c.waitFor(&c.stderr, `msg="completer pass" completed=0`)
+	f.abandon("abandoned-order-021") // which releases its own fault only
+	c.waitFor(&c.stderr, `level=ERROR msg="run failed" command=completer error="abandoned keys not completed: 1 will be tried again`)
+	rejecting.Release()
+	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 day'")
+	c.waitFor(&c.stderr, `msg="completer pass" completed=1`)
+	c.stop()
+	require.Len(t, f.stripe.Charges(), 1)
+}
+
+// After a signal, the completer finishes the key in progress and starts no other.
+func TestCompleter_signal(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"single run": {"--concurrency", "1"}, "repeating": {"--concurrency", "1", "--every", "1h"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.abandon("abandoned-order-031", "abandoned-order-032", "abandoned-order-033", "abandoned-order-034")
+			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+			c := start(t, f.environ, append([]string{"completer"}, args...)...)
+			<-held.Reached()
+			c.signal(syscall.SIGTERM)
+			c.waitFor(&c.stderr, `msg="stopping after the keys in progress"`)
+			require.False(t, c.hasExited())
+			held.Release()
+			require.Zero(t, c.wait(), "%s", &c.stderr)
+			requireOneLine(t, c.stderr.String(), `msg="completer pass"`, "completed=1 skipped=0 failed=0 needs_review=0")
+			require.Len(t, f.stripe.Charges(), 1)
+			require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys WHERE completer_attempt = 0 AND locked_at IS NULL"))
+		})
+	}
+}
+
+func TestReaper_singleRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.createPaidOrder("ancient-order-001")
+	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
+	f.abandon("ancient-order-002")
+	f.exec("UPDATE idempotency_keys SET created_at = now() - interval '9 years'")
+	f.createPaidOrder("recent-order-0001")
+	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=") // not needed
+	const rows = "SELECT count(*) FROM idempotency_keys"
+
+	code, stdout, stderr := run(t, env, "reaper", "--dry-run")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "finished keys older than 72h0m0s: 1; none was deleted\n", stdout)
+	require.Equal(t, 3, f.count(rows))
+
+	code, stdout, stderr = run(t, env, "reaper")
+	require.Zero(t, code, stderr)
+	require.Empty(t, stdout)
+	requireOneLine(t, stderr, `msg="reaper pass"`, "deleted=1")
+	require.Len(t, lines(stderr, "level=WARN"), 1)
+	require.Regexp(t, `level=WARN msg="unfinished keys are older than the retention and not deleted; see orders keys list" keys=1\n`, stderr)
+	require.Equal(t, 2, f.count(rows))
+	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
+	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
+
+	code, stdout, stderr = run(t, append(env, "KEY_RETENTION=6m"), "reaper", "--dry-run")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "finished keys older than 6m0s: 0; none was deleted\n", stdout)
+}
+
+func TestReaper_repeating(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := start(t, f.environ, "reaper", "--every", "20ms", "--batch", "1")
+	r.waitFor(&r.stderr, `msg="reaper pass" deleted=0`)
+	f.createPaidOrder("ancient-order-011")
+	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
+	r.waitFor(&r.stderr, `msg="reaper pass" deleted=1`)
+	r.stop()
+	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))
+}
+
+// A repeating command continues after errors of the database.
+func TestReaper_repeating_databaseFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := start(t, f.environ, "reaper", "--every", "20ms")
+	r.waitFor(&r.stderr, `msg="reaper pass"`)
+	f.exec("ALTER TABLE idempotency_keys RENAME TO somewhere_else")
+	r.waitFor(&r.stderr, `level=ERROR msg="run failed" command=reaper error="reap keys: `)
+	f.exec("ALTER TABLE somewhere_else RENAME TO idempotency_keys")
+	f.createPaidOrder("ancient-order-021")
+	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
+	r.waitFor(&r.stderr, `msg="reaper pass" deleted=1`)
+	r.stop()
+}

@@ -1,0 +1,38 @@
+//go:build !race
+
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An idle process uses about 27 MiB. Much more means that something is allocated too
+// early. The race detector needs more memory, hence the build tag; make check runs
+// this test.
+func TestServe_idleMemory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
+	require.Equal(t, http.StatusOK, a.ready())
+	scraped, _ := get(t, a.admin()+"/metrics")
+	require.Equal(t, http.StatusOK, scraped)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	require.NoError(t, err)
+	var kilobytes int
+	for line := range strings.Lines(string(status)) {
+		if rest, found := strings.CutPrefix(line, "VmRSS:"); found {
+			_, err := fmt.Sscan(rest, &kilobytes)
+			require.NoError(t, err)
+		}
+	}
+	require.Positive(t, kilobytes)
+	require.Less(t, kilobytes, 40<<10)
+	t.Logf("%d KiB", kilobytes)
+	a.stop()
+}

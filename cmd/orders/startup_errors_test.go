@@ -1,0 +1,159 @@
+package main_test
+
+import (
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// requireStartupError checks that a command fails with these reasons, prints no secret
+// and leaves no process running.
+func requireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
+	t.Helper()
+	p := start(t, environ, strings.Fields(command)...)
+	require.Equal(t, 1, p.wait())
+	require.Regexp(t, `(?m)^orders: `, p.stderr.String())
+	for _, reason := range reasons {
+		require.Contains(t, p.stderr.String(), reason)
+	}
+	require.NotContains(t, p.stderr.String()+p.stdout.String(), "canary")
+	p.requireNoProcessLeft()
+}
+
+func TestStartupError_allProblems(t *testing.T) {
+	t.Parallel()
+	env := environ(t, "DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x")
+	for _, command := range []string{"serve", "worker", "worker --once", "completer", "reaper", "keys list", "keys show K", "keys retry K --reason x", "migrate up", "accounts create --name x", "dev"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			requireStartupError(t, env, command, "orders: wrong configuration:\n  DATABASE_URL: cannot be parsed", "\n  LOG_FORMAT: ")
+		})
+	}
+}
+
+// Every command that reads keys rejects durations out of order and prints all of them
+// (R9).
+func TestStartupError_durationsOutOfOrder(t *testing.T) {
+	t.Parallel()
+	env := environ(t, "DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_test_1",
+		"LOCK_TIMEOUT=20s", "KEY_RETENTION=72s")
+	for _, command := range []string{"serve", "completer", "reaper", "reaper --dry-run", "keys list", "keys show K", "keys retry K --reason x", "keys resolve K --reason x"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			requireStartupError(t, env, command, "\n  durations out of order: "+
+				"STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s !< KEY_RETENTION 1m12s "+
+				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, COMPLETER_GRACE must be less than KEY_RETENTION)\n")
+		})
+	}
+}
+
+func TestStartupError_liveKey(t *testing.T) {
+	t.Parallel()
+	env := environ(t, "STRIPE_SECRET_KEY=sk_live_canary")
+	requireStartupError(t, env, "demo", "STRIPE_SECRET_KEY: is not a test key")
+	requireStartupError(t, env, "dev", "STRIPE_SECRET_KEY: is not a test key")
+}
+
+func TestStartupError_outdatedSchema(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0")
+	for _, command := range []string{"serve", "worker", "completer", "reaper", "keys list", "accounts create --name x"} {
+		requireStartupError(t, env, command, "run `orders migrate up`")
+	}
+}
+
+func TestStartupError_portInUse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	address := listener.Addr().String()
+	reason := "orders: LISTEN_ADDR: another program listens on " + address + ": stop it or choose another address\n"
+	requireStartupError(t, f.with("LISTEN_ADDR="+address), "serve", reason)
+	requireStartupError(t, f.with("LISTEN_ADDR="+address, "DATABASE_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE="), "dev", reason)
+}
+
+func TestStartupError_unreachableDatabase(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close()) // no program listens there now
+	env := environ(t, "DATABASE_URL=postgres://u:canary@"+address+"/orders", "STRIPE_SECRET_KEY=sk_test_1")
+	for _, command := range []string{"serve", "worker", "migrate up", "migrate status", "accounts create --name x", "dev", "demo"} {
+		requireStartupError(t, env, command, "connect to the database (DATABASE_URL): ")
+	}
+}
+
+// A server that accepts the connection and does not respond blocks a start for a
+// bounded time. A log line before the wait names the server.
+func TestStartupError_unresponsiveDatabase(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	env := environ(t, "DATABASE_URL=postgres://u:canary@"+listener.Addr().String()+"/orders?sslmode=disable", "STRIPE_SECRET_KEY=sk_test_1")
+	p := start(t, env, "serve")
+	p.waitFor(&p.stderr, "connecting to the database.*host=127.0.0.1")
+	require.Equal(t, 1, p.wait())
+	require.NotContains(t, p.stderr.String(), "canary")
+}
+
+func TestStartupError_wrongPassword(t *testing.T) {
+	t.Parallel()
+	right := passwordDatabase(t, "canary-right")
+	u, err := url.Parse(right)
+	require.NoError(t, err)
+	u.User = url.UserPassword(u.User.Username(), "canary-wrong")
+	env := environ(t, "DATABASE_URL="+u.String(), "STRIPE_SECRET_KEY=sk_test_1")
+	for _, command := range []string{"serve", "migrate up", "accounts create --name x", "demo"} {
+		requireStartupError(t, env, command, "password authentication failed")
+	}
+	// The same in keyword/value notation.
+	env = environ(t, "DATABASE_URL=host="+u.Hostname()+" port="+u.Port()+" dbname=orders user=tester password=canary-wrong sslmode=disable")
+	requireStartupError(t, env, "migrate status", "password authentication failed")
+}
+
+// passwordDatabase returns the URL of an empty database on a new server that requires
+// a password.
+func passwordDatabase(t *testing.T, password string) string {
+	t.Helper()
+	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{BinDir: serverPrograms(t), Logger: discard()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	admin, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	defer admin.Close(t.Context())
+	var rules string
+	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&rules))
+	for _, statement := range []string{
+		"CREATE ROLE tester LOGIN PASSWORD '" + password + "'",
+		"CREATE DATABASE orders OWNER tester",
+		"COPY (SELECT 'host all all 127.0.0.1/32 scram-sha-256') TO '" + rules + "'",
+		"SELECT pg_reload_conf()",
+	} {
+		_, err := admin.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	u, err := url.Parse(server.URL("orders"))
+	require.NoError(t, err)
+	u.User = url.User("tester")
+	eventually(t, func() bool { // the server reloads its rules asynchronously
+		conn, err := pgx.Connect(t.Context(), u.String())
+		if err == nil {
+			require.NoError(t, conn.Close(t.Context()))
+		}
+		return err != nil
+	})
+	u.User = url.UserPassword("tester", password)
+	return u.String()
+}

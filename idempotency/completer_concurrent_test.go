@@ -1,0 +1,194 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+)
+
+// Several completers and the clients of all keys run at once: each step of each
+// key is executed once.
+func TestCompleter_concurrent(t *testing.T) {
+	t.Parallel()
+	const keys, completers = 40, 5
+	states := []struct {
+		idempotencytest.State
+		calls int64
+	}{
+		{idempotencytest.State{Point: reserved}, 2},
+		{idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 2 * lockTimeout}, 2},
+		{idempotencytest.State{Point: paid}, 1},
+		{idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}, 1},
+	}
+	op := &threeSteps{}
+	f := newCompleterFixture(newFixture(t, connections(8)), op)
+	f.config.Concurrency = 3
+	var requests []idempotency.Request
+	var calls int64
+	for i := range keys {
+		state := states[i%len(states)]
+		requests = append(requests, f.putAbandoned(op, state.State, 2*grace))
+		calls += state.calls
+	}
+
+	var all sync.WaitGroup
+	passes, responses := make([]idempotency.CompleterResult, completers), make([]idempotency.Result, keys)
+	for i := range completers {
+		all.Go(func() {
+			var err error
+			if passes[i], err = f.completer().RunOnce(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for i, req := range requests {
+		all.Go(func() {
+			var err error
+			if responses[i], err = f.do(req, op); err != nil && !errors.Is(err, idempotency.ErrInProgress) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+
+	completed := 0
+	for _, result := range passes {
+		require.Zero(t, result.Failed+result.NeedsReview)
+		completed += result.Completed
+	}
+	for i, result := range responses {
+		if result.Response.Status != 0 && !result.Replayed {
+			completed++
+		}
+		last, err := f.do(requests[i], op)
+		require.NoError(t, err)
+		require.True(t, last.Replayed)
+		if result.Response.Status != 0 {
+			require.Equal(t, string(last.Response.Body), string(result.Response.Body))
+		}
+		for name, times := range f.effects(requests[i]) {
+			require.Equal(t, 1, times, name)
+		}
+	}
+	require.Equal(t, keys, completed, "each key was finished by one run")
+	require.Equal(t, calls, op.calls.Load())
+	require.Zero(t, f.pass())
+	f.requireIdle()
+}
+
+// A key that changed after it was listed is skipped and stays unchanged. It loses
+// no attempt.
+func TestCompleter_changedSinceListed(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(f *completerFixture, req idempotency.Request){
+		"finished by a client": func(f *completerFixture, req idempotency.Request) {
+			_, err := f.do(req, f.operations["three_steps"])
+			require.NoError(f.t, err)
+		},
+		"tried by a client": func(f *completerFixture, req idempotency.Request) {
+			_, err := f.do(req, failingToPay())
+			require.ErrorIs(f.t, err, errNoResponse)
+		},
+		"leased by a client":         func(f *completerFixture, req idempotency.Request) { f.update(req, "locked_at = now()") },
+		"marked as needing review":   func(f *completerFixture, req idempotency.Request) { f.update(req, "needs_review_at = now()") },
+		"tried by another completer": func(f *completerFixture, req idempotency.Request) { f.update(req, "last_run_at = now()") },
+		"reaped": func(f *completerFixture, req idempotency.Request) {
+			_, err := f.pool.Exec(f.t.Context(), "DELETE FROM idempotency_keys WHERE id = $1", keyID(req))
+			require.NoError(f.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op := &threeSteps{}
+			var left string
+			f := newCompleterFixture(newFixture(t), op, operation{name: "first", steps: (&threeSteps{}).Steps})
+			changed := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+			first := &threeSteps{pay: func(context.Context, *idempotency.Run) error {
+				change(f, changed)
+				left = f.row(changed)
+				return nil
+			}}
+			f.operations["first"] = operation{name: "first", steps: first.Steps}
+			f.putAbandoned(f.operations["first"], idempotencytest.State{Point: paid}, 3*grace)
+			require.Equal(t, idempotency.CompleterResult{Completed: 1, Skipped: 1}, f.pass())
+			require.Equal(t, left, f.row(changed))
+		})
+	}
+}
+
+// A key that another run leases or finishes after the completer's claim is skipped
+// too.
+func TestCompleter_overtaken(t *testing.T) {
+	t.Parallel()
+	running := func(f *completerFixture, req idempotency.Request) { f.update(req, "locked_at = now()") }
+	finished := func(f *completerFixture, req idempotency.Request) {
+		_, err := f.do(req, &threeSteps{})
+		require.NoError(f.t, err)
+	}
+	for name, test := range map[string]struct {
+		statements int // of the completer before the other run
+		overtake   func(*completerFixture, idempotency.Request)
+	}{
+		"leased between claim and lookup":      {2, running},
+		"finished between claim and lookup":    {2, finished},
+		"leased between lookup and takeover":   {3, running},
+		"finished between lookup and takeover": {3, finished},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op, statements := &threeSteps{}, &statements{}
+			f := newCompleterFixture(newFixture(t, connections(2), statements.configure), op)
+			req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+			statements.after(test.statements, func() { test.overtake(f, req) })
+			require.Equal(t, idempotency.CompleterResult{Skipped: 1}, f.pass())
+			require.Zero(t, op.calls.Load())
+		})
+	}
+}
+
+// A key whose row another session has locked is skipped after lock_timeout.
+func TestCompleter_rowLocked(t *testing.T) {
+	t.Parallel()
+	op := &threeSteps{}
+	f := newCompleterFixture(newFixture(t, sessionSetting("lock_timeout", "50")), op)
+	locked := f.putAbandoned(op, idempotencytest.State{Point: paid}, 3*grace)
+	free := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+	before := f.row(locked)
+	unlock := f.otherTransaction("SELECT FROM idempotency_keys WHERE idempotency_key = $1 FOR NO KEY UPDATE", string(locked.Key))
+	require.Equal(t, idempotency.CompleterResult{Completed: 1, Skipped: 1}, f.pass())
+	require.Equal(t, before, f.row(locked))
+	require.Equal(t, "finished", f.state(free).Point)
+	unlock()
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
+}
+
+// A cancelled pass finishes the key in progress and starts no more.
+func TestCompleter_cancelled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	op := &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
+		cancel()
+		return nil
+	}}
+	f := newCompleterFixture(newFixture(t), op)
+	for range 10 {
+		f.putAbandoned(op, idempotencytest.State{Point: reserved}, 2*grace)
+	}
+	result, err := f.completer().RunOnce(ctx)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, result)
+	require.Equal(t, 1, f.countKeys("recovery_point = 'finished'"))
+	require.Equal(t, 1, f.countKeys("completer_attempt = 1"), "the other keys keep their attempts")
+
+	result, err = f.completer().RunOnce(ctx)
+	require.NoError(t, err)
+	require.Zero(t, result)
+	require.Zero(t, f.log.count("level=ERROR"))
+}

@@ -1,0 +1,148 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+)
+
+const (
+	grace       = 5 * time.Minute
+	maxAttempts = 3
+)
+
+// completerFixture is a fixture with a completer and its log.
+type completerFixture struct {
+	*fixture
+	log        *logBuffer
+	operations map[string]idempotency.Operation
+	config     idempotency.CompleterConfig
+}
+
+// newCompleterFixture returns a fixture on the database of f.
+func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *completerFixture {
+	f.t.Helper()
+	log := &logBuffer{}
+	engine := newEngine(f.t, f.pool, func(c *idempotency.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	c := &completerFixture{
+		fixture:    &fixture{t: f.t, pool: f.pool, engine: engine, account: f.account},
+		log:        log,
+		operations: map[string]idempotency.Operation{},
+		config:     idempotency.CompleterConfig{Grace: grace, MaxAttempts: maxAttempts, Limit: 100, Concurrency: 1},
+	}
+	for _, op := range operations {
+		c.operations[op.Name()] = op
+	}
+	return c
+}
+
+func (f *completerFixture) completer() *idempotency.Completer {
+	f.t.Helper()
+	c, err := idempotency.NewCompleter(f.engine, f.operation, f.config)
+	require.NoError(f.t, err)
+	return c
+}
+
+func (f *completerFixture) operation(name string) (idempotency.Operation, bool) {
+	op, known := f.operations[name]
+	return op, known
+}
+
+// pass makes one pass.
+func (f *completerFixture) pass() idempotency.CompleterResult {
+	f.t.Helper()
+	result, err := f.completer().RunOnce(f.t.Context())
+	require.NoError(f.t, err)
+	return result
+}
+
+// failingToPay is an operation whose second call never has an outcome.
+func failingToPay() *threeSteps {
+	return &threeSteps{pay: func(context.Context, *idempotency.Run) error { return errNoResponse }}
+}
+
+// putAbandoned inserts a new key in a state, with its last run that long ago.
+func (f *fixture) putAbandoned(op idempotency.Operation, state idempotencytest.State, ago time.Duration) idempotency.Request {
+	f.t.Helper()
+	req := f.request()
+	f.put(req, op, state)
+	f.ageRun(req, ago)
+	return req
+}
+
+// completerState is the completer's part of a key's row.
+type completerState struct {
+	Attempts    int
+	NeedsReview bool
+}
+
+func (f *fixture) completerState(req idempotency.Request) completerState {
+	f.t.Helper()
+	var s completerState
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), `
+SELECT completer_attempt,
+       needs_review_at IS NOT NULL
+  FROM idempotency_keys
+ WHERE account_id = $1
+   AND id = $2`, req.AccountID, keyID(req)).Scan(&s.Attempts, &s.NeedsReview))
+	return s
+}
+
+// countKeys counts the keys that satisfy a condition.
+func (f *fixture) countKeys(condition string) int {
+	f.t.Helper()
+	var n int
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM idempotency_keys WHERE "+condition).Scan(&n))
+	return n
+}
+
+// insertFinished inserts n finished keys. The i-th was finished i seconds after ago.
+func (f *fixture) insertFinished(n int, ago time.Duration) {
+	f.t.Helper()
+	_, err := f.pool.Exec(f.t.Context(), `
+INSERT INTO idempotency_keys (
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
+    recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
+)
+SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
+       'finished', gen_random_uuid(), 1, at, at, at, 200, '{}', ''
+  FROM generate_series(1, $2) AS i,
+       LATERAL (SELECT now() - $3::interval + i * interval '1 second') AS t (at)`, f.account, n, ago)
+	require.NoError(f.t, err)
+}
+
+// analyze updates the planner's statistics, as autovacuum does.
+func (f *fixture) analyze() {
+	f.t.Helper()
+	_, err := f.pool.Exec(f.t.Context(), "ANALYZE idempotency_keys, accounts")
+	require.NoError(f.t, err)
+}
+
+// logBuffer is a log that goroutines may write to concurrently.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// count returns how often the log contains text.
+func (b *logBuffer) count(text string) int { return strings.Count(b.String(), text) }

@@ -1,0 +1,91 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// Engine runs operations under idempotency keys. It is safe for concurrent use
+// and keeps no state but its pool and its waiters: any number of processes may
+// run at once.
+type Engine struct {
+	store   *store
+	clock   func() time.Time
+	onStep  func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
+	waiters *waiters
+	logger  *slog.Logger
+}
+
+// Config configures an [Engine].
+type Config struct {
+	// LockTimeout is the length of a lease (R8). Every external call, its own
+	// retries included, must end well before it (R9).
+	LockTimeout time.Duration
+
+	// Clock is time.Now. It measures how much of a lease is left; the database's
+	// clock decides whether a lease is alive.
+	Clock func() time.Time
+
+	// Waiters bounds the requests that wait at once, see [Engine.AwaitTurn] and
+	// [Engine.AwaitStatus]. With 0 no request waits.
+	Waiters int
+
+	// OnStep, if set, is called before each step, for metrics and traces. The step
+	// runs on the context that it returns, and the function that it returns is called
+	// after the step. Both are synchronous: keep them fast.
+	OnStep func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
+
+	Logger *slog.Logger
+}
+
+// StepStart identifies a step that begins.
+type StepStart struct {
+	Operation string
+	KeyID     uuid.UUID
+	Attempt   int // 0 for the step that claims the key
+	From      RecoveryPoint
+}
+
+// StepEnd is how a step ended. Its durations are 0 for a part that did not run.
+type StepEnd struct {
+	To           RecoveryPoint
+	Call, Commit time.Duration
+	Err          error
+}
+
+// New returns an engine over pool, whose configuration must have gone through
+// [postgres.Configure].
+func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
+	switch {
+	case pool == nil:
+		return nil, errors.New("idempotency: no pool")
+	case !postgres.IsConfigured(pool.Config()):
+		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
+	case config.LockTimeout <= 0:
+		return nil, errors.New("idempotency: LockTimeout must be positive")
+	case config.Clock == nil:
+		return nil, errors.New("idempotency: no clock")
+	case config.Waiters < 0:
+		return nil, errors.New("idempotency: Waiters must not be negative")
+	case config.Logger == nil:
+		return nil, errors.New("idempotency: no logger")
+	}
+	if config.OnStep == nil {
+		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }
+	}
+	store := &store{pool: pool, lockTimeout: config.LockTimeout}
+	return &Engine{
+		store:   store,
+		clock:   config.Clock,
+		onStep:  config.OnStep,
+		waiters: newWaiters(config.Waiters, store.poll, config.Logger),
+		logger:  config.Logger,
+	}, nil
+}

@@ -1,0 +1,133 @@
+package idempotency_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+)
+
+// hookedStep is what the hook received about a step.
+type hookedStep struct {
+	idempotency.StepStart
+	idempotency.StepEnd
+	ended bool
+}
+
+type hookKey struct{}
+
+// hook gives the fixture an engine with an OnStep hook and returns the steps it is
+// called for. The context that the hook returns carries the recovery point.
+func (f *fixture) hook() *[]*hookedStep {
+	f.t.Helper()
+	var steps []*hookedStep
+	f.engine = newEngine(f.t, f.pool, func(c *idempotency.Config) {
+		c.OnStep = func(ctx context.Context, start idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+			step := &hookedStep{StepStart: start}
+			steps = append(steps, step)
+			return context.WithValue(ctx, hookKey{}, start.From), func(end idempotency.StepEnd) {
+				step.StepEnd, step.ended = end, true
+			}
+		}
+	})
+	return &steps
+}
+
+// The hook is called for each step, failed ones too, and not for a replay.
+func TestOnStep_everyStep(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	steps := f.hook()
+	op := &threeSteps{pay: func(context.Context, *idempotency.Run) error { return errNoResponse }}
+	req := f.request()
+	_, err := f.do(req, op)
+	require.ErrorIs(t, err, errNoResponse)
+	op.pay = nil
+	_, err = f.do(req, op)
+	require.NoError(t, err)
+	_, err = f.do(req, op)
+	require.NoError(t, err)
+
+	lost := f.request()
+	_, err = f.do(lost, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
+		f.update(lost, "lease_token = gen_random_uuid()")
+		return nil
+	}})
+	require.ErrorIs(t, err, idempotency.ErrLeaseLost)
+
+	require.Len(t, *steps, 6)
+	for i, want := range []struct {
+		attempt           int
+		from, to          idempotency.RecoveryPoint
+		called, committed bool
+		err               error
+	}{
+		{attempt: 0, from: idempotency.Started, to: reserved, committed: true},
+		{attempt: 1, from: reserved, to: paid, called: true, committed: true},
+		{attempt: 1, from: paid, to: paid, called: true, err: errNoResponse},
+		{attempt: 2, from: paid, to: idempotency.Finished, called: true, committed: true},
+		{attempt: 0, from: idempotency.Started, to: reserved, committed: true},
+		{attempt: 1, from: reserved, to: reserved, called: true, committed: true, err: idempotency.ErrLeaseLost},
+	} {
+		got := (*steps)[i]
+		require.Equal(t, "three_steps", got.Operation)
+		if i < 4 {
+			require.Equal(t, keyID(req), got.KeyID)
+		}
+		require.Equal(t, want.attempt, got.Attempt)
+		require.Equal(t, want.from, got.From)
+		require.True(t, got.ended)
+		require.Equal(t, want.to, got.To)
+		require.Equal(t, want.called, got.Call > 0, got)
+		require.Equal(t, want.committed, got.Commit > 0, got)
+		require.ErrorIs(t, got.Err, want.err)
+	}
+}
+
+// The call and the record run on the hook's context.
+func TestOnStep_context(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.hook()
+	var seen []any
+	call := func(ctx context.Context, _ *idempotency.Run) error {
+		seen = append(seen, ctx.Value(hookKey{}))
+		return nil
+	}
+	op := wrapRecord(&threeSteps{reserve: call, pay: call}, reserved, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
+		return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+			seen = append(seen, ctx.Value(hookKey{}))
+			return record(ctx, tx)
+		}
+	})
+	_, err := f.do(f.request(), op)
+	require.NoError(t, err)
+	require.Equal(t, []any{reserved, reserved, paid}, seen)
+}
+
+// The end of a step that panics is reported too.
+func TestOnStep_panic(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	steps := f.hook()
+	panicking := func(*idempotency.Run, idempotency.Record) idempotency.Record {
+		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) { panic("bug") }
+	}
+	for name, op := range map[string]idempotency.Operation{
+		"in a call":   &threeSteps{pay: func(context.Context, *idempotency.Run) error { panic("bug") }},
+		"in a record": wrapRecord(&threeSteps{}, paid, panicking),
+	} {
+		req := f.request()
+		f.put(req, op, idempotencytest.State{Point: paid})
+		*steps = nil
+		require.PanicsWithValue(t, "bug", func() { _, _ = f.do(req, op) }, name)
+		require.Len(t, *steps, 1, name)
+		step := (*steps)[0]
+		require.True(t, step.ended, name)
+		require.Equal(t, paid, step.To, name)
+		require.ErrorContains(t, step.Err, "the run panicked", name)
+	}
+}

@@ -1,0 +1,312 @@
+package idempotency
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The statements on idempotency_keys of waiters, operators and background
+// commands. Background commands find candidates with one indexed read over all
+// accounts and claim each with a conditional statement that names account and id
+// (R16).
+
+// pollSQL returns the awaited keys whose waiters should wake up: finished ones;
+// those that need review, for a waiter that only reads the status; and released
+// ones whose last run began at least $5 ago, for a waiter that would take the key
+// over. OFFSET 0 keeps the planner to one primary-key lookup per key.
+const pollSQL = `
+SELECT awaited.account_id,
+       awaited.id,
+       awaited.reads
+  FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS awaited (account_id, id, reads)
+       CROSS JOIN LATERAL (
+           SELECT *
+             FROM idempotency_keys
+            WHERE account_id = awaited.account_id
+              AND id = awaited.id
+           OFFSET 0
+       ) AS k
+ WHERE k.recovery_point = 'finished'
+    OR (awaited.reads AND k.needs_review_at IS NOT NULL)
+    OR (
+        NOT awaited.reads
+        AND coalesce(k.locked_at <= now() - $4::interval, true)
+        AND k.last_run_at <= now() - $5::interval
+    )`
+
+func (s *store) poll(ctx context.Context, keys []awaitedKey) ([]awaitedKey, error) {
+	accounts, ids, reads := make([]uuid.UUID, len(keys)), make([]uuid.UUID, len(keys)), make([]bool, len(keys))
+	for i, key := range keys {
+		accounts[i], ids[i], reads[i] = key.accountID, key.id, key.reads
+	}
+	return collect(ctx, s, func(row pgx.CollectableRow) (key awaitedKey, err error) {
+		return key, row.Scan(&key.accountID, &key.id, &key.reads)
+	}, pollSQL, accounts, ids, reads, s.lockTimeout, takeoverPause)
+}
+
+const statusSQL = `
+SELECT` + statusColumns + `
+  FROM idempotency_keys AS k
+ WHERE k.account_id = $2
+   AND k.id = $3`
+
+const statusesSQL = `
+SELECT` + statusColumns + `
+  FROM idempotency_keys AS k
+  JOIN unnest($2::uuid[], $3::uuid[]) AS wanted (account_id, id)
+    ON wanted.account_id = k.account_id
+   AND wanted.id = k.id`
+
+// stuckSQL lists, in the order of the completer's index, the unfinished keys that
+// no run holds, and those that need review.
+const stuckSQL = `
+SELECT` + statusColumns + `
+  FROM idempotency_keys AS k
+ WHERE k.finished_at IS NULL
+   AND (
+        k.needs_review_at IS NOT NULL
+        OR (
+            k.needs_review_at IS NULL
+            AND k.last_run_at <= now() - $2::interval
+            AND coalesce(k.locked_at <= now() - $1::interval, true)
+        )
+   )
+ ORDER BY k.last_run_at
+ LIMIT $3`
+
+// byKeySQL looks in each account separately, by id and by key, so that each lookup
+// uses an index (R20).
+const byKeySQL = `
+SELECT` + statusColumns + `
+  FROM accounts AS a
+       CROSS JOIN LATERAL (
+           SELECT *
+             FROM idempotency_keys
+            WHERE account_id = a.id
+              AND id = $2
+            UNION ALL
+           SELECT *
+             FROM idempotency_keys
+            WHERE account_id = a.id
+              AND idempotency_key = $3
+       ) AS k
+ WHERE $4::uuid IS NULL
+    OR a.id = $4
+ ORDER BY k.created_at
+ LIMIT 10`
+
+// statuses runs a query of statusColumns, whose first argument is the length of a
+// lease.
+func (s *store) statuses(ctx context.Context, query string, arguments ...any) ([]Status, error) {
+	return collect(ctx, s, func(row pgx.CollectableRow) (status Status, err error) {
+		return status, row.Scan(status.fields()...)
+	}, query, append([]any{s.lockTimeout}, arguments...)...)
+}
+
+// abandonedKey is a candidate of the completer.
+type abandonedKey struct {
+	accountID, id uuid.UUID
+	lastRunAt     time.Time
+	attempts      int // of the completer
+}
+
+// abandonedSQL lists the keys whose grace is over, the longest idle first. The
+// first condition on last_run_at is for the index; the second is the backoff,
+// which doubles with each attempt up to $2. Twenty doublings reach it from any
+// grace and stay within the range of an interval.
+const abandonedSQL = `
+SELECT account_id,
+       id,
+       last_run_at,
+       completer_attempt
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND needs_review_at IS NULL
+   AND last_run_at <= now() - $1::interval
+   AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
+   AND coalesce(locked_at <= now() - $3::interval, true)
+ ORDER BY last_run_at
+ LIMIT $4`
+
+func (s *store) abandoned(ctx context.Context, grace time.Duration, limit int) ([]abandonedKey, error) {
+	return collect(ctx, s, func(row pgx.CollectableRow) (key abandonedKey, err error) {
+		return key, row.Scan(&key.accountID, &key.id, &key.lastRunAt, &key.attempts)
+	}, abandonedSQL, grace, maxBackoff, s.lockTimeout, limit)
+}
+
+// claimAbandonedSQL counts an attempt of the completer, so that no other pass
+// tries the key before its backoff is over. It does not lease the key, which is
+// what [Engine.Resume] does. It changes nothing if the key has changed since it
+// was listed.
+const claimAbandonedSQL = `
+UPDATE idempotency_keys
+   SET completer_attempt = completer_attempt + 1,
+       last_run_at       = now()
+ WHERE account_id = $1
+   AND id = $2
+   AND finished_at IS NULL
+   AND needs_review_at IS NULL
+   AND last_run_at = $3
+   AND coalesce(locked_at <= now() - $4::interval, true)`
+
+func (s *store) claimAbandoned(ctx context.Context, key abandonedKey) (claimed bool, err error) {
+	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, claimAbandonedSQL, key.accountID, key.id, key.lastRunAt, s.lockTimeout)
+		claimed = tag.RowsAffected() == 1
+		return err
+	})
+	return claimed, err
+}
+
+const markNeedsReviewSQL = `
+UPDATE idempotency_keys
+   SET needs_review_at = now()
+ WHERE account_id = $1
+   AND id = $2
+   AND finished_at IS NULL
+   AND needs_review_at IS NULL`
+
+const requeueSQL = `
+UPDATE idempotency_keys
+   SET needs_review_at   = NULL,
+       completer_attempt = 0
+ WHERE account_id = $1
+   AND id = $2
+   AND finished_at IS NULL`
+
+// expiredKey is a candidate of the reaper.
+type expiredKey struct {
+	accountID, id uuid.UUID
+	finishedAt    time.Time
+}
+
+// expiredSQL lists the finished keys that are past their retention, oldest first,
+// beginning at $3: the index keeps the entries of deleted rows until VACUUM, and
+// without that bound each batch would read the entries of all earlier batches.
+const expiredSQL = `
+SELECT account_id,
+       id,
+       finished_at
+  FROM idempotency_keys
+ WHERE finished_at <= now() - $1::interval
+   AND finished_at >= $3
+ ORDER BY finished_at
+ LIMIT $2`
+
+func (s *store) expired(ctx context.Context, retention time.Duration, limit int, from time.Time) ([]expiredKey, error) {
+	return collect(ctx, s, func(row pgx.CollectableRow) (key expiredKey, err error) {
+		return key, row.Scan(&key.accountID, &key.id, &key.finishedAt)
+	}, expiredSQL, retention, limit, from)
+}
+
+// deleteSQL deletes finished keys of one account and skips rows that another
+// transaction has locked. Only a finished key has a finished_at, which the schema
+// enforces (R16).
+const deleteSQL = `
+DELETE FROM idempotency_keys
+ WHERE account_id = $1
+   AND id IN (
+       SELECT id
+         FROM idempotency_keys
+        WHERE account_id = $1
+          AND id = ANY($2::uuid[])
+          AND finished_at <= now() - $3::interval
+          FOR UPDATE SKIP LOCKED
+   )`
+
+// delete deletes expired keys, one statement per account in one round trip, and
+// returns how many it deleted.
+func (s *store) delete(ctx context.Context, retention time.Duration, keys []expiredKey) (int, error) {
+	byAccount := map[uuid.UUID][]uuid.UUID{}
+	for _, key := range keys {
+		byAccount[key.accountID] = append(byAccount[key.accountID], key.id)
+	}
+	deleted := 0
+	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		batch := &pgx.Batch{}
+		for accountID, ids := range byAccount {
+			batch.Queue(deleteSQL, accountID, ids, retention).Exec(func(tag pgconn.CommandTag) error {
+				deleted += int(tag.RowsAffected())
+				return nil
+			})
+		}
+		return conn.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return 0, err // the batch is one transaction
+	}
+	return deleted, nil
+}
+
+const countExpiredSQL = `
+SELECT count(*)
+  FROM idempotency_keys
+ WHERE finished_at <= now() - $1::interval`
+
+// countOverdueSQL counts the unfinished keys that are past the retention. It names
+// the conditions of both partial indexes of unfinished keys.
+const countOverdueSQL = `
+SELECT count(*)
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND (needs_review_at IS NULL OR needs_review_at IS NOT NULL)
+   AND created_at <= now() - $1::interval`
+
+func (s *store) count(ctx context.Context, query string, arguments ...any) (n int, err error) {
+	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, query, arguments...).Scan(&n)
+	})
+	return n, err
+}
+
+func (s *store) exec(ctx context.Context, query string, arguments ...any) error {
+	return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, query, arguments...)
+		return err
+	})
+}
+
+// collect returns the rows of a query.
+func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query string, arguments ...any) (list []T, err error) {
+	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, query, arguments...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	return list, err
+}
+
+// unfinishedSQL names the condition of the index of unfinished keys: a few among
+// millions.
+const unfinishedSQL = `
+SELECT operation,
+       recovery_point,
+       count(*),
+       now() - min(created_at),
+       coalesce(now() - min(last_run_at) FILTER (WHERE completer_attempt = 0), interval '0')
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND needs_review_at IS NULL
+ GROUP BY operation, recovery_point
+ ORDER BY operation, recovery_point`
+
+const needsReviewSQL = `
+SELECT count(*),
+       coalesce(now() - min(needs_review_at), interval '0')
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND needs_review_at IS NOT NULL`
+
+const oldestFinishedSQL = `
+SELECT now() - finished_at
+  FROM idempotency_keys
+ WHERE finished_at IS NOT NULL
+ ORDER BY finished_at
+ LIMIT 1`

@@ -1,0 +1,245 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// fakePoll stands for the query of the poller.
+type fakePoll struct {
+	mu      sync.Mutex
+	changed []awaitedKey
+	err     error
+	polls   [][]awaitedKey
+}
+
+func (p *fakePoll) poll(_ context.Context, keys []awaitedKey) ([]awaitedKey, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.polls = append(p.polls, keys)
+	return p.changed, p.err
+}
+
+// set changes what polls return.
+func (p *fakePoll) set(err error, changed ...awaitedKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed, p.err = changed, err
+}
+
+func (p *fakePoll) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.polls)
+}
+
+func newTestWaiters(t *testing.T, capacity int) (*waiters, *fakePoll, *bytes.Buffer) {
+	t.Helper()
+	p, log := &fakePoll{}, &bytes.Buffer{}
+	w := newWaiters(capacity, p.poll, slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(w.drain) // or a failed test would also report the poller's goroutine
+	return w, p, log
+}
+
+func newAwaitedKey(reads bool) awaitedKey { return awaitedKey{uuid.New(), uuid.New(), reads} }
+
+// waitResult is the result of a wait.
+type waitResult struct {
+	waited bool
+	took   time.Duration
+}
+
+// waitAsync waits in the background. It returns when the waiter is registered.
+func (w *waiters) waitAsync(ctx context.Context, key awaitedKey, timeout time.Duration) <-chan waitResult {
+	done := make(chan waitResult, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		begun := time.Now()
+		waited := w.wait(ctx, key)
+		done <- waitResult{waited, time.Since(begun)}
+	}()
+	synctest.Wait()
+	return done
+}
+
+// isEmpty reports whether nothing waits and no goroutine polls.
+func (w *waiters) isEmpty() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count == 0 && len(w.keys) == 0 && !w.polling
+}
+
+// There is one poll per interval, however many requests wait, and none without
+// waiters. A poll wakes all waiters of a changed key.
+func TestWaiters_onePollPerInterval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p, _ := newTestWaiters(t, 500)
+		turn := newAwaitedKey(false)
+		status := awaitedKey{turn.accountID, turn.id, true}
+		var waiting []<-chan waitResult
+		for i := range 500 {
+			waiting = append(waiting, w.waitAsync(t.Context(), []awaitedKey{turn, status}[i%2], time.Minute))
+		}
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, int(10*time.Second/pollInterval), p.count())
+		require.ElementsMatch(t, []awaitedKey{turn, status}, p.polls[0])
+
+		p.set(nil, turn, status)
+		for _, done := range waiting {
+			got := <-done
+			require.True(t, got.waited)
+			require.LessOrEqual(t, got.took, 10*time.Second+pollInterval)
+		}
+		polls := p.count()
+		<-time.After(time.Minute)
+		require.Equal(t, polls, p.count())
+		require.True(t, w.isEmpty())
+	})
+}
+
+// A poll wakes the waiters of the reported keys only: a released key is no change
+// for a reader, and a review no turn for the others.
+func TestWaiters_otherKeysStayAsleep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p, _ := newTestWaiters(t, 10)
+		turn := newAwaitedKey(false)
+		status := awaitedKey{turn.accountID, turn.id, true}
+		turns := w.waitAsync(t.Context(), turn, time.Minute)
+		reader := w.waitAsync(t.Context(), status, time.Minute)
+		other := w.waitAsync(t.Context(), newAwaitedKey(false), 30*time.Second)
+
+		p.set(nil, turn)
+		require.Equal(t, waitResult{true, pollInterval}, <-turns)
+		<-time.After(time.Second)
+		require.Empty(t, reader)
+		p.set(nil, status)
+		require.True(t, (<-reader).waited)
+		require.Equal(t, waitResult{true, 30 * time.Second}, <-other, "until its context ended")
+	})
+}
+
+// A run of this process wakes the waiters of its key at once, whatever they wait
+// for.
+func TestWaiters_notify(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p, _ := newTestWaiters(t, 10)
+		turn := newAwaitedKey(false)
+		turns := w.waitAsync(t.Context(), turn, time.Minute)
+		reader := w.waitAsync(t.Context(), awaitedKey{turn.accountID, turn.id, true}, time.Minute)
+		w.notify(uuid.New(), turn.id) // another account's
+		w.notify(turn.accountID, uuid.New())
+		synctest.Wait()
+		require.Empty(t, turns)
+		w.notify(turn.accountID, turn.id)
+		require.Equal(t, waitResult{true, 0}, <-turns)
+		require.Equal(t, waitResult{true, 0}, <-reader)
+		require.Zero(t, p.count())
+		<-time.After(pollInterval)
+		synctest.Wait()
+		require.True(t, w.isEmpty())
+	})
+}
+
+// A waiter that comes after a wake gets an entry of its own, which the waiters
+// before it neither close nor remove.
+func TestWaiters_laterWaiterGetsANewEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p, _ := newTestWaiters(t, 10)
+		key := newAwaitedKey(false)
+		first := w.subscribe(key)
+		w.wake([]awaitedKey{key})
+		second := w.subscribe(key)
+		require.NotSame(t, first, second)
+		w.unsubscribe(key, first)
+		require.Same(t, second, w.keys[key])
+
+		p.set(nil, key)
+		<-second.changed
+		w.unsubscribe(key, second)
+		<-time.After(pollInterval)
+		synctest.Wait()
+		require.True(t, w.isEmpty())
+	})
+}
+
+func TestWaiters_fullOrDrained(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p, log := newTestWaiters(t, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := w.waitAsync(ctx, newAwaitedKey(false), time.Minute)
+		second := w.waitAsync(t.Context(), newAwaitedKey(true), time.Minute)
+		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute), "full")
+
+		cancel()
+		require.True(t, (<-first).waited)
+		third := w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute)
+		require.Empty(t, third, "a place was free")
+
+		w.drain()
+		require.Equal(t, waitResult{}, <-second)
+		require.Equal(t, waitResult{}, <-third)
+		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute), "drained")
+		synctest.Wait()
+		require.True(t, w.isEmpty())
+		require.Zero(t, p.count())
+		require.Empty(t, log.String())
+	})
+}
+
+// A poll that fails is logged once, and the waiters stay until their contexts end
+// or a poll succeeds.
+func TestWaiters_pollFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p, log := newTestWaiters(t, 10)
+		key := newAwaitedKey(false)
+		p.set(errors.New("no connection"))
+		long := w.waitAsync(t.Context(), key, time.Minute)
+		short := w.waitAsync(t.Context(), key, 5*time.Second)
+		require.Equal(t, waitResult{true, 5 * time.Second}, <-short)
+		require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("poll of awaited keys failed")))
+		require.Contains(t, log.String(), "no connection")
+		p.set(nil)
+		<-time.After(2 * pollInterval)
+		p.set(errors.New("no connection"))
+		<-time.After(time.Second)
+		require.Equal(t, 2, bytes.Count(log.Bytes(), []byte("poll of awaited keys failed")), "once per outage")
+		p.set(nil, key)
+		require.True(t, (<-long).waited)
+	})
+}
+
+// Draining cancels a poll in progress, which is no failure.
+func TestWaiters_drainedDuringAPoll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &bytes.Buffer{}
+		w := newWaiters(1, func(ctx context.Context, _ []awaitedKey) ([]awaitedKey, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, slog.New(slog.NewTextHandler(log, nil)))
+		waiting := w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute)
+		<-time.After(2 * pollInterval)
+		w.drain()
+		require.False(t, (<-waiting).waited)
+		synctest.Wait()
+		require.True(t, w.isEmpty())
+		require.Empty(t, log.String())
+	})
+}

@@ -1,0 +1,220 @@
+package accounts
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// Connections is the size of the [Authenticator]'s pool: at most one connection
+// looks up unknown API keys, the other one revalidates cached keys.
+const Connections = 2
+
+const (
+	// maxAge is how long a cached key is accepted without a lookup, and so how long a
+	// revoked key still works.
+	maxAge = 5 * time.Second
+
+	// maxCached bounds the cache, to about a megabyte.
+	maxCached = 10_000
+
+	// lookupTimeout bounds a lookup, and separately the time that an unknown key waits
+	// for its lookup. A lookup takes less than a millisecond, so thousands of unknown
+	// keys can wait.
+	lookupTimeout = 5 * time.Second
+)
+
+// Config is the configuration of an [Authenticator]. All fields are required.
+type Config struct {
+	// Pool is used by the Authenticator only, because requests whose credentials are
+	// not verified must take no connection from the orders' pool (R25). It has at
+	// least [Connections] connections.
+	Pool *pgxpool.Pool
+
+	Clock func() time.Time // time.Now
+}
+
+// Authenticator finds the account of an API key. It caches verified keys for five
+// seconds, so a revoked key stops working within five seconds on every process.
+// It is safe for concurrent use.
+type Authenticator struct {
+	pool          *pgxpool.Pool
+	clock         func() time.Time
+	revalidations singleflight.Group
+	unknownKeys   chan struct{} // semaphore of one lookup of a key that is not cached
+
+	mu    sync.Mutex
+	cache map[keyHash]verifiedKey
+}
+
+// verifiedKey is a cache entry. A key that is not valid has none. An entry older
+// than maxAge only gives the key's lookup priority over those of unknown keys.
+type verifiedKey struct {
+	accountID  uuid.UUID
+	verifiedAt time.Time // before the lookup was sent
+}
+
+// NewAuthenticator returns an Authenticator with an empty cache.
+func NewAuthenticator(config Config) (*Authenticator, error) {
+	switch {
+	case config.Pool == nil || config.Clock == nil:
+		return nil, errors.New("accounts: an Authenticator needs a pool and a clock")
+	case config.Pool.Config().MaxConns < Connections:
+		return nil, fmt.Errorf("accounts: an Authenticator's pool needs %d connections", Connections)
+	}
+	return &Authenticator{
+		pool:        config.Pool,
+		clock:       config.Clock,
+		unknownKeys: make(chan struct{}, 1),
+		cache:       map[keyHash]verifiedKey{},
+	}, nil
+}
+
+// Authenticate returns the account of apiKey. It returns [ErrUnauthorized] if the
+// key is not valid, and [postgres.ErrUnavailable] if that cannot be determined. If
+// ctx ends while an unknown key waits for its lookup, the wait ends. A lookup that
+// was sent does not end with ctx: requests share it, and a cancelled one would cost
+// its connection.
+func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.UUID, error) {
+	if !isWellFormed(apiKey) {
+		return uuid.Nil, ErrUnauthorized
+	}
+	hash := hashKey(apiKey)
+	key, cached := a.cached(hash)
+	switch {
+	case cached && a.isFresh(key):
+		return key.accountID, nil
+	case cached:
+		return a.revalidate(ctx, hash)
+	default:
+		return a.verifyUnknown(ctx, hash)
+	}
+}
+
+// revalidate looks up a cached key. Concurrent calls for one key share a lookup.
+func (a *Authenticator) revalidate(ctx context.Context, hash keyHash) (uuid.UUID, error) {
+	result, err, _ := a.revalidations.Do(string(hash[:]), func() (any, error) { return a.lookup(ctx, hash) })
+	accountID, _ := result.(uuid.UUID)
+	return accountID, err
+}
+
+// verifyUnknown looks up a key that is not cached, after the lookups of the unknown
+// keys that arrived earlier. Unknown keys cost their sender nothing, so all of them
+// together get one connection.
+func (a *Authenticator) verifyUnknown(ctx context.Context, hash keyHash) (uuid.UUID, error) {
+	wait, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	select {
+	case a.unknownKeys <- struct{}{}:
+		defer func() { <-a.unknownKeys }()
+		return a.lookup(ctx, hash)
+	case <-wait.Done():
+		return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(wait.Err()))
+	}
+}
+
+// lookup returns the account of a key from the database and updates the cache. If
+// another request has verified the key in the meantime, it returns that result.
+func (a *Authenticator) lookup(ctx context.Context, hash keyHash) (uuid.UUID, error) {
+	if key, cached := a.cached(hash); cached && a.isFresh(key) {
+		return key.accountID, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	defer cancel()
+	verifiedAt := a.clock()
+	accountID, err := findAccount(ctx, a.pool, hash)
+	switch {
+	case errors.Is(err, ErrUnauthorized):
+		a.remove(hash)
+	case err == nil:
+		a.add(hash, verifiedKey{accountID, verifiedAt})
+	}
+	return accountID, err
+}
+
+func (a *Authenticator) isFresh(key verifiedKey) bool {
+	return a.clock().Sub(key.verifiedAt) < maxAge
+}
+
+func (a *Authenticator) cached(hash keyHash) (key verifiedKey, cached bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key, cached = a.cache[hash]
+	return key, cached
+}
+
+// add adds or updates an entry. If the cache is full, it evicts an arbitrary entry.
+func (a *Authenticator) add(hash keyHash, key verifiedKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, cached := a.cache[hash]; !cached && len(a.cache) >= maxCached {
+		for evicted := range a.cache {
+			delete(a.cache, evicted)
+			break
+		}
+	}
+	a.cache[hash] = key
+}
+
+func (a *Authenticator) remove(hash keyHash) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.cache, hash)
+}
+
+// findAccount returns the account of an API key that is not revoked, or
+// [ErrUnauthorized]. The query compares hashes, so its duration reveals nothing
+// about valid keys.
+func findAccount(ctx context.Context, pool *pgxpool.Pool, hash keyHash) (uuid.UUID, error) {
+	var accountID uuid.UUID
+	err := pool.QueryRow(ctx, `
+SELECT account_id
+  FROM api_keys
+ WHERE key_hash = $1
+   AND revoked_at IS NULL`, hash[:]).Scan(&accountID)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return uuid.Nil, ErrUnauthorized
+	case err != nil:
+		return uuid.Nil, fmt.Errorf("look up API key: %w", postgres.Translate(err))
+	}
+	return accountID, nil
+}
+
+// An API key is keyPrefix and randomLength random characters of randomAlphabet.
+// The prefix lets secret scanners recognise a key. The rest has 130 random bits,
+// so an unsalted hash is enough.
+const (
+	keyPrefix      = "ok_"
+	randomLength   = 26
+	randomAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
+)
+
+// storedPrefixLength is the number of characters of a key that are stored in
+// plain text: enough to tell an account's keys apart, and 105 secret bits remain.
+const storedPrefixLength = len(keyPrefix) + 5
+
+// keyHash is the SHA-256 of an API key.
+type keyHash [sha256.Size]byte
+
+func hashKey(apiKey string) keyHash { return sha256.Sum256([]byte(apiKey)) }
+
+func newKey() string { return keyPrefix + rand.Text()[:randomLength] }
+
+// isWellFormed reports whether apiKey has the form of an API key.
+func isWellFormed(apiKey string) bool {
+	random, found := strings.CutPrefix(apiKey, keyPrefix)
+	return found && len(random) == randomLength && strings.Trim(random, randomAlphabet) == ""
+}

@@ -1,0 +1,156 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// Key is a stored API key.
+type Key struct {
+	ID        uuid.UUID
+	Prefix    string // its first characters
+	CreatedAt time.Time
+	RevokedAt *time.Time // nil if the key is not revoked
+}
+
+// Create creates an account with one API key and returns both. It returns
+// [ErrInvalidName], or [postgres.ErrUnavailable].
+func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, err error) {
+	name = strings.TrimSpace(name)
+	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return uuid.Nil, "", ErrInvalidName
+	}
+	accountID, apiKey = uuid.New(), newKey() // a random id: derived ids hash it (R5)
+	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `
+INSERT INTO accounts (id, name)
+VALUES ($1, $2)`, accountID, name); err != nil {
+			return err
+		}
+		_, err := insertKeyTx(ctx, tx, accountID, apiKey)
+		return err
+	})
+	if err != nil {
+		return uuid.Nil, "", fmt.Errorf("create account: %w", postgres.Translate(err))
+	}
+	return accountID, apiKey, nil
+}
+
+// CreateKey creates another API key of an account. It returns the stored key and
+// the API key itself. It returns [ErrAccountNotFound], or
+// [postgres.ErrUnavailable].
+func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Key, string, error) {
+	apiKey := newKey()
+	var key Key
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		var err error
+		key, err = insertKeyTx(ctx, tx, accountID, apiKey)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrAccountNotFound):
+		return Key{}, "", err
+	case err != nil:
+		return Key{}, "", fmt.Errorf("create API key: %w", postgres.Translate(err))
+	}
+	return key, apiKey, nil
+}
+
+// insertKeyTx stores an API key, or returns [ErrAccountNotFound].
+func insertKeyTx(ctx context.Context, tx pgx.Tx, accountID uuid.UUID, apiKey string) (Key, error) {
+	key := Key{ID: uuid.New(), Prefix: apiKey[:storedPrefixLength]}
+	hash := hashKey(apiKey)
+	err := tx.QueryRow(ctx, `
+INSERT INTO api_keys (id, account_id, key_hash, prefix)
+SELECT $1, id, $3, $4
+  FROM accounts
+ WHERE id = $2
+RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.CreatedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrAccountNotFound
+	}
+	return key, err
+}
+
+// ListKeys returns the API keys of an account, the revoked ones included, oldest
+// first. It returns [ErrAccountNotFound] for an account without keys: each account
+// is created with one, and keys are never deleted. It also returns
+// [postgres.ErrUnavailable].
+func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {
+	rows, err := pool.Query(ctx, `
+SELECT id,
+       prefix,
+       created_at,
+       revoked_at
+  FROM api_keys
+ WHERE account_id = $1
+ ORDER BY created_at, id`, accountID)
+	if err != nil {
+		return nil, fmt.Errorf("list API keys: %w", postgres.Translate(err))
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("list API keys: %w", postgres.Translate(err))
+	case len(keys) == 0:
+		return nil, ErrAccountNotFound
+	}
+	return keys, nil
+}
+
+// RevokeKey revokes the API key of an account that has this id or prefix, and
+// returns it. A key that is revoked already keeps its RevokedAt. RevokeKey returns
+// [ErrAccountNotFound], [ErrKeyNotFound], [ErrAmbiguousPrefix], or
+// [postgres.ErrUnavailable].
+func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idOrPrefix string) (Key, error) {
+	keys, err := ListKeys(ctx, pool, accountID)
+	if err != nil {
+		return Key{}, err
+	}
+	var found []Key
+	for _, key := range keys {
+		if idOrPrefix == key.Prefix || strings.EqualFold(idOrPrefix, key.ID.String()) {
+			found = append(found, key)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Key{}, ErrKeyNotFound
+	case 1:
+	default:
+		return Key{}, ErrAmbiguousPrefix
+	}
+	err = pool.QueryRow(ctx, `
+UPDATE api_keys
+   SET revoked_at = coalesce(revoked_at, now())
+ WHERE account_id = $1
+   AND id = $2
+RETURNING revoked_at`, accountID, found[0].ID).Scan(&found[0].RevokedAt)
+	if err != nil {
+		return Key{}, fmt.Errorf("revoke API key: %w", postgres.Translate(err))
+	}
+	return found[0], nil
+}
+
+// ValidAPIKey reports whether apiKey is a valid API key of any account. Its error
+// is [postgres.ErrUnavailable].
+func ValidAPIKey(ctx context.Context, pool *pgxpool.Pool, apiKey string) (bool, error) {
+	if !isWellFormed(apiKey) {
+		return false, nil
+	}
+	_, err := findAccount(ctx, pool, hashKey(apiKey))
+	if errors.Is(err, ErrUnauthorized) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,206 @@
+package accounts_test
+
+import (
+	"crypto/sha256"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/postgres"
+)
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	id, apiKey, err := accounts.Create(t.Context(), pool, "test")
+	require.NoError(t, err)
+	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, apiKey)
+	require.EqualValues(t, 4, id.Version(), "random (R5)")
+
+	var hash []byte
+	var prefix, rows string
+	require.NoError(t, pool.QueryRow(t.Context(), `
+SELECT key_hash,
+       prefix,
+       concat(accounts, api_keys)
+  FROM accounts
+  JOIN api_keys ON account_id = accounts.id
+ WHERE accounts.id = $1`, id).Scan(&hash, &prefix, &rows))
+	want := sha256.Sum256([]byte(apiKey))
+	require.Equal(t, want[:], hash)
+	require.Equal(t, apiKey[:8], prefix)
+	require.NotContains(t, rows, apiKey[8:], "only the hash of the rest is stored")
+}
+
+func TestCreate_names(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	for name, text := range map[string]string{
+		"empty":            "",
+		"blanks":           " \t ",
+		"too long":         strings.Repeat("é", 201),
+		"NUL":              "a\x00b",
+		"not in UTF-8":     "a\xffb",
+		"not UTF-8 at all": "\xff",
+	} {
+		id, apiKey, err := accounts.Create(t.Context(), pool, text)
+		require.ErrorIs(t, err, accounts.ErrInvalidName, name)
+		require.Equal(t, uuid.Nil, id, name)
+		require.Empty(t, apiKey, name)
+	}
+	for _, text := range []string{"A", " Ada & Sons ", strings.Repeat("é", 200)} {
+		_, _, err := accounts.Create(t.Context(), pool, text)
+		require.NoError(t, err)
+	}
+	var names []string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(name ORDER BY created_at) FROM accounts").Scan(&names))
+	require.Equal(t, []string{"A", "Ada & Sons", strings.Repeat("é", 200)}, names)
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	account, first, err := accounts.Create(t.Context(), pool, "test")
+	require.NoError(t, err)
+	other, others, err := accounts.Create(t.Context(), pool, "other")
+	require.NoError(t, err)
+	created, second, err := accounts.CreateKey(t.Context(), pool, account)
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+
+	keys, err := accounts.ListKeys(t.Context(), pool, account)
+	require.NoError(t, err)
+	require.Len(t, keys, 2)
+	require.Equal(t, first[:8], keys[0].Prefix, "oldest first")
+	require.WithinDuration(t, time.Now(), keys[0].CreatedAt, time.Hour)
+	require.Nil(t, keys[0].RevokedAt)
+	require.Equal(t, created, keys[1])
+	require.Equal(t, second[:8], created.Prefix)
+	requireValid(t, pool, true, first, second, others)
+
+	revoked, err := accounts.RevokeKey(t.Context(), pool, account, first[:8])
+	require.NoError(t, err)
+	require.Equal(t, keys[0].ID, revoked.ID)
+	require.WithinDuration(t, time.Now(), *revoked.RevokedAt, time.Hour)
+	requireValid(t, pool, false, first)
+	requireValid(t, pool, true, second, others)
+
+	again, err := accounts.RevokeKey(t.Context(), pool, account, strings.ToUpper(revoked.ID.String()))
+	require.NoError(t, err)
+	require.Equal(t, revoked, again, "the first time stays")
+	keys, err = accounts.ListKeys(t.Context(), pool, account)
+	require.NoError(t, err)
+	require.Equal(t, []accounts.Key{revoked, created}, keys)
+
+	_, err = accounts.RevokeKey(t.Context(), pool, account, created.ID.String())
+	require.NoError(t, err)
+	requireValid(t, pool, false, first, second)
+	requireValid(t, pool, true, others)
+
+	for name, test := range map[string]struct {
+		account uuid.UUID
+		key     string
+		want    error
+	}{
+		"another account's prefix": {account, others[:8], accounts.ErrKeyNotFound},
+		"another account's id":     {other, created.ID.String(), accounts.ErrKeyNotFound},
+		"part of a prefix":         {other, others[:7], accounts.ErrKeyNotFound},
+		"a whole API key":          {other, others, accounts.ErrKeyNotFound},
+		"empty":                    {other, "", accounts.ErrKeyNotFound},
+		"no such account":          {uuid.New(), others[:8], accounts.ErrAccountNotFound},
+	} {
+		_, err := accounts.RevokeKey(t.Context(), pool, test.account, test.key)
+		require.ErrorIs(t, err, test.want, name)
+		require.NotContains(t, err.Error(), others, name)
+	}
+	requireValid(t, pool, true, others)
+}
+
+func TestRevokeKey_ambiguousPrefix(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	account, first, err := accounts.Create(t.Context(), pool, "test")
+	require.NoError(t, err)
+	key, second, err := accounts.CreateKey(t.Context(), pool, account)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "UPDATE api_keys SET prefix = $1", first[:8])
+	require.NoError(t, err)
+	_, err = accounts.RevokeKey(t.Context(), pool, account, first[:8])
+	require.ErrorIs(t, err, accounts.ErrAmbiguousPrefix)
+	requireValid(t, pool, true, first, second)
+	_, err = accounts.RevokeKey(t.Context(), pool, account, key.ID.String())
+	require.NoError(t, err)
+	requireValid(t, pool, false, second)
+}
+
+func TestKeys_noSuchAccount(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	_, _, err := accounts.CreateKey(t.Context(), pool, uuid.New())
+	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
+	require.NotErrorIs(t, err, postgres.ErrUnavailable)
+	_, err = accounts.ListKeys(t.Context(), pool, uuid.New())
+	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
+}
+
+func TestKeys_noDatabase(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t)
+	account, apiKey, err := accounts.Create(t.Context(), pool, "test")
+	require.NoError(t, err)
+	pool.Close()
+	_, _, err = accounts.Create(t.Context(), pool, "test")
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	_, _, err = accounts.CreateKey(t.Context(), pool, account)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	_, err = accounts.ListKeys(t.Context(), pool, account)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	_, err = accounts.RevokeKey(t.Context(), pool, account, apiKey[:8])
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	_, err = accounts.ValidAPIKey(t.Context(), pool, apiKey)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+}
+
+func requireValid(t *testing.T, pool *pgxpool.Pool, want bool, apiKeys ...string) {
+	t.Helper()
+	for _, apiKey := range apiKeys {
+		valid, err := accounts.ValidAPIKey(t.Context(), pool, apiKey)
+		require.NoError(t, err)
+		require.Equal(t, want, valid)
+	}
+}
+
+// Lookups use the index and a generic plan.
+func TestLookup_plan(t *testing.T) {
+	t.Parallel()
+	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	_, apiKey, err := accounts.Create(t.Context(), pool, "test")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `
+INSERT INTO api_keys (id, account_id, key_hash, prefix)
+SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
+  FROM accounts,
+       generate_series(1, 1000)`)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "ANALYZE api_keys")
+	require.NoError(t, err)
+	pool.Reset() // Plans reports the statements that follow only
+	for range 10 {
+		requireValid(t, pool, true, apiKey)
+	}
+	var found int
+	for _, plan := range idempotencytest.Plans(t, pool) {
+		if strings.Contains(plan.Statement, "key_hash") {
+			require.Contains(t, plan.Text, "Index Scan using api_keys_key_hash_unique")
+			require.NotZero(t, plan.Generic)
+			found++
+		}
+	}
+	require.Equal(t, 1, found)
+}

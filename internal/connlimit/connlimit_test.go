@@ -1,0 +1,313 @@
+package connlimit_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/orders-api/internal/connlimit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve serves handler on l with at most limit connections, until the test ends.
+func serve(t *testing.T, l net.Listener, limit int, handler http.HandlerFunc) *http.Server {
+	t.Helper()
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	served := make(chan error, 1)
+	go func() { served <- connlimit.Serve(server, l, limit) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
+	})
+	return server
+}
+
+// client is a connection that a test writes to as it likes.
+type client struct {
+	net.Conn
+	t      *testing.T
+	reader *bufio.Reader
+}
+
+func newClient(t *testing.T, conn net.Conn) *client {
+	t.Helper()
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	return &client{conn, t, bufio.NewReader(conn)}
+}
+
+func (c *client) send(text string) *client {
+	c.t.Helper()
+	_, err := io.WriteString(c.Conn, text)
+	require.NoError(c.t, err)
+	return c
+}
+
+// receive reads a response with this body.
+func (c *client) receive(want string) {
+	c.t.Helper()
+	response, err := http.ReadResponse(c.reader, nil)
+	require.NoError(c.t, err)
+	body, err := io.ReadAll(response.Body)
+	require.NoError(c.t, err)
+	require.NoError(c.t, response.Body.Close())
+	require.Equal(c.t, want, string(body))
+}
+
+// requireClosed requires that the server has closed the connection, or will.
+func (c *client) requireClosed() {
+	c.t.Helper()
+	_, err := c.reader.ReadByte()
+	require.Error(c.t, err)
+	require.NotErrorIs(c.t, err, os.ErrDeadlineExceeded, "still open")
+}
+
+const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+// post is the head of a POST with a body of so many bytes.
+func post(length int) string {
+	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", length)
+}
+
+// holding responds with the body of the request, of one that has any once hold
+// receives.
+func holding(hold chan struct{}) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if len(body) > 0 {
+			<-hold
+		}
+		_, _ = fmt.Fprintf(w, "-%s", body)
+	}
+}
+
+// Idle connections of one client have no effect on a request of another, neither
+// on a new connection nor on a busy one.
+func TestServe_idleConnections(t *testing.T) {
+	t.Parallel()
+	const limit = 50
+	for name, first := range map[string]string{
+		"nothing sent": "",
+		"kept alive":   get,
+		"half a head":  "GET / HT",
+		"half a body":  post(10) + "half",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			hold := make(chan struct{})
+			serve(t, l, limit, holding(hold))
+			dial := func() *client {
+				conn, err := net.Dial("tcp", l.Addr().String())
+				require.NoError(t, err)
+				return newClient(t, conn)
+			}
+			busy := dial().send(post(4) + "busy")
+			flood := make([]*client, 3*limit)
+			for i := range flood {
+				flood[i] = dial().send(first)
+				if first == get {
+					flood[i].receive("-")
+				}
+			}
+			for range 3 {
+				begin := time.Now()
+				dial().send(get).receive("-")
+				require.Less(t, time.Since(begin), time.Second)
+			}
+			flood[0].requireClosed()
+			hold <- struct{}{}
+			busy.receive("-busy")
+		})
+	}
+}
+
+// bubble runs a test with a clock that it advances, and with pipes for sockets.
+func bubble(t *testing.T, limit int, test func(*testing.T, fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &pipes{accept: make(chan net.Conn, 10)}
+		hold := make(chan struct{})
+		test(t, fixture{
+			server: serve(t, l, limit, holding(hold)),
+			hold:   hold,
+			dial: func() *client {
+				near, far := net.Pipe()
+				l.accept <- far
+				return newClient(t, near)
+			},
+		})
+	})
+}
+
+type fixture struct {
+	server *http.Server
+	hold   chan struct{} // see holding
+	dial   func() *client
+}
+
+func advance(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// The connection that has been waiting for the longest is closed first. A request
+// restarts the wait.
+func TestServe_longestFirst(t *testing.T) {
+	t.Parallel()
+	bubble(t, 3, func(t *testing.T, f fixture) {
+		clients := make([]*client, 5)
+		for i := range clients {
+			clients[i] = f.dial().send(get)
+			clients[i].receive("-")
+			if i == 2 {
+				advance(time.Second)
+				clients[0].send(get).receive("-")
+			}
+			advance(time.Second)
+		}
+		clients[1].requireClosed()
+		clients[2].requireClosed()
+		for _, i := range []int{0, 3, 4} {
+			clients[i].send(get).receive("-")
+		}
+	})
+}
+
+// A connection has 50 ms to send its request, so that a burst does not close its
+// own connections.
+func TestServe_burst(t *testing.T) {
+	t.Parallel()
+	bubble(t, 2, func(t *testing.T, f fixture) {
+		first, second, third := f.dial(), f.dial(), f.dial()
+		advance(49 * time.Millisecond)
+		first.send(get).receive("-")
+		advance(time.Millisecond)
+		third.send(get).receive("-")
+		second.requireClosed()
+		first.send(get).receive("-")
+	})
+}
+
+// While all connections are busy, a new one waits, and none is closed.
+func TestServe_allBusy(t *testing.T) {
+	t.Parallel()
+	bubble(t, 2, func(t *testing.T, f fixture) {
+		first, second := f.dial().send(post(1)+"1"), f.dial().send(post(1)+"2")
+		third := f.dial()
+		served := make(chan struct{})
+		go func() {
+			third.send(get).receive("-")
+			close(served)
+		}()
+		advance(5 * time.Second)
+		select {
+		case <-served:
+			require.Fail(t, "a third connection is served")
+		default:
+		}
+		f.hold <- struct{}{}
+		f.hold <- struct{}{}
+		first.receive("-1")
+		second.receive("-2")
+		<-served
+	})
+}
+
+// The connection of a request that arrives slowly is busy from the last byte on.
+func TestServe_slowBody(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, f fixture) {
+		slow := f.dial()
+		for _, part := range []string{"POST / HTTP/1.1\r\nHost: a\r\n", "Content-Length: 4\r\n\r\n", "b", "o", "dy"} {
+			slow.send(part)
+			advance(time.Second)
+		}
+		next := f.dial()
+		advance(time.Second)
+		f.hold <- struct{}{}
+		slow.receive("-body")
+		next.send(get).receive("-")
+		slow.requireClosed()
+	})
+}
+
+// The last byte of a request that arrives too late does not run it.
+func TestServe_closedBeforeTheLastByte(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, f fixture) {
+		slow := f.dial().send(post(2) + "b")
+		advance(time.Second)
+		f.dial().send(get).receive("-")
+		_, err := slow.Write([]byte("o"))
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		synctest.Wait()
+		select {
+		case f.hold <- struct{}{}:
+			require.Fail(t, "the request runs")
+		default:
+		}
+	})
+}
+
+// A client that does not read its response keeps its connection for 5 s.
+func TestServe_stalledReader(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, f fixture) {
+		stalled := f.dial().send(get)
+		synctest.Wait() // the server is in Write, because nothing reads from the pipe
+		begin := time.Now()
+		f.dial().send(get).receive("-")
+		require.Equal(t, 5*time.Second, time.Since(begin))
+		stalled.requireClosed()
+	})
+}
+
+// A shutdown ends the wait for a free connection, and not the busy ones.
+func TestServe_shutdown(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, f fixture) {
+		busy := f.dial().send(post(1) + "1")
+		next := f.dial()
+		synctest.Wait()
+		stopped := make(chan error, 1)
+		go func() { stopped <- f.server.Shutdown(t.Context()) }()
+		next.requireClosed()
+		f.hold <- struct{}{}
+		busy.receive("-1")
+		require.NoError(t, <-stopped)
+	})
+}
+
+// pipes is a listener on memory, so that a test can advance its clock.
+// pipes is a listener without sockets, so that a test's clock can be advanced.
+type pipes struct{ accept chan net.Conn }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	conn, open := <-p.accept
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p *pipes) Close() error {
+	close(p.accept)
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }

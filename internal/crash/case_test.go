@@ -1,0 +1,180 @@
+package crash_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testCase is one case of the matrix.
+type testCase struct {
+	flow     flow
+	n        int    // the number of the boundary, from 1
+	boundary string // its name
+	moment   moment
+	fault    fault
+	recovery actor
+}
+
+func (c testCase) String() string {
+	return fmt.Sprintf("%s/%02d-%s/%s/%s", c.flow.name, c.n, c.moment, c.fault, c.recovery)
+}
+
+// side is the other end of the exchange.
+func (c testCase) side() side {
+	if strings.Contains(c.boundary, " /v1/") {
+		return provider
+	}
+	return database
+}
+
+// errNotReached means that the victim did not reach the boundary of its case.
+var errNotReached = errors.New("the boundary was not reached")
+
+// run plays the case with a program and returns what is wrong. An error means that
+// the fault was not triggered.
+func (c testCase) run(t testing.TB, program string) (wrong []string, err error) {
+	t.Helper()
+	h := newHarness(t, program)
+	bystander := h.start(h.direct(), "serve")
+	h.setup(c.flow)
+
+	exchanges := &interceptor{}
+	armed := newFault(c.n, "", c.moment, c.fault)
+	defer armed.resume()
+	victim := h.startVictim(c.flow.actor, exchanges, armed)
+	select {
+	case <-armed.triggered:
+	case got := <-victim.done:
+		if !armed.hasTriggered() {
+			return nil, fmt.Errorf("%w; the result: %v", errNotReached, got)
+		}
+		victim.done <- got // both channels were ready
+	case <-time.After(timeout):
+		return nil, errNotReached
+	}
+
+	url := bystander.url()
+	if c.fault == pause {
+		wrong = append(wrong, h.recover(c.recovery, url)...)
+		wrong = append(wrong, h.resume(armed, victim)...)
+	} else {
+		got := h.await(victim)
+		if c.fault != kill && !victim.allowed(got) {
+			wrong = append(wrong, fmt.Sprintf("the response after the %s: %v", c.fault, got))
+		}
+		exchanges.endOutage()
+		if c.fault != kill && victim.url != "" {
+			url = victim.url // the victim itself must work again
+		}
+		wrong = append(wrong, h.recover(c.recovery, url)...)
+	}
+	wrong = append(wrong, h.verifyFinal(c.flow.status, bystander.url())...)
+	return append(wrong, h.violations()...), nil
+}
+
+// await waits for the victim's result and records it.
+func (h *harness) await(v *victim) response {
+	h.t.Helper()
+	select {
+	case got := <-v.done:
+		h.responses = append(h.responses, got)
+		return got
+	case <-time.After(2 * timeout):
+		require.Fail(h.t, "the victim does not end")
+		return response{}
+	}
+}
+
+// recover lets an actor finish what the victim left unfinished: through the API at
+// url, or with the completer.
+func (h *harness) recover(by actor, url string) (wrong []string) {
+	h.t.Helper()
+	if by == retry {
+		_, wrong = h.retry(url)
+		return wrong
+	}
+	if !h.awaitTransactions() {
+		wrong = append(wrong, "a session keeps its transaction open (R21)")
+	}
+	h.expireLeases()
+	switch by {
+	case completer:
+		if got := exit(h.start(h.direct(), "completer")); got.exitCode != 0 {
+			wrong = append(wrong, fmt.Sprintf("the completer: %v", got))
+		}
+	case webhook:
+		if got := h.webhookEvent().send(url); got.status != http.StatusOK {
+			wrong = append(wrong, fmt.Sprintf("the webhook: %v", got))
+		}
+	}
+	for _, key := range h.unfinishedKeys() {
+		wrong = append(wrong, fmt.Sprintf("unfinished after the %s: %s", by, key))
+	}
+	return wrong
+}
+
+// resume ends the victim's pause. If its key is finished by now, the victim is a
+// zombie: the requests that it sent before the pause arrive late, and none of them
+// may change a row.
+func (h *harness) resume(paused *armedFault, v *victim) (wrong []string) {
+	h.t.Helper()
+	finished := h.query("SELECT id::text FROM idempotency_keys WHERE recovery_point = 'finished' AND idempotency_key = $1", idempotencyKey) != nil
+	rowsBefore := h.allRows()
+	paused.resume()
+	if got := h.await(v); !v.allowed(got) {
+		wrong = append(wrong, fmt.Sprintf("the zombie's response: %v", got))
+	}
+	if rows := h.allRows(); finished && !slices.Equal(rowsBefore, rows) {
+		wrong = append(wrong, fmt.Sprintf("the zombie changed rows:\n%s\nbecame\n%s", strings.Join(rowsBefore, "\n"), strings.Join(rows, "\n")))
+	}
+	return wrong
+}
+
+// retry sends the account's request again, as the contract says, until the response
+// is final. It expires the leases between two attempts.
+func (h *harness) retry(url string) (last response, wrong []string) {
+	h.t.Helper()
+	h.eventually(func() bool {
+		last = h.post(url, h.account, h.params)
+		if last.isRetryable() {
+			h.expireLeases()
+		}
+		return !last.isRetryable()
+	})
+	if !last.isFinal() {
+		wrong = append(wrong, fmt.Sprintf("the last response to retries: %v", last))
+	}
+	return last, wrong
+}
+
+// verifyFinal checks what clients receive after the recovery.
+func (h *harness) verifyFinal(status int, url string) []string {
+	h.t.Helper()
+	last, wrong := h.retry(url)
+	expect := func(what string, got response, ok bool) {
+		if !ok {
+			wrong = append(wrong, fmt.Sprintf("%s: %v", what, got))
+		}
+	}
+	expect("the final response", last, last.status == status)
+	again := h.post(url, h.account, h.params)
+	expect("a replay", again, again.replayed && again.status == last.status && again.body == last.body && again.location == last.location)
+	other := h.post(url, h.account, orderParams(h.account.email, mastercard))
+	expect("the key with a different request", other, other.status == http.StatusUnprocessableEntity && strings.Contains(other.body, "/problems/idempotency-key-reused"))
+	next := h.post(url, h.otherAccount, orderParams(h.otherAccount.email, visa))
+	expect("an order of another account under the same key", next, next.status == http.StatusCreated)
+	for _, id := range h.query("SELECT id::text FROM orders WHERE account_id = $1", h.account.id) {
+		own := h.get(url, h.account, "/v1/orders/"+id)
+		expect("the order, read by its account", own, own.status == http.StatusOK)
+		foreign := h.get(url, h.otherAccount, "/v1/orders/"+id)
+		expect("the order, read by another account", foreign, foreign.status == http.StatusNotFound)
+	}
+	return wrong
+}

@@ -1,0 +1,197 @@
+package crash_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// harness is the environment of one case: a database with two accounts, a provider,
+// and processes of the program.
+type harness struct {
+	t            testing.TB
+	program      string
+	pool         *pgxpool.Pool
+	stripe       *stripetest.Server
+	proxies      []*providerProxy
+	account      account    // whose request the fault hits
+	otherAccount account    // uses the same idempotency key, and must not be affected
+	params       string     // body of the account's request
+	responses    []response // all that clients received
+}
+
+// account is one customer of the API.
+type account struct {
+	id     uuid.UUID
+	apiKey string
+	email  string // in all of the account's orders, and in nothing of another account
+	path   string // of its requests
+}
+
+func newHarness(t testing.TB, program string) *harness {
+	t.Helper()
+	h := &harness{t: t, program: program, pool: dbtest.New(t), stripe: stripetest.New(stripetest.Options{CompareBytes: true})}
+	h.account, h.otherAccount = h.createAccount("ann@example.test"), h.createAccount("bob@example.test")
+	_, err := h.pool.Exec(t.Context(), observedSchema)
+	require.NoError(t, err)
+	return h
+}
+
+func (h *harness) createAccount(email string) account {
+	h.t.Helper()
+	id, key, err := accounts.Create(h.t.Context(), h.pool, email)
+	require.NoError(h.t, err)
+	return account{id, key, email, "/v1/orders"}
+}
+
+// environ is the environment of a child that reaches the database and the provider
+// at these URLs. LOCK_TIMEOUT is longer than a case: leases end by expireLeases.
+func environ(database, provider string) []string {
+	return []string{
+		"DATABASE_URL=" + database,
+		"STRIPE_API_BASE=" + provider,
+		"STRIPE_SECRET_KEY=sk_test_crash",
+		"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
+		"STRIPE_TIMEOUT=3s",
+		"LOCK_TIMEOUT=2m",
+		"COMPLETER_GRACE=5m",
+		"LISTEN_ADDR=127.0.0.1:0",
+		"ADMIN_ADDR=",
+		"GORACE=halt_on_error=1 atexit_sleep_ms=0", // if it has the race detector
+	}
+}
+
+const webhookSecret = "whsec_crash"
+
+// direct is the environment of a child that no fault hits.
+func (h *harness) direct() []string {
+	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now)
+	h.proxies = append(h.proxies, proxy)
+	return environ(dbtest.URL(h.pool), url)
+}
+
+// intercepted is the environment of a child whose exchanges all pass i.
+func (h *harness) intercepted(i *interceptor) []string {
+	proxy, url := newProviderProxy(h.t, i, h.stripe, h.recordOpenTransactions)
+	h.proxies = append(h.proxies, proxy)
+	return environ(newDatabaseProxy(h.t, i, h.pool).url(h.pool), url)
+}
+
+// now returns the time by the database's clock.
+func (h *harness) now(ctx context.Context) (at time.Time) {
+	if err := h.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&at); err != nil {
+		h.t.Errorf("read the database's clock: %v", err)
+	}
+	return at
+}
+
+// recordOpenTransactions records the sessions that have a transaction open during a
+// provider call (R6). No other process works in the database at that time.
+func (h *harness) recordOpenTransactions(ctx context.Context) time.Time {
+	_, err := h.pool.Exec(ctx, `
+INSERT INTO observed.open_transaction
+SELECT now(), pid
+  FROM pg_stat_activity
+ WHERE datname = current_database()
+   AND pid <> pg_backend_pid()
+   AND application_name = 'orders-api'
+   AND state LIKE 'idle in transaction%'`)
+	if err != nil {
+		h.t.Errorf("record open transactions: %v", err)
+	}
+	return h.now(ctx)
+}
+
+func (h *harness) start(environ []string, args ...string) *child {
+	h.t.Helper()
+	return start(h.t, h.program, environ, args...)
+}
+
+// expireLeases moves the start of every lease into the past. It skips rows that a
+// session has locked.
+func (h *harness) expireLeases() {
+	h.t.Helper()
+	_, err := h.pool.Exec(h.t.Context(), `
+UPDATE idempotency_keys
+   SET locked_at   = locked_at - interval '1 day',
+       last_run_at = last_run_at - interval '1 day'
+ WHERE id IN (
+           SELECT id
+             FROM idempotency_keys
+            WHERE recovery_point <> 'finished'
+              FOR UPDATE SKIP LOCKED
+       )`)
+	require.NoError(h.t, err)
+}
+
+// awaitTransactions waits until no session of the program has a transaction open,
+// and reports whether that happened in time. The timeouts of R21 end those of a
+// paused child.
+func (h *harness) awaitTransactions() bool {
+	h.t.Helper()
+	return h.eventually(func() bool {
+		return h.query(`
+SELECT pid::text
+  FROM pg_stat_activity
+ WHERE datname = current_database()
+   AND pid <> pg_backend_pid()
+   AND application_name = 'orders-api'
+   AND xact_start IS NOT NULL`) == nil
+	})
+}
+
+// query returns the only column of a query's rows, nil if there are none.
+func (h *harness) query(sql string, arguments ...any) []string {
+	h.t.Helper()
+	rows, err := h.pool.Query(h.t.Context(), sql, arguments...)
+	require.NoError(h.t, err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(h.t, err)
+	if len(found) == 0 {
+		return nil
+	}
+	return found
+}
+
+// eventually polls until done returns true, and reports whether it did in time.
+func (h *harness) eventually(done func() bool) bool {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(timeout)
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			return false
+		}
+	}
+	return true
+}
+
+// unfinishedKeys describes the keys that have no stored response.
+func (h *harness) unfinishedKeys() []string {
+	h.t.Helper()
+	return h.query(`
+SELECT id || ' at ' || recovery_point || coalesce(', ' || last_error, '')
+  FROM idempotency_keys
+ WHERE recovery_point <> 'finished'`)
+}
+
+// allRows returns the rows of the program's tables as text.
+func (h *harness) allRows() []string {
+	h.t.Helper()
+	var rows []string
+	for _, table := range []string{"idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs"} {
+		rows = append(rows, h.query("SELECT t::text FROM "+table+" t ORDER BY 1")...)
+	}
+	return rows
+}

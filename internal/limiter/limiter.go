@@ -1,0 +1,304 @@
+package limiter
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+var (
+	// ErrOverloaded means that too many requests are in progress.
+	ErrOverloaded = errors.New("too many requests are in progress")
+
+	// ErrRateLimited means that the account has its share of the requests in progress.
+	ErrRateLimited = errors.New("the account has too many requests in progress")
+)
+
+const (
+	// shareFactor is α of the dynamic threshold policy (Choudhury and Hahne, 1998): an
+	// account may have at most α times as many requests as there are free places. With
+	// 4 one account gets 4/5 of the places, two get 4/9 each, and a new account always
+	// finds one.
+	shareFactor = 4
+
+	// rejectionDelay is the delay of a rejection. Clients that ignore Retry-After would
+	// otherwise come back as fast as they are rejected, and use up the processors.
+	rejectionDelay = 100 * time.Millisecond
+)
+
+// Config bounds a [Limiter]. All of it is needed.
+type Config struct {
+	// Work bounds the requests at work: those that use the processors and the
+	// database.
+	Work int
+
+	// Backlog bounds the new requests that wait for a permit, and Timeout how long
+	// they wait. Half a second of work is a good backlog: most clients wait that long.
+	Backlog int
+	Timeout time.Duration
+
+	// InFlight bounds the requests in progress, those that wait for a permit or for the
+	// payment provider included. They need memory.
+	InFlight int
+}
+
+// Limiter admits requests. It is safe for concurrent use, and each operation takes
+// constant time.
+type Limiter struct {
+	config Config
+
+	mu       sync.Mutex
+	running  int // requests at work
+	inFlight int
+	backlog  int                    // new requests that wait
+	accounts map[uuid.UUID]*account // with requests in progress
+	turns    list.List              // of *account with new requests that wait, next first
+	resuming list.List              // of waiter, before all new requests
+	rejected uint64
+}
+
+// account is an account with requests in progress.
+type account struct {
+	id       uuid.UUID
+	inFlight int
+	queue    list.List     // of waiter, oldest first
+	turn     *list.Element // nil if the queue is empty
+}
+
+// waiter is a request that waits for a permit. It is closed when it has the permit.
+type waiter chan struct{}
+
+// New returns a limiter.
+func New(config Config) (*Limiter, error) {
+	if config.Work < 1 || config.Backlog < 1 || config.Timeout <= 0 || config.InFlight < config.Work {
+		return nil, errors.New("limiter: Work, Backlog and Timeout must be positive, and InFlight at least Work")
+	}
+	return &Limiter{config: config, accounts: map[uuid.UUID]*account{}}, nil
+}
+
+// Do runs work with a permit, which it passes in the context. It returns
+// [ErrOverloaded] or [ErrRateLimited] if there is no permit, otherwise the error of
+// work.
+func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context.Context) error) error {
+	p, err := l.acquire(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	defer p.release()
+	return work(context.WithValue(ctx, permitKey{}, p))
+}
+
+// acquire admits a request of the account.
+func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, error) {
+	p, element, err := l.enter(accountID)
+	switch {
+	case err != nil:
+		_ = wait(ctx, rejectionDelay, nil)
+		return nil, err
+	case element != nil:
+		if err := wait(ctx, l.config.Timeout, element.Value.(waiter)); err != nil && l.leave(p, element) {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// wait waits until w is closed. It returns [ErrOverloaded] after the timeout, or the
+// error of ctx.
+func wait(ctx context.Context, timeout time.Duration, w waiter) error {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-w:
+		return nil
+	case <-timer.C:
+		return ErrOverloaded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enter admits a new request, and returns its place in the queue unless it has its
+// permit at once. It returns an error if a bound is reached.
+func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[accountID]
+	if a == nil {
+		a = &account{id: accountID}
+	}
+	err := share(a.inFlight, l.inFlight, l.config.InFlight)
+	busy := l.running >= l.config.Work
+	if busy && err == nil {
+		err = share(a.queue.Len(), l.backlog, l.config.Backlog)
+	}
+	if err != nil {
+		l.rejected++
+		return nil, nil, err
+	}
+	l.accounts[accountID] = a
+	a.inFlight++
+	l.inFlight++
+	p := &permit{limiter: l, account: a, working: true}
+	if !busy { // then none waits
+		l.running++
+		return p, nil, nil
+	}
+	if a.turn == nil {
+		a.turn = l.turns.PushBack(a)
+	}
+	l.backlog++
+	return p, a.queue.PushBack(make(waiter)), nil
+}
+
+// share returns an error if an account that has n of all requests may have no more,
+// within a bound.
+func share(n, all, bound int) error {
+	switch {
+	case n < shareFactor*(bound-all):
+		return nil
+	case n < all && all < bound: // there is room for other accounts
+		return ErrRateLimited
+	default:
+		return ErrOverloaded
+	}
+}
+
+// leave removes a request that has waited too long. It reports false if the request
+// has its permit by now.
+func (l *Limiter) leave(p *permit, element *list.Element) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-element.Value.(waiter):
+		return false
+	default:
+	}
+	l.dequeue(p.account, element)
+	l.exit(p.account)
+	l.rejected++
+	return true
+}
+
+// exit counts a request of the account that is not in progress any more.
+func (l *Limiter) exit(a *account) {
+	l.inFlight--
+	if a.inFlight--; a.inFlight == 0 {
+		delete(l.accounts, a.id)
+	}
+}
+
+// dequeue takes a waiter out of its account's queue.
+func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
+	l.backlog--
+	w := a.queue.Remove(element).(waiter)
+	if a.queue.Len() == 0 {
+		l.turns.Remove(a.turn)
+		a.turn = nil
+	}
+	return w
+}
+
+// grant gives free permits to waiters: first to those that resume, then to the
+// accounts in turn.
+func (l *Limiter) grant() {
+	for l.running < l.config.Work {
+		var w waiter
+		if first := l.resuming.Front(); first != nil {
+			w = l.resuming.Remove(first).(waiter)
+		} else if turn := l.turns.Front(); turn != nil {
+			a := turn.Value.(*account)
+			l.turns.MoveToBack(turn)
+			w = l.dequeue(a, a.queue.Front())
+		} else {
+			return
+		}
+		l.running++
+		close(w)
+	}
+}
+
+// Stats are the counts of a [Limiter].
+type Stats struct {
+	Capacity int // the most requests that may be at work
+	Running  int // requests at work
+	Backlog  int // new requests that wait for a permit
+	InFlight int // requests in progress
+	Rejected uint64
+}
+
+// Stats returns the current counts.
+func (l *Limiter) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{Capacity: l.config.Work, Running: l.running, Backlog: l.backlog, InFlight: l.inFlight, Rejected: l.rejected}
+}
+
+// permit is the permit of one request, for one goroutine.
+type permit struct {
+	limiter *Limiter
+	account *account
+	working bool
+}
+
+type permitKey struct{}
+
+// release ends the request.
+func (p *permit) release() {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exit(p.account)
+	if p.working {
+		l.running--
+		l.grant()
+	}
+}
+
+// suspend returns the permit while the request waits for another system.
+func (p *permit) suspend() {
+	l := p.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.working = false
+	l.running--
+	l.grant()
+}
+
+// resume takes the permit again, before all new requests. It is never rejected.
+func (p *permit) resume() {
+	l := p.limiter
+	w := make(waiter)
+	l.mu.Lock()
+	l.resuming.PushBack(w)
+	l.grant()
+	l.mu.Unlock()
+	<-w
+	p.working = true
+}
+
+// Transport returns a transport that suspends the permit in a request's context
+// while next sends the request. Without a permit it only sends it.
+func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
+
+type transport struct{ next http.RoundTripper }
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p, admitted := r.Context().Value(permitKey{}).(*permit); admitted {
+		p.suspend()
+		defer p.resume()
+	}
+	return t.next.RoundTrip(r)
+}
+
+// CloseIdleConnections closes what next keeps open.
+func (t transport) CloseIdleConnections() {
+	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+}

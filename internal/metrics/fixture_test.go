@@ -1,0 +1,186 @@
+package metrics_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
+	"example.com/orders-api/internal/metrics"
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
+
+const (
+	retention = 72 * time.Hour
+	grace     = 5 * time.Minute
+
+	createEndpoint  = "POST /v1/payment_intents"
+	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
+	readEndpoint    = "GET /v1/payment_intents/{id}"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// fixture is the API on a database of its own, with its metrics.
+type fixture struct {
+	t          *testing.T
+	pool       *pgxpool.Pool
+	stripe     *stripetest.Server
+	metrics    *metrics.Metrics
+	background *api.Background
+	account    uuid.UUID
+	apiKey     string
+	url        string
+	client     *http.Client
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t, pool: idempotencytest.NewPool(t), stripe: stripetest.New(stripetest.Options{})}
+	var err error
+	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
+	require.NoError(t, err)
+	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 20, Timeout: time.Second, InFlight: 30})
+	require.NoError(t, err)
+	var engine *idempotency.Engine
+	f.metrics, err = metrics.New(metrics.Config{
+		Pool: f.pool, Logger: discard, Clock: time.Now, Limiter: admission,
+		Waiters: func() int { return engine.Waiters() }, Retention: retention, Grace: grace,
+	})
+	require.NoError(t, err)
+	provider := httptest.NewServer(f.stripe)
+	client, err := payments.New(payments.Config{
+		SecretKey: "sk_test_metrics", BaseURL: provider.URL, Timeout: 5 * time.Second, Backoff: time.Millisecond,
+		Transport: limiter.Transport(payments.NewTransport()), Observe: f.metrics.ProviderAttempt, Logger: discard,
+	})
+	require.NoError(t, err)
+	engine, err = idempotency.New(f.pool, idempotency.Config{
+		LockTimeout: time.Minute, Clock: time.Now, Waiters: 10, OnStep: onStep(f.metrics), Logger: discard,
+	})
+	require.NoError(t, err)
+	service, err := orders.New(orders.Config{Engine: engine, Pool: f.pool, Payments: client, StepTimeout: 5 * time.Second, Logger: discard})
+	require.NoError(t, err)
+	f.background, err = api.NewBackground(10, discard)
+	require.NoError(t, err)
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: time.Now})
+	require.NoError(t, err)
+	router, err := api.NewRouter(api.Config{
+		Orders: service, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: discard, Ready: api.NewReadiness(f.pool.Ping),
+		Background: f.background, Retention: retention, Observer: f.metrics.API(),
+	})
+	require.NoError(t, err)
+	server := httptest.NewServer(router)
+	f.url, f.client = server.URL, server.Client()
+	t.Cleanup(func() {
+		f.stripe.Close()
+		server.Close()
+		client.Close()
+		provider.Close()
+	})
+	return f
+}
+
+const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
+	`"items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
+
+// onStep is the hook that records the steps of an engine.
+func onStep(m *metrics.Metrics) func(context.Context, idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+	return func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+		return ctx, func(end idempotency.StepEnd) { m.Step(step, end) }
+	}
+}
+
+// order sends an order and returns the status of the response.
+func (f *fixture) order(key, body string, headers ...string) int {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.url+"/v1/orders", strings.NewReader(body))
+	require.NoError(f.t, err)
+	request.Header.Set("Authorization", "Bearer "+f.apiKey)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", key)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := f.client.Do(request)
+	require.NoError(f.t, err)
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(f.t, err)
+	return response.StatusCode
+}
+
+// exec executes a statement.
+func (f *fixture) exec(query string, arguments ...any) {
+	f.t.Helper()
+	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
+	require.NoError(f.t, err)
+}
+
+// samples are values by series, such as name{label="x"}.
+type samples map[string]float64
+
+// scrape reads all metrics, as Prometheus does.
+func scrape(t *testing.T, m *metrics.Metrics) samples {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	found := samples{}
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		line = strings.TrimSuffix(line, "\n")
+		space := strings.LastIndex(line, " ")
+		value, err := strconv.ParseFloat(line[space+1:], 64)
+		require.NoError(t, err, line)
+		found[line[:space]] = value
+	}
+	return found
+}
+
+// of returns the samples of a metric other than 0, by the value of its only label.
+func (s samples) of(metric string) map[string]int {
+	found := map[string]int{}
+	for name, value := range s {
+		rest, matches := strings.CutPrefix(name, metric+`{`)
+		if !matches || value == 0 {
+			continue
+		}
+		_, label, _ := strings.Cut(strings.TrimSuffix(rest, `"}`), `="`)
+		found[label] = int(value)
+	}
+	return found
+}
+
+// withPrefix returns the samples whose names begin with prefix.
+func (s samples) withPrefix(prefix string) map[string]float64 {
+	found := map[string]float64{}
+	for name, value := range s {
+		if strings.HasPrefix(name, prefix) {
+			found[name] = value
+		}
+	}
+	return found
+}

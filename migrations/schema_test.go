@@ -1,0 +1,272 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+)
+
+func TestSchema_domains(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	chars := strings.Repeat
+	domains := map[string]struct{ accepts, rejects []string }{
+		"amount":         {[]string{"1"}, []string{"0", "-1"}},
+		"attempt_count":  {[]string{"0"}, []string{"-1"}},
+		"attempt_number": {[]string{"1"}, []string{"0"}},
+		"currency":       {[]string{"eur"}, []string{"EUR", "euro", "eur\n"}},
+		"email_address":  {[]string{"a@b", chars("e", 254)}, []string{"a@", chars("e", 255)}},
+		"error_message":  {[]string{"", chars("e", 500)}, []string{chars("e", 501)}},
+		"external_id":    {[]string{"x", chars("x", 255)}, []string{"", chars("x", 256)}},
+		"fingerprint":    {[]string{`\x` + chars("01", 33)}, []string{`\x` + chars("01", 32)}},
+		"http_method":    {[]string{"POST"}, []string{"", chars("X", 17)}},
+		"http_path":      {[]string{chars("/", 512)}, []string{"", chars("/", 513)}},
+		"idempotency_key": {
+			[]string{chars("!", 16), chars("~", 255)},
+			[]string{chars("k", 15), chars("k", 256), "0123456789 abcdef", "0123456789abcdef\n", "0123456789abcdefé"},
+		},
+		"name64":        {[]string{"order_created"}, []string{"", chars("n", 65)}},
+		"order_status":  {[]string{"requires_action", "partially_refunded"}, []string{"finished"}},
+		"refund_reason": {[]string{"duplicate"}, []string{"regret"}},
+		"refund_status": {[]string{"succeeded"}, []string{"paid"}},
+		"response_code": {[]string{"200", "499"}, []string{"199", "503"}},
+	}
+	for domain, values := range domains {
+		for _, value := range values.accepts {
+			_, err := pool.Exec(t.Context(), "SELECT $1::text::"+domain, value)
+			require.NoError(t, err, "%s %q", domain, value)
+		}
+		for _, value := range values.rejects {
+			_, err := pool.Exec(t.Context(), "SELECT $1::text::"+domain, value)
+			require.Equal(t, domain+"_check", checkViolation(err), "%s %q: %v", domain, value, err)
+		}
+	}
+	for _, domain := range texts(t, pool, "SELECT typname::text FROM pg_type WHERE typtype = 'd' AND typnamespace = 'public'::regnamespace") {
+		require.Contains(t, domains, domain)
+	}
+}
+
+// row holds the values of a table's row by column.
+type row map[string]any
+
+// with returns the row with some columns changed.
+func (r row) with(changes row) row {
+	changed := maps.Clone(r)
+	maps.Copy(changed, changes)
+	return changed
+}
+
+const account = "00000000-0000-4000-8000-000000000001"
+
+var (
+	startedKey = row{
+		"account_id":        account,
+		"id":                "00000000-0000-8000-8000-000000000001",
+		"idempotency_key":   "a-key-of-16-characters",
+		"operation":         "create_order",
+		"request_method":    "POST",
+		"request_path":      "/v1/orders",
+		"request_params":    `\x7b7d`,
+		"params_hash":       `\x` + strings.Repeat("01", 33),
+		"recovery_point":    "started",
+		"lease_token":       "00000000-0000-4000-8000-000000000002",
+		"locked_at":         "2026-01-02T03:04:05Z",
+		"attempt":           1,
+		"completer_attempt": 0,
+		"last_run_at":       "2026-01-02T03:04:05Z",
+		"created_at":        "2026-01-02T03:04:05Z",
+	}
+	finishedKey = startedKey.with(row{
+		"recovery_point":   "finished",
+		"locked_at":        nil,
+		"finished_at":      "2026-01-02T03:04:06Z",
+		"response_code":    201,
+		"response_headers": row{"Location": "/v1/orders/1"},
+		"response_body":    `\x7b7d`,
+	})
+
+	pendingOrder = row{
+		"account_id":      account,
+		"id":              "00000000-0000-8000-8000-000000000001",
+		"idempotency_key": "a-key-of-16-characters",
+		"email":           "ann@example.com",
+		"currency":        "eur",
+		"amount":          1200,
+		"amount_refunded": 0,
+		"items":           []any{},
+		"metadata":        row{},
+		"payment_method":  "pm_card_visa",
+		"status":          "pending",
+		"create_attempt":  1,
+		"confirm_attempt": 1,
+		"created_at":      "2026-01-02T03:04:05Z",
+	}
+	paidOrder = pendingOrder.with(row{"status": "paid", "payment_intent_id": "pi_1", "paid_at": "2026-01-02T03:04:06Z"})
+
+	pendingRefund = row{
+		"account_id":      account,
+		"id":              "00000000-0000-8000-8000-000000000002",
+		"order_id":        paidOrder["id"],
+		"idempotency_key": "another-key-of-characters",
+		"amount":          700,
+		"currency":        "eur",
+		"status":          "pending",
+		"created_at":      "2026-01-02T03:04:05Z",
+	}
+	madeRefund = pendingRefund.with(row{"provider_refund_id": "re_1", "status": "succeeded"})
+)
+
+// The constraints that tie columns together. A row that is accepted is rolled back.
+func TestSchema_checks(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	_, err := pool.Exec(t.Context(), "INSERT INTO accounts (id, name) VALUES ($1, 'Ann')", account)
+	require.NoError(t, err)
+	const (
+		finished   = "finished_has_response"
+		paid       = "paid_has_intent"
+		providerID = "status_requires_provider_refund_id"
+		failure    = "failure_reason_requires_failure"
+	)
+	for name, test := range map[string]struct {
+		table    string
+		row      row
+		violates string // "" for a row that is accepted
+	}{
+		"key: started, leased":               {"idempotency_keys", startedKey, ""},
+		"key: started, released":             {"idempotency_keys", startedKey.with(row{"locked_at": nil}), ""},
+		"key: finished":                      {"idempotency_keys", finishedKey, ""},
+		"key: finished, empty body":          {"idempotency_keys", finishedKey.with(row{"response_body": `\x`}), ""},
+		"key: finished without time":         {"idempotency_keys", finishedKey.with(row{"finished_at": nil}), finished},
+		"key: finished without status":       {"idempotency_keys", finishedKey.with(row{"response_code": nil}), finished},
+		"key: finished without headers":      {"idempotency_keys", finishedKey.with(row{"response_headers": nil}), finished},
+		"key: finished without body":         {"idempotency_keys", finishedKey.with(row{"response_body": nil}), finished},
+		"key: finished, leased":              {"idempotency_keys", finishedKey.with(row{"locked_at": "2026-01-02T03:04:05Z"}), finished},
+		"key: finished without response":     {"idempotency_keys", startedKey.with(row{"recovery_point": "finished", "locked_at": nil}), finished},
+		"key: unfinished with response":      {"idempotency_keys", finishedKey.with(row{"recovery_point": "charge_created"}), finished},
+		"key: unfinished with time":          {"idempotency_keys", startedKey.with(row{"finished_at": "2026-01-02T03:04:06Z"}), finished},
+		"key: unfinished with status":        {"idempotency_keys", startedKey.with(row{"response_code": 402}), finished},
+		"key: unfinished with headers":       {"idempotency_keys", startedKey.with(row{"response_headers": row{}}), finished},
+		"key: unfinished with body":          {"idempotency_keys", startedKey.with(row{"response_body": `\x7b7d`}), finished},
+		"order: pending":                     {"orders", pendingOrder, ""},
+		"order: pending with intent":         {"orders", pendingOrder.with(row{"payment_intent_id": "pi_1"}), ""},
+		"order: failed without intent":       {"orders", pendingOrder.with(row{"status": "payment_failed"}), ""},
+		"order: paid":                        {"orders", paidOrder, ""},
+		"order: partially refunded":          {"orders", paidOrder.with(row{"status": "partially_refunded", "amount_refunded": 1}), ""},
+		"order: refunded":                    {"orders", paidOrder.with(row{"status": "refunded", "amount_refunded": 1200}), ""},
+		"order: refunded too much":           {"orders", paidOrder.with(row{"status": "refunded", "amount_refunded": 1201}), "refunded_at_most_amount"},
+		"order: items are no list":           {"orders", paidOrder.with(row{"items": row{}}), "orders_items_check"},
+		"order: paid without intent":         {"orders", paidOrder.with(row{"payment_intent_id": nil}), paid},
+		"order: paid without time":           {"orders", paidOrder.with(row{"paid_at": nil}), paid},
+		"order: refunded without time":       {"orders", paidOrder.with(row{"status": "refunded", "paid_at": nil}), paid},
+		"order: pending with time":           {"orders", paidOrder.with(row{"status": "pending"}), paid},
+		"order: requires action with time":   {"orders", paidOrder.with(row{"status": "requires_action"}), paid},
+		"order: failed with time":            {"orders", paidOrder.with(row{"status": "payment_failed"}), paid},
+		"refund: pending":                    {"refunds", pendingRefund, ""},
+		"refund: pending at the provider":    {"refunds", madeRefund.with(row{"status": "pending"}), ""},
+		"refund: succeeded":                  {"refunds", madeRefund.with(row{"reason": "duplicate"}), ""},
+		"refund: failed here":                {"refunds", pendingRefund.with(row{"status": "failed", "failure_reason": "charge_already_refunded"}), ""},
+		"refund: failed at the provider":     {"refunds", madeRefund.with(row{"status": "failed"}), ""},
+		"refund: canceled":                   {"refunds", madeRefund.with(row{"status": "canceled", "failure_reason": "merchant_request"}), ""},
+		"refund: succeeded without id":       {"refunds", pendingRefund.with(row{"status": "succeeded"}), providerID},
+		"refund: canceled without id":        {"refunds", pendingRefund.with(row{"status": "canceled"}), providerID},
+		"refund: requires action without id": {"refunds", pendingRefund.with(row{"status": "requires_action"}), providerID},
+		"refund: succeeded with failure":     {"refunds", madeRefund.with(row{"failure_reason": "x"}), failure},
+	} {
+		err := insert(t.Context(), pool, test.table, test.row)
+		require.Equal(t, test.violates, checkViolation(err), "%s: %v", name, err)
+		require.Equal(t, test.violates == "", err == nil, "%s: %v", name, err)
+	}
+}
+
+// insert inserts a row and rolls it back. A refund gets its order first.
+func insert(ctx context.Context, pool *pgxpool.Pool, table string, r row) error {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx) //nolint:errcheck // nothing is to be committed
+	const statement = "INSERT INTO %[1]s SELECT * FROM jsonb_populate_record(NULL::%[1]s, $1)"
+	if table == "refunds" {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(statement, "orders"), paidOrder); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec(ctx, fmt.Sprintf(statement, table), r)
+	return err
+}
+
+// checkViolation returns the name of the CHECK that err is about, or "".
+func checkViolation(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "23514" {
+		return pgErr.ConstraintName
+	}
+	return ""
+}
+
+// The tables can be distributed by account_id (R20): every table but accounts has the
+// column, and it is in every unique index and in both sides of every foreign key.
+func TestSchema_canBeShardedByAccount(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	require.Equal(t, []string{"accounts"}, texts(t, pool, `
+SELECT relname::text
+  FROM pg_class
+ WHERE relnamespace = 'public'::regnamespace
+   AND relkind = 'r'
+   AND relname <> 'goose_db_version'
+   AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND attname = 'account_id' AND attnotnull)`),
+		"tables without account_id")
+	require.Empty(t, texts(t, pool, `
+SELECT indexrelid::regclass::text
+  FROM pg_index
+  JOIN pg_class ON pg_class.oid = indrelid
+ WHERE indisunique
+   AND relnamespace = 'public'::regnamespace
+   AND relname NOT IN ('accounts', 'goose_db_version')
+   AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = indrelid AND attname = 'account_id' AND attnum = ANY (indkey))`),
+		"unique indexes without account_id")
+	require.Empty(t, texts(t, pool, `
+SELECT indexrelid::regclass::text
+  FROM pg_index
+  JOIN pg_class ON pg_class.oid = indrelid
+ WHERE indisprimary
+   AND relnamespace = 'public'::regnamespace
+   AND relname NOT IN ('accounts', 'goose_db_version')
+   AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = indrelid AND attname = 'account_id' AND attnum = indkey[0])`),
+		"primary keys that do not begin with account_id")
+	require.Empty(t, texts(t, pool, `
+SELECT conname::text
+  FROM pg_constraint
+ WHERE contype = 'f'
+   AND confrelid <> 'accounts'::regclass
+   AND NOT EXISTS (
+       SELECT
+         FROM unnest(conkey, confkey) AS k (ours, theirs)
+         JOIN pg_attribute AS a ON a.attrelid = conrelid AND a.attnum = ours
+         JOIN pg_attribute AS b ON b.attrelid = confrelid AND b.attnum = theirs
+        WHERE a.attname = 'account_id'
+          AND b.attname = 'account_id')`),
+		"foreign keys without account_id")
+}
+
+// texts returns the first column of a query.
+func texts(t *testing.T, pool *pgxpool.Pool, query string) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), query)
+	require.NoError(t, err)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return found
+}

@@ -1,0 +1,225 @@
+package orders
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
+)
+
+// What happens if the outcome of a provider call is unknown: how an order's run
+// finds its intent, follows the intent's status, and makes sure that a failed order
+// is never charged.
+
+const (
+	// providerKeyTTL is how long the provider certainly knows an idempotency key:
+	// Stripe states at least 24 hours; the rest is for clock skew (R12).
+	providerKeyTTL = 23 * time.Hour
+
+	// clockSkew is how far the provider's clock may be from the database's.
+	clockSkew = 5 * time.Minute
+
+	// How long a client waits if the provider named no time: in general, for an
+	// error that only an operator can fix, and for a payment in process.
+	retryAfter           = 2 * time.Second
+	misuseRetryAfter     = time.Minute
+	processingRetryAfter = 30 * time.Second
+)
+
+// confirm sends the confirm and resolves its outcome. first means that no run has
+// sent one before.
+func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record, error) {
+	intent, failed := r.sendConfirm(ctx)
+	switch {
+	case failed == nil:
+		return r.applyStatus(ctx, intent)
+	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
+		// The intent has dropped the card, so it can no longer succeed (R23).
+		return r.recordFailure(declinedBy(failed), failed), nil
+	case failed.Outcome == payments.NotExecuted && first:
+		return nil, r.retryLater(ErrProviderUnavailable, failed)
+	}
+
+	// The intent's status resolves the doubt (R12).
+	intent, unread := r.readIntent(ctx)
+	switch {
+	case unread != nil:
+		return nil, r.retryLater(ErrOutcomeUnknown, unread)
+	case intent.Status != payments.StatusRequiresConfirmation:
+		return r.applyStatus(ctx, intent)
+	case failed.ReplayedError, failed.UnexpectedState:
+		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, ErrOutcomeUnknown, failed)
+	case failed.Outcome == payments.Declined:
+		return r.cancel(ctx, declinedBy(failed), failed)
+	case failed.Outcome == payments.Refused:
+		return r.cancel(ctx, refusedBy(failed), failed)
+	default:
+		return nil, r.retryLater(ErrOutcomeUnknown, failed) // the confirm may still arrive
+	}
+}
+
+// sendConfirm sends the confirm. It may use three fifths of the time that is left;
+// the rest is for reading the intent afterwards.
+func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
+	deadline, _ := ctx.Deadline() // of the step
+	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)*3/5)
+	defer cancel()
+	key := providerKey(r.KeyID, "-confirm", r.order.confirmAttempt)
+	return r.verify(r.payments.Confirm(ctx, key, *r.order.PaymentIntentID))
+}
+
+// readIntent reads the intent from the provider.
+func (r *orderRun) readIntent(ctx context.Context) (payments.Intent, *payments.Error) {
+	return r.verify(r.payments.Get(ctx, *r.order.PaymentIntentID))
+}
+
+// verify returns an error for an intent that is not about this order's money, for
+// instance because it was changed at the provider. Such an intent is never
+// confirmed and never believed; an operator must look into it.
+func (r *orderRun) verify(intent payments.Intent, err error) (payments.Intent, *payments.Error) {
+	failed := asPaymentError(err)
+	if failed == nil && !intent.Matches(r.order.Amount, r.order.Currency, r.order.ID.String()) {
+		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"} // its Outcome is Unknown
+	}
+	return intent, failed
+}
+
+// applyStatus does what the intent's status requires (R12, R23).
+func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (idempotency.Record, error) {
+	switch intent.Status {
+	case payments.StatusSucceeded:
+		return r.recordPayment, nil
+	case payments.StatusProcessing:
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: string(intent.Status), RetryAfter: processingRetryAfter})
+	case payments.StatusRequiresAction:
+		return r.cancel(ctx, authenticationRequired(), nil)
+	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
+		switch {
+		case intent.LastError != nil:
+			return r.recordFailure(declined(*intent.LastError), nil), nil
+		case intent.Status == payments.StatusCanceled:
+			return r.recordFailure(canceled(), nil), nil
+		default:
+			return r.cancel(ctx, paymentMethodMissing(), nil)
+		}
+	default:
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+	}
+}
+
+// cancel cancels the intent, so that it can never be charged, and only then fails
+// the order (R23).
+func (r *orderRun) cancel(ctx context.Context, why failure, cause *payments.Error) (idempotency.Record, error) {
+	key := providerKey(r.KeyID, "-cancel", r.order.confirmAttempt)
+	intent, err := r.payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	failed := asPaymentError(err)
+	switch {
+	case failed == nil && intent.Status == payments.StatusCanceled:
+		return r.recordFailure(why, cause), nil
+	case failed == nil:
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
+	case failed.ReplayedError, failed.UnexpectedState:
+		// It arrived too late, or its own response is lost: confirmIntent reads the intent again.
+		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, ErrOutcomeUnknown, failed)
+	default:
+		return nil, r.retryLater(ErrOutcomeUnknown, failed)
+	}
+}
+
+// findIntent searches the provider's list for the intent of an order whose
+// provider key may have expired. An intent without an id means that there is none.
+// A retry that created one may have been sent at any time until now.
+func (r *orderRun) findIntent(ctx context.Context) (payments.Intent, *payments.Error) {
+	var found payments.Intent
+	err := r.payments.List(ctx, r.order.CreatedAt.Add(-clockSkew), r.Now().Add(clockSkew), func(intent payments.Intent) bool {
+		// Whatever its amount is: confirmIntent verifies it.
+		ours := intent.Metadata["order_id"] == r.order.ID.String()
+		if ours && (found.ID == "" || precedence(intent.Status) > precedence(found.Status)) {
+			found = intent
+		}
+		return found.Status != payments.StatusSucceeded
+	})
+	return found, asPaymentError(err)
+}
+
+// precedence chooses between several intents of one order: succeeded, then in
+// progress, then terminal (a client may have received that result before this
+// database was restored), then unconfirmed.
+func precedence(status payments.Status) int {
+	switch status {
+	case payments.StatusSucceeded:
+		return 3
+	case payments.StatusCanceled, payments.StatusRequiresPaymentMethod:
+		return 1
+	case payments.StatusRequiresConfirmation:
+		return 0
+	default:
+		return 2
+	}
+}
+
+// rotateKey continues under the next provider key, because the provider keeps a
+// response under the current one that resolves nothing, such as a 500, and can only
+// repeat it (R12). It does so once in a run: a provider that fails again needs
+// time, not another request.
+func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.Record, error) {
+	if r.rotated {
+		return nil, r.retryLater(kind, failed)
+	}
+	r.rotated = true
+	*attempt++
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		setAttemptsTx(tx, r.AccountID, r.order)
+		return idempotency.Advance(at), nil
+	}, nil
+}
+
+func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
+	return r.createOrder.retryLater(kind, failed, "order_id", r.order.ID, "key_id", r.KeyID)
+}
+
+// retryLater returns the error of a step that has nothing to record yet (R11), and
+// logs what only an operator can fix. attrs identify the object.
+func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) error {
+	wait := retryAfter
+	if failed.NeedsOperator {
+		s.logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
+		wait = misuseRetryAfter
+	}
+	return &ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
+}
+
+// logMisuse logs a final refusal that may be our own fault. cause may be nil.
+func (s *Service) logMisuse(cause *payments.Error, attrs ...any) {
+	if cause != nil && cause.NeedsOperator {
+		s.logger.Error("the payment provider refused a request that should not have been sent", append(attrs, "error", cause)...)
+	}
+}
+
+// providerKey is the provider's idempotency key of one attempt of one step (R5).
+// The first attempt has no number.
+func providerKey(keyID uuid.UUID, step string, attempt int) string {
+	key := "orders-api-" + keyID.String() + step
+	if attempt > 1 {
+		key += "-" + strconv.Itoa(attempt)
+	}
+	return key
+}
+
+// asPaymentError returns err as the payments client returns it, nil for nil.
+func asPaymentError(err error) *payments.Error {
+	if err == nil {
+		return nil
+	}
+	var failed *payments.Error
+	if !errors.As(err, &failed) {
+		failed = &payments.Error{NeedsOperator: true, Code: "unexpected_error"} // its Outcome is Unknown, which is safe
+	}
+	return failed
+}

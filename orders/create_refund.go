@@ -1,0 +1,153 @@
+package orders
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
+)
+
+// Refund refunds an order or a part of it, or returns the stored response of the
+// key. Errors are those of Create, and [ErrNotFound] if the account has no such
+// order.
+func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (idempotency.Result, error) {
+	result, err := s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
+	return result, s.keyExpired(ctx, req.Request, err)
+}
+
+// pointRefundCreated is the recovery point of createRefund between the engine's
+// started and finished.
+const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
+
+// createRefund is the operation of [Service.Refund].
+type createRefund struct {
+	*Service
+	orderID    uuid.UUID // of the request; only the first step reads it
+	clientIP   netip.Addr
+	resolution *resolution // nil unless an operator ends the refund, see Service.Resolve
+}
+
+// Name is stored with the key.
+func (createRefund) Name() string { return "create_refund" }
+
+// Steps returns the two steps in the order of the package's doc.
+func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
+	r := &refundRun{createRefund: op, Run: run}
+	return idempotency.Steps{
+		Start: r.insertRefund,
+		From:  map[idempotency.RecoveryPoint]idempotency.Step{pointRefundCreated: r.sendRefund},
+	}
+}
+
+// refundRun is one run of createRefund.
+type refundRun struct {
+	createRefund
+	*idempotency.Run
+
+	refund refundRow // as the database has it, see load
+	sent   bool      // this run has sent the refund
+}
+
+// insertRefund is transaction 1. It locks the order's row, reads what is left of
+// it and inserts the refund, so concurrent refunds see each other: together they
+// never reserve more than was charged. Its errors roll the claim back, and the key
+// stays unused.
+func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	params, err := DecodeRefundParams(r.Params)
+	if err != nil {
+		return idempotency.Outcome{}, err
+	}
+	order, err := lockOrderTx(ctx, tx, r.AccountID, r.orderID)
+	if err != nil {
+		return idempotency.Outcome{}, err
+	}
+	reserved, err := reservedTx(ctx, tx, r.Run, r.orderID)
+	if err != nil {
+		return idempotency.Outcome{}, err
+	}
+	amount, err := order.refundable(params.Amount, reserved)
+	if err != nil {
+		return idempotency.Outcome{}, err
+	}
+	refund := Refund{
+		ID:       refundID(r.AccountID, r.Key),
+		OrderID:  r.orderID,
+		Amount:   amount,
+		Currency: order.currency,
+		Reason:   params.Reason,
+		Status:   RefundPending,
+	}
+	insertRefundTx(tx, r.Run, refund)
+	auditTx(tx, r.AccountID, refund.ID, "refund.created", map[string]any{
+		"order_id": refund.OrderID, "amount": refund.Amount, "currency": refund.Currency, "reason": refund.Reason,
+	}, r.clientIP)
+	return idempotency.Advance(pointRefundCreated), nil
+}
+
+// sendRefund refunds the money. This is the only call of a refund that moves
+// money. It is safe to repeat under one provider key only, which is therefore
+// never rotated, and the provider forgets that key after a day (R12). So it always
+// lists the intent's refunds first: a lost response, an expired provider key and a
+// restored database are indistinguishable here, and the list covers all three.
+// Transaction 2 records the result.
+func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	defer cancel()
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
+	switch found, failed := r.findRefund(ctx); {
+	case failed != nil && r.first():
+		return nil, r.retryLater(ErrProviderUnavailable, failed)
+	case failed != nil:
+		return nil, r.retryLater(ErrOutcomeUnknown, failed)
+	case found.ID != "":
+		return r.applyRefund(found)
+	case r.providerReplaysError():
+		// Sent again, the key would return the same error; the list shows when the refund is made.
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
+	case r.resolution != nil:
+		return r.resolve()
+	default:
+		return r.send(ctx)
+	}
+}
+
+// load reads the refund.
+func (r *refundRun) load(ctx context.Context) (err error) {
+	if r.refund.ID == uuid.Nil {
+		r.refund, err = findRefund(ctx, r.pool, r.AccountID, refundID(r.AccountID, r.Key))
+	}
+	return mustExist(err, "the refund of key", r.KeyID)
+}
+
+// recordRefund is transaction 2 of a refund that the provider has made.
+func (r *refundRun) recordRefund(made payments.Refund) idempotency.Record {
+	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		refunded := r.refund.Refund
+		refunded.Status, refunded.ProviderRefundID = RefundStatus(made.Status), &made.ID
+		applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
+		return finishCreated(refunded.href(), refunded)
+	}
+}
+
+// recordFailure stores the response of a refund that is not made and never will
+// be, and releases its amount. made has no id unless the refund failed at the
+// provider.
+func (r *refundRun) recordFailure(why failure, made payments.Refund, cause *payments.Error) idempotency.Record {
+	r.logMisuse(cause, r.attrs()...)
+	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		if made.ID != "" {
+			applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
+			return why.finish(r.refund.OrderID)
+		}
+		if err := failRefundTx(ctx, tx, r.AccountID, r.refund.ID, why.code); err != nil {
+			return idempotency.Outcome{}, err
+		}
+		auditTx(tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.code}, r.clientIP)
+		return why.finish(r.refund.OrderID)
+	}
+}

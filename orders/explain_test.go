@@ -1,0 +1,86 @@
+package orders_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// sequentialScan matches a scan of a table that grows with the orders.
+var sequentialScan = regexp.MustCompile(`Seq Scan on (idempotency_keys|orders|refunds|audit_records|staged_jobs)\b`)
+
+// Every statement on a large table uses an index, and soon a generic plan. Only lists
+// are planned each time, because the plan depends on their length.
+func TestPlans_useIndexes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	f.fillTables(2000)
+	f.pool.Reset() // forgets the statements that filled the tables
+
+	const often = 10
+	for i := range often {
+		part := f.withKey(t, idempotency.Key("an-order-for-its-plans-"+string(rune('a'+i))))
+		p := part.createPaid(visa)
+		require.Equal(t, "201", outcomeOf(part.create(visa)), "again")
+		refund := part.key + "-refund"
+		require.Equal(t, "201", outcomeOf(p.createRefund(refund, `{"amount":100}`)))
+		p.getRefund(refund)
+		_, _, err := f.service.ListRefunds(t.Context(), f.account, p.orderID, 10, uuid.Nil)
+		require.NoError(t, err)
+		_, _, err = f.service.ListRefunds(t.Context(), f.account, p.orderID, 10, refundID(f.account, refund))
+		require.NoError(t, err)
+		_, _, err = f.service.List(t.Context(), f.account, 10, uuid.Nil)
+		require.NoError(t, err)
+		_, _, err = f.service.List(t.Context(), f.account, 10, p.orderID)
+		require.NoError(t, err)
+		_, err = f.service.KeyStatus(t.Context(), f.account, part.key)
+		require.NoError(t, err)
+		part.history()
+	}
+	declined := f.withKey(t, "an-order-that-is-declined")
+	require.Equal(t, "402 card_declined generic_decline", outcomeOf(declined.create(declinedCard)))
+	saved := f.withKey(t, "an-order-under-the-next-key")
+	f.stripe.Inject(once(stripetest.ErrorBefore, createEndpoint)[0])
+	require.Equal(t, "201", outcomeOf(saved.create(visa)))
+	resumed := f.withKey(t, "an-order-that-is-resumed")
+	resumed.interrupt(confirmEndpoint, visa)
+	require.Equal(t, "201", outcomeOf(resumed.retry()))
+	f.withKey(t, "an-order-that-is-abandoned").interrupt(createEndpoint, visa)
+	_, err := newPool(t, f.pool).Exec(t.Context(), "UPDATE idempotency_keys SET last_run_at = now() - $1::interval WHERE finished_at IS NULL", 2*grace)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
+
+	for _, plan := range idempotencytest.Plans(t, f.pool) {
+		require.NotRegexp(t, sequentialScan, plan.Text, plan.Statement)
+		if plan.Custom+plan.Generic >= often && !strings.Contains(plan.Statement, "LIMIT $") {
+			require.NotZero(t, plan.Generic, plan.Statement)
+		}
+	}
+}
+
+// fillTables inserts n orders of three days, each with its key, an audit record, a
+// receipt and a refund.
+func (f *fixture) fillTables(n int) {
+	f.t.Helper()
+	(&costFixture{tb: f.t, pool: f.pool, account: f.account}).fill(n)
+	f.exec(`
+INSERT INTO audit_records (id, account_id, action, resource_type, resource_id)
+SELECT gen_random_uuid(), account_id, 'order.paid', 'order', id::text
+  FROM orders`)
+	f.exec(`
+INSERT INTO staged_jobs (id, account_id, kind, args)
+SELECT gen_random_uuid(), account_id, 'receipt', '{}'
+  FROM orders`)
+	f.exec(`
+INSERT INTO refunds (id, account_id, order_id, idempotency_key, amount, currency, status, provider_refund_id, created_at)
+SELECT gen_random_uuid(), account_id, id, 'refund-' || idempotency_key, 100, 'usd', 'succeeded', 're_' || id, created_at
+  FROM orders`)
+	f.exec("ANALYZE")
+}

@@ -1,0 +1,292 @@
+package orders_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+const (
+	createEndpoint  = "POST /v1/payment_intents"
+	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
+	cancelEndpoint  = "POST /v1/payment_intents/{id}/cancel"
+	getEndpoint     = "GET /v1/payment_intents/{id}"
+	listEndpoint    = "GET /v1/payment_intents"
+
+	visa         = "pm_card_visa"
+	declinedCard = "pm_card_visa_chargeDeclined"
+
+	lockTimeout = time.Minute
+)
+
+var clientIP = netip.MustParseAddr("203.0.113.7")
+
+// fixture is the service under test with its own database and provider. Its methods
+// concern the order of one key.
+type fixture struct {
+	t         *testing.T
+	key       idempotency.Key
+	service   *orders.Service
+	engine    *idempotency.Engine
+	pool      *pgxpool.Pool
+	account   uuid.UUID
+	stripe    *stripetest.Server
+	url       string // of the provider
+	transport *recordingTransport
+	log       *logBuffer
+	responses *responseLog
+}
+
+// options configure a fixture. The zero value is right for most tests.
+type options struct {
+	account     uuid.UUID             // default: a random one
+	connections int32                 // default: 1, so a run that needs a second connection, or keeps one, blocks
+	configure   func(*pgxpool.Config) // changes the pool further
+	concurrent  bool                  // several requests run at once
+	stepTimeout time.Duration         // default: far more than a test takes
+	clock       func() time.Time      // the provider's; default: time.Now
+}
+
+func newFixture(t *testing.T, o options) *fixture {
+	t.Helper()
+	if o.connections == 0 {
+		o.connections = 1
+	}
+	if o.stepTimeout == 0 {
+		o.stepTimeout = 20 * time.Second
+	}
+	if o.account == uuid.Nil {
+		o.account = uuid.New()
+	}
+	if o.configure == nil {
+		o.configure = func(*pgxpool.Config) {}
+	}
+	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = o.connections }, o.configure)
+	_, err := pool.Exec(t.Context(), "INSERT INTO accounts (id, name) VALUES ($1, 'test')", o.account)
+	require.NoError(t, err)
+
+	// CompareBytes: a repeated request has the same bytes (R5).
+	stripe := stripetest.New(stripetest.Options{CompareBytes: true, Clock: o.clock})
+	server := httptest.NewServer(stripe)
+	t.Cleanup(server.Close)
+	t.Cleanup(stripe.Close)
+
+	f := &fixture{
+		t:         t,
+		key:       "a-key-of-this-test",
+		pool:      pool,
+		account:   o.account,
+		stripe:    stripe,
+		url:       server.URL,
+		transport: newRecordingTransport(t, pool, !o.concurrent),
+		log:       &logBuffer{},
+		responses: &responseLog{},
+	}
+	client, err := payments.New(payments.Config{
+		SecretKey: "sk_test_orders",
+		BaseURL:   server.URL,
+		Timeout:   o.stepTimeout,
+		Transport: f.transport,
+		Backoff:   time.Millisecond,
+		Logger:    slog.New(slog.DiscardHandler),
+
+		WebhookSecret: webhookSecret,
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	f.engine, err = idempotency.New(pool, idempotency.Config{
+		LockTimeout: lockTimeout,
+		Clock:       time.Now,
+		Logger:      slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	f.service, err = orders.New(orders.Config{
+		Engine:      f.engine,
+		Pool:        pool,
+		Payments:    client,
+		StepTimeout: o.stepTimeout,
+		Logger:      slog.New(slog.NewTextHandler(f.log, nil)),
+	})
+	require.NoError(t, err)
+	return f
+}
+
+// withKey returns the same fixture for another key, such as that of a subtest.
+func (f *fixture) withKey(t *testing.T, key idempotency.Key) *fixture {
+	part := *f
+	part.t, part.key = t, key
+	return &part
+}
+
+// itemsJSON are the items of most orders: 2 × 12.50 and 18.00, 43.00 in total.
+const itemsJSON = `[
+	{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},
+	{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}
+]`
+
+const orderAmount = 4300
+
+func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string) orders.Request {
+	t.Helper()
+	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
+		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":%s,"metadata":{"basket":"b-77"}}`,
+		paymentMethod, itemsJSON))
+	require.NoError(t, err)
+	return orders.Request{
+		Request: idempotency.Request{
+			AccountID: account,
+			Key:       key,
+			Method:    http.MethodPost,
+			Path:      "/v1/orders",
+			Params:    params,
+		},
+		ClientIP: clientIP,
+	}
+}
+
+// create sends the request, as a client does and as it does again for a retry.
+func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
+	f.t.Helper()
+	return f.send(request(f.t, f.account, f.key, paymentMethod))
+}
+
+func (f *fixture) send(req orders.Request) (idempotency.Result, error) {
+	f.t.Helper()
+	result, err := f.service.Create(f.t.Context(), req)
+	f.recordResponse(req, result, err)
+	return result, err
+}
+
+// resume resumes the key, as the completer does.
+func (f *fixture) resume() (idempotency.Result, error) {
+	f.t.Helper()
+	result, err := f.service.Resume(f.t.Context(), f.account, idempotency.KeyID(f.account, f.key))
+	f.recordResponse(orders.Request{Request: idempotency.Request{AccountID: f.account, Key: f.key}}, result, err)
+	return result, err
+}
+
+func (f *fixture) getOrder() orders.Order {
+	f.t.Helper()
+	o, err := f.service.Get(f.t.Context(), f.account, orderID(f.account, f.key))
+	require.NoError(f.t, err)
+	return o
+}
+
+func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
+	return idempotency.DeriveID("order", account, key)
+}
+
+// outcomeOf describes a result: the status, then the code and decline code of a
+// stored failure. For an error it is the kind of the error and its Retry-After.
+func outcomeOf(result idempotency.Result, err error) string {
+	var provider *orders.ProviderError
+	var expired *orders.KeyExpiredError
+	var invalid *orders.ValidationError
+	switch {
+	case errors.As(err, &provider) && errors.Is(err, orders.ErrOutcomeUnknown):
+		return "unknown " + provider.RetryAfter.String()
+	case errors.As(err, &provider) && errors.Is(err, orders.ErrProviderUnavailable):
+		return "unavailable " + provider.RetryAfter.String()
+	case errors.Is(err, idempotency.ErrInProgress):
+		return "in progress"
+	case errors.As(err, &expired):
+		return "expired"
+	case errors.As(err, &invalid):
+		return "invalid"
+	case err != nil:
+		return err.Error()
+	case result.Response.Status == http.StatusCreated:
+		return "201"
+	}
+	var problem struct {
+		Code        string `json:"code"`
+		DeclineCode string `json:"decline_code"`
+	}
+	if err := json.Unmarshal(result.Response.Body, &problem); err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d %s %s", result.Response.Status, problem.Code, problem.DeclineCode))
+}
+
+// interrupt leaves the key unfinished and released, at the recovery point whose step
+// calls the endpoint: the provider rejects the call.
+func (f *fixture) interrupt(endpoint, paymentMethod string) {
+	f.t.Helper()
+	limit := f.stripe.Inject(always(stripetest.RateLimit, endpoint)[0])
+	require.Equal(f.t, "unavailable 2s", outcomeOf(f.create(paymentMethod)))
+	limit.Release()
+	f.transport.reset()
+}
+
+// setLease makes the key look as if a run had taken it that long ago.
+func (f *fixture) setLease(age time.Duration) {
+	f.t.Helper()
+	f.exec("UPDATE idempotency_keys SET locked_at = now() - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
+}
+
+// backdate makes the key and its order older.
+func (f *fixture) backdate(age time.Duration) {
+	f.t.Helper()
+	f.exec("UPDATE idempotency_keys SET created_at = created_at - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
+	f.exec("UPDATE orders SET created_at = created_at - $2::interval WHERE id = $1", orderID(f.account, f.key), age)
+}
+
+func (f *fixture) exec(query string, arguments ...any) {
+	f.t.Helper()
+	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
+	require.NoError(f.t, err)
+}
+
+func (f *fixture) count(query string, arguments ...any) int {
+	f.t.Helper()
+	var n int
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), query, arguments...).Scan(&n))
+	return n
+}
+
+// newPool opens another pool, of one connection, on the same database.
+func newPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dbtest.URL(pool))
+	require.NoError(t, err)
+	config.MaxConns = 1
+	other, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(other.Close)
+	return other
+}
+
+// completerRun is resume with the signature of create.
+func (f *fixture) completerRun(string) (idempotency.Result, error) {
+	f.t.Helper()
+	return f.resume()
+}
+
+func collectStrings(t *testing.T, rows pgx.Rows) []string {
+	t.Helper()
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return found
+}
+
+// formatTime formats a time as a response does.
+func formatTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

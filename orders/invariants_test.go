@@ -1,0 +1,216 @@
+package orders_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// responseLog keeps every stored response that a client received.
+type responseLog struct {
+	mu        sync.Mutex
+	responses []clientResponse
+}
+
+type clientResponse struct {
+	accountID uuid.UUID
+	key       idempotency.Key
+	response  idempotency.Response
+}
+
+// recordResponse adds a response to the log. A failure that is not a replay requires
+// a definite response of the provider before it.
+func (f *fixture) recordResponse(req orders.Request, result idempotency.Result, err error) {
+	f.t.Helper()
+	if err != nil {
+		require.Zero(f.t, result.Response.Status, "an error has no response")
+		return
+	}
+	f.responses.mu.Lock()
+	f.responses.responses = append(f.responses.responses, clientResponse{req.AccountID, req.Key, result.Response})
+	f.responses.mu.Unlock()
+	if result.Replayed || result.Response.Status == http.StatusCreated {
+		return
+	}
+	require.Regexp(f.t, ` (200|400|402)\b`, f.transport.calls(), "a failure is stored before the provider's response was definite")
+}
+
+// orderState is an order with its key, which may be reaped.
+type orderState struct {
+	ID              uuid.UUID
+	AccountID       uuid.UUID
+	Key             idempotency.Key
+	Amount          int64
+	Currency        string
+	Status          orders.Status
+	PaidAt          *time.Time
+	PaymentIntentID *string
+	RecoveryPoint   *string
+	ResponseCode    *int
+	Jobs            int
+	Created         int // the number of audit records, like the next two
+	Paid            int
+	Failed          int
+}
+
+func (f *fixture) orderStates() []orderState {
+	f.t.Helper()
+	rows, err := f.pool.Query(f.t.Context(), `
+SELECT o.id,
+       o.account_id,
+       o.idempotency_key AS key,
+       o.amount,
+       o.currency,
+       o.status,
+       o.paid_at,
+       o.payment_intent_id,
+       k.recovery_point,
+       k.response_code,
+       (SELECT count(*) FROM staged_jobs j WHERE j.account_id = o.account_id AND j.kind = 'receipt' AND j.args->>'order_id' = o.id::text) AS jobs,
+       (SELECT count(*) FROM audit_records a WHERE a.account_id = o.account_id AND a.resource_id = o.id::text AND a.action = 'order.created') AS created,
+       (SELECT count(*) FROM audit_records a WHERE a.account_id = o.account_id AND a.resource_id = o.id::text AND a.action = 'order.paid') AS paid,
+       (SELECT count(*) FROM audit_records a WHERE a.account_id = o.account_id AND a.resource_id = o.id::text AND a.action = 'order.payment_failed') AS failed
+  FROM orders o
+  LEFT JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key`)
+	require.NoError(f.t, err)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[orderState])
+	require.NoError(f.t, err)
+	return found
+}
+
+// checkInvariants checks our records, the provider's and the responses that clients
+// received against each other, once no run is active.
+func checkInvariants(t *testing.T, f *fixture) {
+	t.Helper()
+	require.Empty(t, f.transport.violations(), "while a call to the provider was sent")
+	rows := f.orderStates()
+	charges := f.stripe.Charges()
+
+	checkCharges(t, rows, charges)
+	checkRecords(t, rows)
+	checkResponses(t, rows, f.responses.responses)
+	checkProviderKeys(t, f.stripe.Requests())
+
+	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished' AND needs_review_at IS NULL"),
+		"every key is finished or needs review")
+	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs j WHERE NOT EXISTS (SELECT FROM orders o WHERE o.id::text = j.args->>'order_id' AND o.paid_at IS NOT NULL)"),
+		"no receipt without a paid order")
+}
+
+// checkCharges compares the provider's charges with our orders.
+func checkCharges(t *testing.T, rows []orderState, charges []stripetest.Charge) {
+	t.Helper()
+	charged, recorded := map[string]int64{}, map[string]int64{}
+	orderIDs := map[string]bool{}
+	for _, charge := range charges {
+		if charge.OrderID == "" {
+			continue // of another program
+		}
+		require.False(t, orderIDs[charge.OrderID], "order %s is charged at most once", charge.OrderID)
+		orderIDs[charge.OrderID] = true
+		i := slices.IndexFunc(rows, func(r orderState) bool { return r.PaymentIntentID != nil && *r.PaymentIntentID == charge.IntentID })
+		require.GreaterOrEqual(t, i, 0, "charge %s belongs to an order", charge.ID)
+		require.NotNil(t, rows[i].PaidAt, "charge %s belongs to a paid order", charge.ID)
+		require.Equal(t, charge.OrderID, rows[i].ID.String())
+		charged[rows[i].AccountID.String()+charge.Currency] += charge.Amount
+	}
+	for _, row := range rows {
+		if row.PaidAt != nil {
+			recorded[row.AccountID.String()+row.Currency] += row.Amount
+		}
+		if row.ResponseCode != nil && *row.ResponseCode != http.StatusCreated {
+			require.False(t, orderIDs[row.ID.String()], "order %s has response %d and is charged", row.ID, *row.ResponseCode)
+		}
+	}
+	require.Equal(t, charged, recorded, "the sum of the charges is the sum of the paid orders")
+}
+
+// checkRecords compares our own tables with each other.
+func checkRecords(t *testing.T, rows []orderState) {
+	t.Helper()
+	for _, row := range rows {
+		require.Equal(t, 1, row.Created, "one audit record of the creation")
+		require.Equal(t, row.PaidAt != nil, row.Status == orders.StatusPaid)
+		paid, failed := 0, 0
+		switch row.Status {
+		case orders.StatusPaid:
+			paid = 1
+		case orders.StatusPaymentFailed:
+			failed = 1
+		}
+		require.Equal(t, paid, row.Paid, "one audit record of the payment")
+		require.Equal(t, paid, row.Jobs, "a paid order has one receipt")
+		require.Equal(t, failed, row.Failed)
+		if row.ResponseCode != nil {
+			require.Equal(t, row.PaidAt != nil, *row.ResponseCode == http.StatusCreated, "a paid order, and no other, has response 201")
+		}
+	}
+}
+
+// checkResponses compares the responses that clients received with the orders.
+func checkResponses(t *testing.T, rows []orderState, received []clientResponse) {
+	t.Helper()
+	type request struct {
+		accountID uuid.UUID
+		key       idempotency.Key
+	}
+	first := map[request]idempotency.Response{}
+	for _, r := range received {
+		id := request{r.accountID, r.key}
+		if before, known := first[id]; known {
+			require.Equal(t, before, r.response, "all responses of a key are the same")
+			continue
+		}
+		first[id] = r.response
+		i := slices.IndexFunc(rows, func(row orderState) bool { return row.AccountID == r.accountID && row.Key == r.key })
+		require.GreaterOrEqual(t, i, 0)
+		require.Equal(t, r.response.Status == http.StatusCreated, rows[i].PaidAt != nil, "the client of a paid order, and no other, received 201")
+		if rows[i].PaidAt == nil {
+			continue
+		}
+		var body orders.Order
+		decoder := json.NewDecoder(bytes.NewReader(r.response.Body))
+		decoder.DisallowUnknownFields()
+		require.NoError(t, decoder.Decode(&body))
+		require.Equal(t, rows[i].ID, body.ID)
+		require.Equal(t, rows[i].Amount, body.Amount)
+		require.Equal(t, rows[i].PaymentIntentID, body.PaymentIntentID)
+		require.True(t, rows[i].PaidAt.Equal(*body.PaidAt))
+	}
+}
+
+// checkProviderKeys checks that all requests under one provider key are the same (R5).
+func checkProviderKeys(t *testing.T, requests []stripetest.Request) {
+	t.Helper()
+	type use struct{ orderID, path, body string }
+	uses := map[string]use{}
+	for _, r := range requests {
+		if r.Key == "" {
+			continue
+		}
+		now := use{r.OrderID, r.Path, string(r.Body)}
+		if before, known := uses[r.Key]; known {
+			require.Equal(t, before, now, "provider key %s", r.Key)
+		}
+		uses[r.Key] = now
+	}
+}
+
+// reset empties the log.
+func (b *responseLog) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.responses = nil
+}

@@ -1,0 +1,199 @@
+package orders_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments/stripetest"
+)
+
+const (
+	retention = 72 * time.Hour
+	grace     = 5 * time.Minute
+)
+
+// ageLastRun makes the last run of every key older.
+func (f *fixture) ageLastRun(age time.Duration) {
+	f.t.Helper()
+	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", age)
+}
+
+func (f *fixture) completer(concurrency int) *idempotency.Completer {
+	f.t.Helper()
+	c, err := idempotency.NewCompleter(f.engine, f.service.Operation,
+		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 3, Limit: 1000, Concurrency: concurrency})
+	require.NoError(f.t, err)
+	return c
+}
+
+// runCompleter runs the completer once.
+func (f *fixture) runCompleter() idempotency.CompleterResult {
+	f.t.Helper()
+	pass, err := f.completer(1).RunOnce(f.t.Context())
+	require.NoError(f.t, err)
+	return pass
+}
+
+// runReaper makes all finished keys older than their retention, runs the reaper once
+// and returns how many keys it deleted.
+func (f *fixture) runReaper() int {
+	f.t.Helper()
+	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - $1::interval", retention+time.Hour)
+	r, err := idempotency.NewReaper(f.engine, idempotency.ReaperConfig{Retention: retention, Batch: 10})
+	require.NoError(f.t, err)
+	n, err := r.RunOnce(f.t.Context())
+	require.NoError(f.t, err)
+	return n
+}
+
+// The completer needs neither the client's credentials nor a request that is valid
+// by the current rules (R4).
+func TestCompleter_noClient(t *testing.T) {
+	t.Parallel()
+	for point, endpoint := range map[string]string{"order_created": createEndpoint, "charge_created": confirmEndpoint} {
+		t.Run("from "+point, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{})
+			f.interrupt(endpoint, visa)
+			f.exec(`
+INSERT INTO api_keys (id, account_id, key_hash, prefix, revoked_at)
+VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', now())`, f.account)
+			f.exec(`UPDATE idempotency_keys SET request_params = '{"cents":"all of them"}'`)
+			f.ageLastRun(2 * grace)
+			require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
+			require.Equal(t, orders.StatusPaid, f.getOrder().Status)
+			require.EqualValues(t, orderAmount, f.getOrder().Amount)
+			f.checkFinal()
+		})
+	}
+}
+
+// Five completers run concurrently with retries of all clients. Each order is charged
+// once.
+func TestCompleter_concurrent(t *testing.T) {
+	t.Parallel()
+	const each, completers = 8, 5
+	f := newFixture(t, options{connections: 8, concurrent: true})
+	ways := []func(*fixture){
+		func(f *fixture) { f.interrupt(createEndpoint, visa) },
+		func(f *fixture) { f.interrupt(confirmEndpoint, visa) },
+		func(f *fixture) { // the process died
+			f.interrupt(confirmEndpoint, visa)
+			f.setLease(2 * lockTimeout)
+		},
+		func(f *fixture) { // the card was charged, and the response lost
+			lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirmEndpoint, Times: stripetest.Always})
+			down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getEndpoint, Times: stripetest.Always})
+			require.Equal(f.t, "unknown 2s", outcomeOf(f.create(visa)))
+			lost.Release()
+			down.Release()
+		},
+	}
+	var parts []*fixture
+	for i := range each * len(ways) {
+		part := f.withKey(t, idempotency.Key(fmt.Sprintf("one-of-many-abandoned-%d", i)))
+		ways[i%len(ways)](part)
+		parts = append(parts, part)
+	}
+	f.ageLastRun(2 * grace)
+
+	var all sync.WaitGroup
+	passes := make([]idempotency.CompleterResult, completers)
+	for i := range completers {
+		all.Go(func() {
+			var err error
+			if passes[i], err = f.completer(2).RunOnce(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	results, failures := make([]idempotency.Result, len(parts)), make([]error, len(parts))
+	for i, part := range parts {
+		req := request(t, part.account, part.key, visa)
+		all.Go(func() { results[i], failures[i] = f.service.Create(t.Context(), req) })
+	}
+	all.Wait()
+
+	for _, pass := range passes {
+		require.Zero(t, pass.Failed+pass.NeedsReview)
+	}
+	for i, part := range parts {
+		part.recordResponse(request(t, part.account, part.key, visa), results[i], failures[i])
+		require.Contains(t, []string{"201", "in progress"}, outcomeOf(results[i], failures[i]))
+		require.Equal(t, "201", outcomeOf(part.create(visa)))
+	}
+	require.Len(t, f.stripe.Charges(), len(parts))
+	checkInvariants(t, f)
+}
+
+// A payment in process needs review only after the completer's last attempt, and can
+// be resumed even then.
+func TestCompleter_paymentInProcess(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
+	for _, want := range []idempotency.CompleterResult{{Failed: 1}, {Failed: 1}, {NeedsReview: 1}, {}} {
+		f.ageLastRun(24 * time.Hour)
+		require.Equal(t, want, f.runCompleter())
+	}
+	settlePayment(true)(f)
+	require.Equal(t, "201", outcomeOf(f.resume()), "by an event or the client")
+	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
+	f.checkFinal()
+}
+
+// The reaper deletes the key and nothing that the key created.
+func TestReaper_keepsTheOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	require.Equal(t, "201", outcomeOf(f.create(visa)))
+	abandoned := f.withKey(t, "abandoned-long-ago")
+	abandoned.interrupt(confirmEndpoint, visa)
+	abandoned.backdate(365 * 24 * time.Hour)
+	order, history := f.getOrder(), f.history()
+
+	require.Equal(t, 1, f.runReaper())
+	require.Equal(t, order, f.getOrder())
+	require.Equal(t, history, f.history())
+	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.account, abandoned.key)))
+	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs"), "the receipt is still staged")
+	require.Equal(t, "201", outcomeOf(abandoned.create(visa)), "an unfinished key is never reaped")
+
+	f.transport.reset()
+	require.Equal(t, "expired", outcomeOf(f.create(visa)), "a reaped key never executes again (R17)")
+	require.Empty(t, f.transport.calls())
+	checkInvariants(t, f)
+}
+
+// The reaper runs concurrently with replays and with new orders.
+func TestReaper_concurrentRequests(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{connections: 4, concurrent: true})
+	const old = 50
+	for i := range old {
+		require.Equal(t, "201", outcomeOf(f.withKey(t, idempotency.Key(fmt.Sprintf("one-of-the-old-keys-%d", i))).create(visa)))
+	}
+	var all sync.WaitGroup
+	for i := range old {
+		replayed, fresh := request(t, f.account, idempotency.Key(fmt.Sprintf("one-of-the-old-keys-%d", i)), visa),
+			request(t, f.account, idempotency.Key(fmt.Sprintf("one-of-the-new-keys-%d", i)), visa)
+		all.Go(func() {
+			if got := outcomeOf(f.service.Create(t.Context(), replayed)); got != "201" && got != "expired" {
+				t.Error(got)
+			}
+			if got := outcomeOf(f.service.Create(t.Context(), fresh)); got != "201" {
+				t.Error(got)
+			}
+		})
+	}
+	f.runReaper()
+	all.Wait()
+	require.Len(t, f.stripe.Charges(), 2*old)
+	checkInvariants(t, f)
+}

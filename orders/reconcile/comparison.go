@@ -1,0 +1,278 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
+)
+
+const (
+	// clockSkew is the tolerated difference between the provider's clock and the
+	// database's. A larger one makes the comparison slower, not wrong.
+	clockSkew = 5 * time.Minute
+
+	// listPage is how many listed objects are compared at once, a page of the
+	// provider's list.
+	listPage = 100
+
+	// missing is the status of what one of the two sides does not have.
+	missing = "missing"
+)
+
+// comparison compares one kind of provider object, P, with our records in both
+// directions. kinds.go defines the two: intents with orders, refunds with refunds.
+type comparison[P any] struct {
+	*run
+	object, record string // what P and our record are called
+	selectRecords  string // SQL, see store.go
+
+	list  func(ctx context.Context, since, until time.Time, visit func(P) (more bool)) error
+	get   func(ctx context.Context, id string) (P, error)
+	state func(P) providerState
+
+	// payment reads the payment of a refund. It is nil in the comparison of payments.
+	payment func(ctx context.Context, intentID string) (providerState, error)
+
+	// classify returns the kind of a discrepancy, or "" if both sides agree or a
+	// run of the key is responsible.
+	classify func(localState, providerState) Kind
+
+	listed                 map[uuid.UUID]struct{} // records whose object was listed, 16 bytes each
+	ours, foreign, records int
+}
+
+// reference identifies a record, which may be lost. It is in the metadata of each
+// provider object that this API creates, and zero for any other object.
+type reference struct{ accountID, recordID, orderID, keyID uuid.UUID }
+
+func referenceOf(metadata map[string]string, recordID string) reference {
+	var ids [4]uuid.UUID
+	for i, name := range []string{"account_id", recordID, "order_id", "idempotency_key_id"} {
+		var err error
+		if ids[i], err = uuid.Parse(metadata[name]); err != nil {
+			return reference{}
+		}
+	}
+	return reference{ids[0], ids[1], ids[2], ids[3]}
+}
+
+// providerState is an intent or a refund at the provider.
+type providerState struct {
+	reference
+	id       string
+	intentID string // the payment of a refund
+	status   string
+	money    Money
+	created  time.Time
+}
+
+// localState is an order or a refund, and its key, which is zero if it was reaped.
+type localState struct {
+	reference
+	status     string
+	money      Money
+	providerID string // the recorded intent or refund, "" if none
+	createdAt  time.Time
+	key        idempotency.Status
+}
+
+func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.FinishedAt == nil }
+
+// compareListed compares the provider's list, newest first, with our records. The
+// list starts before Since, because an order made just after it may have an intent
+// that is older by the provider's clock.
+func (c *comparison[P]) compareListed(ctx context.Context) error {
+	c.listed = map[uuid.UUID]struct{}{}
+	var page []providerState
+	var failed error
+	err := c.list(ctx, c.report.Since.Add(-clockSkew), time.Time{}, func(object P) bool {
+		if page = append(page, c.state(object)); len(page) == listPage {
+			failed = c.comparePage(ctx, page)
+			page = page[:0]
+		}
+		return failed == nil
+	})
+	if err != nil {
+		return fmt.Errorf("list the provider's %ss: %w", c.object, err)
+	}
+	if failed == nil && len(page) > 0 {
+		failed = c.comparePage(ctx, page)
+	}
+	return failed
+}
+
+func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) error {
+	for i, p := range page {
+		if c.payment != nil && p.accountID == uuid.Nil && p.intentID != "" { // made at the provider's dashboard
+			payment, err := c.payment(ctx, p.intentID)
+			if err != nil {
+				return err
+			}
+			page[i].accountID, page[i].orderID = payment.accountID, payment.orderID
+		}
+	}
+	locals, err := c.load(ctx, page)
+	if err != nil {
+		return err
+	}
+	for i, l := range locals {
+		if l.accountID == uuid.Nil {
+			c.foreign++
+			continue
+		}
+		c.ours++
+		if l.providerID == page[i].id {
+			c.listed[l.recordID] = struct{}{}
+		}
+		if err := c.compare(ctx, l, page[i]); err != nil {
+			return err
+		}
+	}
+	if c.payment == nil {
+		age := c.report.Until.Add(c.Grace).Sub(page[len(page)-1].created)
+		c.Progress(min(1, max(0, age.Seconds()/c.Since.Seconds())))
+	}
+	return nil
+}
+
+// compareRecords compares our records, account by account, with the provider's
+// objects that were not in the list.
+func (c *comparison[P]) compareRecords(ctx context.Context) error {
+	for _, accountID := range c.accounts {
+		last := localState{reference: reference{accountID: accountID, recordID: uuid.Max}, createdAt: c.report.Until}
+		for more := true; more; {
+			page, err := c.recordsBefore(ctx, last)
+			if err != nil {
+				return err
+			}
+			for _, last = range page {
+				if err := c.compareRecord(ctx, last); err != nil {
+					return err
+				}
+			}
+			c.records += len(page)
+			more = len(page) == recordPage
+		}
+	}
+	return nil
+}
+
+func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
+	_, listed := c.listed[l.recordID]
+	absent := providerState{id: l.providerID, status: missing}
+	switch {
+	case l.unfinished():
+		return nil // a run of the key is responsible
+	case l.providerID == "", c.classify(l, absent) == OrphanedRecord:
+		return c.compare(ctx, l, absent)
+	case listed:
+		return nil
+	}
+	p, err := c.read(ctx, l.providerID) // it may be older or newer than the list
+	if err != nil {
+		return err
+	}
+	return c.compare(ctx, l, p)
+}
+
+// compare reports the discrepancy between a record and a provider object.
+func (c *comparison[P]) compare(ctx context.Context, l localState, p providerState) error {
+	kind := c.check(l, p)
+	if kind == RefundStatusChanged { // it may have changed since it was listed, and our record with it
+		var err error
+		if kind, err = c.recheck(ctx, p.id); err != nil {
+			return err
+		}
+	}
+	if kind != "" {
+		c.add(kind, l, p)
+	}
+	return nil
+}
+
+// check returns the kind of a discrepancy, or "" if there is none or recent
+// activity.
+func (c *comparison[P]) check(l localState, p providerState) Kind {
+	if c.isRecent(l, p) {
+		return ""
+	}
+	if p.recordID != l.recordID {
+		p.status = missing
+	}
+	return c.classify(l, p)
+}
+
+// isRecent reports whether a run may have been active since Until.
+func (c *comparison[P]) isRecent(l localState, p providerState) bool {
+	times := []time.Time{l.createdAt, l.key.LastRunAt, p.created}
+	if l.key.FinishedAt != nil {
+		times = append(times, *l.key.FinishedAt)
+	}
+	return l.key.Leased || slices.ContainsFunc(times, c.report.Until.Before)
+}
+
+// recheck reads a provider object and then our record again, and checks them.
+func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, error) {
+	p, err := c.read(ctx, providerID)
+	if err != nil {
+		return "", err
+	}
+	page, err := c.load(ctx, []providerState{p})
+	if err != nil {
+		return "", err
+	}
+	return c.check(page[0], p), nil
+}
+
+// read gets a provider object, which may be missing.
+func (c *comparison[P]) read(ctx context.Context, id string) (providerState, error) {
+	object, err := c.get(ctx, id)
+	var failed *payments.Error
+	switch {
+	case err == nil:
+		return c.state(object), nil
+	case errors.As(err, &failed) && failed.Code == "resource_missing":
+		return providerState{id: id, status: missing}, nil
+	default:
+		return providerState{}, fmt.Errorf("get %s: %w", id, err)
+	}
+}
+
+// add reports a discrepancy and explains it to people.
+func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
+	facts := []string{c.object + " " + p.status, c.record + " " + l.status}
+	if p.recordID != l.recordID && p.recordID != uuid.Nil {
+		facts[0] += " of another " + c.record
+	}
+	if !slices.Contains(c.accounts, l.accountID) {
+		facts = append(facts, "unknown account")
+	}
+	if l.providerID != "" && l.providerID != p.id {
+		facts = append(facts, "recorded "+c.object+" "+l.providerID)
+	}
+	if l.unfinished() {
+		facts = append(facts, "key unfinished")
+	}
+	if l.key.ResponseStatus != 0 {
+		facts = append(facts, fmt.Sprintf("response %d", l.key.ResponseStatus))
+	}
+	if kind == OrphanedRecord {
+		facts = facts[1:] // no object was read
+	}
+	d := Discrepancy{
+		Kind: kind, AccountID: l.accountID, OrderID: l.orderID, KeyID: l.keyID, IntentID: p.id,
+		Local: l.money, Provider: p.money, Detail: strings.Join(facts, ", "),
+	}
+	if c.payment != nil {
+		d.IntentID, d.RefundID, d.ProviderRefundID = p.intentID, l.recordID, p.id
+	}
+	c.report.Discrepancies = append(c.report.Discrepancies, d)
+}

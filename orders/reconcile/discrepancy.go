@@ -1,0 +1,82 @@
+package reconcile
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Kind classifies a discrepancy by its remedy. The words are stable, so scripts
+// may compare them.
+type Kind string
+
+// The kinds, the most severe first, with their remedies. docs/runbook.md says more.
+const (
+	DuplicateCharge     Kind = "duplicate_charge"      // of an order that records another charge: refund this one at the provider
+	UnrecordedCharge    Kind = "unrecorded_charge"     // of an order that is lost or not paid: let the client retry, or refund the charge
+	MissingAtProvider   Kind = "missing_at_provider"   // a recorded charge or refund: check that the Stripe key is of its account
+	AmountMismatch      Kind = "amount_mismatch"       // or the currency: revert the manual change
+	UnrecordedRefund    Kind = "unrecorded_refund"     // lost, or made at the dashboard: let the client retry, and do not refund again
+	OpenIntent          Kind = "open_intent"           // can succeed although its order is finished or lost: cancel it at the provider
+	OrphanedRecord      Kind = "orphaned_record"       // a pending order or refund without an unfinished key: a bug, close it by hand
+	KeyNeedsReview      Kind = "key_needs_review"      // the completer's attempts are used up: orders keys retry or resolve
+	KeyStuck            Kind = "key_stuck"             // unfinished, and no run holds it: check that the completer runs
+	RefundStatusChanged Kind = "refund_status_changed" // at the provider, without an event: --fix applies the status
+	OrphanedIntent      Kind = "orphaned_intent"       // was never confirmed and never will be: --fix cancels it
+)
+
+// severity is the position of the kind in a report.
+func (k Kind) severity() int {
+	return slices.Index([]Kind{
+		DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent, OrphanedRecord,
+		KeyNeedsReview, KeyStuck, RefundStatusChanged, OrphanedIntent,
+	}, k)
+}
+
+// Discrepancy is one difference between our records and the provider's. It holds
+// nothing that a client sent.
+type Discrepancy struct {
+	Kind             Kind      `json:"kind"`
+	AccountID        uuid.UUID `json:"account_id"`
+	OrderID          uuid.UUID `json:"order_id,omitzero"` // also of a lost order
+	RefundID         uuid.UUID `json:"refund_id,omitzero"`
+	KeyID            uuid.UUID `json:"key_id,omitzero"`
+	IntentID         string    `json:"intent_id,omitempty"`
+	ProviderRefundID string    `json:"provider_refund_id,omitempty"`
+
+	Local    Money `json:"local,omitzero"`    // of our order or refund, zero if there is none
+	Provider Money `json:"provider,omitzero"` // of the intent or refund at the provider, zero if there is none
+
+	Detail   string `json:"detail"` // for people
+	Fixed    bool   `json:"fixed"`
+	FixError string `json:"fix_error,omitempty"` // "" if no fix was tried
+}
+
+// Money is an amount in the currency's smallest unit.
+type Money struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// Report is the result of a comparison.
+type Report struct {
+	Since          time.Time     `json:"since"` // by the database's clock
+	Until          time.Time     `json:"until"` // later activity is ignored
+	Intents        int           `json:"intents"`
+	ForeignIntents int           `json:"foreign_intents"` // not created by this API, and ignored
+	Orders         int           `json:"orders"`
+	Refunds        int           `json:"refunds"`       // the provider's, of our payments
+	Discrepancies  []Discrepancy `json:"discrepancies"` // the most severe first, never nil
+}
+
+// Open counts the discrepancies that are not fixed.
+func (r Report) Open() int {
+	n := 0
+	for _, d := range r.Discrepancies {
+		if !d.Fixed {
+			n++
+		}
+	}
+	return n
+}

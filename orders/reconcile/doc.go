@@ -1,0 +1,9 @@
+// Package reconcile compares the orders and refunds in our database with the
+// payment intents and refunds at the provider, and reports every discrepancy.
+//
+// It reads both sides. With Config.Fix it also cancels orphaned intents and
+// applies the provider's refund status, and nothing else: it never charges,
+// refunds or resumes a key. docs/runbook.md has the remedy for each [Kind].
+//
+// The package knows what an order and a refund record, not how either is made.
+package reconcile

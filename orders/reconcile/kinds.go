@@ -1,0 +1,118 @@
+package reconcile
+
+import (
+	"net/http"
+
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+)
+
+// comparePayments compares intents with orders.
+func comparePayments(r *run) *comparison[payments.Intent] {
+	return &comparison[payments.Intent]{
+		run:           r,
+		object:        "intent",
+		record:        "order",
+		list:          r.Payments.List,
+		get:           r.Payments.Get,
+		state:         intentState,
+		selectRecords: selectOrders,
+		classify:      classifyPayment,
+	}
+}
+
+// declined is the status of an intent that dropped a declined payment method. It
+// can never be charged (R23).
+const declined = "declined"
+
+func intentState(i payments.Intent) providerState {
+	p := providerState{
+		reference: referenceOf(i.Metadata, "order_id"), id: i.ID, status: string(i.Status),
+		money: Money{i.Amount, i.Currency}, created: i.Created,
+	}
+	switch {
+	case i.Status == payments.StatusSucceeded:
+		p.money.Amount = i.AmountReceived
+	case i.Status == payments.StatusRequiresPaymentMethod && i.LastError != nil:
+		p.status = declined
+	}
+	return p
+}
+
+func classifyPayment(l localState, p providerState) Kind {
+	recorded := l.providerID == p.id
+	awaited := l.unfinished() && (recorded || l.providerID == "") // the key's next run uses this intent
+	paid := orders.Status(l.status).Paid()
+	failed := l.key.ResponseStatus != 0 && l.key.ResponseStatus != http.StatusCreated
+	charged := p.status == string(payments.StatusSucceeded)
+	switch {
+	case paid && recorded && !charged:
+		return MissingAtProvider
+	case p.status == missing && !awaited && l.status != string(orders.StatusPaymentFailed):
+		return OrphanedRecord
+	case p.status == missing:
+		return ""
+	case (recorded || awaited) && p.money != l.money:
+		return AmountMismatch
+	case awaited, charged && recorded && paid && !failed:
+		return ""
+	case charged && paid && !recorded:
+		return DuplicateCharge
+	case charged:
+		return UnrecordedCharge
+	}
+	switch p.status {
+	case string(payments.StatusCanceled), declined:
+		return ""
+	case string(payments.StatusRequiresConfirmation), string(payments.StatusRequiresPaymentMethod):
+		return OrphanedIntent
+	default:
+		return OpenIntent
+	}
+}
+
+// compareRefunds compares refunds. payment reads the payment of one that was made
+// at the provider's dashboard: only the payment names the order.
+func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[payments.Refund] {
+	return &comparison[payments.Refund]{
+		run:           r,
+		object:        "refund",
+		record:        "our refund",
+		list:          r.Payments.ListAllRefunds,
+		get:           r.Payments.GetRefund,
+		state:         refundState,
+		payment:       payment.read,
+		selectRecords: selectRefunds,
+		classify:      classifyRefund,
+	}
+}
+
+func refundState(r payments.Refund) providerState {
+	return providerState{
+		reference: referenceOf(r.Metadata, "refund_id"), id: r.ID, intentID: r.IntentID, status: string(r.Status),
+		money: Money{r.Amount, r.Currency}, created: r.Created,
+	}
+}
+
+func classifyRefund(l localState, p providerState) Kind {
+	recorded := l.providerID == p.id
+	awaited := l.unfinished() && l.providerID == "" // the key's next run uses this refund
+	switch {
+	case p.status == missing && (awaited || orders.RefundStatus(l.status).Void()):
+		return ""
+	case p.status == missing && l.providerID == "":
+		return OrphanedRecord
+	case p.status == missing:
+		return MissingAtProvider
+	case (recorded || awaited) && p.money != l.money:
+		return AmountMismatch
+	case awaited, recorded && p.status == l.status:
+		return ""
+	case recorded:
+		return RefundStatusChanged
+	case orders.RefundStatus(p.status).Void():
+		return ""
+	default:
+		return UnrecordedRefund
+	}
+}

@@ -1,0 +1,415 @@
+package reconcile_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/reconcile"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t)
+	for name, test := range map[string]struct {
+		change func(*reconcile.Config)
+		err    string
+	}{
+		"no service":      {func(c *reconcile.Config) { c.Orders = nil }, "reconcile: Orders, Engine, Pool, Payments and Logger are needed"},
+		"no grace":        {func(c *reconcile.Config) { c.Grace = 0 }, "reconcile: Grace must be positive, and less than Since"},
+		"a short history": {func(c *reconcile.Config) { c.Since = c.Grace }, "reconcile: Grace must be positive, and less than Since"},
+	} {
+		config := f.config()
+		test.change(&config)
+		_, err := reconcile.New(config)
+		require.EqualError(t, err, test.err, name)
+	}
+}
+
+// createMany creates n orders of two accounts, every fourth of them declined.
+func (f *fixture) createMany(n int) []orders.Request {
+	f.t.Helper()
+	accounts := []uuid.UUID{f.account, idempotencytest.Account(f.t, f.pool)}
+	requests := make([]orders.Request, n)
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range n {
+		card := visa
+		if i%4 == 3 {
+			card = declinedCard
+		}
+		requests[i] = orderRequest(f.t, accounts[i%2], idempotency.Key(fmt.Sprintf("one-of-many-orders-%d", i)), card)
+		group.Go(func() error {
+			_, err := f.service.Create(context.Background(), requests[i])
+			return err
+		})
+	}
+	require.NoError(f.t, group.Wait())
+	return requests
+}
+
+// A comparison without discrepancies costs the provider its lists and nothing
+// else.
+func TestRun_manyPages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, time.Hour, 8)
+	f.createMany(230)
+	for range 20 {
+		f.insertForeignIntent("metadata[order_id]", uuid.NewString())
+	}
+	f.age()
+	f.forget()
+
+	var fractions []float64
+	report, err := f.run(func(c *reconcile.Config) {
+		c.Since, c.Fix = 2*time.Hour, true
+		c.Progress = func(fraction float64) { fractions = append(fractions, fraction) }
+	})
+	require.NoError(t, err)
+	require.Empty(t, report.Discrepancies)
+	require.Equal(t, []int{230, 20, 230}, []int{report.Intents, report.ForeignIntents, report.Orders})
+	require.Equal(t, map[string]int{listEndpoint: 3, listRefundsEndpoint: 1}, f.calls())
+	require.Len(t, fractions, 3)
+	require.True(t, slices.IsSorted(fractions))
+	for _, fraction := range fractions {
+		require.InDelta(t, 0.5, fraction, 0.05)
+	}
+}
+
+// A failover or a restore loses rows. Every charge without an order is reported
+// with its account and key, and a retry of its client restores the order
+// (RELIABILITY.md D12, D14).
+func TestRun_lostRows(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, time.Hour, 8)
+	requests := f.createMany(24)
+	lost := map[uuid.UUID]orders.Request{}
+	for i := 0; i < len(requests); i += 3 {
+		req := requests[i]
+		f.deleteOrder(req.AccountID, req.Key)
+		if id := orderID(req.AccountID, req.Key); len(f.stripe.ChargesByOrder(id.String())) == 1 {
+			lost[id] = req
+		}
+	}
+	require.Len(t, lost, 6)
+	f.age()
+
+	report := f.reconcile(true)
+	require.Len(t, report.Discrepancies, len(lost))
+	for _, d := range report.Discrepancies {
+		req, known := lost[d.OrderID]
+		require.True(t, known)
+		require.Equal(t, reconcile.UnrecordedCharge, d.Kind)
+		require.Equal(t, reconcile.Money{Amount: amount, Currency: "usd"}, d.Provider)
+		require.Equal(t, req.AccountID, d.AccountID)
+		require.Equal(t, idempotency.KeyID(req.AccountID, req.Key), d.KeyID)
+		result, err := f.service.Create(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, result.Response.Status)
+	}
+	f.age()
+	require.Empty(t, f.discrepancies())
+	require.Empty(t, f.stripe.OrdersChargedTwice())
+}
+
+// With the shortest grace and orders being created all the time, each comparison
+// meets some at every step. A key whose run just failed is no false alarm: no run
+// holds it until its client retries.
+func TestRun_noFalseAlarms(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 0, 8)
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listEndpoint, Delay: 5 * time.Millisecond, Times: stripetest.Always})
+	for _, endpoint := range []string{createEndpoint, confirmEndpoint} {
+		f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: endpoint, Delay: 3 * time.Millisecond, Times: stripetest.Always})
+		f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: endpoint, After: 20, Times: 9})
+	}
+	done := make(chan struct{})
+	var clients errgroup.Group
+	for client := range 6 {
+		clients.Go(func() error {
+			for i := range 25 {
+				card := []string{visa, visa, declinedCard}[i%3]
+				req := orderRequest(t, f.account, idempotency.Key(fmt.Sprintf("client-%d-and-order-%d", client, i)), card)
+				for {
+					if _, err := f.service.Create(context.Background(), req); err == nil {
+						break
+					}
+				}
+			}
+			return nil
+		})
+	}
+	go func() {
+		defer close(done)
+		_ = clients.Wait()
+	}()
+	runs := 0
+	for running := true; running; runs++ {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		report, err := f.run(func(c *reconcile.Config) { c.Since, c.Grace = time.Hour, time.Millisecond })
+		require.NoError(t, err)
+		for _, d := range report.Discrepancies {
+			require.Equal(t, reconcile.KeyStuck, d.Kind, "%+v", d)
+		}
+	}
+	require.Greater(t, runs, 5)
+}
+
+// An order and its intent may be on different sides of Since.
+func TestRun_edges(t *testing.T) {
+	t.Parallel()
+	const since = 50 * time.Minute // less than an hour, the age of an order
+	for name, test := range map[string]struct {
+		younger time.Duration // the order, than an hour
+		lag     time.Duration // the intent, older than an hour
+		intents int
+		orders  int
+		gets    int
+	}{
+		"order and intent before":                     {},
+		"the order before, the intent after":          {lag: -20 * time.Minute, intents: 1},
+		"the order after, the intent before":          {younger: 20 * time.Minute, orders: 1, gets: 1},
+		"the order after, the intent a little before": {younger: 11 * time.Minute, lag: -8 * time.Minute, intents: 1, orders: 1},
+		"order and intent after":                      {younger: 20 * time.Minute, lag: -20 * time.Minute, intents: 1, orders: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, time.Hour+test.lag, 1)
+			require.Equal(t, http.StatusCreated, f.create(visa))
+			f.age()
+			f.exec("UPDATE orders SET created_at = created_at + $1::interval", test.younger)
+			f.forget()
+			report, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = since, true })
+			require.NoError(t, err)
+			require.Empty(t, report.Discrepancies)
+			require.Equal(t, []int{test.intents, test.orders}, []int{report.Intents, report.Orders})
+			require.Equal(t, test.gets, f.calls()[getEndpoint])
+		})
+	}
+}
+
+// After an error there is no report, and nothing was fixed.
+func TestRun_incomplete(t *testing.T) {
+	t.Parallel()
+	fault := func(fault stripetest.Fault, endpoint string) func(*fixture) {
+		return func(f *fixture) {
+			f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
+		}
+	}
+	sql := func(statement string) func(*fixture) { return func(f *fixture) { f.exec(statement) } }
+	for name, test := range map[string]struct {
+		setup func(*fixture)
+		err   string
+	}{
+		"the second page of intents fails": {
+			setup: func(f *fixture) {
+				for range 100 {
+					f.insertForeignIntent()
+				}
+				fault(stripetest.NextPageError, listEndpoint)(f)
+			},
+			err: "list the provider's intents: payments: unknown, status 500",
+		},
+		"the list of refunds fails": {setup: fault(stripetest.Unavailable, listRefundsEndpoint), err: "list the provider's refunds: payments: unknown, status 503"},
+		"an intent cannot be read":  {setup: fault(stripetest.Unavailable, getEndpoint), err: "get pi_UNKNOWN: payments: unknown, status 503"},
+		"a proxy responds with a 404": {
+			setup: func(f *fixture) {
+				f.transport.replies = map[string]string{getEndpoint: `{"error":{"type":"invalid_request_error","message":"No such page."}}`}
+			},
+			err: "get pi_UNKNOWN: payments: not executed, status 404",
+		},
+		"orders cannot be read":  {setup: sql("ALTER TABLE orders RENAME COLUMN amount TO x"), err: "read records: "},
+		"refunds cannot be read": {setup: sql("ALTER TABLE refunds RENAME COLUMN amount TO x"), err: "read records: "},
+		"keys cannot be read":    {setup: sql("ALTER TABLE idempotency_keys RENAME COLUMN last_error TO x"), err: "list keys: "},
+		"the database is down":   {setup: func(f *fixture) { f.pool.Close() }, err: "read the database's time: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newOldFixture(t)
+			require.Equal(t, http.StatusCreated, f.create(visa))
+			f.insertIntent()
+			f.exec("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'")
+			f.age()
+			test.setup(f)
+			f.forget()
+			report, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = 2*time.Hour, true })
+			require.ErrorContains(t, err, test.err)
+			require.Zero(t, report)
+			require.NotContains(t, f.calls(), cancelEndpoint)
+		})
+	}
+}
+
+// An event may arrive while the provider's list is read.
+func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t)
+	require.Equal(t, http.StatusCreated, f.create(pendingRefund))
+	require.Equal(t, http.StatusCreated, f.refund())
+	f.age()
+	f.transport.after = map[string]func(){listRefundsEndpoint: func() {
+		f.settle(true)
+		payload, signature, err := f.stripe.Event(webhookSecret, "refund.updated", f.stripe.Refunds()[0].ID)
+		require.NoError(t, err)
+		event, err := f.service.VerifyEvent(payload, signature)
+		require.NoError(t, err)
+		_, err = f.service.HandleEvent(t.Context(), event)
+		require.NoError(t, err)
+	}}
+	require.Empty(t, f.discrepancies())
+	require.Equal(t, 1, f.reconcile(false).Refunds)
+}
+
+// A failed fix leaves the discrepancy.
+func TestRun_fixFails(t *testing.T) {
+	t.Parallel()
+	fault := func(fault stripetest.Fault, endpoint string) func(*fixture) {
+		return func(f *fixture) {
+			f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
+		}
+	}
+	for name, test := range map[string]struct {
+		setup     func(*fixture)
+		fixError  string
+		cancelled bool
+	}{
+		"the provider is down for the cancel": {
+			setup:    fault(stripetest.Unavailable, cancelEndpoint),
+			fixError: "payments: unknown, status 503: unreadable response",
+		},
+		"a stored 500 without an effect": {
+			setup:    fault(stripetest.ErrorBefore, cancelEndpoint),
+			fixError: "payments: unknown, status 500, type api_error, request ID",
+		},
+		"a stored 500 after the effect": {
+			setup:     fault(stripetest.ErrorAfter, cancelEndpoint),
+			cancelled: true,
+		},
+		"the intent cannot be read": {
+			setup:    fault(stripetest.Unavailable, getEndpoint),
+			fixError: "get ID: payments: unknown, status 503: unreadable response",
+		},
+		"the client of the lost order retries": {
+			setup: func(f *fixture) {
+				f.transport.after = map[string]func(){listRefundsEndpoint: func() {
+					require.Equal(f.t, http.StatusCreated, f.create(visa))
+				}}
+			},
+			fixError: "it has changed since it was listed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newOldFixture(t)
+			f.interrupt(confirmEndpoint)
+			f.deleteOrder(f.account, orderKey)
+			f.age()
+			test.setup(f)
+			report := f.reconcile(true)
+			require.Len(t, report.Discrepancies, 1)
+			require.Equal(t, reconcile.OrphanedIntent, report.Discrepancies[0].Kind)
+			require.Equal(t, test.fixError, anyID.ReplaceAllString(report.Discrepancies[0].FixError, "ID"))
+			require.Equal(t, test.cancelled, report.Open() == 0)
+			require.Empty(t, f.stripe.OrdersChargedTwice())
+		})
+	}
+}
+
+// The JSON that orders reconcile --json prints. It holds nothing that a client sent.
+func TestReport_json(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t)
+	require.Equal(t, http.StatusCreated, f.create(visa))
+	require.Equal(t, http.StatusCreated, f.refund())
+	f.exec("UPDATE orders SET amount = 4200")
+	f.exec("UPDATE refunds SET amount = 1700")
+	f.insertIntent("metadata[account_id]", uuid.NewString())
+	f.age()
+	text, err := json.Marshal(f.reconcile(true))
+	require.NoError(t, err)
+	text = anyTime.ReplaceAll(anyID.ReplaceAll(text, []byte("ID")), []byte("TIME"))
+	require.JSONEq(t, `{
+		"since": "TIME",
+		"until": "TIME",
+		"intents": 2,
+		"foreign_intents": 0,
+		"orders": 1,
+		"refunds": 1,
+		"discrepancies": [{
+			"kind": "amount_mismatch",
+			"account_id": "ID",
+			"order_id": "ID",
+			"key_id": "ID",
+			"intent_id": "ID",
+			"local": {"amount": 4200, "currency": "usd"},
+			"provider": {"amount": 4300, "currency": "usd"},
+			"detail": "intent succeeded, order partially_refunded, response 201",
+			"fixed": false
+		}, {
+			"kind": "amount_mismatch",
+			"account_id": "ID",
+			"order_id": "ID",
+			"refund_id": "ID",
+			"key_id": "ID",
+			"intent_id": "ID",
+			"provider_refund_id": "ID",
+			"local": {"amount": 1700, "currency": "usd"},
+			"provider": {"amount": 1800, "currency": "usd"},
+			"detail": "refund succeeded, our refund succeeded, response 201",
+			"fixed": false
+		}, {
+			"kind": "orphaned_intent",
+			"account_id": "ID",
+			"order_id": "ID",
+			"key_id": "ID",
+			"intent_id": "ID",
+			"provider": {"amount": 4300, "currency": "usd"},
+			"detail": "intent requires_confirmation, order missing, unknown account",
+			"fixed": false,
+			"fix_error": "the account is unknown, so the intent may belong to another database"
+		}]
+	}`, string(text))
+}
+
+// The statements find the rows of large tables by their indexes.
+func TestRun_plans(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t)
+	require.Equal(t, http.StatusCreated, f.create(visa))
+	require.Equal(t, http.StatusCreated, f.refund())
+	for table, changes := range map[string]string{
+		"idempotency_keys": "'idempotency_key', t.idempotency_key || i",
+		"orders":           "'idempotency_key', t.idempotency_key || i, 'payment_intent_id', t.payment_intent_id || i, 'created_at', t.created_at - interval '3 days'",
+		"refunds":          "'idempotency_key', t.idempotency_key || i, 'provider_refund_id', t.provider_refund_id || i, 'created_at', t.created_at - interval '3 days'",
+	} {
+		f.exec(fmt.Sprintf(`
+INSERT INTO %[1]s
+SELECT (jsonb_populate_record(t, jsonb_build_object('id', gen_random_uuid(), %[2]s))).*
+  FROM %[1]s AS t, generate_series(1, 1000) AS i`, table, changes))
+	}
+	f.exec("ANALYZE")
+	f.age()
+	f.pool.Reset() // drops the statements so far
+	require.Empty(t, f.discrepancies())
+	large := regexp.MustCompile(`Seq Scan on (idempotency_keys|orders|refunds)\b`)
+	for _, plan := range idempotencytest.Plans(t, f.pool) {
+		require.NotRegexp(t, large, plan.Text, plan.Statement)
+	}
+}

@@ -1,0 +1,113 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+)
+
+// All statements on orders and refunds are in this file; keys are read by
+// Engine.Statuses. They only read, and name the account (R20).
+
+// recordPage is how many records of an account are read at once.
+const recordPage = 500
+
+const columns = `
+SELECT record.account_id,
+       record.id,
+       record.idempotency_key,
+       record.status,
+       record.amount,
+       record.currency,
+       record.created_at,`
+
+const selectOrders = columns + `
+       record.id,
+       coalesce(record.payment_intent_id, '')
+  FROM orders AS record`
+
+const selectRefunds = columns + `
+       record.order_id,
+       coalesce(record.provider_refund_id, '')
+  FROM refunds AS record`
+
+const byID = `
+  JOIN unnest($1::uuid[], $2::uuid[]) AS wanted (account_id, id)
+    ON wanted.account_id = record.account_id
+   AND wanted.id = record.id`
+
+const beforeRecord = `
+ WHERE record.account_id = $1
+   AND record.created_at >= $2
+   AND (record.created_at, record.id) < ($3, $4)
+ ORDER BY record.created_at DESC, record.id DESC
+ LIMIT $5`
+
+// recordsBefore returns up to recordPage records of the account, newest first,
+// from before the given one back to Since.
+func (c *comparison[P]) recordsBefore(ctx context.Context, l localState) ([]localState, error) {
+	return c.query(ctx, c.selectRecords+beforeRecord, l.accountID, c.report.Since, l.createdAt, l.recordID, recordPage)
+}
+
+// load returns the local state for each provider object, in their order.
+func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]localState, error) {
+	var accountIDs, ids []uuid.UUID
+	for _, p := range page {
+		accountIDs, ids = append(accountIDs, p.accountID), append(ids, p.recordID)
+	}
+	records, err := c.query(ctx, c.selectRecords+byID, accountIDs, ids)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]localState, len(page))
+	for i, p := range page {
+		states[i] = localState{reference: p.reference, status: missing}
+		for _, l := range records {
+			if l.accountID == p.accountID && l.recordID == p.recordID {
+				states[i] = l
+			}
+		}
+	}
+	return states, nil
+}
+
+// query reads records, and then their keys: a run that changes a record in
+// between also changes the last activity of its key.
+func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
+	var accountIDs, keyIDs []uuid.UUID
+	records, err := collect(ctx, c.Pool, func(row pgx.CollectableRow) (localState, error) {
+		var l localState
+		var key idempotency.Key
+		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt, &l.orderID, &l.providerID)
+		l.keyID = idempotency.KeyID(l.accountID, key)
+		accountIDs, keyIDs = append(accountIDs, l.accountID), append(keyIDs, l.keyID)
+		return l, err
+	}, query, arguments...)
+	if err != nil || len(records) == 0 {
+		return nil, err
+	}
+	keys, err := c.Engine.Statuses(ctx, accountIDs, keyIDs)
+	for i := range records {
+		records[i].key = keys[records[i].keyID]
+	}
+	return records, err
+}
+
+func accountIDs(ctx context.Context, pool *pgxpool.Pool) ([]uuid.UUID, error) {
+	return collect(ctx, pool, pgx.RowTo[uuid.UUID], "SELECT id FROM accounts ORDER BY id")
+}
+
+func collect[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) ([]T, error) {
+	rows, _ := pool.Query(ctx, query, arguments...) // CollectRows returns its error
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", postgres.Translate(err))
+	}
+	return list, nil
+}

@@ -1,0 +1,248 @@
+package orders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/payments"
+)
+
+// All statements on refunds are in this file. A statement that changes a refund and
+// its order locks the order first.
+
+const lockOrderSQL = `
+SELECT status,
+       amount,
+       currency
+  FROM orders
+ WHERE account_id = $1
+   AND id = $2
+   FOR NO KEY UPDATE`
+
+// lockOrderTx locks the order's row, so that other refunds of the order wait until
+// the transaction ends (R21).
+func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (lockedOrder, error) {
+	var o lockedOrder
+	err := tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.status, &o.amount, &o.currency)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return lockedOrder{}, ErrNotFound
+	}
+	return o, err
+}
+
+// reservedTx returns the sum of a locked order's refunds. It must be a separate
+// statement: under READ COMMITTED only a statement that starts after the lock was
+// granted sees the previous holder's commit. It fails if the key is reaped (R17).
+func reservedTx(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run, order uuid.UUID) (int64, error) {
+	var reserved int64
+	var ordered, refunded *uuid.UUID // created by the key
+	err := tx.QueryRow(ctx, `
+SELECT (SELECT coalesce(sum(amount), 0)::bigint
+          FROM refunds
+         WHERE account_id = $1
+           AND order_id = $2
+           AND status NOT IN ('failed', 'canceled')),
+       (SELECT id
+          FROM orders
+         WHERE account_id = $1
+           AND idempotency_key = $3),
+       (SELECT order_id
+          FROM refunds
+         WHERE account_id = $1
+           AND idempotency_key = $3)`, run.AccountID, order, string(run.Key)).Scan(&reserved, &ordered, &refunded)
+	switch {
+	case err != nil:
+		return 0, err
+	case ordered != nil:
+		return 0, &KeyExpiredError{OrderID: *ordered}
+	case refunded != nil:
+		return 0, &KeyExpiredError{OrderID: *refunded, RefundID: refundID(run.AccountID, run.Key)}
+	default:
+		return reserved, nil
+	}
+}
+
+func insertRefundTx(tx *idempotency.Tx, run *idempotency.Run, r Refund) {
+	tx.Queue(`
+INSERT INTO refunds (
+    id,
+    account_id,
+    order_id,
+    idempotency_key,
+    amount,
+    currency,
+    reason,
+    status,
+    created_at
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now())`,
+		r.ID, run.AccountID, r.OrderID, string(run.Key), r.Amount, r.Currency, r.Reason, r.Status)
+}
+
+func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {
+	tx.Queue(`
+UPDATE refunds
+   SET provider_failed_at = $3
+ WHERE account_id = $1
+   AND id = $2`, accountID, id, at)
+}
+
+// failRefundTx fails a refund that the provider does not have. It checks that
+// again, because a webhook event may have recorded it meanwhile.
+func failRefundTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
+	tag, err := tx.Exec(ctx, `
+UPDATE refunds
+   SET status         = 'failed',
+       failure_reason = $3
+ WHERE account_id = $1
+   AND id = $2
+   AND provider_refund_id IS NULL`, accountID, id, why)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = fmt.Errorf("refund %s is at the provider", id)
+	}
+	return err
+}
+
+// applyRefundStatusTx records the provider's status of a refund, and what follows
+// from it for the order. It may be repeated, arrive late or out of order: a refund
+// that succeeded is never pending again, one that failed stays failed. Only a change
+// leaves an audit record.
+func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
+	var why *string
+	if RefundStatus(made.Status).Void() && made.FailureReason != "" {
+		why = &made.FailureReason
+	}
+	tx.Queue(lockOrderSQL, accountID, r.OrderID)
+	tx.Queue(`
+WITH applied AS (
+    UPDATE refunds
+       SET status             = $3,
+           provider_refund_id = $4,
+           failure_reason     = $5
+     WHERE account_id = $1
+       AND id = $2
+       AND (provider_refund_id IS NULL OR provider_refund_id = $4 AND (
+               status IN ('pending', 'requires_action') AND status <> $3
+            OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
+       ))
+    RETURNING account_id, id, status, provider_refund_id, amount, currency
+)
+INSERT INTO audit_records (
+    id,
+    account_id,
+    action,
+    resource_type,
+    resource_id,
+    data,
+    request_ip
+)
+SELECT $6,
+       account_id,
+       'refund.' || status,
+       'refund',
+       id::text,
+       jsonb_build_object('refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
+       $7
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
+	// A refund that the provider does not have yet returns no money.
+	tx.Queue(`
+UPDATE orders AS o
+   SET amount_refunded = back.total,
+       status          = CASE back.total
+                             WHEN 0 THEN 'paid'
+                             WHEN o.amount THEN 'refunded'
+                             ELSE 'partially_refunded'
+                         END
+  FROM (
+           SELECT coalesce(sum(amount), 0)::bigint AS total
+             FROM refunds
+            WHERE account_id = $1
+              AND order_id = $2
+              AND provider_refund_id IS NOT NULL
+              AND status NOT IN ('failed', 'canceled')
+       ) AS back
+ WHERE o.account_id = $1
+   AND o.id = $2
+   AND o.amount_refunded <> back.total`, accountID, r.OrderID)
+}
+
+const refundColumns = `
+       r.id,
+       r.order_id,
+       r.amount,
+       r.currency,
+       r.reason,
+       r.status,
+       r.provider_refund_id,
+       r.created_at`
+
+func (r *Refund) fields() []any {
+	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID, &r.CreatedAt}
+}
+
+// findRefund reads one refund of the account, with its order's intent.
+func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
+	var r refundRow
+	err := pool.QueryRow(ctx, `
+SELECT`+refundColumns+`,
+       o.payment_intent_id,
+       r.provider_failed_at
+  FROM refunds AS r
+  JOIN orders AS o
+    ON o.account_id = r.account_id
+   AND o.id = r.order_id
+ WHERE r.account_id = $1
+   AND r.id = $2`, accountID, id).Scan(append(r.fields(), &r.intentID, &r.providerFailedAt)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return refundRow{}, ErrNotFound
+	}
+	if err != nil {
+		return refundRow{}, fmt.Errorf("read refund: %w", postgres.Translate(err))
+	}
+	r.CreatedAt = r.CreatedAt.UTC()
+	return r, nil
+}
+
+// listRefunds reads up to limit refunds of an order, newest first, that follow the
+// refund after unless it is nil.
+func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after *refundRow) ([]Refund, error) {
+	query, arguments := `
+SELECT`+refundColumns+`
+  FROM refunds AS r
+ WHERE r.account_id = $1
+   AND r.order_id = $2
+ ORDER BY r.created_at DESC, r.id DESC
+ LIMIT $3`, []any{accountID, order, limit}
+	if after != nil {
+		query, arguments = `
+SELECT`+refundColumns+`
+  FROM refunds AS r
+ WHERE r.account_id = $1
+   AND r.order_id = $2
+   AND (r.created_at, r.id) < ($4, $5)
+ ORDER BY r.created_at DESC, r.id DESC
+ LIMIT $3`, append(arguments, after.CreatedAt, after.ID)
+	}
+	rows, err := pool.Query(ctx, query, arguments...)
+	if err != nil {
+		return nil, fmt.Errorf("list refunds: %w", postgres.Translate(err))
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Refund, error) {
+		var r Refund
+		err := row.Scan(r.fields()...)
+		r.CreatedAt = r.CreatedAt.UTC()
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list refunds: %w", postgres.Translate(err))
+	}
+	return found, nil
+}

@@ -1,0 +1,48 @@
+package orders
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/payments"
+)
+
+// SyncRefund reads a refund from the provider and applies its status: a pending refund
+// succeeds or fails days later, and a succeeded one may fail. The stored response of
+// its key stays as it is. A refund that contradicts our record changes nothing and is
+// logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the
+// database's.
+func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.stepTimeout)
+	defer cancel()
+	r, err := findRefund(ctx, s.pool, accountID, id)
+	if err != nil {
+		return err
+	}
+	made, err := s.payments.GetRefund(ctx, providerID)
+	about := []any{"order_id", r.OrderID, "refund_id", r.ID}
+	if failed := asPaymentError(err); failed != nil {
+		return s.retryLater(ErrProviderUnavailable, failed, about...)
+	}
+	if !r.matches(made) {
+		return s.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
+	}
+	if r.ProviderRefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).Void() {
+		s.logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
+	}
+	batch := &pgx.Batch{}
+	applyRefundStatusTx(batch, accountID, r, made, netip.Addr{})
+	// READ COMMITTED: each statement must see the commit that its lock waited for.
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("apply refund status: %w", postgres.Translate(err))
+	}
+	return nil
+}

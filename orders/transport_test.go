@@ -1,0 +1,186 @@
+package orders_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// recordingTransport sends the requests to the provider and records them. Before each
+// one it checks the invariants that must hold while a request is sent.
+type recordingTransport struct {
+	base      http.RoundTripper
+	pool      *pgxpool.Pool // of the service
+	checks    *pgxpool.Pool // on the same database
+	exclusive bool          // one request at a time: the pool must be idle meanwhile
+
+	mu          sync.Mutex
+	recorded    []string
+	broken      []string // the invariants that did not hold
+	interceptor interceptor
+}
+
+// interceptor replaces a round trip to the provider. It may act before it sends the
+// request, change the response, or respond itself.
+type interceptor func(req *http.Request, next http.RoundTripper) (*http.Response, error)
+
+func newRecordingTransport(t *testing.T, pool *pgxpool.Pool, exclusive bool) *recordingTransport {
+	t.Helper()
+	return &recordingTransport{
+		// On a reused connection net/http may send a request twice.
+		base:      &http.Transport{DisableKeepAlives: true},
+		pool:      pool,
+		checks:    newPool(t, pool),
+		exclusive: exclusive,
+	}
+}
+
+func (r *recordingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.exclusive {
+		r.checkIdle(req)
+	}
+	if strings.HasSuffix(req.URL.Path, "/confirm") {
+		r.checkCommitted(req)
+	}
+	r.mu.Lock()
+	intercept := r.interceptor
+	r.mu.Unlock()
+	if intercept == nil {
+		intercept = func(req *http.Request, next http.RoundTripper) (*http.Response, error) { return next.RoundTrip(req) }
+	}
+	resp, err := intercept(req, r.base)
+	status := 0
+	if err == nil {
+		status = resp.StatusCode
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recorded = append(r.recorded, fmt.Sprintf("%s %d", callName(req), status))
+	return resp, err
+}
+
+// checkIdle checks that no connection and no transaction is held across the call (R6).
+func (r *recordingTransport) checkIdle(req *http.Request) {
+	if n := r.pool.Stat().AcquiredConns(); n != 0 {
+		r.addViolation("%s with %d connections held", callName(req), n)
+	}
+	r.check(req, "a transaction is open", `
+SELECT count(*) = 0
+  FROM pg_stat_activity
+ WHERE datname = current_database()
+   AND state LIKE 'idle in transaction%'`)
+}
+
+// checkCommitted checks that the intent's id is committed before the confirm is sent:
+// money moves only on an intent that we have recorded.
+func (r *recordingTransport) checkCommitted(req *http.Request) {
+	intentID := path.Base(path.Dir(req.URL.Path))
+	r.check(req, "its intent is not committed", "SELECT count(*) = 1 FROM orders WHERE payment_intent_id = $1", intentID)
+}
+
+func (r *recordingTransport) check(req *http.Request, otherwise, query string, arguments ...any) {
+	var holds bool
+	err := r.checks.QueryRow(context.WithoutCancel(req.Context()), query, arguments...).Scan(&holds)
+	switch {
+	case err != nil:
+		r.addViolation("%s: %v", callName(req), err)
+	case !holds:
+		r.addViolation("%s: %s", callName(req), otherwise)
+	}
+}
+
+func (r *recordingTransport) addViolation(format string, arguments ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = append(r.broken, fmt.Sprintf(format, arguments...))
+}
+
+// keyNumber matches the attempt number of a provider key. The first attempt has none.
+var keyNumber = regexp.MustCompile(`^orders-api-[0-9a-f-]{36}(?:-confirm|-refund|-cancel)?(-[0-9]+)$`)
+
+// callName names a request, with the number of its provider key from the second
+// attempt on: create, confirm-2, get.
+func callName(req *http.Request) string {
+	name := path.Base(req.URL.Path) // confirm or cancel
+	switch {
+	case req.Method == http.MethodGet && (name == "payment_intents" || name == "refunds"):
+		name = "list"
+	case req.Method == http.MethodGet:
+		name = "get"
+	case name == "payment_intents":
+		name = "create"
+	case name == "refunds":
+		name = "refund"
+	}
+	if number := keyNumber.FindStringSubmatch(req.Header.Get("Idempotency-Key")); number != nil {
+		name += number[1]
+	}
+	return name
+}
+
+// calls lists the calls since the last reset, each with its status. Repeated calls
+// are counted.
+func (r *recordingTransport) calls() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []string
+	for i := 0; i < len(r.recorded); {
+		n := 1
+		for i+n < len(r.recorded) && r.recorded[i+n] == r.recorded[i] {
+			n++
+		}
+		call := r.recorded[i]
+		if n > 1 {
+			call = fmt.Sprintf("%s ×%d", call, n)
+		}
+		list = append(list, call)
+		i += n
+	}
+	return strings.Join(list, ", ")
+}
+
+func (r *recordingTransport) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recorded = nil
+}
+
+// intercept sets the interceptor, or removes it if it is nil.
+func (r *recordingTransport) intercept(around interceptor) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.interceptor = around
+}
+
+func (r *recordingTransport) violations() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.broken
+}
+
+// logBuffer is a log for concurrent writers.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// errorLines counts the lines of level ERROR, which alert an operator.
+func (b *logBuffer) errorLines() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.text.String(), "level=ERROR")
+}

@@ -1,0 +1,252 @@
+package receipts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/receipts"
+)
+
+// All jobs are due at the same time and fill several batches.
+func TestRunOnce_concurrentWorkers(t *testing.T) {
+	t.Parallel()
+	const orders = 2*receipts.BatchSize + 50
+	f := newFixture(t)
+	want := map[uuid.UUID]int{}
+	for range orders {
+		want[f.placeOrder(t, "jane@example.com")] = 1
+	}
+	f.exec(t, makeDue)
+	var mu sync.Mutex
+	got := map[uuid.UUID]int{}
+	mailer := mailerFunc(func(_ context.Context, message receipts.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		got[message.OrderID]++
+		return nil
+	})
+	var workers errgroup.Group
+	sent := 0
+	for range 4 {
+		worker := f.worker(t, mailer)
+		workers.Go(func() error {
+			result, err := worker.RunOnce(t.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			sent += result.Sent
+			return err
+		})
+	}
+	require.NoError(t, workers.Wait())
+	require.Equal(t, want, got)
+	require.Equal(t, orders, sent)
+	require.Empty(t, f.jobs(t))
+}
+
+func TestRunOnce_changedCandidate(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"claimed by another worker": `UPDATE staged_jobs SET attempt = attempt + 1, run_at = now() + interval '1 hour' WHERE id = $1`,
+		"claimed and retried":       `UPDATE staged_jobs SET attempt = attempt + 1, run_at = now() WHERE id = $1`,
+		"postponed":                 `UPDATE staged_jobs SET run_at = now() + interval '1 hour' WHERE id = $1`,
+		"failed":                    `UPDATE staged_jobs SET failed_at = now() WHERE id = $1`,
+		"deleted":                   `DELETE FROM staged_jobs WHERE id = $1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.placeOrder(t, "first@example.com")
+			f.placeOrder(t, "second@example.com")
+			worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+				// The worker has read both jobs and claimed the first.
+				var second string
+				err := f.pool.QueryRow(ctx, `SELECT id FROM staged_jobs WHERE attempt = 0`).Scan(&second)
+				if err == nil {
+					_, err = f.pool.Exec(ctx, change, second)
+				}
+				return err
+			}), func(c *receipts.Config) { c.Concurrency = 1 })
+			requirePass(t, worker, receipts.Result{Sent: 1})
+			for _, j := range f.jobs(t) {
+				require.LessOrEqual(t, j.Attempt, 1, "not claimed by this worker")
+				require.Empty(t, j.LastError)
+			}
+		})
+	}
+}
+
+// A row that another transaction holds delays no other job.
+func TestRunOnce_lockedCandidate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "50ms" })
+	locked := f.placeOrder(t, "first@example.com")
+	f.placeOrder(t, "second@example.com")
+	tx, err := f.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM staged_jobs WHERE args->>'order_id' = $1 FOR UPDATE`, locked.String())
+	require.NoError(t, err)
+	worker := f.worker(t, returns(nil))
+	requirePass(t, worker, receipts.Result{Sent: 1})
+	requirePass(t, worker, receipts.Result{})
+	require.NoError(t, tx.Rollback(t.Context()))
+	requirePass(t, worker, receipts.Result{Sent: 1})
+}
+
+func TestRunOnce_leased(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other := f.worker(t, returns(nil))
+	f.placeOrder(t, "jane@example.com")
+	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+		result, err := other.RunOnce(ctx)
+		if result != (receipts.Result{}) {
+			err = errors.New("claimed twice")
+		}
+		return err
+	}))
+	requirePass(t, worker, receipts.Result{Sent: 1})
+}
+
+// A worker whose lease has expired changes nothing.
+func TestRunOnce_leaseExpired(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]error{
+		"success":           nil,
+		"temporary failure": errors.New("no"),
+		"permanent failure": receipts.ErrPermanent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			other := f.worker(t, returns(errors.New("the other")))
+			f.placeOrder(t, "jane@example.com")
+			var otherResult receipts.Result
+			worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
+				_, err := f.pool.Exec(ctx, makeDue)
+				if err == nil {
+					otherResult, err = other.RunOnce(ctx)
+				}
+				return errors.Join(err, late)
+			}))
+			requirePass(t, worker, receipts.Result{Lost: 1})
+			require.Equal(t, receipts.Result{Retried: 1}, otherResult)
+
+			jobs := f.jobs(t)
+			require.Len(t, jobs, 1)
+			require.Equal(t, 2, jobs[0].Attempt)
+			require.Equal(t, "the other", jobs[0].LastError)
+			require.False(t, jobs[0].Failed)
+		})
+	}
+}
+
+// The second worker sends the same mail again.
+func TestRunOnce_killedBeforeDelete(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	server := newMailServer(t, script{})
+	order := f.placeOrder(t, "jane@example.com")
+
+	pool, err := pgxpool.NewWithConfig(t.Context(), f.pool.Config())
+	require.NoError(t, err)
+	mailer := newSMTP(t, server.url())
+	killed, err := receipts.NewWorker(pool, mailerFunc(func(ctx context.Context, message receipts.Message) error {
+		defer pool.Close()
+		return mailer.Send(ctx, message)
+	}), receipts.Config{From: "shop@example.com"}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	requirePass(t, killed, receipts.Result{Lost: 1})
+
+	worker := f.worker(t, mailer)
+	requirePass(t, worker, receipts.Result{}) // still leased
+	f.exec(t, makeDue)
+	requirePass(t, worker, receipts.Result{Sent: 1})
+	require.Empty(t, f.jobs(t))
+	require.Len(t, server.mails(), 2)
+	for _, got := range server.mails() {
+		require.Equal(t, "<receipt."+order.String()+"@example.com>", got.messageID(t))
+	}
+}
+
+// A job during whose attempts the worker was always killed is not tried forever.
+func TestRunOnce_noAttemptEnded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	worker := f.worker(t, returns(errors.New("must not be called")), func(c *receipts.Config) { c.MaxAttempts = 3 })
+	f.placeOrder(t, "jane@example.com")
+	f.exec(t, `UPDATE staged_jobs SET attempt = 3`)
+
+	requirePass(t, worker, receipts.Result{Failed: 1})
+	require.Contains(t, f.jobs(t)[0].LastError, "no attempt ended")
+}
+
+func TestReadStats(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	stats, err := receipts.ReadStats(t.Context(), f.pool)
+	require.NoError(t, err)
+	require.Equal(t, receipts.Stats{}, stats)
+
+	f.placeOrder(t, "jane@example.com")
+	old := f.placeOrder(t, "joe@example.com")
+	failed := f.placeOrder(t, "jim@example.com")
+	f.insertJob(t, "invoice", `{}`)
+	f.exec(t, `UPDATE staged_jobs SET created_at = now() - interval '50 hours' WHERE args->>'order_id' = $1`, old.String())
+	f.exec(t, `UPDATE staged_jobs SET failed_at = now(), created_at = now() - interval '90 days' WHERE args->>'order_id' = $1`, failed.String())
+
+	stats, err = receipts.ReadStats(t.Context(), f.pool)
+	require.NoError(t, err)
+	require.Equal(t, 2, stats.Pending)
+	require.Equal(t, 1, stats.Failed)
+	require.InDelta(t, 50, stats.Oldest.Hours(), 0.1)
+}
+
+// Every statement uses its indexes whatever its arguments are, and candidates are
+// read in the order of the index.
+func TestPlans_useIndexes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(t, `
+INSERT INTO staged_jobs (id, account_id, kind, args, run_at, failed_at)
+SELECT gen_random_uuid(), $1, k.kind, '{}', now() + n * interval '1 minute', CASE WHEN n % 2 = 0 THEN now() END
+  FROM generate_series(1, 5000) n,
+       unnest(ARRAY['receipt', 'invoice', 'reminder', 'survey']) k (kind)`, f.account)
+	f.exec(t, "ANALYZE staged_jobs")
+	conn, err := f.pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	execute := func(sql string) string {
+		results, err := conn.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
+		require.NoError(t, err, sql)
+		var text strings.Builder
+		for _, row := range results[0].Rows {
+			text.Write(append(row[0], '\n'))
+		}
+		return text.String()
+	}
+	execute("SET plan_cache_mode = force_generic_plan")
+	for statement, indexes := range receipts.Statements {
+		arguments := "NULL"
+		for n := 2; strings.Contains(statement, fmt.Sprint("$", n)); n++ {
+			arguments += ", NULL"
+		}
+		execute("PREPARE statement AS " + statement)
+		plan := execute("EXPLAIN EXECUTE statement(" + arguments + ")")
+		execute("DEALLOCATE statement")
+		for _, index := range indexes {
+			require.Contains(t, plan, index)
+		}
+		require.NotContains(t, plan, "Seq Scan")
+		require.NotContains(t, plan, "Sort")
+	}
+}

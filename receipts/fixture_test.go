@@ -1,0 +1,130 @@
+package receipts_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/receipts"
+)
+
+// fixture is a database with one account.
+type fixture struct {
+	pool    *pgxpool.Pool
+	account uuid.UUID
+}
+
+func newFixture(t *testing.T, configure ...func(*pgxpool.Config)) fixture {
+	t.Helper()
+	f := fixture{pool: dbtest.New(t, configure...), account: uuid.New()}
+	f.exec(t, `INSERT INTO accounts (id, name) VALUES ($1, 'Test account')`, f.account)
+	return f
+}
+
+func (f fixture) exec(t *testing.T, query string, arguments ...any) {
+	t.Helper()
+	_, err := f.pool.Exec(t.Context(), query, arguments...)
+	require.NoError(t, err)
+}
+
+// placeOrder inserts a paid order and its receipt job.
+func (f fixture) placeOrder(t *testing.T, email string) uuid.UUID {
+	t.Helper()
+	order := uuid.New()
+	f.exec(t, `
+INSERT INTO orders (
+    id, account_id, idempotency_key, email, currency, amount, items, metadata,
+    payment_method, status, payment_intent_id, created_at, paid_at
+) VALUES (
+    $1, $2, $3, $4, 'jpy', 1500, '[{"sku":"mug","description":"Mug, blue","quantity":3,"unit_amount":500}]', '{}',
+    'pm_card_visa', 'paid', $5, now(), now()
+)`, order, f.account, "key-of-"+order.String(), email, "pi_"+order.String())
+	f.stage(t, order)
+	return order
+}
+
+func (f fixture) stage(t *testing.T, order uuid.UUID) {
+	t.Helper()
+	batch := &pgx.Batch{}
+	receipts.StageTx(batch, f.account, order)
+	require.NoError(t, f.pool.SendBatch(t.Context(), batch).Close())
+}
+
+// insertJob inserts a job with arbitrary arguments.
+func (f fixture) insertJob(t *testing.T, kind, args string) {
+	t.Helper()
+	f.exec(t, `INSERT INTO staged_jobs (id, account_id, kind, args) VALUES ($1, $2, $3, $4)`, uuid.New(), f.account, kind, args)
+}
+
+// job is the part of a row of staged_jobs that tests check.
+type job struct {
+	Attempt   int
+	Wait      time.Duration // until it is due
+	LastError string
+	Failed    bool
+}
+
+// jobs returns the receipt jobs, oldest first.
+func (f fixture) jobs(t *testing.T) []job {
+	t.Helper()
+	rows, err := f.pool.Query(t.Context(), `
+SELECT attempt, run_at - now(), coalesce(last_error, ''), failed_at IS NOT NULL
+  FROM staged_jobs
+ WHERE kind = 'receipt'
+ ORDER BY created_at`)
+	require.NoError(t, err)
+	jobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job])
+	require.NoError(t, err)
+	return jobs
+}
+
+// orderText returns an order's row as text.
+func (f fixture) orderText(t *testing.T, order uuid.UUID) string {
+	t.Helper()
+	var text string
+	require.NoError(t, f.pool.QueryRow(t.Context(),
+		`SELECT o::text FROM orders o WHERE account_id = $1 AND id = $2`, f.account, order).Scan(&text))
+	return text
+}
+
+// makeDue ends all leases and delays.
+const makeDue = `UPDATE staged_jobs SET run_at = now()`
+
+func (f fixture) worker(t *testing.T, mailer receipts.Mailer, configure ...func(*receipts.Config)) *receipts.Worker {
+	t.Helper()
+	config := receipts.Config{
+		From:    "The Shop <shop@example.com>",
+		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour },
+	}
+	for _, change := range configure {
+		change(&config)
+	}
+	worker, err := receipts.NewWorker(f.pool, mailer, config, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	return worker
+}
+
+// requirePass runs one pass and checks its result.
+func requirePass(t *testing.T, worker *receipts.Worker, want receipts.Result) {
+	t.Helper()
+	got, err := worker.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// mailerFunc is a Mailer made of a function.
+type mailerFunc func(context.Context, receipts.Message) error
+
+func (f mailerFunc) Send(ctx context.Context, message receipts.Message) error { return f(ctx, message) }
+
+// returns is a Mailer that always returns err.
+func returns(err error) receipts.Mailer {
+	return mailerFunc(func(context.Context, receipts.Message) error { return err })
+}
