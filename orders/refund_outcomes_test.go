@@ -327,7 +327,7 @@ func sendDuplicate(req *http.Request, next http.RoundTripper) (*http.Response, e
 
 // useProviderKey uses the refund's provider key for another request.
 func useProviderKey(p *paidOrder) {
-	req := httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/v1/customers", nil)
+	req := httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/v1/payment_intents?amount=100&currency=usd", nil)
 	req.Header.Set("Authorization", "Bearer sk_test_other")
 	req.Header.Set("Idempotency-Key", "orders-api-"+idempotency.KeyID(p.account, oneRefund).String()+"-refund")
 	recorder := httptest.NewRecorder()

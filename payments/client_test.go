@@ -64,7 +64,9 @@ func TestRequestsAsSent(t *testing.T) {
 		form   url.Values
 	}{
 		"create": {
-			func(c *payments.Client) (payments.Intent, error) { return c.Create(t.Context(), createKey, asked) },
+			func(c *payments.Client) (payments.Intent, error) {
+				return c.Create(t.Context(), createKey, createParams)
+			},
 			"POST", "/v1/payment_intents", createKey,
 			url.Values{
 				"amount":                             {"2500"},
@@ -150,7 +152,7 @@ func TestACreatedIntentMustBeTheOneAskedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, answer{status: 200, body: strings.Replace(intent("requires_confirmation"), test.old, test.new, 1)})
-			_, err := newClient(t, provider.url).Create(t.Context(), createKey, asked)
+			_, err := newClient(t, provider.url).Create(t.Context(), createKey, createParams)
 			e := failure(t, err)
 			require.Equal(t, payments.Unknown, e.Outcome)
 			require.True(t, e.NeedsOperator)
@@ -165,7 +167,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 	provider := startProvider(t, answer{status: 200, body: intent("succeeded")})
 	client := newClient(t, provider.url)
 	create := func(key string) error {
-		_, err := client.Create(t.Context(), key, asked)
+		_, err := client.Create(t.Context(), key, createParams)
 		return err
 	}
 	confirm := func(key, id string) error {

@@ -45,13 +45,13 @@ func FuzzStripeResponse(f *testing.F) {
 			require.NotContains(t, e.Error()+e.Message, "_secret_")
 		}
 
-		created, err := client.Create(t.Context(), createKey, asked)
+		created, err := client.Create(t.Context(), createKey, createParams)
 		if err == nil {
 			require.Equal(t, 200, code)
 			require.NotEmpty(t, created.ID)
-			require.Equal(t, asked.Amount, created.Amount)
-			require.Equal(t, asked.Currency, created.Currency)
-			require.Equal(t, asked.Metadata, created.Metadata)
+			require.Equal(t, createParams.Amount, created.Amount)
+			require.Equal(t, createParams.Currency, created.Currency)
+			require.Equal(t, createParams.Metadata, created.Metadata)
 		} else {
 			judge(err)
 		}

@@ -29,7 +29,7 @@ const (
 	confirmKey = "orders-api-7b0f-confirm"
 )
 
-var asked = payments.CreateParams{
+var createParams = payments.CreateParams{
 	Amount:        2500,
 	Currency:      "eur",
 	PaymentMethod: "pm_card_visa",
@@ -37,7 +37,7 @@ var asked = payments.CreateParams{
 	Metadata:      map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
 }
 
-// intent is the intent asked for, as Stripe sends it.
+// intent is the intent of createParams as Stripe sends it.
 func intent(status string) string {
 	return fmt.Sprintf(`{"id":"pi_1","object":"payment_intent","status":%q,"amount":2500,"currency":"eur",`+
 		`"amount_received":0,"client_secret":%q,"created":1760000000,"latest_charge":null,"receipt_email":"%s@example.com",`+

@@ -23,9 +23,9 @@ func TestPing_versionAndTime(t *testing.T) {
 	require.Equal(t, "2024-06-20", payments.APIVersion)
 
 	require.Len(t, provider.seen(), 2, "a second attempt, and one page only")
-	asked := provider.seen()[1]
-	require.Equal(t, "GET /v1/payment_intents", asked.method+" "+asked.path)
-	require.Equal(t, url.Values{"limit": {"1"}}, asked.form)
+	second := provider.seen()[1]
+	require.Equal(t, "GET /v1/payment_intents", second.method+" "+second.path)
+	require.Equal(t, url.Values{"limit": {"1"}}, second.form)
 }
 
 func TestPing_unreadableResponse(t *testing.T) {

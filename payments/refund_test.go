@@ -18,7 +18,7 @@ const (
 	refundEndpoint = "POST /v1/refunds"
 )
 
-var askedBack = payments.RefundParams{
+var refundParams = payments.RefundParams{
 	IntentID: "pi_1",
 	Amount:   700,
 	Currency: "eur",
@@ -26,7 +26,7 @@ var askedBack = payments.RefundParams{
 	Metadata: map[string]string{"refund_id": "r1"},
 }
 
-// refund is the refund asked for, as Stripe sends it.
+// refund is the refund of refundParams as Stripe sends it.
 func refund(status string) string {
 	return fmt.Sprintf(`{"id":"re_1","object":"refund","amount":700,"charge":"ch_1","created":1760000000,"currency":"eur",`+
 		`"metadata":{"refund_id":"r1"},"payment_intent":"pi_1","reason":"duplicate","status":%q}`, status)
@@ -35,7 +35,7 @@ func refund(status string) string {
 func TestRefundAsSentAndRead(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t, answer{status: 200, body: refund("pending")})
-	got, err := newClient(t, provider.url).Refund(t.Context(), refundKey, askedBack)
+	got, err := newClient(t, provider.url).Refund(t.Context(), refundKey, refundParams)
 	require.NoError(t, err)
 	require.Equal(t, payments.Refund{
 		ID: "re_1", Status: payments.RefundPending, Amount: 700, Currency: "eur", IntentID: "pi_1",
@@ -70,7 +70,7 @@ func TestRefundTakesNoOtherAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, answer{status: 200, body: body})
-			_, err := newClient(t, provider.url).Refund(t.Context(), refundKey, askedBack)
+			_, err := newClient(t, provider.url).Refund(t.Context(), refundKey, refundParams)
 			require.Equal(t, payments.Unknown, failure(t, err).Outcome, "it may have been made")
 		})
 	}
@@ -80,7 +80,7 @@ func TestRefundIsNotSent(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t, answer{status: 200, body: refund("succeeded")})
 	client := newClient(t, provider.url)
-	_, noKey := client.Refund(t.Context(), "", askedBack)
+	_, noKey := client.Refund(t.Context(), "", refundParams)
 	_, noIntent := client.Refund(t.Context(), refundKey, payments.RefundParams{Amount: 1})
 	_, noRefund := client.GetRefund(t.Context(), "")
 	_, another := client.GetRefund(t.Context(), "pi_1")
@@ -110,7 +110,7 @@ func TestRefundsThatStripeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := newClient(t, startProvider(t, test.answer).url).Refund(t.Context(), refundKey, askedBack)
+			_, err := newClient(t, startProvider(t, test.answer).url).Refund(t.Context(), refundKey, refundParams)
 			e := failure(t, err)
 			require.Equal(t, test.outcome, e.Outcome)
 			require.Equal(t, test.misuse, e.NeedsOperator)
@@ -145,11 +145,11 @@ func TestRefundGetList(t *testing.T) {
 	intent := create(t, client)
 	_, err := client.Confirm(t.Context(), confirmKey, intent.ID)
 	require.NoError(t, err)
-	asked := askedBack
-	asked.IntentID = intent.ID
+	params := refundParams
+	params.IntentID = intent.ID
 
 	stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint})
-	refund, err := client.Refund(t.Context(), refundKey, asked)
+	refund, err := client.Refund(t.Context(), refundKey, params)
 	require.NoError(t, err)
 	require.Equal(t, payments.RefundSucceeded, refund.Status)
 	require.True(t, refund.Matches(intent.ID, 700, "eur", "r1"))

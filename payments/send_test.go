@@ -44,11 +44,11 @@ func TestResends(t *testing.T) {
 		"doubt, then a bad API key: still in doubt":   {[]answer{gateway, badKey}, payments.Unknown, 2},
 		"locks alone: not run":                        {[]answer{locked}, payments.NotExecuted, 3},
 		"lock, then a bad API key: not run":           {[]answer{locked, badKey}, payments.NotExecuted, 2},
-		"a saved 500 is not asked for again":          {[]answer{saved500, paid}, payments.Unknown, 1},
+		"a saved 500 is not retried":                  {[]answer{saved500, paid}, payments.Unknown, 1},
 		"doubt, then a saved 500: stop":               {[]answer{gateway, saved500, paid}, payments.Unknown, 2},
 		"doubt, then other parameters under one key":  {[]answer{gateway, misused, paid}, payments.Unknown, 2},
 		"the third answer is the last one waited for": {[]answer{gateway, gateway, gateway, paid}, payments.Unknown, 3},
-		"a decline is not asked for again":            {[]answer{noCard, paid}, payments.Declined, 1},
+		"a decline is not retried":                    {[]answer{noCard, paid}, payments.Declined, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

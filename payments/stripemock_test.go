@@ -3,6 +3,7 @@ package payments_test
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,25 +13,26 @@ import (
 	"example.com/orders-api/payments/stripetest/stripemock"
 )
 
-// Stripe's own check of our requests. stripe-mock keeps no state, so what it
-// answers is not looked at, only that it takes each request.
-func TestStripeMockTakesEveryRequest(t *testing.T) {
+// stripe-mock checks requests against Stripe's API description. It keeps no state,
+// so only the status of its responses is checked.
+func TestClient_requestsMatchAPIDescription(t *testing.T) {
 	t.Parallel()
-	var taken []string
+	var accepted []string
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
-	client := newClient(t, stripemock.Start(t), func(cfg *payments.Config) {
+	url := stripemock.Start(t)
+	client := newClient(t, url, func(cfg *payments.Config) {
 		cfg.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := base.RoundTrip(r)
 			if err == nil {
-				taken = append(taken, r.Method+" "+r.URL.Path+" "+strconv.Itoa(resp.StatusCode))
+				accepted = append(accepted, r.Method+" "+r.URL.Path+" "+strconv.Itoa(resp.StatusCode))
 			}
 			return resp, err
 		})
 	})
 
-	// One send each: without state none of the answers is ours.
-	_, _ = client.Create(t.Context(), createKey, asked)
+	// One attempt each: without state no response is about the requested object.
+	_, _ = client.Create(t.Context(), createKey, createParams)
 	_, _ = client.Confirm(t.Context(), confirmKey, "pi_1")
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
@@ -51,5 +53,16 @@ func TestStripeMockTakesEveryRequest(t *testing.T) {
 		"GET /v1/refunds/re_1 200",
 		"GET /v1/refunds 200",
 		"GET /v1/refunds 200",
-	}, taken)
+	}, accepted)
+
+	// The check can fail.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/payment_intents",
+		strings.NewReader("amount=2500&currency=eur&metdata[order_id]=7b0f"))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer sk_test_mock")
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := base.RoundTrip(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusBadRequest, response.StatusCode)
 }

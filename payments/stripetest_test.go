@@ -30,7 +30,7 @@ func startStripe(t *testing.T) (*stripetest.Server, *payments.Client) {
 
 func create(t *testing.T, client *payments.Client) payments.Intent {
 	t.Helper()
-	got, err := client.Create(t.Context(), createKey, asked)
+	got, err := client.Create(t.Context(), createKey, createParams)
 	require.NoError(t, err)
 	require.Equal(t, payments.StatusRequiresConfirmation, got.Status)
 	return got
@@ -46,9 +46,9 @@ func TestCreateConfirmGetList(t *testing.T) {
 	confirmed, err := client.Confirm(t.Context(), confirmKey, created.ID)
 	require.NoError(t, err)
 	require.Equal(t, payments.StatusSucceeded, confirmed.Status)
-	require.Equal(t, asked.Amount, confirmed.AmountReceived)
+	require.Equal(t, createParams.Amount, confirmed.AmountReceived)
 	require.NotEmpty(t, confirmed.ChargeID)
-	require.True(t, confirmed.Matches(asked.Amount, asked.Currency, "7b0f"))
+	require.True(t, confirmed.Matches(createParams.Amount, createParams.Currency, "7b0f"))
 	require.Equal(t, map[string]int64{"eur": 2500}, stripe.MoneyMoved())
 
 	again, err := client.Confirm(t.Context(), confirmKey, created.ID)
@@ -91,7 +91,7 @@ func TestCreateCancelConfirm(t *testing.T) {
 func TestDeclinedAndRefusedByTheStandIn(t *testing.T) {
 	t.Parallel()
 	_, client := startStripe(t)
-	params := asked
+	params := createParams
 	params.PaymentMethod = "pm_card_authenticationRequired"
 	created, err := client.Create(t.Context(), createKey, params)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestListOfMoreThanAPage(t *testing.T) {
 	stripe, client := startStripe(t)
 	made := map[string]bool{}
 	for i := range 101 {
-		created, err := client.Create(t.Context(), fmt.Sprint(createKey, "-", i), asked)
+		created, err := client.Create(t.Context(), fmt.Sprint(createKey, "-", i), createParams)
 		require.NoError(t, err)
 		made[created.ID] = true
 	}

@@ -62,7 +62,7 @@ func TestUnrecognizedURLs(t *testing.T) {
 	s := start(t, stripetest.Options{})
 	for _, test := range []struct{ method, path string }{
 		{http.MethodPost, "/v1/x"},
-		{http.MethodDelete, "/v1/customers/cus_x"},
+		{http.MethodDelete, "/v1/refunds/re_x"},
 		{http.MethodPut, "/v1/payment_intents"},
 		{http.MethodGet, "/v2/payment_intents"},
 		{http.MethodPost, "/"},

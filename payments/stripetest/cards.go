@@ -11,7 +11,6 @@ type card struct {
 
 	authenticate authentication
 	decline      *decline // nil: it pays
-	savable      bool     // it can be attached although it declines
 	processing   bool     // Settle decides
 	refunds      refundBehaviour
 }
@@ -130,7 +129,7 @@ func testCards() map[string]card {
 	})
 
 	generic := decline{code: "card_declined", reason: "generic_decline", message: declinedMessage}
-	add("visa", "0341", card{decline: &generic, savable: true}, "pm_card_chargeCustomerFail")
+	add("visa", "0341", card{decline: &generic}, "pm_card_chargeCustomerFail")
 	blocked := decline{code: "card_declined", reason: "fraudulent", message: declinedMessage, blocked: true}
 	add("visa", "0019", card{decline: &blocked}, "pm_card_radarBlock")
 	add("visa", "4954", card{decline: &blocked}, "pm_card_riskLevelHighest")
@@ -144,7 +143,7 @@ func testCards() map[string]card {
 	add("visa", "3155", card{authenticate: always}, "pm_card_authenticationRequiredOnSetup")
 	add("visa", "3220", card{authenticate: always}, "pm_card_threeDSecure2Required")
 	add("visa", "0446", card{authenticate: onSession}, "pm_card_authenticationRequiredSetupForOffSession")
-	add("visa", "3178", card{authenticate: always, decline: &insufficient, savable: true},
+	add("visa", "3178", card{authenticate: always, decline: &insufficient},
 		"pm_card_authenticationRequiredChargeDeclinedInsufficientFunds")
 
 	// These pay, and something happens later.

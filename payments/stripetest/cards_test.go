@@ -154,76 +154,16 @@ func TestErrorOnRequiresAction(t *testing.T) {
 	require.Empty(t, r.field("error.charge"), "the card was never asked")
 }
 
-func TestAttachingACard(t *testing.T) {
+func TestPaymentMethod_reuse(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
-	customer := s.post("/v1/customers", "", "email=a@example.com&name=Ada").field("id")
-	require.Equal(t, "a@example.com", s.get("/v1/customers/"+customer).field("email"))
+	const form = "amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method="
+	first, second := s.post(intentsPath, "", form+"pm_card_visa"), s.post(intentsPath, "", form+"pm_card_visa")
+	require.Equal(t, http.StatusOK, second.status)
+	require.NotEqual(t, first.field("payment_method"), second.field("payment_method"), "a test name is a new one each time")
 
-	t.Run("one that pays", func(t *testing.T) {
-		r := s.post("/v1/payment_methods/pm_card_visa/attach", "", "customer="+customer)
-		require.Equal(t, http.StatusOK, r.status, r.body)
-		require.Equal(t, customer, r.field("customer"))
-		require.Equal(t, "4242", s.get("/v1/payment_methods/"+r.field("id")).field("card.last4"))
-
-		again := s.post("/v1/payment_methods/"+r.field("id")+"/attach", "", "customer="+customer)
-		requireError(t, again, http.StatusBadRequest, "", "")
-		require.Contains(t, again.field("error.message"), "already been attached")
-		require.Equal(t, "false", again.header.Get("Stripe-Should-Retry"))
-	})
-	t.Run("one that declines when charged", func(t *testing.T) {
-		r := s.post("/v1/payment_methods/pm_card_chargeCustomerFail/attach", "", "customer="+customer)
-		require.Equal(t, http.StatusOK, r.status, r.body)
-		paid := s.post(intentsPath, "", "amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&off_session=true"+
-			"&customer="+customer+"&payment_method="+r.field("id"))
-		requireDecline(t, paid, "card_declined", "generic_decline", "")
-	})
-	t.Run("one that declines at once", func(t *testing.T) {
-		r := s.post("/v1/payment_methods/pm_card_visa_chargeDeclined/attach", "", "customer="+customer)
-		requireError(t, r, http.StatusPaymentRequired, "card_declined", "")
-		require.Contains(t, r.body, `"param": ""`)
-		require.Empty(t, r.field("error.payment_intent"))
-	})
-	t.Run("an unknown one", func(t *testing.T) {
-		r := s.post("/v1/payment_methods/pm_x/attach", "", "customer="+customer)
-		requireError(t, r, http.StatusNotFound, "resource_missing", "payment_method")
-		require.Equal(t, "No such PaymentMethod: 'pm_x'", r.field("error.message"))
-		requireError(t, s.get("/v1/payment_methods/pm_x"), http.StatusNotFound, "resource_missing", "payment_method")
-	})
-	t.Run("to an unknown customer", func(t *testing.T) {
-		r := s.post("/v1/payment_methods/pm_card_visa/attach", "", "customer=cus_x")
-		requireError(t, r, http.StatusBadRequest, "resource_missing", "customer")
-		requireError(t, s.get("/v1/customers/cus_x"), http.StatusNotFound, "resource_missing", "id")
-	})
-}
-
-func TestReuseOfAPaymentMethod(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	customer := s.post("/v1/customers", "", "").field("id")
-	saved := s.post("/v1/payment_methods/pm_card_visa/attach", "", "customer="+customer).field("id")
-	form := "amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method="
-
-	t.Run("a test name is never spent", func(t *testing.T) {
-		first, second := s.post(intentsPath, "", form+"pm_card_visa"), s.post(intentsPath, "", form+"pm_card_visa")
-		require.Equal(t, http.StatusOK, second.status)
-		require.NotEqual(t, first.field("payment_method"), second.field("payment_method"))
-	})
-	t.Run("without a customer it serves one intent", func(t *testing.T) {
-		used := s.post(intentsPath, "", form+"pm_card_visa").field("payment_method")
-		r := s.post(intentsPath, "", form+used)
-		requireError(t, r, http.StatusBadRequest, "", "")
-		require.Contains(t, r.field("error.message"), "previously used with a PaymentIntent without Customer attachment")
-		require.Equal(t, "false", r.header.Get("Stripe-Should-Retry"))
-		requireError(t, s.post("/v1/payment_methods/"+used+"/attach", "", "customer="+customer), http.StatusBadRequest, "", "")
-	})
-	t.Run("with its customer it serves many", func(t *testing.T) {
-		for range 2 {
-			r := s.post(intentsPath, "", form+saved+"&customer="+customer)
-			require.Equal(t, "succeeded", r.field("status"), r.body)
-		}
-	})
-	t.Run("with a customer it serves nobody else", func(t *testing.T) {
-		requireError(t, s.post(intentsPath, "", form+saved), http.StatusBadRequest, "", "payment_method")
-	})
+	r := s.post(intentsPath, "", form+first.field("payment_method"))
+	requireError(t, r, http.StatusBadRequest, "", "")
+	require.Contains(t, r.field("error.message"), "previously used with a PaymentIntent without Customer attachment")
+	require.Equal(t, "false", r.header.Get("Stripe-Should-Retry"))
 }

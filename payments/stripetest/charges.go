@@ -11,7 +11,6 @@ func (s *Server) addCharge(pi *intent, pm *paymentMethod) *charge {
 		Amount:        pi.Amount,
 		Created:       s.now().Unix(),
 		Currency:      pi.Currency,
-		Customer:      pi.Customer,
 		Description:   pi.Description,
 		Metadata:      pi.Metadata,
 		PaymentIntent: pi.ID,
@@ -41,12 +40,10 @@ func (s *Server) getCharge(c *call) (effect, *apiError) {
 
 func (s *Server) listCharges(c *call) (effect, *apiError) {
 	intentID := c.form.ref("payment_intent")
-	customerID := c.form.ref("customer")
 	if _, ok := s.intents.get(intentID); intentID != "" && !ok {
 		return nil, missing(http.StatusBadRequest, "payment_intent", "payment_intent", intentID)
 	}
 	return listPage(c, &s.charges, func(ch *charge) bool {
-		return (intentID == "" || ch.PaymentIntent == intentID) &&
-			(customerID == "" || string(ch.Customer) == customerID)
+		return intentID == "" || ch.PaymentIntent == intentID
 	}, asIs)
 }

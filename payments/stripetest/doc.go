@@ -2,8 +2,8 @@
 // needs: an http.Handler with state, Stripe's idempotency rules to the letter,
 // and faults that strike where a test says. No money moves.
 //
-// It serves payment intents, refunds, charges, customers and card payment
-// methods in the shape of API version 2024-06-20, and takes test keys only.
+// It serves payment intents, refunds and charges in the shape of API version
+// 2024-06-20, and takes test keys only.
 // Run it behind any server:
 //
 //	stripe := stripetest.New(stripetest.Options{})
@@ -17,8 +17,8 @@
 //     ledger. Whatever went wrong on the way, the last two must stay empty.
 //   - Inject scripts a fault, before the effect or after it. There are no
 //     dice: the same script gives the same run.
-//   - Advance moves its clock, ForgetKey forgets a key, FlushSearch lets search
-//     catch up, Settle decides what a provider decides later.
+//   - Advance moves its clock, ForgetKey forgets a key, Settle decides what a
+//     provider decides later.
 //   - Event and SignedEvent make what a webhook is sent. Nothing is sent by
 //     itself: a test delivers, late, twice, out of order or not at all.
 //

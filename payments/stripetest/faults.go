@@ -45,8 +45,7 @@ const (
 	// ErrorLater answers 500, remembered, and has its effect on Release: what
 	// Stripe calls rolling forward.
 	ErrorLater Fault = "error-later"
-	// NextPageError answers 500 to a list or search request for any page but
-	// the first.
+	// NextPageError answers 500 to a list request for any page but the first.
 	NextPageError Fault = "next-page-error"
 )
 

@@ -226,7 +226,7 @@ func TestRulesChooseRequests(t *testing.T) {
 		require.Equal(t, want, s.post(intentsPath, "", visa).status)
 	}
 	require.Equal(t, 409, s.post(intentsPath, "mine", visa).status)
-	require.Equal(t, 409, s.post("/v1/customers", "mine", "").status)
+	require.Equal(t, 409, s.post(refundsPath, "mine", "").status)
 	require.Equal(t, 401, s.post(intentsPath, "", "amount=100&currency=usd&metadata[order_id]=hers").status)
 	require.Equal(t, []int{2, 2, 1}, []int{third.Triggered(), mine.Triggered(), hers.Triggered()})
 

@@ -75,10 +75,10 @@ func TestAKeyIsTiedToItsFirstUse(t *testing.T) {
 		require.Contains(t, r.field("error.message"), "can only be used with the same parameters they were first used with")
 	})
 	t.Run("another endpoint", func(t *testing.T) {
-		r := s.post("/v1/customers", "k", "email=a@example.com")
+		r := s.post(refundsPath, "k", "payment_intent=pi_x")
 		requireError(t, r, http.StatusBadRequest, "", "")
 		require.Equal(t, "idempotency_error", r.field("error.type"))
-		require.Contains(t, r.field("error.message"), "('/v1/customers' vs '/v1/payment_intents')")
+		require.Contains(t, r.field("error.message"), "('/v1/refunds' vs '/v1/payment_intents')")
 	})
 	t.Run("another order of the parameters is the same", func(t *testing.T) {
 		r := s.post(intentsPath, "k", "off_session=true&"+strings.TrimSuffix(visa, "&off_session=true"))

@@ -30,7 +30,6 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	f.require("currency")
 	amount, _ := f.integer("amount")
 	currencyCode := f.ref("currency")
-	customerID := f.ref("customer")
 	confirm := f.flag("confirm")
 	confirmation := readConfirmation(f)
 	description := f.text("description", 1000)
@@ -45,9 +44,6 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	}
 	if err := s.checkAmount(amount, currencyCode); err != nil {
 		return nil, err
-	}
-	if _, ok := s.customers.get(customerID); customerID != "" && !ok {
-		return nil, missing(http.StatusBadRequest, "customer", "customer", customerID)
 	}
 	if err := s.checkMethod(confirmation.method); err != nil {
 		return nil, err
@@ -66,7 +62,6 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 			ConfirmationMethod:      "automatic",
 			Created:                 s.now().Unix(),
 			Currency:                currencyCode,
-			Customer:                optional(customerID),
 			Description:             optional(description),
 			Metadata:                metadata,
 			PaymentMethodTypes:      []string{"card"},

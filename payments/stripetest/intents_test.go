@@ -228,9 +228,7 @@ func TestIntentsNotFound(t *testing.T) {
 		requireError(t, r, http.StatusNotFound, "resource_missing", "intent")
 		require.Equal(t, "No such payment_intent: 'pi_x'", r.field("error.message"))
 	}
-	r := s.post(intentsPath, "", "amount=2000&currency=usd&customer=cus_x")
-	requireError(t, r, http.StatusBadRequest, "resource_missing", "customer")
-	r = s.post(intentsPath, "", "amount=2000&currency=usd&payment_method=pm_x")
+	r := s.post(intentsPath, "", "amount=2000&currency=usd&payment_method=pm_x")
 	requireError(t, r, http.StatusBadRequest, "resource_missing", "payment_method")
 	require.Empty(t, r.header.Get("Stripe-Should-Retry"))
 }

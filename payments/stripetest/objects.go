@@ -37,7 +37,6 @@ type intent struct {
 	ConfirmationMethod      string            `json:"confirmation_method"`
 	Created                 int64             `json:"created"`
 	Currency                string            `json:"currency"`
-	Customer                optional          `json:"customer"`
 	Description             optional          `json:"description"`
 	LastPaymentError        *apiError         `json:"last_payment_error"`
 	LatestCharge            any               `json:"latest_charge"` // null, an id or, expanded, a charge
@@ -50,9 +49,8 @@ type intent struct {
 	ReceiptEmail            optional          `json:"receipt_email"`
 	Status                  string            `json:"status"`
 
-	busy       bool // a request works on it: others get lock_timeout
-	searchable bool // search finds it, whatever its age
-	latest     *charge
+	busy   bool // a request works on it: others get lock_timeout
+	latest *charge
 }
 
 func (pi *intent) id() string       { return pi.ID }
@@ -85,7 +83,6 @@ type charge struct {
 	Captured             bool              `json:"captured"`
 	Created              int64             `json:"created"`
 	Currency             string            `json:"currency"`
-	Customer             optional          `json:"customer"`
 	Description          optional          `json:"description"`
 	FailureCode          optional          `json:"failure_code"`
 	FailureMessage       optional          `json:"failure_message"`
@@ -130,26 +127,11 @@ type refund struct {
 func (re *refund) id() string       { return re.ID }
 func (re *refund) createdAt() int64 { return re.Created }
 
-type customer struct {
-	ID          string            `json:"id"`
-	Object      string            `json:"object"`
-	Created     int64             `json:"created"`
-	Description optional          `json:"description"`
-	Email       optional          `json:"email"`
-	Livemode    bool              `json:"livemode"`
-	Metadata    map[string]string `json:"metadata"`
-	Name        optional          `json:"name"`
-}
-
-func (c *customer) id() string       { return c.ID }
-func (c *customer) createdAt() int64 { return c.Created }
-
 type paymentMethod struct {
 	ID       string            `json:"id"`
 	Object   string            `json:"object"`
 	Card     cardDetails       `json:"card"`
 	Created  int64             `json:"created"`
-	Customer optional          `json:"customer"`
 	Livemode bool              `json:"livemode"`
 	Metadata map[string]string `json:"metadata"`
 	Type     string            `json:"type"`

@@ -44,16 +44,15 @@ type Server struct {
 
 	// mu guards everything below. It is never held while a fault waits or a
 	// response is written.
-	mu        sync.Mutex
-	ahead     time.Duration
-	keys      keyStore
-	intents   table[*intent]
-	charges   table[*charge]
-	refunds   table[*refund]
-	customers table[*customer]
-	methods   table[*paymentMethod]
-	rules     []*Injection
-	requests  requestLog
+	mu       sync.Mutex
+	ahead    time.Duration
+	keys     keyStore
+	intents  table[*intent]
+	charges  table[*charge]
+	refunds  table[*refund]
+	methods  table[*paymentMethod]
+	rules    []*Injection
+	requests requestLog
 }
 
 // New returns an empty stand-in.
@@ -80,7 +79,6 @@ func New(opts Options) *Server {
 	s.endpoints = map[string]endpoint{
 		"POST /v1/payment_intents":              s.createIntent,
 		"GET /v1/payment_intents":               s.listIntents,
-		"GET /v1/payment_intents/search":        s.searchIntents,
 		"GET /v1/payment_intents/{id}":          s.getIntent,
 		"POST /v1/payment_intents/{id}/confirm": s.confirmIntent,
 		"POST /v1/payment_intents/{id}/cancel":  s.cancelIntent,
@@ -89,10 +87,6 @@ func New(opts Options) *Server {
 		"GET /v1/refunds/{id}":                  s.getRefund,
 		"GET /v1/charges":                       s.listCharges,
 		"GET /v1/charges/{id}":                  s.getCharge,
-		"POST /v1/customers":                    s.createCustomer,
-		"GET /v1/customers/{id}":                s.getCustomer,
-		"GET /v1/payment_methods/{id}":          s.getMethod,
-		"POST /v1/payment_methods/{id}/attach":  s.attachMethod,
 	}
 	for pattern, prepare := range s.endpoints {
 		s.mux.HandleFunc(pattern, s.handle(pattern, prepare))
@@ -121,7 +115,7 @@ func (s *Server) Now() time.Time {
 }
 
 // Advance moves the server's time forward by d. Keys older than 24 hours are
-// forgotten, objects older than a minute are found by search.
+// forgotten.
 func (s *Server) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
