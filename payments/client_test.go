@@ -3,8 +3,6 @@ package payments_test
 import (
 	"fmt"
 	"log/slog"
-	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +14,7 @@ import (
 
 var discard = slog.New(slog.DiscardHandler)
 
-func TestNewNamesWhatIsMissing(t *testing.T) {
+func TestNew_invalidConfig(t *testing.T) {
 	t.Parallel()
 	whole := payments.Config{SecretKey: secretKey, Timeout: time.Second, Logger: discard}
 	tests := map[string]struct {
@@ -53,159 +51,6 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 	})
 }
 
-func TestRequestsAsSent(t *testing.T) {
-	t.Parallel()
-	confirmed := answer{status: 200, body: intent("succeeded")}
-	tests := map[string]struct {
-		call   func(*payments.Client) (payments.Intent, error)
-		method string
-		path   string
-		key    string
-		form   url.Values
-	}{
-		"create": {
-			func(c *payments.Client) (payments.Intent, error) {
-				return c.Create(t.Context(), createKey, createParams)
-			},
-			"POST", "/v1/payment_intents", createKey,
-			url.Values{
-				"amount":                             {"2500"},
-				"currency":                           {"eur"},
-				"payment_method":                     {"pm_card_visa"},
-				"description":                        {"Order 7b0f"},
-				"metadata[order_id]":                 {"7b0f"},
-				"metadata[idempotency_key_id]":       {"k1"},
-				"automatic_payment_methods[enabled]": {"true"},
-				"automatic_payment_methods[allow_redirects]": {"never"},
-			},
-		},
-		"confirm": {
-			func(c *payments.Client) (payments.Intent, error) { return c.Confirm(t.Context(), confirmKey, "pi_1") },
-			"POST", "/v1/payment_intents/pi_1/confirm", confirmKey,
-			url.Values{"off_session": {"true"}},
-		},
-		"cancel": {
-			func(c *payments.Client) (payments.Intent, error) { return c.Cancel(t.Context(), "k-cancel", "pi_1") },
-			"POST", "/v1/payment_intents/pi_1/cancel", "k-cancel",
-			url.Values{},
-		},
-		"get": {
-			func(c *payments.Client) (payments.Intent, error) { return c.Get(t.Context(), "pi_1") },
-			"GET", "/v1/payment_intents/pi_1", "",
-			url.Values{},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			provider := startProvider(t, confirmed)
-			got, err := test.call(newClient(t, provider.url))
-			require.NoError(t, err)
-			require.Equal(t, "pi_1", got.ID)
-
-			require.Len(t, provider.seen(), 1)
-			r := provider.seen()[0]
-			require.Equal(t, test.method+" "+test.path, r.method+" "+r.path)
-			require.Equal(t, test.form, r.form)
-			require.Equal(t, test.key, r.header.Get("Idempotency-Key"))
-			require.Equal(t, "Bearer "+secretKey, r.header.Get("Authorization"))
-			require.Equal(t, "2024-06-20", r.header.Get("Stripe-Version"))
-		})
-	}
-}
-
-func TestIntentAsRead(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t, answer{status: 200, body: `{"id":"pi_1","object":"payment_intent","status":"requires_payment_method",
-		"amount":2500,"amount_received":0,"currency":"eur","created":1760000000,"latest_charge":{"id":"ch_1","object":"charge"},
-		"metadata":{"order_id":"7b0f"},"last_payment_error":{"type":"card_error","code":"card_declined",
-		"decline_code":"lost_card","message":"Your card was declined."}}`})
-
-	got, err := newClient(t, provider.url).Get(t.Context(), "pi_1")
-	require.NoError(t, err)
-	require.Equal(t, payments.Intent{
-		ID:        "pi_1",
-		Status:    payments.StatusRequiresPaymentMethod,
-		Amount:    2500,
-		Currency:  "eur",
-		Metadata:  map[string]string{"order_id": "7b0f"},
-		Created:   time.Date(2025, time.October, 9, 8, 53, 20, 0, time.UTC),
-		ChargeID:  "ch_1",
-		LastError: &payments.Decline{Code: "card_declined", DeclineCode: "lost_card", Message: "Your card was declined."},
-	}, got)
-	require.True(t, got.Matches(2500, "eur", "7b0f"))
-	require.False(t, got.Matches(2501, "eur", "7b0f"))
-	require.False(t, got.Matches(2500, "usd", "7b0f"))
-	require.False(t, got.Matches(2500, "eur", "7b10"))
-}
-
-func TestACreatedIntentMustBeTheOneAskedFor(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct{ old, new string }{
-		"another amount":       {"2500", "2501"},
-		"another currency":     {`"eur"`, `"usd"`},
-		"another order":        {`"order_id":"7b0f"`, `"order_id":"7b10"`},
-		"metadata missing":     {`"order_id":"7b0f",`, ``},
-		"metadata of a second": {`"order_id":"7b0f",`, `"order_id":"7b0f","more":"x",`},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			provider := startProvider(t, answer{status: 200, body: strings.Replace(intent("requires_confirmation"), test.old, test.new, 1)})
-			_, err := newClient(t, provider.url).Create(t.Context(), createKey, createParams)
-			e := failure(t, err)
-			require.Equal(t, payments.Unknown, e.Outcome)
-			require.True(t, e.NeedsOperator)
-			require.ErrorIs(t, e, payments.ErrMismatch)
-			require.Len(t, provider.seen(), 1)
-		})
-	}
-}
-
-func TestInvalidCallsSendNothing(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t, answer{status: 200, body: intent("succeeded")})
-	client := newClient(t, provider.url)
-	create := func(key string) error {
-		_, err := client.Create(t.Context(), key, createParams)
-		return err
-	}
-	confirm := func(key, id string) error {
-		_, err := client.Confirm(t.Context(), key, id)
-		return err
-	}
-	cancel := func(key, id string) error {
-		_, err := client.Cancel(t.Context(), key, id)
-		return err
-	}
-	get := func(id string) error {
-		_, err := client.Get(t.Context(), id)
-		return err
-	}
-	for name, err := range map[string]error{
-		"create without a key":        create(""),
-		"create, key of 256 bytes":    create(strings.Repeat("k", 256)),
-		"create, key with a space":    create("key "),
-		"create, key with a newline":  create("key\n"),
-		"create, key beyond ASCII":    create("schlüssel"),
-		"confirm without a key":       confirm("", "pi_1"),
-		"confirm without an intent":   confirm(confirmKey, ""),
-		"confirm of something else":   confirm(confirmKey, "ch_1"),
-		"cancel without a key":        cancel("", "pi_1"),
-		"cancel without an intent":    cancel(confirmKey, ""),
-		"get without an intent":       get(""),
-		"get of a way up in the path": get("../charges"),
-	} {
-		e := failure(t, err)
-		require.Equal(t, payments.NotExecuted, e.Outcome, name)
-		require.True(t, e.NeedsOperator, name)
-		require.ErrorIs(t, e, payments.ErrInvalidCall, name)
-	}
-	require.Empty(t, provider.seen())
-
-	require.NoError(t, create(strings.Repeat("k", 255)), "the longest key")
-}
-
 func TestIsLiveKey(t *testing.T) {
 	t.Parallel()
 	for key, live := range map[string]bool{
@@ -215,7 +60,7 @@ func TestIsLiveKey(t *testing.T) {
 	}
 }
 
-func TestNothingPrintsASecret(t *testing.T) {
+func TestFormat_noSecret(t *testing.T) {
 	t.Parallel()
 	cfg := payments.Config{SecretKey: secretKey, WebhookSecret: webhookSecret, Timeout: time.Second, Logger: discard}
 	client, err := payments.New(cfg)
@@ -227,8 +72,8 @@ func TestNothingPrintsASecret(t *testing.T) {
 	}
 }
 
-// Another user of stripe-go in the same process must not notice us.
-func TestNoGlobalOfStripeGoIsTouched(t *testing.T) {
+// The client must not affect other uses of stripe-go in the same process.
+func TestNew_stripeGlobalsUnchanged(t *testing.T) {
 	t.Parallel()
 	type globals struct {
 		key       string
@@ -240,9 +85,9 @@ func TestNoGlobalOfStripeGoIsTouched(t *testing.T) {
 		return globals{stripe.Key, stripe.EnableTelemetry, stripe.DefaultLeveledLogger, stripe.GetBackend(stripe.APIBackend)}
 	}
 	before := read()
-	provider := startProvider(t, answer{status: 200, body: intent("succeeded")})
+	provider := startProvider(t, response{status: 200, body: intent("succeeded")})
 	client := newClient(t, provider.url)
-	for range 2 { // telemetry, on by default, is about the request before
+	for range 2 { // telemetry would be sent with the second request
 		_, err := client.Get(t.Context(), "pi_1")
 		require.NoError(t, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Create, keep the id where it lasts, confirm, and see what came of it.
+// Create an intent, store its id, confirm it, and check the outcome.
 func Example() {
 	server := httptest.NewServer(stripetest.New(stripetest.Options{}))
 	defer server.Close()

@@ -13,9 +13,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// FuzzStripeResponse: whatever the provider answers, there is an outcome, a
-// final one only where Stripe says so in its own format, and success only with
-// all that makes it one.
+// FuzzStripeResponse checks that every response has an outcome, that final outcomes
+// have the right status, and that a success is complete.
 func FuzzStripeResponse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status uint16, retryAfter string, body []byte) {
 		code := 200 + int(status)%400
@@ -29,7 +28,7 @@ func FuzzStripeResponse(f *testing.F) {
 				}, nil
 			})
 		})
-		judge := func(err error) {
+		check := func(err error) {
 			e := failure(t, err)
 			require.Contains(t, []payments.Outcome{payments.Unknown, payments.NotExecuted, payments.Refused, payments.Declined}, e.Outcome)
 			require.Equal(t, code, e.HTTPStatus)
@@ -53,7 +52,7 @@ func FuzzStripeResponse(f *testing.F) {
 			require.Equal(t, createParams.Currency, created.Currency)
 			require.Equal(t, createParams.Metadata, created.Metadata)
 		} else {
-			judge(err)
+			check(err)
 		}
 
 		confirmed, err := client.Confirm(t.Context(), confirmKey, "pi_1")
@@ -64,19 +63,19 @@ func FuzzStripeResponse(f *testing.F) {
 			require.Positive(t, confirmed.Amount)
 			require.NotEmpty(t, confirmed.Currency)
 		} else {
-			judge(err)
+			check(err)
 		}
 
-		pages := 0
+		visited := 0
 		err = client.List(t.Context(), time.Time{}, time.Time{}, func(i payments.Intent) bool {
 			require.NotEmpty(t, i.ID)
-			pages++
-			return pages < 10
+			visited++
+			return visited < 10
 		})
 		if err == nil {
 			require.Equal(t, 200, code)
 		} else {
-			judge(err)
+			check(err)
 		}
 	})
 }

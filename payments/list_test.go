@@ -12,12 +12,12 @@ import (
 	"example.com/orders-api/payments"
 )
 
-func page(hasMore bool, ids ...string) answer {
+func page(hasMore bool, ids ...string) response {
 	items := make([]string, len(ids))
 	for i, id := range ids {
 		items[i] = strings.Replace(intent("succeeded"), `"pi_1"`, fmt.Sprintf("%q", id), 1)
 	}
-	return answer{status: 200, body: fmt.Sprintf(`{"object":"list","url":"/v1/payment_intents","has_more":%t,"data":[%s]}`,
+	return response{status: 200, body: fmt.Sprintf(`{"object":"list","url":"/v1/payment_intents","has_more":%t,"data":[%s]}`,
 		hasMore, strings.Join(items, ","))}
 }
 
@@ -31,7 +31,7 @@ func list(t *testing.T, client *payments.Client) ([]string, error) {
 	return ids, err
 }
 
-func TestListWalksAllPages(t *testing.T) {
+func TestList_pages(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t, page(true, "pi_4", "pi_3"), page(true, "pi_2"), page(false, "pi_1"))
 
@@ -51,7 +51,7 @@ func TestListWalksAllPages(t *testing.T) {
 	}, queries)
 }
 
-func TestListOfNothing(t *testing.T) {
+func TestList_empty(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t, page(false))
 	err := newClient(t, provider.url).List(t.Context(), time.Time{}, time.Time{}, func(payments.Intent) bool { return true })
@@ -59,7 +59,7 @@ func TestListOfNothing(t *testing.T) {
 	require.Equal(t, url.Values{"limit": {"100"}}, provider.seen()[0].form)
 }
 
-func TestListStopsWhenToldTo(t *testing.T) {
+func TestList_visitStops(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t, page(true, "pi_2", "pi_1"))
 	n := 0
@@ -72,29 +72,29 @@ func TestListStopsWhenToldTo(t *testing.T) {
 	require.Len(t, provider.seen(), 1)
 }
 
-func TestListResendsAPage(t *testing.T) {
+func TestList_retriesPage(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, page(true, "pi_2"), answer{status: 500, body: stripeError("api_error", "", "")}, page(false, "pi_1"))
+	provider := startProvider(t, page(true, "pi_2"), response{status: 500, body: stripeError("api_error", "", "")}, page(false, "pi_1"))
 	ids, err := list(t, newClient(t, provider.url))
 	require.NoError(t, err)
 	require.Equal(t, []string{"pi_2", "pi_1"}, ids)
 }
 
-func TestListNeverEndsEarlyInSilence(t *testing.T) {
+func TestList_incomplete(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		second answer
-		sends  int
+		second   response
+		attempts int
 	}{
-		"API key withdrawn":               {answer{status: 401, body: stripeError("invalid_request_error", "", "")}, 2},
-		"gateway down":                    {answer{status: 502, body: "<html>"}, 4},
-		"an object without data":          {answer{status: 200, body: "{}"}, 4},
-		"data that is null":               {answer{status: 200, body: `{"data":null,"has_more":false}`}, 4},
-		"an intent that is null":          {answer{status: 200, body: `{"data":[null],"has_more":false}`}, 4},
-		"an intent without an id":         {page(false, ""), 4},
-		"an empty page that says more":    {page(true), 4},
-		"the same page again":             {page(true, "pi_1"), 4},
-		"an error with the status of 200": {answer{status: 200, body: stripeError("api_error", "", "")}, 4},
+		"API key revoked":             {response{status: 401, body: stripeError("invalid_request_error", "", "")}, 2},
+		"gateway down":                {response{status: 502, body: "<html>"}, 4},
+		"an object without data":      {response{status: 200, body: "{}"}, 4},
+		"data that is null":           {response{status: 200, body: `{"data":null,"has_more":false}`}, 4},
+		"an intent that is null":      {response{status: 200, body: `{"data":[null],"has_more":false}`}, 4},
+		"an intent without an id":     {page(false, ""), 4},
+		"an empty page with has_more": {page(true), 4},
+		"the same page again":         {page(true, "pi_1"), 4},
+		"an error with status 200":    {response{status: 200, body: stripeError("api_error", "", "")}, 4},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestListNeverEndsEarlyInSilence(t *testing.T) {
 			e := failure(t, err)
 			require.False(t, e.ReplayedError)
 			require.Equal(t, []string{"pi_2", "pi_1"}, ids)
-			require.Len(t, provider.seen(), test.sends)
+			require.Len(t, provider.seen(), test.attempts)
 		})
 	}
 }

@@ -15,7 +15,7 @@ func TestPing_versionAndTime(t *testing.T) {
 	t.Parallel()
 	one := page(true, "pi_1")
 	one.header = http.Header{"Stripe-Version": {"2020-08-27"}, "Date": {"Wed, 04 Mar 2026 17:06:07 GMT"}}
-	provider := startProvider(t, answer{status: 503}, one)
+	provider := startProvider(t, response{status: 503}, one)
 
 	info, err := newClient(t, provider.url).Ping(t.Context())
 	require.NoError(t, err)
@@ -31,15 +31,15 @@ func TestPing_versionAndTime(t *testing.T) {
 func TestPing_unreadableResponse(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		answer answer
-		want   error
+		response response
+		want     error
 	}{
-		"a page":         {answer{status: 200, body: "<html>" + canary}, payments.ErrUnreadable},
-		"another object": {answer{status: 200, body: `{"object":"` + canary + `"}`}, payments.ErrUnreadable},
+		"a page":         {response{status: 200, body: "<html>" + canary}, payments.ErrUnreadable},
+		"another object": {response{status: 200, body: `{"object":"` + canary + `"}`}, payments.ErrUnreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := newClient(t, startProvider(t, test.answer).url).Ping(t.Context())
+			_, err := newClient(t, startProvider(t, test.response).url).Ping(t.Context())
 			require.ErrorIs(t, failure(t, err), test.want)
 		})
 	}

@@ -26,15 +26,15 @@ var refundParams = payments.RefundParams{
 	Metadata: map[string]string{"refund_id": "r1"},
 }
 
-// refund is the refund of refundParams as Stripe sends it.
+// refund is the refund of refundParams as Stripe attempts it.
 func refund(status string) string {
 	return fmt.Sprintf(`{"id":"re_1","object":"refund","amount":700,"charge":"ch_1","created":1760000000,"currency":"eur",`+
 		`"metadata":{"refund_id":"r1"},"payment_intent":"pi_1","reason":"duplicate","status":%q}`, status)
 }
 
-func TestRefundAsSentAndRead(t *testing.T) {
+func TestRefund_requestAndResponse(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, answer{status: 200, body: refund("pending")})
+	provider := startProvider(t, response{status: 200, body: refund("pending")})
 	got, err := newClient(t, provider.url).Refund(t.Context(), refundKey, refundParams)
 	require.NoError(t, err)
 	require.Equal(t, payments.Refund{
@@ -55,7 +55,7 @@ func TestRefundAsSentAndRead(t *testing.T) {
 	}, sent.form)
 }
 
-func TestRefundTakesNoOtherAnswer(t *testing.T) {
+func TestRefund_mismatch(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"another amount":   strings.Replace(refund("succeeded"), "700", "701", 1),
@@ -69,16 +69,16 @@ func TestRefundTakesNoOtherAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			provider := startProvider(t, answer{status: 200, body: body})
+			provider := startProvider(t, response{status: 200, body: body})
 			_, err := newClient(t, provider.url).Refund(t.Context(), refundKey, refundParams)
 			require.Equal(t, payments.Unknown, failure(t, err).Outcome, "it may have been made")
 		})
 	}
 }
 
-func TestRefundIsNotSent(t *testing.T) {
+func TestRefund_invalidCall(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, answer{status: 200, body: refund("succeeded")})
+	provider := startProvider(t, response{status: 200, body: refund("succeeded")})
 	client := newClient(t, provider.url)
 	_, noKey := client.Refund(t.Context(), "", refundParams)
 	_, noIntent := client.Refund(t.Context(), refundKey, payments.RefundParams{Amount: 1})
@@ -92,37 +92,31 @@ func TestRefundIsNotSent(t *testing.T) {
 	require.Empty(t, provider.seen())
 }
 
-// What a refusal of a refund is worth, and who is to blame.
-func TestRefundsThatStripeRefuses(t *testing.T) {
+func TestRefund_refused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		answer  answer
-		outcome payments.Outcome
-		misuse  bool
+		response      response
+		needsOperator bool
 	}{
-		"refunded already":   {answer{status: 400, body: stripeError("invalid_request_error", "charge_already_refunded", "")}, payments.Refused, false},
-		"contested":          {answer{status: 400, body: stripeError("invalid_request_error", "charge_disputed", "")}, payments.Refused, false},
-		"too much":           {answer{status: 400, body: stripeError("invalid_request_error", "", `,"param":"amount"`)}, payments.Refused, false},
-		"no such intent":     {answer{status: 400, body: stripeError("invalid_request_error", "resource_missing", `,"param":"payment_intent"`)}, payments.Refused, true},
-		"another's key":      {answer{status: 400, body: stripeError("idempotency_error", "", "")}, payments.Unknown, true},
-		"key withdrawn":      {answer{status: 401, body: stripeError("invalid_request_error", "", "")}, payments.NotExecuted, true},
-		"a 500 that is kept": {answer{status: 500, body: stripeError("api_error", "", "")}, payments.Unknown, false},
+		"refunded already": {response{status: 400, body: stripeError("invalid_request_error", "charge_already_refunded", "")}, false},
+		"disputed":         {response{status: 400, body: stripeError("invalid_request_error", "charge_disputed", "")}, false},
+		"too much":         {response{status: 400, body: stripeError("invalid_request_error", "", `,"param":"amount"`)}, false},
+		"no such intent":   {response{status: 400, body: stripeError("invalid_request_error", "resource_missing", `,"param":"payment_intent"`)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := newClient(t, startProvider(t, test.answer).url).Refund(t.Context(), refundKey, refundParams)
+			_, err := newClient(t, startProvider(t, test.response).url).Refund(t.Context(), refundKey, refundParams)
 			e := failure(t, err)
-			require.Equal(t, test.outcome, e.Outcome)
-			require.Equal(t, test.misuse, e.NeedsOperator)
-			require.Equal(t, test.answer.status == 500, e.ReplayedError)
+			require.Equal(t, payments.Refused, e.Outcome)
+			require.Equal(t, test.needsOperator, e.NeedsOperator)
 		})
 	}
 }
 
-func TestListRefundsTakesNoOtherIntents(t *testing.T) {
+func TestListRefunds_mismatch(t *testing.T) {
 	t.Parallel()
 	list := `{"object":"list","url":"/v1/refunds","has_more":false,"data":[` + refund("succeeded") + `]}`
-	provider := startProvider(t, answer{status: 200, body: list})
+	provider := startProvider(t, response{status: 200, body: list})
 	client := newClient(t, provider.url)
 	var found []string
 	visit := func(r payments.Refund) bool {
@@ -137,9 +131,9 @@ func TestListRefundsTakesNoOtherIntents(t *testing.T) {
 	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[1].form)
 }
 
-// The whole way, on the stand-in: a lost answer is found by the same key, by the
-// list and by its id.
-func TestRefundGetList(t *testing.T) {
+// A refund whose response is lost is found by the same key, by the list and by its
+// id.
+func TestRefund_responseLost(t *testing.T) {
 	t.Parallel()
 	stripe, client := startStripe(t)
 	intent := create(t, client)

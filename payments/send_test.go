@@ -15,52 +15,52 @@ import (
 	"example.com/orders-api/payments"
 )
 
-func TestResends(t *testing.T) {
+func TestRun_retries(t *testing.T) {
 	t.Parallel()
 	var (
-		paid      = answer{status: 200, body: intent("succeeded")}
-		badKey    = answer{status: 401, body: stripeError("invalid_request_error", "", "")}
-		locked    = answer{status: 429, body: stripeError("invalid_request_error", "lock_timeout", "")}
-		inUse     = answer{status: 409, body: stripeError("invalid_request_error", "idempotency_key_in_use", "")}
-		gateway   = answer{status: 502, body: "<html>"}
-		saved500  = answer{status: 500, body: stripeError("api_error", "", "")}
-		noCard    = answer{status: 402, body: stripeError("card_error", "card_declined", "")}
-		unknownPM = answer{status: 400, body: stripeError("invalid_request_error", "resource_missing", `,"param":"payment_method"`)}
-		misused   = answer{status: 400, body: stripeError("idempotency_error", "", "")}
+		paid          = response{status: 200, body: intent("succeeded")}
+		badKey        = response{status: 401, body: stripeError("invalid_request_error", "", "")}
+		locked        = response{status: 429, body: stripeError("invalid_request_error", "lock_timeout", "")}
+		inUse         = response{status: 409, body: stripeError("invalid_request_error", "idempotency_key_in_use", "")}
+		gateway       = response{status: 502, body: "<html>"}
+		replayedError = response{status: 500, body: stripeError("api_error", "", "")}
+		noCard        = response{status: 402, body: stripeError("card_error", "card_declined", "")}
+		unknownPM     = response{status: 400, body: stripeError("invalid_request_error", "resource_missing", `,"param":"payment_method"`)}
+		misused       = response{status: 400, body: stripeError("idempotency_error", "", "")}
 	)
 	const ok = payments.Outcome(-1)
 	tests := map[string]struct {
-		answers []answer
-		outcome payments.Outcome
-		sends   int
+		responses []response
+		outcome   payments.Outcome
+		attempts  int
 	}{
-		"lock, then paid":                             {[]answer{locked, paid}, ok, 2},
-		"key in use, then its answer":                 {[]answer{inUse, inUse, paid}, ok, 3},
-		"gateway, then paid":                          {[]answer{gateway, paid}, ok, 2},
-		"doubt, then a decline, which is the answer":  {[]answer{gateway, noCard}, payments.Declined, 2},
-		"doubt, then a refusal, which is the answer":  {[]answer{gateway, unknownPM}, payments.Refused, 2},
-		"doubt, then locks: still in doubt":           {[]answer{gateway, locked}, payments.Unknown, 3},
-		"lock, doubt, lock: still in doubt":           {[]answer{locked, gateway, locked}, payments.Unknown, 3},
-		"doubt, then a bad API key: still in doubt":   {[]answer{gateway, badKey}, payments.Unknown, 2},
-		"locks alone: not run":                        {[]answer{locked}, payments.NotExecuted, 3},
-		"lock, then a bad API key: not run":           {[]answer{locked, badKey}, payments.NotExecuted, 2},
-		"a saved 500 is not retried":                  {[]answer{saved500, paid}, payments.Unknown, 1},
-		"doubt, then a saved 500: stop":               {[]answer{gateway, saved500, paid}, payments.Unknown, 2},
-		"doubt, then other parameters under one key":  {[]answer{gateway, misused, paid}, payments.Unknown, 2},
-		"the third answer is the last one waited for": {[]answer{gateway, gateway, gateway, paid}, payments.Unknown, 3},
-		"a decline is not retried":                    {[]answer{noCard, paid}, payments.Declined, 1},
+		"lock, then paid":                           {[]response{locked, paid}, ok, 2},
+		"key in use, then its response":             {[]response{inUse, inUse, paid}, ok, 3},
+		"gateway, then paid":                        {[]response{gateway, paid}, ok, 2},
+		"unknown, then declined":                    {[]response{gateway, noCard}, payments.Declined, 2},
+		"unknown, then refused":                     {[]response{gateway, unknownPM}, payments.Refused, 2},
+		"unknown, then locks":                       {[]response{gateway, locked}, payments.Unknown, 3},
+		"lock, unknown, lock":                       {[]response{locked, gateway, locked}, payments.Unknown, 3},
+		"unknown, then a bad API key":               {[]response{gateway, badKey}, payments.Unknown, 2},
+		"locks only":                                {[]response{locked}, payments.NotExecuted, 3},
+		"lock, then a bad API key":                  {[]response{locked, badKey}, payments.NotExecuted, 2},
+		"stored 500":                                {[]response{replayedError, paid}, payments.Unknown, 1},
+		"unknown, then a stored 500":                {[]response{gateway, replayedError, paid}, payments.Unknown, 2},
+		"unknown, then a key with other parameters": {[]response{gateway, misused, paid}, payments.Unknown, 2},
+		"three attempts at most":                    {[]response{gateway, gateway, gateway, paid}, payments.Unknown, 3},
+		"declined":                                  {[]response{noCard, paid}, payments.Declined, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			provider := startProvider(t, test.answers...)
+			provider := startProvider(t, test.responses...)
 			_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
 			if test.outcome == ok {
 				require.NoError(t, err)
 			} else {
 				require.Equal(t, test.outcome, failure(t, err).Outcome)
 			}
-			require.Len(t, provider.seen(), test.sends)
+			require.Len(t, provider.seen(), test.attempts)
 			for _, r := range provider.seen() {
 				require.Equal(t, []string{confirmKey}, r.header["Idempotency-Key"])
 				require.Equal(t, provider.seen()[0].form, r.form)
@@ -69,11 +69,11 @@ func TestResends(t *testing.T) {
 	}
 }
 
-func TestABadAPIKeyAfterDoubtStillRaisesTheAlarm(t *testing.T) {
+func TestRun_badAPIKeyAfterUnknown(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t,
-		answer{status: 502},
-		answer{status: 401, body: stripeError("invalid_request_error", "", "")})
+		response{status: 502},
+		response{status: 401, body: stripeError("invalid_request_error", "", "")})
 
 	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
 	e := failure(t, err)
@@ -82,45 +82,45 @@ func TestABadAPIKeyAfterDoubtStillRaisesTheAlarm(t *testing.T) {
 	require.Equal(t, time.Minute, e.RetryAfter)
 }
 
-func TestPausesGrow(t *testing.T) {
+func TestRun_backoff(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, answer{status: 503})
+	provider := startProvider(t, response{status: 503})
 	client := newClient(t, provider.url)
-	var pauses []time.Duration
+	var waits []time.Duration
 	client.SetSleep(func(_ context.Context, d time.Duration) error {
-		pauses = append(pauses, d)
+		waits = append(waits, d)
 		return nil
 	})
 
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
 	require.Error(t, err)
-	require.Len(t, pauses, 2)
+	require.Len(t, waits, 2)
 	for i, longest := range []time.Duration{500 * time.Millisecond, time.Second} {
-		require.GreaterOrEqual(t, pauses[i], longest/2)
-		require.LessOrEqual(t, pauses[i], longest)
+		require.GreaterOrEqual(t, waits[i], longest/2)
+		require.LessOrEqual(t, waits[i], longest)
 	}
 }
 
-func TestAPauseIsAsLongAsTheProviderAsks(t *testing.T) {
+func TestRun_retryAfter(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t,
-		answer{status: 503, header: http.Header{"Retry-After": {"3"}}},
-		answer{status: 200, body: intent("succeeded")})
+		response{status: 503, header: http.Header{"Retry-After": {"3"}}},
+		response{status: 200, body: intent("succeeded")})
 	client := newClient(t, provider.url)
-	var pauses []time.Duration
+	var waits []time.Duration
 	client.SetSleep(func(_ context.Context, d time.Duration) error {
-		pauses = append(pauses, d)
+		waits = append(waits, d)
 		return nil
 	})
 
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
 	require.NoError(t, err)
-	require.Equal(t, []time.Duration{3 * time.Second}, pauses)
+	require.Equal(t, []time.Duration{3 * time.Second}, waits)
 }
 
-func TestNoResendWithoutTimeForAnAnswer(t *testing.T) {
+func TestRun_noTimeLeft(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, answer{
+	provider := startProvider(t, response{
 		status: 429,
 		body:   stripeError("invalid_request_error", "lock_timeout", ""),
 		header: http.Header{"Retry-After": {"19"}}, // of a budget of 20 seconds
@@ -131,9 +131,9 @@ func TestNoResendWithoutTimeForAnAnswer(t *testing.T) {
 	require.Len(t, provider.seen(), 1)
 }
 
-func TestNoResendForACallerWhoLeft(t *testing.T) {
+func TestRun_cancelled(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, answer{status: 503})
+	provider := startProvider(t, response{status: 503})
 	client := newClient(t, provider.url)
 	ctx, cancel := context.WithCancel(t.Context())
 	client.SetSleep(func(ctx context.Context, _ time.Duration) error {
@@ -146,7 +146,7 @@ func TestNoResendForACallerWhoLeft(t *testing.T) {
 	require.Len(t, provider.seen(), 1)
 }
 
-func TestThePauseItself(t *testing.T) {
+func TestSleep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -159,12 +159,12 @@ func TestThePauseItself(t *testing.T) {
 	})
 }
 
-func TestEachSendIsLogged(t *testing.T) {
+func TestAttempt_log(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t,
-		answer{status: 502},
-		answer{status: 401, body: stripeError("invalid_request_error", "", "")},
-		answer{status: 200, body: intent("succeeded")})
+		response{status: 502},
+		response{status: 401, body: stripeError("invalid_request_error", "", "")},
+		response{status: 200, body: intent("succeeded")})
 	log := &buffer{}
 	client := newClient(t, provider.url, func(cfg *payments.Config) { cfg.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
@@ -199,28 +199,27 @@ func TestEachSendIsLogged(t *testing.T) {
 	}, got)
 }
 
-// Whoever measures hears of each send, the ones that are sent again included.
-func TestObserve(t *testing.T) {
+func TestAttempt_observe(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t,
-		answer{status: 502}, answer{status: 200, body: intent("succeeded")},
-		answer{status: 402, body: stripeError("card_error", "card_declined", "")})
-	var heard []payments.Attempt
+		response{status: 502}, response{status: 200, body: intent("succeeded")},
+		response{status: 402, body: stripeError("card_error", "card_declined", "")})
+	var observed []payments.Attempt
 	client := newClient(t, provider.url, func(c *payments.Config) {
-		c.Observe = func(e payments.Attempt) { heard = append(heard, e) }
+		c.Observe = func(e payments.Attempt) { observed = append(observed, e) }
 	})
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
 	require.NoError(t, err)
 	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
 	require.Error(t, err)
-	require.Len(t, heard, 3)
+	require.Len(t, observed, 3)
 	for i, want := range []string{"unknown", "", "declined"} {
-		require.Equal(t, "confirm", heard[i].Call)
-		require.Positive(t, heard[i].Took)
+		require.Equal(t, "confirm", observed[i].Call)
+		require.Positive(t, observed[i].Took)
 		if want == "" {
-			require.Nil(t, heard[i].Err)
+			require.Nil(t, observed[i].Err)
 			continue
 		}
-		require.Equal(t, want, heard[i].Err.Outcome.String())
+		require.Equal(t, want, observed[i].Err.Outcome.String())
 	}
 }

@@ -1,7 +1,6 @@
 package payments_test
 
 import (
-	"fmt"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -17,8 +16,8 @@ const (
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 )
 
-// startStripe runs the stand-in. It compares the bytes of repeated requests, so
-// that an unstable encoding shows.
+// startStripe starts the stand-in. It compares the bytes of repeated requests, which
+// reveals an unstable encoding.
 func startStripe(t *testing.T) (*stripetest.Server, *payments.Client) {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{CompareBytes: true})
@@ -36,7 +35,7 @@ func create(t *testing.T, client *payments.Client) payments.Intent {
 	return got
 }
 
-func TestCreateConfirmGetList(t *testing.T) {
+func TestClient_standIn(t *testing.T) {
 	t.Parallel()
 	stripe, client := startStripe(t)
 	before := stripe.Now()
@@ -72,61 +71,8 @@ func TestCreateConfirmGetList(t *testing.T) {
 	require.Len(t, stripe.Charges(), 1)
 }
 
-func TestCreateCancelConfirm(t *testing.T) {
-	t.Parallel()
-	stripe, client := startStripe(t)
-	created := create(t, client)
-
-	cancelled, err := client.Cancel(t.Context(), "k-cancel", created.ID)
-	require.NoError(t, err)
-	require.Equal(t, payments.StatusCanceled, cancelled.Status)
-
-	_, err = client.Confirm(t.Context(), confirmKey, created.ID)
-	e := failure(t, err)
-	require.Equal(t, payments.Unknown, e.Outcome)
-	require.True(t, e.UnexpectedState)
-	require.Empty(t, stripe.Charges())
-}
-
-func TestDeclinedAndRefusedByTheStandIn(t *testing.T) {
-	t.Parallel()
-	_, client := startStripe(t)
-	params := createParams
-	params.PaymentMethod = "pm_card_authenticationRequired"
-	created, err := client.Create(t.Context(), createKey, params)
-	require.NoError(t, err)
-	_, err = client.Confirm(t.Context(), confirmKey, created.ID)
-	e := failure(t, err)
-	require.Equal(t, payments.Declined, e.Outcome)
-	require.Equal(t, "authentication_required", e.Code)
-	require.Equal(t, payments.StatusRequiresPaymentMethod, e.Intent.Status)
-
-	read, err := client.Get(t.Context(), created.ID)
-	require.NoError(t, err)
-	require.Equal(t, e.Message, read.LastError.Message)
-
-	params.PaymentMethod = "pm_unknown"
-	_, err = client.Create(t.Context(), "another", params)
-	e = failure(t, err)
-	require.Equal(t, payments.Refused, e.Outcome)
-	require.False(t, e.NeedsOperator)
-	require.Contains(t, e.Message, "pm_unknown")
-
-	params.Amount = 1
-	_, err = client.Create(t.Context(), createKey, params)
-	e = failure(t, err)
-	require.Equal(t, "idempotency_error", e.Type)
-	require.Equal(t, payments.Unknown, e.Outcome)
-	require.True(t, e.NeedsOperator)
-
-	_, err = client.Get(t.Context(), "pi_unknown")
-	e = failure(t, err)
-	require.Equal(t, payments.NotExecuted, e.Outcome)
-	require.True(t, e.NeedsOperator)
-}
-
-// One lost answer, whatever lost it, is made good within the call.
-func TestAnAnswerLostAfterTheEffectIsReplayed(t *testing.T) {
+// A call recovers from one lost response.
+func TestClient_responseLostOnce(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []stripetest.Fault{
 		stripetest.CloseBefore,
@@ -158,19 +104,19 @@ func TestAnAnswerLostAfterTheEffectIsReplayed(t *testing.T) {
 	}
 }
 
-// Answers lost for good leave the outcome unknown. Then the intent tells.
-func TestAnAnswerLostForGoodIsSettledByGet(t *testing.T) {
+// If every response is lost, the outcome is unknown, and Get resolves it.
+func TestClient_responseLost(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		fault    stripetest.Fault
-		outcome  payments.Outcome
-		saved500 bool
-		status   payments.Status
+		fault         stripetest.Fault
+		outcome       payments.Outcome
+		replayedError bool
+		status        payments.Status
 	}{
 		"closed before the effect":    {stripetest.CloseBefore, payments.Unknown, false, payments.StatusRequiresConfirmation},
 		"unavailable":                 {stripetest.Unavailable, payments.Unknown, false, payments.StatusRequiresConfirmation},
 		"locked":                      {stripetest.LockTimeout, payments.NotExecuted, false, payments.StatusRequiresConfirmation},
-		"API key withdrawn":           {stripetest.Unauthorized, payments.NotExecuted, false, payments.StatusRequiresConfirmation},
+		"API key revoked":             {stripetest.Unauthorized, payments.NotExecuted, false, payments.StatusRequiresConfirmation},
 		"closed after the effect":     {stripetest.CloseAfter, payments.Unknown, false, payments.StatusSucceeded},
 		"cut off after the effect":    {stripetest.CutBody, payments.Unknown, false, payments.StatusSucceeded},
 		"proxy page after the effect": {stripetest.BadGateway, payments.Unknown, false, payments.StatusSucceeded},
@@ -187,7 +133,7 @@ func TestAnAnswerLostForGoodIsSettledByGet(t *testing.T) {
 			_, err := client.Confirm(t.Context(), confirmKey, created.ID)
 			e := failure(t, err)
 			require.Equal(t, test.outcome, e.Outcome)
-			require.Equal(t, test.saved500, e.ReplayedError)
+			require.Equal(t, test.replayedError, e.ReplayedError)
 
 			read, err := client.Get(t.Context(), created.ID)
 			require.NoError(t, err)
@@ -195,27 +141,4 @@ func TestAnAnswerLostForGoodIsSettledByGet(t *testing.T) {
 			require.Empty(t, stripe.OrdersChargedTwice())
 		})
 	}
-}
-
-func TestListOfMoreThanAPage(t *testing.T) {
-	t.Parallel()
-	stripe, client := startStripe(t)
-	made := map[string]bool{}
-	for i := range 101 {
-		created, err := client.Create(t.Context(), fmt.Sprint(createKey, "-", i), createParams)
-		require.NoError(t, err)
-		made[created.ID] = true
-	}
-	visit := func(i payments.Intent) bool {
-		delete(made, i.ID)
-		return true
-	}
-	failing := stripe.Inject(stripetest.Rule{Fault: stripetest.NextPageError, Times: stripetest.Always})
-	err := client.List(t.Context(), time.Time{}, time.Time{}, visit)
-	require.Equal(t, 500, failure(t, err).HTTPStatus)
-	require.Len(t, made, 1)
-
-	failing.Release()
-	require.NoError(t, client.List(t.Context(), time.Time{}, time.Time{}, visit))
-	require.Empty(t, made)
 }

@@ -22,8 +22,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// listen serves each connection with handle and returns the base URL and the
-// number of connections so far.
+// listen handles each connection with handle. It returns the base URL and the number
+// of connections so far.
 func listen(t *testing.T, handle func(*net.TCPConn)) (string, *atomic.Int32) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,7 @@ func listen(t *testing.T, handle func(*net.TCPConn)) (string, *atomic.Int32) {
 	return "http://" + listener.Addr().String(), &connections
 }
 
-// readRequest takes in one whole request, as a provider does that then runs it.
+// readRequest reads a complete request, as a provider does before it executes it.
 func readRequest(conn net.Conn) {
 	req, err := http.ReadRequest(bufio.NewReader(conn))
 	if err == nil {
@@ -60,13 +60,13 @@ func readRequest(conn net.Conn) {
 
 func reset(conn *net.TCPConn) { _ = conn.SetLinger(0) } // Close then sends RST
 
-func TestConnectionFaults(t *testing.T) {
+func TestConfirm_connectionFaults(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		handle func(*net.TCPConn)
 		cause  error
 	}{
-		"reset before the request was read whole": {func(conn *net.TCPConn) {
+		"reset before the request was read": {func(conn *net.TCPConn) {
 			_, _ = conn.Read(make([]byte, 1))
 			reset(conn)
 		}, payments.ErrNoResponse},
@@ -74,7 +74,7 @@ func TestConnectionFaults(t *testing.T) {
 			readRequest(conn)
 			reset(conn)
 		}, syscall.ECONNRESET},
-		"closed without an answer": {func(conn *net.TCPConn) {
+		"closed without a response": {func(conn *net.TCPConn) {
 			readRequest(conn)
 		}, io.EOF},
 		"body cut off": {func(conn *net.TCPConn) {
@@ -85,7 +85,7 @@ func TestConnectionFaults(t *testing.T) {
 			readRequest(conn)
 			_, _ = io.WriteString(conn, clientSecret+"\r\n\r\n")
 		}, payments.ErrNoResponse},
-		"header line that is none": {func(conn *net.TCPConn) {
+		"malformed header line": {func(conn *net.TCPConn) {
 			readRequest(conn)
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+clientSecret+"\r\n\r\n")
 		}, payments.ErrNoResponse},
@@ -105,7 +105,7 @@ func TestConnectionFaults(t *testing.T) {
 	}
 }
 
-func TestRefusedConnectionIsNotRun(t *testing.T) {
+func TestConfirm_connectionRefused(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestRefusedConnectionIsNotRun(t *testing.T) {
 	require.Equal(t, time.Second, e.RetryAfter)
 }
 
-func TestUntrustedCertificateIsNotRun(t *testing.T) {
+func TestConfirm_untrustedCertificate(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -133,9 +133,9 @@ func TestUntrustedCertificateIsNotRun(t *testing.T) {
 	require.ErrorAs(t, e, &untrusted)
 }
 
-func TestCancelledBeforeTheFirstSendIsNotRun(t *testing.T) {
+func TestConfirm_cancelledBeforeSend(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, answer{status: 200, body: intent("succeeded")})
+	provider := startProvider(t, response{status: 200, body: intent("succeeded")})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 
@@ -147,7 +147,7 @@ func TestCancelledBeforeTheFirstSendIsNotRun(t *testing.T) {
 	require.Empty(t, provider.seen())
 }
 
-func TestCancelledWhileWaitingIsUnknown(t *testing.T) {
+func TestConfirm_cancelledAfterSend(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	url, connections := listen(t, func(conn *net.TCPConn) {
@@ -163,7 +163,7 @@ func TestCancelledWhileWaitingIsUnknown(t *testing.T) {
 	require.EqualValues(t, 1, connections.Load())
 }
 
-func TestASendThatHangsLeavesTimeForAnother(t *testing.T) {
+func TestConfirm_firstAttemptHangs(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int32
 	url, _ := listen(t, func(conn *net.TCPConn) {
@@ -184,7 +184,7 @@ func TestASendThatHangsLeavesTimeForAnother(t *testing.T) {
 	require.Equal(t, payments.StatusSucceeded, got.Status)
 }
 
-func TestAProviderThatNeverAnswersIsUnknownWithinTheBudget(t *testing.T) {
+func TestConfirm_everyAttemptHangs(t *testing.T) {
 	t.Parallel()
 	url, _ := listen(t, func(conn *net.TCPConn) {
 		readRequest(conn)
@@ -200,9 +200,9 @@ func TestAProviderThatNeverAnswersIsUnknownWithinTheBudget(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
-// net/http resends on its own when a reused connection breaks. If it then
-// cannot connect, the error is the one of a dial, though the first copy arrived.
-func TestDialErrorAfterABrokenConnectionIsUnknown(t *testing.T) {
+// net/http sends a request again when a reused connection breaks. If that dial
+// fails, its error is returned, although the first copy arrived.
+func TestConfirm_dialErrorAfterBrokenConnection(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -226,20 +226,20 @@ func TestDialErrorAfterABrokenConnectionIsUnknown(t *testing.T) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
 			}
 		}
-		_ = listener.Close() // the second request was read, and is lost
+		_ = listener.Close() // the second request was read, its response is lost
 	})
 	client := newClient(t, "http://"+listener.Addr().String())
 	_, err = client.Get(t.Context(), "pi_1")
 	require.NoError(t, err)
 
-	client.SetSleep(func(context.Context, time.Duration) error { return context.Canceled }) // one send only
+	client.SetSleep(func(context.Context, time.Duration) error { return context.Canceled }) // one attempt only
 	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
 	e := failure(t, err)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)
 	require.Equal(t, payments.Unknown, e.Outcome)
 }
 
-func TestOverHTTP2AnAbortedRequestIsUnknown(t *testing.T) {
+func TestConfirm_abortedHTTP2(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -258,7 +258,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestATransportThatDoesNotReportProvesNothing(t *testing.T) {
+func TestConfirm_transportWithoutTrace(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, "", func(cfg *payments.Config) {
 		cfg.Transport = roundTripper(func(*http.Request) (*http.Response, error) {

@@ -16,13 +16,13 @@ import (
 
 const webhookSecret = "whsec_" + canary
 
-// listener is a client with a webhook.
-func listener(t *testing.T) *payments.Client {
+// webhookClient is a client with a webhook secret.
+func webhookClient(t *testing.T) *payments.Client {
 	t.Helper()
 	return newClient(t, "", func(cfg *payments.Config) { cfg.WebhookSecret = webhookSecret })
 }
 
-func TestEventsAsRead(t *testing.T) {
+func TestEvent_subject(t *testing.T) {
 	t.Parallel()
 	metadata := map[string]string{"order_id": "7b0f"}
 	for name, test := range map[string]struct {
@@ -31,19 +31,19 @@ func TestEventsAsRead(t *testing.T) {
 		metadata map[string]string
 		refundID string
 	}{
-		"about an intent":            {map[string]any{"object": "payment_intent", "id": "pi_1", "status": "succeeded", "metadata": metadata}, "pi_1", metadata, ""},
-		"about an intent of nobody":  {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": map[string]string{}}, "pi_1", map[string]string{}, ""},
-		"about a charge":             {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata, ""},
-		"about a charge without one": {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": metadata}, "", metadata, ""},
-		"about a refund":             {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata, "re_1"},
-		"about something else":       {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, "", nil, ""},
-		"about what is no payment":   {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, "", nil, ""},
-		"about nothing":              {map[string]any{}, "", nil, ""},
+		"about an intent":                  {map[string]any{"object": "payment_intent", "id": "pi_1", "status": "succeeded", "metadata": metadata}, "pi_1", metadata, ""},
+		"about an intent without metadata": {map[string]any{"object": "payment_intent", "id": "pi_1", "metadata": map[string]string{}}, "pi_1", map[string]string{}, ""},
+		"about a charge":                   {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata, ""},
+		"about a charge without one":       {map[string]any{"object": "charge", "id": "ch_1", "payment_intent": nil, "metadata": metadata}, "", metadata, ""},
+		"about a refund":                   {map[string]any{"object": "refund", "id": "re_1", "payment_intent": "pi_1", "metadata": metadata}, "pi_1", metadata, "re_1"},
+		"about something else":             {map[string]any{"object": "dispute", "id": "dp_1", "payment_intent": "pi_1", "metadata": metadata}, "", nil, ""},
+		"with members of other types":      {map[string]any{"object": "payment_intent", "id": 1, "metadata": metadata}, "", nil, ""},
+		"about an empty object":            {map[string]any{}, "", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			payload, signature := stripetest.SignedEvent(webhookSecret, "some.type", test.object, time.Now())
-			got, err := listener(t).Event(payload, signature)
+			got, err := webhookClient(t).Event(payload, signature)
 			require.NoError(t, err)
 			require.Regexp(t, "^evt_", got.ID)
 			require.Equal(t, payments.Event{ID: got.ID, Type: "some.type", IntentID: test.intentID, RefundID: test.refundID, Metadata: test.metadata}, got)
@@ -51,14 +51,14 @@ func TestEventsAsRead(t *testing.T) {
 	}
 }
 
-// Every signature below is made with the right secret, where nothing else is
-// said. The clock stands still.
-func TestSignaturesOfDeliveries(t *testing.T) {
+// Signatures are made with the right secret unless the name says otherwise. The
+// clock stands still.
+func TestEvent_signatures(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testSignaturesOfDeliveries)
+	synctest.Test(t, testEventSignatures)
 }
 
-func testSignaturesOfDeliveries(t *testing.T) {
+func testEventSignatures(t *testing.T) {
 	now := time.Now()
 	payload, genuine := stripetest.SignedEvent(webhookSecret, "payment_intent.succeeded", map[string]any{"object": "payment_intent", "id": "pi_1"}, now)
 	at := func(shift time.Duration) string {
@@ -73,7 +73,7 @@ func testSignaturesOfDeliveries(t *testing.T) {
 	changed := bytes.Replace(payload, []byte("pi_1"), []byte("pi_2"), 1)
 	big := bytes.Repeat([]byte(" "), 1<<20)
 
-	client := listener(t)
+	client := webhookClient(t)
 	for name, test := range map[string]struct {
 		payload   []byte
 		signature string
@@ -116,12 +116,12 @@ func testSignaturesOfDeliveries(t *testing.T) {
 			require.Equal(t, "pi_1", event.IntentID, name)
 			continue
 		}
-		require.Equal(t, payments.ErrSignature, err, "%s: and nothing else in it", name)
+		require.Equal(t, payments.ErrSignature, err, "%s: the error must not quote the payload", name)
 		require.Empty(t, event, name)
 	}
 }
 
-func TestASignatureDoesNotMakeAnEvent(t *testing.T) {
+func TestEvent_invalidPayload(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{
 		"", canary, "null", "1", `"evt_1"`, "[]", "{}", `{"id":"evt_1"}`,
@@ -135,15 +135,14 @@ func TestASignatureDoesNotMakeAnEvent(t *testing.T) {
 		`{"id":"evt_1","object":"event","type":"x","data":{"object":{}}} x`,
 	} {
 		now := time.Now()
-		event, err := listener(t).Event([]byte(payload), fmt.Sprintf("t=%d,v1=%s", now.Unix(), stripetest.Sign(webhookSecret, []byte(payload), now)))
+		event, err := webhookClient(t).Event([]byte(payload), fmt.Sprintf("t=%d,v1=%s", now.Unix(), stripetest.Sign(webhookSecret, []byte(payload), now)))
 		require.Equal(t, payments.ErrSignature, err, payload)
 		require.Empty(t, event)
 	}
 }
 
-// Without a secret nothing can be told from a forgery, not even with the empty
-// secret's signature.
-func TestWebhooksAreOff(t *testing.T) {
+// Without a secret every event is rejected, even if it is signed with an empty one.
+func TestEvent_off(t *testing.T) {
 	t.Parallel()
 	payload, signature := stripetest.SignedEvent("", "payment_intent.succeeded", map[string]any{"object": "payment_intent"}, time.Now())
 	event, err := newClient(t, "").Event(payload, signature)
@@ -151,14 +150,14 @@ func TestWebhooksAreOff(t *testing.T) {
 	require.Empty(t, event)
 }
 
-// FuzzEvent: nothing comes through without a signature, and whatever is signed
-// is an event with a name or an error.
+// FuzzEvent checks that an unsigned payload is rejected, and that a signed one is an
+// error or an event with id and type.
 func FuzzEvent(f *testing.F) {
 	payload, signature := stripetest.SignedEvent("whsec_another", "charge.succeeded", map[string]any{"object": "charge"}, time.Now())
 	f.Add(payload, signature)
 	f.Add([]byte(`{"id":"evt_1","object":"event","type":"x","data":{"object":{"object":"charge","payment_intent":{"id":"pi_1"}}}}`), "t=1,v1=00")
 	f.Fuzz(func(t *testing.T, payload []byte, signature string) {
-		client := listener(t)
+		client := webhookClient(t)
 		_, err := client.Event(payload, signature)
 		require.Equal(t, payments.ErrSignature, err)
 

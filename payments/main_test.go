@@ -37,35 +37,35 @@ var createParams = payments.CreateParams{
 	Metadata:      map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
 }
 
-// intent is the intent of createParams as Stripe sends it.
+// intent is the intent of createParams as Stripe attempts it.
 func intent(status string) string {
 	return fmt.Sprintf(`{"id":"pi_1","object":"payment_intent","status":%q,"amount":2500,"currency":"eur",`+
 		`"amount_received":0,"client_secret":%q,"created":1760000000,"latest_charge":null,"receipt_email":"%s@example.com",`+
 		`"metadata":{"order_id":"7b0f","idempotency_key_id":"k1"}}`, status, clientSecret, canary)
 }
 
-// answer is one HTTP answer of the provider.
-type answer struct {
+// response is a response of the provider.
+type response struct {
 	status int
 	body   string
 	header http.Header
 }
 
-// request is what the provider saw.
+// request is a request that the provider received.
 type request struct {
 	method, path string
 	header       http.Header
 	form         url.Values // of the body, or the query of a GET
 }
 
-// provider answers with fixed bytes, in order, the last for ever.
+// provider sends the given responses in order, and then repeats the last one.
 type provider struct {
 	url      string
 	mu       sync.Mutex
 	requests []request
 }
 
-func startProvider(t *testing.T, answers ...answer) *provider {
+func startProvider(t *testing.T, responses ...response) *provider {
 	t.Helper()
 	p := &provider{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +77,7 @@ func startProvider(t *testing.T, answers ...answer) *provider {
 		n := len(p.requests)
 		p.requests = append(p.requests, request{r.Method, r.URL.Path, r.Header, r.Form})
 		p.mu.Unlock()
-		a := answers[min(n, len(answers)-1)]
+		a := responses[min(n, len(responses)-1)]
 		w.Header().Set("Request-Id", "req_1")
 		for name, values := range a.header {
 			w.Header()[name] = values
@@ -96,7 +96,7 @@ func (p *provider) seen() []request {
 	return p.requests
 }
 
-// keys are the idempotency keys in the order they came.
+// keys returns the idempotency keys of the requests.
 func (p *provider) keys() []string {
 	var keys []string
 	for _, r := range p.seen() {
@@ -105,7 +105,7 @@ func (p *provider) keys() []string {
 	return keys
 }
 
-// buffer is a log that several goroutines may write to.
+// buffer is a bytes.Buffer that is safe for concurrent use.
 type buffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -123,8 +123,8 @@ func (b *buffer) String() string {
 	return b.Buffer.String()
 }
 
-// newClient returns a client that does not pause, and whose log at debug level
-// is searched for secrets when the test ends.
+// newClient returns a client that does not wait before retries. When the test ends,
+// its log at debug level is checked for secrets.
 func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *payments.Client {
 	t.Helper()
 	log := &buffer{}
@@ -147,7 +147,7 @@ func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *
 	return client
 }
 
-// failure is err as the package's own error, which prints no secret.
+// failure returns err as a [payments.Error], and checks that it prints no secret.
 func failure(t *testing.T, err error) *payments.Error {
 	t.Helper()
 	var e *payments.Error
