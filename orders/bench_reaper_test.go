@@ -28,7 +28,7 @@ func BenchmarkReap(b *testing.B) {
 	for b.Loop() {
 		m := newCostFixture(b, 8)
 		m.fill(keys)
-		m.orderSteadily(within(b, 5*time.Second), pace) // the connections learn the statements
+		m.orderSteadily(within(b, 5*time.Second), pace) // prepares the statements
 		without := m.orderSteadily(within(b, time.Minute), pace)
 
 		reaper, err := idempotency.NewReaper(m.anotherEngine(), idempotency.ReaperConfig{Retention: retention, Batch: batch})

@@ -112,7 +112,7 @@ func onDisk(b *testing.B) *embeddedpg.Server {
 	return server
 }
 
-// store is a shop whose books hold many orders.
+// store is a service on a database with many orders.
 type store struct {
 	*costFixture
 	completer *idempotency.Completer
@@ -154,7 +154,7 @@ func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *
 // filledKey is the key of a filled order, as long as a UUID.
 func filledKey(i int) string { return fmt.Sprintf("old-order-of-the-benchmark-%09d", i) }
 
-// fillBooks multiplies a real key and its order, over the last three days, and
+// fillTables multiplies a real key and its order, over the last three days, and
 // lets PostgreSQL look at what came of it.
 func (s *store) fillTables(url string) {
 	s.tb.Helper()
@@ -268,7 +268,7 @@ SELECT ` + derived + `, account_id, filled, email, currency, amount, items, meta
 	derived = `encode(set_byte(set_byte(substr(hash, 1, 16), 6, get_byte(hash, 6) & 15 | 128), 8, get_byte(hash, 8) & 63 | 128), 'hex')::uuid`
 )
 
-// learn makes the connections know the statements and their plans.
+// learn prepares the statements and their plans on all connections.
 func (s *store) learn() {
 	for i := range 100 {
 		s.buy(fmt.Sprintf("an-order-to-learn-from-%d", i))

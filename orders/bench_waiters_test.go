@@ -18,19 +18,18 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// crowd is how many wait for one key.
+// benchWaiters is how many requests wait for one key.
 const benchWaiters = 500
 
-// BenchmarkWaiters makes orders while a crowd waits for one key of another
-// account, on a pool of eight, and compares how long they take with and without
-// it. The phases take turns, so that whatever else the machine does falls on both:
-// make bench-waiters.
+// BenchmarkWaiters compares the time of an order with and without many requests that
+// wait for one key of another account, on a pool of eight. The two cases alternate, so
+// that other load affects both: make bench-waiters.
 func BenchmarkWaiters(b *testing.B) {
 	const rounds = 50
 	for b.Loop() {
 		m := newCostFixture(b, 8)
 		theirs := newWaitingClients(m)
-		m.lap("warm") // the connections learn the statements
+		m.lap("warm") // prepares the statements
 		var with, without []float64
 		for round := range rounds {
 			quiet := func() { without = append(without, m.lap(fmt.Sprintf("without-%d", round))) }
@@ -59,13 +58,12 @@ func BenchmarkWaiters(b *testing.B) {
 	}
 }
 
-// lap makes a number of orders, four at a time, and returns how long one took, in
-// milliseconds.
+// lap creates 200 orders, four at a time, and returns the milliseconds per order.
 func (m *costFixture) lap(name string) float64 {
 	m.tb.Helper()
 	const orders, lanes = 200, 4
 	var group errgroup.Group
-	runtime.GC() // what gathering a crowd left behind is not the waiting's cost
+	runtime.GC() // the garbage of starting the waiters is not their cost
 	begun := time.Now()
 	for lane := range lanes {
 		group.Go(func() error {
@@ -81,7 +79,7 @@ func (m *costFixture) lap(name string) float64 {
 	return float64(time.Since(begun)) / float64(time.Millisecond) * lanes / orders
 }
 
-// waitingCrowd is one account with many impatient clients.
+// waitingClients are many clients of one account.
 type waitingClients struct{ costFixture }
 
 func newWaitingClients(m *costFixture) *waitingClients {
@@ -90,8 +88,8 @@ func newWaitingClients(m *costFixture) *waitingClients {
 	return theirs
 }
 
-// gather lets the crowd wait for an order that the provider does not get on with.
-// disperse lets it, and sees that everybody gets the answer.
+// start makes the clients wait for an order whose call the provider holds. disperse
+// releases the call and checks that all clients get the same response.
 func (c *waitingClients) start(key string) (disperse func()) {
 	c.tb.Helper()
 	req := request(c.tb, c.account, idempotency.Key(key), visa)

@@ -115,27 +115,6 @@ func decodedForm(t *testing.T, body []byte) string {
 	return text
 }
 
-func TestCreate_replay(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	first, err := f.create(visa)
-	require.NoError(t, err)
-	f.transport.reset()
-
-	again, err := f.create(visa)
-	require.NoError(t, err)
-	require.True(t, again.Replayed)
-	require.Equal(t, first.Response, again.Response)
-
-	resumed, err := f.resume()
-	require.NoError(t, err)
-	require.True(t, resumed.Replayed)
-	require.Equal(t, first.Response, resumed.Response)
-
-	require.Empty(t, f.transport.calls())
-	checkInvariants(t, f)
-}
-
 func TestCreate_keyReused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})

@@ -76,10 +76,10 @@ func (e *ValidationError) Error() string {
 	return "invalid request: " + strings.Join(parts, "; ")
 }
 
-// keyExpired returns a [*KeyExpiredError] if err is of the statements that detect a
-// reaped key: the claim succeeded, but the key has created something before (R17).
-// An order's id derives from its key, so either constraint may be violated first. It
-// returns other errors unchanged.
+// keyExpired returns a [*KeyExpiredError] if err comes from a statement that detects a
+// reaped key: the claim succeeded, but the key has created an order or a refund before
+// (R17). An order's id derives from its key, so either constraint may be violated
+// first. It returns other errors unchanged.
 func (s *Service) keyExpired(ctx context.Context, req idempotency.Request, err error) error {
 	var pg *pgconn.PgError
 	switch {

@@ -111,10 +111,9 @@ UPDATE refunds
 	return err
 }
 
-// applyRefundStatusTx records the provider's status of a refund, and what follows
-// from it for the order. It may be repeated, arrive late or out of order: a refund
-// that succeeded is never pending again, one that failed stays failed. Only a change
-// leaves an audit record.
+// applyRefundStatusTx records the provider's status of a refund and updates the order.
+// It may be repeated, late or out of order: a succeeded refund never becomes pending
+// again, and a failed one stays failed. Only a change writes an audit record.
 func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	var why *string
 	if RefundStatus(made.Status).Void() && made.FailureReason != "" {

@@ -108,9 +108,9 @@ SELECT`+orderColumns+`
 	return found, nil
 }
 
-// insertOrderTx inserts an order. It fails if the key was used before and reaped
-// since (R17): for an order by the table's constraints, for a refund by the first
-// statement, which raises division_by_zero. See keyExpired.
+// insertOrderTx inserts an order. It fails if the key is reaped (R17): an order that it
+// created violates a unique constraint; for a refund the first statement raises
+// division_by_zero. See keyExpired.
 func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
 	tx.Queue(`
 SELECT 1 / (1 - count(*))

@@ -90,8 +90,7 @@ func TestRun_manyPages(t *testing.T) {
 }
 
 // A failover or a restore loses rows. Every charge without an order is reported
-// with its account and key, and a retry of its client restores the order
-// (RELIABILITY.md D12, D14).
+// with its account and key, and a retry of its client restores the order.
 func TestRun_lostRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour, 8)
