@@ -65,7 +65,8 @@
 // # How to use it
 //
 // A plain go test runs a slice of the matrix. make crash runs all of it: 1,868 cases
-// in four minutes on two idle cores. A failure prints how to run its case again:
+// in eight to eleven minutes on two cores that are busy with other builds. A failure
+// prints how to run its case again:
 //
 //	go test ./internal/crash -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all
 //
