@@ -9,7 +9,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestCredentials(t *testing.T) {
+func TestAuthorize(t *testing.T) {
 	t.Parallel()
 	basic := func(user string) string {
 		r := http.Request{Header: http.Header{}}
@@ -57,7 +57,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-func TestUnrecognizedURLs(t *testing.T) {
+func TestServer_unknownURL(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	for _, test := range []struct{ method, path string }{
@@ -73,7 +73,7 @@ func TestUnrecognizedURLs(t *testing.T) {
 	}
 }
 
-func TestTheVersionIsEchoed(t *testing.T) {
+func TestServer_version(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	require.Equal(t, "2024-06-20", s.get(intentsPath).header.Get("Stripe-Version"))

@@ -11,57 +11,57 @@ type call struct {
 	request *http.Request
 	pattern string
 	id      string // the {id} in the path
-	key     string // made up when the client sent none, as Stripe does
+	key     string // random if the client sent none, as at Stripe
 	form    *form
 	record  *Request
-	intent  *intent // the one it works on, which nobody else may meanwhile
+	intent  *intent // locked while the call is executed
 }
 
-// An execution is a call past its validation: it will have an effect.
+// An execution is a valid call: it will have an effect.
 type execution struct {
 	*call
-	run    effect
-	entry  *savedKey // nil for a GET
-	struck []*Injection
+	run       effect
+	entry     *savedKey // nil for a GET
+	triggered []*Injection
 }
 
-// An answer is a response before its headers. A nil one closes the connection.
-type answer struct {
+// A response is a response without its headers. nil closes the connection.
+type response struct {
 	status   int
 	body     []byte
-	html     bool // from a proxy in front, which knows no Stripe headers
+	html     bool // from a proxy, without Stripe's headers
 	original string
 	retry    string // Stripe-Should-Retry
 	replayed bool
 }
 
-// handle is the order of work on every request: read it, check the
-// credentials, look at the key, validate, run, save, answer.
+// handle handles a request: read it, check the credentials, find the key, validate,
+// execute, save, respond.
 func (s *Server) handle(pattern string, prepare endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, malformed, err := s.receive(r, pattern)
 		if err != nil {
-			panic(http.ErrAbortHandler) // the client left before it had said everything
+			panic(http.ErrAbortHandler) // the client closed the connection
 		}
-		s.deliver(w, c, s.answer(c, malformed, prepare))
+		s.deliver(w, c, s.respond(c, malformed, prepare))
 	}
 }
 
-func (s *Server) answer(c *call, malformed *apiError, prepare endpoint) *answer {
+func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *response {
 	if refused := authorize(c.request); refused != nil {
-		return refused.answer()
+		return refused.response()
 	}
-	if a, arrived := s.arrive(c); !arrived {
-		return a
+	if resp, arrived := s.arrive(c); !arrived {
+		return resp
 	}
 	if malformed != nil {
-		return malformed.answer()
+		return malformed.response()
 	}
-	x, a := s.begin(c, prepare)
+	x, resp := s.begin(c, prepare)
 	if x == nil {
-		return a
+		return resp
 	}
-	for _, i := range x.struck {
+	for _, i := range x.triggered {
 		if !s.wait(c, i) {
 			return nil
 		}
@@ -69,12 +69,12 @@ func (s *Server) answer(c *call, malformed *apiError, prepare endpoint) *answer 
 	return s.finish(x)
 }
 
-// arrive lets the faults strike that keep a request from being looked at.
-func (s *Server) arrive(c *call) (a *answer, arrived bool) {
+// arrive triggers the faults that stop a request before it is validated.
+func (s *Server) arrive(c *call) (resp *response, arrived bool) {
 	s.mu.Lock()
-	struck := s.strike(c, onArrival)
+	triggered := s.trigger(c, onArrival)
 	s.mu.Unlock()
-	for _, i := range struck {
+	for _, i := range triggered {
 		switch i.rule.Fault {
 		case HoldArrival:
 			if !s.wait(c, i) {
@@ -83,31 +83,31 @@ func (s *Server) arrive(c *call) (a *answer, arrived bool) {
 		case CloseBefore:
 			return nil, false
 		case RateLimit:
-			return rateLimited().answer(), false
+			return rateLimited().response(), false
 		case Unauthorized:
-			return unauthorized("Invalid API Key provided: sk_test_***").answer(), false
+			return unauthorized("Invalid API Key provided: sk_test_***").response(), false
 		case Unavailable:
-			return htmlAnswer(http.StatusServiceUnavailable), false
+			return htmlResponse(http.StatusServiceUnavailable), false
 		case KeyInUse:
-			return keyInUse(c.key).answer(), false
+			return keyInUse(c.key).response(), false
 		}
 	}
 	return nil, true
 }
 
-// begin looks at the key, validates, and takes what the effect needs: from
-// here on the key is in flight and the intent is held. Without an execution
-// the answer is the response.
-func (s *Server) begin(c *call, prepare endpoint) (*execution, *answer) {
+// begin finds the key, validates the call and locks what the effect needs: then the
+// key is in flight and the intent is busy. If there is nothing to execute, it returns
+// the response.
+func (s *Server) begin(c *call, prepare endpoint) (*execution, *response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	if c.request.Method != http.MethodPost {
 		run, invalid := prepare(c)
 		if invalid != nil {
-			return nil, invalid.answer()
+			return nil, invalid.response()
 		}
-		return &execution{call: c, run: run, struck: s.strike(c, onExecution)}, nil
+		return &execution{call: c, run: run, triggered: s.trigger(c, onExecution)}, nil
 	}
 
 	use := keyUse{key: c.key, path: c.request.URL.Path, params: c.form.canonical()}
@@ -117,74 +117,74 @@ func (s *Server) begin(c *call, prepare endpoint) (*execution, *answer) {
 	saved, refused := s.keys.find(use, s.now())
 	switch {
 	case refused != nil:
-		return nil, refused.answer()
+		return nil, refused.response()
 	case saved != nil:
 		c.record.Replayed = true
 		return nil, saved
 	}
 
 	run, invalid := prepare(c)
-	if invalid == nil && (c.intent != nil && c.intent.busy || len(s.strike(c, onLock)) > 0) {
+	if invalid == nil && (c.intent != nil && c.intent.busy || len(s.trigger(c, onLock)) > 0) {
 		invalid = lockTimeout()
 	}
 	if invalid != nil {
-		a := invalid.answer()
-		a.original = c.record.ID
-		return nil, a
+		resp := invalid.response()
+		resp.original = c.record.ID
+		return nil, resp
 	}
 	if c.intent != nil {
 		c.intent.busy = true
 	}
 	return &execution{
-		call:   c,
-		run:    run,
-		entry:  s.keys.begin(use, s.now()),
-		struck: s.strike(c, onExecution),
+		call:      c,
+		run:       run,
+		entry:     s.keys.begin(use, s.now()),
+		triggered: s.trigger(c, onExecution),
 	}, nil
 }
 
-// finish runs the effect, or what a fault puts in its place, and saves the
-// outcome under the key.
-func (s *Server) finish(x *execution) *answer {
+// finish executes the effect, or the fault that replaces it, and saves the response
+// under the key.
+func (s *Server) finish(x *execution) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	a := s.outcome(x)
+	resp := s.outcome(x)
 	if x.intent != nil {
 		x.intent.busy = false
 	}
 	if x.entry != nil {
-		a.original = x.record.ID
-		a.retry = "false"
-		x.entry.save(a)
+		resp.original = x.record.ID
+		resp.retry = "false"
+		x.entry.save(resp)
 	}
-	return a
+	return resp
 }
 
-func (s *Server) outcome(x *execution) *answer {
-	failed := slices.IndexFunc(x.struck, func(i *Injection) bool { return i.rule.Fault.fails() })
+func (s *Server) outcome(x *execution) *response {
+	failed := slices.IndexFunc(x.triggered, func(i *Injection) bool { return i.rule.Fault.fails() })
 	if failed < 0 {
 		return s.execute(x)
 	}
-	switch i := x.struck[failed]; {
+	switch i := x.triggered[failed]; {
 	case i.rule.Fault == ErrorAfter, i.rule.Fault == ErrorLater && i.ended:
 		s.execute(x)
 	case i.rule.Fault == ErrorLater:
 		i.later = append(i.later, func() { s.execute(x) })
 	}
-	return serverError().answer()
+	return serverError().response()
 }
 
-func (s *Server) execute(x *execution) *answer {
+func (s *Server) execute(x *execution) *response {
 	x.record.Executed = true
 	object, refused := x.run()
 	if refused != nil {
-		return refused.answer()
+		return refused.response()
 	}
-	return &answer{status: http.StatusOK, body: encode(object)}
+	return &response{status: http.StatusOK, body: encode(object)}
 }
 
-// encode renders an object of ours, indented as Stripe's answers are.
+// encode returns an object as indented JSON, as Stripe does.
 func encode(object any) []byte {
 	body, err := json.MarshalIndent(object, "", "  ")
 	if err != nil {

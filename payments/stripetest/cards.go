@@ -2,7 +2,7 @@ package stripetest
 
 import "fmt"
 
-// A card is what a test payment method stands for.
+// A card is the behaviour of a test payment method.
 type card struct {
 	brand   string
 	last4   string
@@ -10,12 +10,12 @@ type card struct {
 	funding string
 
 	authenticate authentication
-	decline      *decline // nil: it pays
-	processing   bool     // Settle decides
+	decline      *decline // nil: the payment succeeds
+	processing   bool     // until Settle decides
 	refunds      refundBehaviour
 }
 
-// authentication says when a payment waits for the customer.
+// authentication is when the customer must authenticate a payment.
 type authentication int
 
 const (
@@ -24,7 +24,7 @@ const (
 	always
 )
 
-// refundBehaviour says what becomes of a refund.
+// refundBehaviour is what happens to a refund.
 type refundBehaviour int
 
 const (
@@ -33,7 +33,7 @@ const (
 	refundsThenFails
 )
 
-// A decline is what the issuer, or Stripe on its behalf, says to a charge.
+// A decline is the reason why the issuer, or Stripe for it, rejects a charge.
 type decline struct {
 	code    string
 	reason  string // decline_code
@@ -54,15 +54,14 @@ func authenticationRequired(reason string) decline {
 	}
 }
 
-// ProcessingCard is the one payment method here that Stripe does not have: its
-// payments stay at processing until Settle decides them.
+// ProcessingCard is the only payment method here that Stripe does not have. Its
+// payments are processing until Settle decides.
 const ProcessingCard = "pm_card_standinProcessing"
 
 // testCards returns Stripe's test payment methods by name.
 //
-// Where Stripe lets the account's Radar settings decide, the default settings
-// are assumed: the highest risk is blocked, failed CVC and postal code checks
-// are not. Disputes are not played: those cards just pay.
+// Radar has its default settings: the highest risk is blocked, failed CVC and postal
+// code checks are not. Disputes are not simulated: payments with those cards succeed.
 func testCards() map[string]card {
 	cards := make(map[string]card)
 	add := func(brand, last4 string, c card, names ...string) {
@@ -78,7 +77,7 @@ func testCards() map[string]card {
 		}
 	}
 
-	// These pay.
+	// These succeed.
 	add("visa", "4242", card{}, "pm_card_visa", "pm_card_us")
 	add("visa", "5556", card{funding: "debit"}, "pm_card_visa_debit")
 	add("mastercard", "4444", card{}, "pm_card_mastercard")
@@ -95,7 +94,7 @@ func testCards() map[string]card {
 	add("visa", "0000", card{country: "GB"}, "pm_card_gb")
 	add("visa", "0003", card{country: "JP"}, "pm_card_jp")
 
-	// These are declined, by their names with and without the brand.
+	// These are declined. Each name exists with and without the brand.
 	declines := func(last4, name string, d decline) {
 		c := card{decline: &d}
 		add("visa", last4, c, "pm_card_visa_"+name, "pm_card_"+name)
@@ -137,7 +136,7 @@ func testCards() map[string]card {
 	add("visa", "0101", card{}, "pm_card_cvcCheckFail")
 	add("visa", "0036", card{}, "pm_card_avsZipFail")
 
-	// These wait for the customer.
+	// These require authentication.
 	insufficient := decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}
 	add("visa", "3184", card{authenticate: always}, "pm_card_authenticationRequired")
 	add("visa", "3155", card{authenticate: always}, "pm_card_authenticationRequiredOnSetup")
@@ -146,7 +145,7 @@ func testCards() map[string]card {
 	add("visa", "3178", card{authenticate: always, decline: &insufficient},
 		"pm_card_authenticationRequiredChargeDeclinedInsufficientFunds")
 
-	// These pay, and something happens later.
+	// These succeed, and something happens later.
 	add("visa", "0259", card{}, "pm_card_createDispute")
 	add("visa", "2685", card{}, "pm_card_createDisputeProductNotReceived")
 	add("visa", "1976", card{}, "pm_card_createDisputeInquiry")
@@ -156,8 +155,7 @@ func testCards() map[string]card {
 	return cards
 }
 
-// details are the card as Stripe shows it, in a payment method and, in part,
-// in a charge.
+// details returns the card as in a payment method and a charge.
 func (c card) details() cardDetails {
 	return cardDetails{
 		Brand:       c.brand,

@@ -10,15 +10,15 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestEveryTestPaymentMethod(t *testing.T) {
+func TestConfirm_testPaymentMethods(t *testing.T) {
 	t.Parallel()
 	const (
 		declined = "Your card was declined."
 		funds    = "Your card has insufficient funds."
 		action   = "Your card was declined. This transaction requires authentication."
 	)
-	// The outcome of a confirm: a status, or a decline. Left empty, onSession is
-	// as offSession.
+	// The outcome of a confirm: a status, or a decline. An empty onSession equals
+	// offSession.
 	type outcome struct{ status, code, reason, message, param string }
 	pays := outcome{status: "succeeded"}
 	waits := outcome{status: "requires_action"}
@@ -108,7 +108,7 @@ func TestEveryTestPaymentMethod(t *testing.T) {
 	}
 }
 
-// requireDecline checks what all declines of an intent have in common.
+// requireDecline checks an intent's decline.
 func requireDecline(t *testing.T, r reply, code, reason, param string) {
 	t.Helper()
 	requireError(t, r, http.StatusPaymentRequired, code, param)
@@ -121,7 +121,7 @@ func requireDecline(t *testing.T, r reply, code, reason, param string) {
 	require.Equal(t, reason, r.field("error.payment_intent.last_payment_error.decline_code"))
 }
 
-func TestADeclineIsAdvised(t *testing.T) {
+func TestConfirm_declineDetails(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ advice, network, outcome string }{
 		"pm_card_visa_chargeDeclined":                  {advice: "try_again_later", outcome: "issuer_declined"},
@@ -145,13 +145,13 @@ func TestADeclineIsAdvised(t *testing.T) {
 	}
 }
 
-func TestErrorOnRequiresAction(t *testing.T) {
+func TestConfirm_errorOnRequiresAction(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=pm_card_authenticationRequired")
 	r := s.post(intentsPath+"/"+id+"/confirm", "", "error_on_requires_action=true")
 	requireDecline(t, r, "authentication_required", "authentication_not_handled", "")
-	require.Empty(t, r.field("error.charge"), "the card was never asked")
+	require.Empty(t, r.field("error.charge"), "the card was not charged")
 }
 
 func TestPaymentMethod_reuse(t *testing.T) {

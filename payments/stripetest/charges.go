@@ -2,7 +2,7 @@ package stripetest
 
 import "net/http"
 
-// addCharge records an attempt to charge a card. Its outcome is the caller's.
+// addCharge adds a charge. The caller sets its outcome.
 func (s *Server) addCharge(pi *intent, pm *paymentMethod) *charge {
 	details := pm.card.details()
 	ch := &charge{

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// A confirmation holds the parameters of a confirm, also of one that comes
-// with the create.
+// A confirmation has the parameters of a confirm, or of a create with confirm=true.
 type confirmation struct {
 	method        string
 	offSession    bool
@@ -49,9 +48,9 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// confirm is the one place where a client makes money move. From succeeded,
-// processing and canceled there is no way on, which is why an intent has at
-// most one successful charge.
+// confirm is the only place where a client moves money. An intent that is succeeded,
+// processing or canceled cannot be confirmed, so it has at most one successful
+// charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	switch {
 	case pi.Status == succeeded:
@@ -108,7 +107,7 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	return s.charge(pi, pm)
 }
 
-// charge asks the card.
+// charge charges the card.
 func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
 	if pm.card.decline != nil {
 		return s.decline(pi, pm, *pm.card.decline)
@@ -126,7 +125,7 @@ func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
 	return nil
 }
 
-// decline records a failed charge: its id is in the answer, and means nothing.
+// decline adds a failed charge, whose id is in the error.
 func (s *Server) decline(pi *intent, pm *paymentMethod, d decline) *apiError {
 	ch := s.addCharge(pi, pm)
 	ch.Status = "failed"
@@ -143,8 +142,7 @@ func (s *Server) decline(pi *intent, pm *paymentMethod, d decline) *apiError {
 	return fail(pi, pm, failure)
 }
 
-// fail takes the intent back to the state before it had a payment method. A
-// later confirm cannot succeed by accident.
+// fail removes the intent's payment method, so a later confirm cannot succeed.
 func fail(pi *intent, pm *paymentMethod, failure *apiError) *apiError {
 	failure.PaymentMethod = pm
 	pi.Status = requiresPaymentMethod
@@ -153,9 +151,9 @@ func fail(pi *intent, pm *paymentMethod, failure *apiError) *apiError {
 	pi.NextAction = nil
 	pi.Processing = nil
 
-	answer := *failure
-	answer.PaymentIntent = pi.view(false)
-	return &answer
+	sent := *failure
+	sent.PaymentIntent = pi.view(false)
+	return &sent
 }
 
 func (d decline) failure() *apiError {
@@ -175,10 +173,10 @@ func (d decline) failure() *apiError {
 	return e
 }
 
-// Settle decides what is open: a payment that is processing, or one that waits
-// for the customer (who authenticates it, or not), or a refund that is pending
-// or was made from the card whose refunds fail later. The id is that of the
-// payment intent or of the refund; one that is not open is an error.
+// Settle ends what is pending: a payment that is processing, a payment that requires
+// authentication, a refund that is pending, or a succeeded refund to the card whose
+// refunds fail later. The id is that of the payment intent or refund. It is an error
+// if nothing is pending.
 func (s *Server) Settle(id string, success bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +190,7 @@ func (s *Server) Settle(id string, success bool) error {
 	pm, _ := s.methods.get(string(pi.PaymentMethod))
 	switch {
 	case success:
-		s.charge(pi, pm) // a decline is an answer too, and stays in the intent
+		s.charge(pi, pm) // a decline stays in the intent
 	case pi.Status == processing:
 		s.decline(pi, pm, decline{code: "card_declined", reason: "generic_decline", message: declinedMessage})
 	default:

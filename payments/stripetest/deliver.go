@@ -8,52 +8,52 @@ import (
 	"strconv"
 )
 
-// deliver writes an answer, unless a fault keeps it from the client. The
-// faults of this moment strike requests that ran or were replayed.
-func (s *Server) deliver(w http.ResponseWriter, c *call, a *answer) {
-	var struck []*Injection
+// deliver writes a response, unless a fault keeps it from the client. Faults of this
+// stage are triggered by requests that were executed or replayed.
+func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
+	var triggered []*Injection
 	s.mu.Lock()
 	if c.record.Executed || c.record.Replayed {
-		struck = s.strike(c, onDelivery)
+		triggered = s.trigger(c, onDelivery)
 	}
 	s.mu.Unlock()
 
 	var fault Fault
-	for _, i := range struck {
+	for _, i := range triggered {
 		if !s.wait(c, i) {
-			a = nil
+			resp = nil
 		}
 		fault = i.rule.Fault
 	}
 	switch fault {
 	case CloseAfter, ResetAfter:
-		a = nil
+		resp = nil
 	case BadGateway:
-		a = htmlAnswer(http.StatusBadGateway)
+		resp = htmlResponse(http.StatusBadGateway)
 	}
-	s.note(c, a)
+	s.logRequest(c, resp)
 
 	switch {
 	case fault == ResetAfter:
 		reset(w)
-	case a == nil:
+	case resp == nil:
 		panic(http.ErrAbortHandler)
 	case fault == CutBody:
-		a.writeHeader(w, c)
-		_, _ = w.Write(a.body[:len(a.body)/2]) // the client may have gone, which nobody here minds
+		resp.writeHeader(w, c)
+		_, _ = w.Write(resp.body[:len(resp.body)/2]) // the client may have closed the connection
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	default:
-		a.writeHeader(w, c)
-		_, _ = w.Write(a.body)
+		resp.writeHeader(w, c)
+		_, _ = w.Write(resp.body)
 	}
 }
 
-// note records the status that the client will see, before it can see it.
-func (s *Server) note(c *call, a *answer) {
+// logRequest records the status before the client gets it, and logs the request.
+func (s *Server) logRequest(c *call, resp *response) {
 	s.mu.Lock()
-	if a != nil {
-		c.record.Status = a.status
+	if resp != nil {
+		c.record.Status = resp.status
 	}
 	r := c.record.copy()
 	s.mu.Unlock()
@@ -70,18 +70,18 @@ func (s *Server) note(c *call, a *answer) {
 	)
 }
 
-func (a *answer) writeHeader(w http.ResponseWriter, c *call) {
+func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
 	h := w.Header()
 	set := func(name, value string) {
 		if value != "" {
 			h.Set(name, value)
 		}
 	}
-	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	h.Set("Content-Length", strconv.Itoa(len(resp.body)))
 	switch {
-	case a.html:
+	case resp.html:
 		h.Set("Content-Type", "text/html; charset=utf-8")
-	case a.status == http.StatusUnauthorized: // refused before it had an id
+	case resp.status == http.StatusUnauthorized: // without a request id
 		h.Set("Content-Type", "application/json")
 		h.Set("WWW-Authenticate", `Bearer realm="Stripe"`)
 	default:
@@ -89,17 +89,17 @@ func (a *answer) writeHeader(w http.ResponseWriter, c *call) {
 		h.Set("Request-Id", c.record.ID)
 		h.Set("Stripe-Version", cmp.Or(c.request.Header.Get("Stripe-Version"), "2024-06-20"))
 		set("Idempotency-Key", c.key)
-		set("Original-Request", a.original)
-		set("Stripe-Should-Retry", a.retry)
-		if a.replayed {
+		set("Original-Request", resp.original)
+		set("Stripe-Should-Retry", resp.retry)
+		if resp.replayed {
 			h.Set("Idempotent-Replayed", "true")
 		}
 	}
-	w.WriteHeader(a.status)
+	w.WriteHeader(resp.status)
 }
 
-// reset closes a connection so that the client sees ECONNRESET, or plainly
-// where there is no TCP connection to be had.
+// reset closes a connection with ECONNRESET for the client, or normally if it is not
+// a TCP connection.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

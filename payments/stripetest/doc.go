@@ -1,32 +1,29 @@
-// Package stripetest is a stand-in for the part of Stripe that an orders API
-// needs: an http.Handler with state, Stripe's idempotency rules to the letter,
-// and faults that strike where a test says. No money moves.
+// Package stripetest is a stand-in (a fake) for the part of Stripe that an orders API
+// uses: an http.Handler with state, Stripe's idempotency rules and scripted faults.
+// No money moves.
 //
 // It serves payment intents, refunds and charges in the shape of API version
-// 2024-06-20, and takes test keys only.
-// Run it behind any server:
+// 2024-06-20, and accepts test keys only. Run it in any server:
 //
 //	stripe := stripetest.New(stripetest.Options{})
 //	server := httptest.NewServer(stripe)
 //
-// What makes it useful is what it remembers and what it can be told:
+// What it records and what a test controls:
 //
-//   - Requests and Executions say what arrived and what ran. A transport may
-//     send one request twice, so count executions.
+//   - Requests and Executions return what arrived and what was executed. A transport
+//     may send one request twice, so count executions.
 //   - Charges, Refunds, MoneyMoved, OrdersChargedTwice and RefundedTwice are the
-//     ledger. Whatever went wrong on the way, the last two must stay empty.
-//   - Inject scripts a fault, before the effect or after it. There are no
-//     dice: the same script gives the same run.
-//   - Advance moves its clock, ForgetKey forgets a key, Settle decides what a
-//     provider decides later.
-//   - Event and SignedEvent make what a webhook is sent. Nothing is sent by
-//     itself: a test delivers, late, twice, out of order or not at all.
+//     ledger. The last two must be empty after every test.
+//   - Inject scripts a fault before or after the effect. Nothing is random: the same
+//     script gives the same run.
+//   - Advance moves its clock, ForgetKey forgets a key, Settle decides payments and
+//     refunds that are pending.
+//   - Event and SignedEvent create webhook events. The stand-in sends none by itself:
+//     a test delivers them, late, twice, out of order or not at all.
 //
-// It is strict where Stripe is lenient. A parameter it does not implement is
-// refused as unknown although Stripe may know it, because a stand-in that
-// ignores a parameter proves nothing about it.
+// It is stricter than Stripe. It rejects a parameter that it does not implement as
+// unknown, because a stand-in that ignores a parameter proves nothing about it.
 //
-// It knows Stripe's wire format and nothing of the program under test: it
-// imports no other package of this module, reads no environment, and keeps
+// It imports no other package of this module, reads no environment, and keeps
 // everything in memory.
 package stripetest

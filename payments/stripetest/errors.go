@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// An apiError is the error of an answer, and of an intent's last attempt. Its
-// constructors stand beside the code that refuses; here are those that many
-// use.
+// An apiError is the error of a response and of an intent's last attempt. Here are the
+// constructors that are used in several files.
 type apiError struct {
 	status int
 	retry  bool
@@ -27,16 +26,16 @@ type apiError struct {
 	Type               string         `json:"type"`
 }
 
-func (e *apiError) answer() *answer {
-	a := &answer{status: e.status, body: encode(map[string]*apiError{"error": e})}
+func (e *apiError) response() *response {
+	resp := &response{status: e.status, body: encode(map[string]*apiError{"error": e})}
 	if e.retry {
-		a.retry = "true"
+		resp.retry = "true"
 	}
-	return a
+	return resp
 }
 
-// invalidRequest is the type of everything but declines, idempotency errors
-// and Stripe's own failures. Code and param may be empty.
+// invalidRequest is every error except declines, idempotency errors and errors of
+// Stripe. Code and param may be empty.
 func invalidRequest(status int, code, param, message string) *apiError {
 	e := &apiError{
 		status:  status,
@@ -51,8 +50,8 @@ func invalidRequest(status int, code, param, message string) *apiError {
 	return e
 }
 
-// missing answers an unknown id: 404 when the id is in the path, 400 when it
-// is a parameter.
+// missing is the error of an unknown id: 404 for an id in the path, 400 for a
+// parameter.
 func missing(status int, param, object, id string) *apiError {
 	return invalidRequest(status, "resource_missing", param, fmt.Sprintf("No such %s: '%s'", object, abbreviate(id)))
 }
@@ -66,7 +65,8 @@ func rateLimited() *apiError {
 		"Request rate limit exceeded. Please retry with exponential backoff.")
 }
 
-// lockTimeout answers a request for an object that another one is working on.
+// lockTimeout is the error of a request for an object that another request has
+// locked.
 func lockTimeout() *apiError {
 	e := invalidRequest(http.StatusTooManyRequests, "lock_timeout", "",
 		"This object cannot be accessed right now because another API request or Stripe process is currently "+
@@ -79,14 +79,14 @@ func serverError() *apiError {
 	return &apiError{
 		status:  http.StatusInternalServerError,
 		Type:    "api_error",
-		Message: "An error occurred on our end. (The stand-in was told to say so.)",
+		Message: "An error occurred on our end. (Injected fault of the stand-in.)",
 	}
 }
 
-// htmlAnswer is what a proxy in front of Stripe says, without Stripe's headers.
-func htmlAnswer(status int) *answer {
+// htmlResponse is the response of a proxy, without Stripe's headers.
+func htmlResponse(status int) *response {
 	text := html.EscapeString(fmt.Sprintf("%d %s", status, http.StatusText(status)))
-	return &answer{
+	return &response{
 		status: status,
 		html:   true,
 		body:   []byte("<html><head><title>" + text + "</title></head><body><h1>" + text + "</h1></body></html>\n"),

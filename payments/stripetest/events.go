@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// event is what a webhook is sent.
+// event is the body of a webhook request.
 type event struct {
 	ID              string       `json:"id"`
 	Object          string       `json:"object"`
@@ -26,18 +26,17 @@ type eventData struct {
 	Object any `json:"object"`
 }
 
-// eventRequest is the request behind an event. Both are null when the provider
-// acted on its own.
+// eventRequest is the request that caused an event. Both are null if the provider
+// acted by itself.
 type eventRequest struct {
 	ID             optional `json:"id"`
 	IdempotencyKey optional `json:"idempotency_key"`
 }
 
-// Event returns the delivery that tells a webhook of a payment intent, as it is
-// now, or of its latest charge when the type begins with charge; or of a refund,
-// when the id is one's. It is signed by the process's own clock, which the
-// receiver judges it by. What the type says need not be so: the stand-in sends
-// nothing by itself, and tests lie.
+// Event returns the body and the Stripe-Signature header of an event about the payment
+// intent with the given id, about its latest charge if the type begins with "charge.",
+// or about the refund with the given id. It contains the object's current state, which
+// need not fit the type. It is signed with the process's clock, not the stand-in's.
 func (s *Server) Event(secret, eventType, id string) (payload []byte, signature string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,9 +58,8 @@ func (s *Server) Event(secret, eventType, id string) (payload []byte, signature 
 	return payload, signature, nil
 }
 
-// SignedEvent returns the body and the Stripe-Signature header of the delivery
-// of a new event about object, sent at the given time. The object is encoded as
-// JSON; one that cannot be panics.
+// SignedEvent returns the body and the Stripe-Signature header of a new event about
+// object, sent at the given time. It panics if the object cannot be encoded as JSON.
 func SignedEvent(secret, eventType string, object any, at time.Time) (payload []byte, signature string) {
 	payload, err := json.MarshalIndent(event{ // Stripe indents, too
 		ID:              newID("evt_3", 23),
@@ -78,7 +76,7 @@ func SignedEvent(secret, eventType string, object any, at time.Time) (payload []
 	return payload, fmt.Sprintf("t=%d,v1=%s", at.Unix(), Sign(secret, payload, at))
 }
 
-// Sign returns the v1 signature of a payload sent at the given time, in hex.
+// Sign returns the v1 signature of a payload that is sent at the given time.
 func Sign(secret string, payload []byte, at time.Time) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "%d.%s", at.Unix(), payload)

@@ -9,8 +9,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// An answer is lost after the card was charged. The same request with the same
-// key gets it, and the card is charged once.
+// A response is lost after the card was charged. The same request under the same key
+// gets the response, and the card is charged once.
 func Example() {
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)

@@ -6,104 +6,101 @@ import (
 	"time"
 )
 
-// A Fault is something that goes wrong with a request. What matters is whether
-// the request had its effect, and whether its key remembers.
+// A Fault is a failure of a request. Faults differ in whether the request has its
+// effect, and in whether its key stores the response.
 type Fault string
 
-// Before anything is looked at. No effect, nothing remembered.
+// Before validation: no effect, nothing stored.
 const (
-	// CloseBefore closes the connection: EOF for the client.
+	// CloseBefore closes the connection: EOF.
 	CloseBefore Fault = "close-before"
-	// HoldArrival keeps the request on its way until Release: a straggler,
-	// which arrives when everything else has moved on.
+	// HoldArrival delays the request until Release: a straggler, which arrives after
+	// later requests.
 	HoldArrival Fault = "hold-arrival"
-	// RateLimit answers 429 rate_limit.
+	// RateLimit returns 429 rate_limit.
 	RateLimit Fault = "rate-limit"
-	// Unauthorized answers 401.
+	// Unauthorized returns 401.
 	Unauthorized Fault = "unauthorized"
-	// Unavailable answers 503 with HTML, from something in front of Stripe.
+	// Unavailable returns 503 with HTML, as a proxy does.
 	Unavailable Fault = "unavailable"
-	// KeyInUse answers 409 idempotency_key_in_use.
+	// KeyInUse returns 409 idempotency_key_in_use.
 	KeyInUse Fault = "key-in-use"
 )
 
-// When a request is about to run, which a replay or an invalid request never
-// is.
+// Before the effect of a valid request. A replayed request has none.
 const (
-	// LockTimeout answers 429 lock_timeout: no effect, nothing remembered.
+	// LockTimeout returns 429 lock_timeout: no effect, nothing stored.
 	LockTimeout Fault = "lock-timeout"
-	// HoldRunning stops the request before its effect until Release, whether
-	// the client stays or not. Meanwhile its key is in flight and its intent
-	// is held.
+	// HoldRunning delays the effect until Release, even if the client disconnects.
+	// Until then its key is in flight and its intent is locked.
 	HoldRunning Fault = "hold-running"
-	// Slow delays the effect by Rule.Delay, in the same way.
+	// Slow delays the effect by Rule.Delay in the same way.
 	Slow Fault = "slow"
-	// ErrorBefore answers 500 without the effect. The key remembers the 500.
+	// ErrorBefore returns 500 without the effect. The key stores the 500.
 	ErrorBefore Fault = "error-before"
-	// ErrorAfter answers 500 after the effect. The key remembers the 500.
+	// ErrorAfter returns 500 after the effect. The key stores the 500.
 	ErrorAfter Fault = "error-after"
-	// ErrorLater answers 500, remembered, and has its effect on Release: what
-	// Stripe calls rolling forward.
+	// ErrorLater returns 500, which the key stores, and has its effect on Release.
+	// Stripe calls that rolling forward.
 	ErrorLater Fault = "error-later"
-	// NextPageError answers 500 to a list request for any page but the first.
+	// NextPageError returns 500 for every page of a list except the first.
 	NextPageError Fault = "next-page-error"
 )
 
-// After the effect. The key remembers the answer that the client misses.
+// After the effect. The key stores the response that the client does not get.
 const (
 	// CloseAfter closes the connection: EOF.
 	CloseAfter Fault = "close-after"
 	// ResetAfter resets it: ECONNRESET.
 	ResetAfter Fault = "reset-after"
-	// CutBody closes it in the middle of the body: unexpected EOF.
+	// CutBody closes it within the body: unexpected EOF.
 	CutBody Fault = "cut-body"
-	// HoldResponse sends nothing until Release, or until the client has gone.
+	// HoldResponse sends nothing until Release, or until the client disconnects.
 	HoldResponse Fault = "hold-response"
-	// BadGateway answers 502 with a proxy's HTML.
+	// BadGateway returns 502 with HTML, as a proxy does.
 	BadGateway Fault = "bad-gateway"
 )
 
-// Always makes a Rule strike without end.
+// Always is the Times of a rule without a limit.
 const Always = -1
 
-// A Rule says which requests a fault strikes. Conditions left empty hold for
-// any request.
+// A Rule selects the requests that trigger a fault. An empty condition matches every
+// request.
 type Rule struct {
 	Fault    Fault
 	Endpoint string        // as in "POST /v1/payment_intents/{id}/confirm"
 	Key      string        // the Idempotency-Key
 	OrderID  string        // metadata[order_id] of the request, or of the intent it names
 	After    int           // how many matching requests pass first
-	Times    int           // how many are struck; 1 when zero, Always
+	Times    int           // how often the fault is triggered; 0 means 1
 	Delay    time.Duration // of Slow
 }
 
-// An Injection is a Rule at work.
+// An Injection is an active Rule.
 type Injection struct {
 	server   *Server
 	rule     Rule
 	reached  chan struct{}
 	released chan struct{}
 
-	// guarded by the server's mutex
-	passed int
-	struck int
-	ended  bool
-	later  []func()
+	// protected by the server's mutex
+	passed    int
+	triggered int
+	ended     bool
+	later     []func()
 }
 
-// Inject makes a fault strike the requests that the rule names, those under
-// way aside. It panics on a rule that could never strike: an unknown fault or
-// endpoint is a mistake in the test.
+// Inject adds a rule for later requests. It panics if the rule can never match: an
+// unknown fault or endpoint is a mistake in the test.
 func (s *Server) Inject(rule Rule) *Injection {
-	if rule.Fault.moment() == nowhere {
-		panic(fmt.Sprintf("stripetest: no fault is called %q", rule.Fault))
+	if rule.Fault.stage() == noStage {
+		panic(fmt.Sprintf("stripetest: unknown fault %q", rule.Fault))
 	}
 	if _, ok := s.endpoints[rule.Endpoint]; rule.Endpoint != "" && !ok {
-		panic(fmt.Sprintf("stripetest: no endpoint is called %q", rule.Endpoint))
+		panic(fmt.Sprintf("stripetest: unknown endpoint %q", rule.Endpoint))
 	}
 	if (rule.Fault == Slow) != (rule.Delay > 0) {
-		panic("stripetest: Delay goes with Slow, and Slow with Delay")
+		panic("stripetest: Slow requires Delay, and no other fault has one")
 	}
 	if rule.Times == 0 {
 		rule.Times = 1
@@ -115,18 +112,18 @@ func (s *Server) Inject(rule Rule) *Injection {
 	return i
 }
 
-// Reached is closed when the fault has struck for the first time.
+// Reached is closed when the fault has triggered for the first time.
 func (i *Injection) Reached() <-chan struct{} { return i.reached }
 
-// Triggered returns how many requests were struck.
+// Triggered returns how often the fault was triggered.
 func (i *Injection) Triggered() int {
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
-	return i.struck
+	return i.triggered
 }
 
-// Release ends the rule. Requests it holds go on, effects it put off happen
-// before Release returns. A second call does nothing.
+// Release ends the rule. Held requests continue, and delayed effects happen before
+// Release returns. A second call does nothing.
 func (i *Injection) Release() {
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
@@ -142,18 +139,18 @@ func (i *Injection) Release() {
 	i.server.rules = slices.DeleteFunc(i.server.rules, func(other *Injection) bool { return other == i })
 }
 
-// A moment is the point on a request's way at which a fault strikes.
-type moment int
+// A stage is the point in a request's processing at which a fault is triggered.
+type stage int
 
 const (
-	nowhere moment = iota
+	noStage stage = iota
 	onArrival
 	onLock
 	onExecution
 	onDelivery
 )
 
-func (f Fault) moment() moment {
+func (f Fault) stage() stage {
 	switch f {
 	case CloseBefore, HoldArrival, RateLimit, Unauthorized, Unavailable, KeyInUse:
 		return onArrival
@@ -164,56 +161,56 @@ func (f Fault) moment() moment {
 	case CloseAfter, ResetAfter, CutBody, HoldResponse, BadGateway:
 		return onDelivery
 	}
-	return nowhere
+	return noStage
 }
 
-// waits tells the faults that delay a request from those that settle it. Of
-// the latter only one strikes at each moment.
+// waits reports whether the fault delays a request instead of ending it. Only one
+// fault that ends a request is triggered per stage.
 func (f Fault) waits() bool {
 	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
 }
 
-// fails tells the faults that put a 500 in the place of the outcome.
+// fails reports whether the fault replaces the response by a 500.
 func (f Fault) fails() bool {
-	return f.moment() == onExecution && !f.waits()
+	return f.stage() == onExecution && !f.waits()
 }
 
-// strike returns the rules that strike a request at this moment, in the order
-// of their injection, and records them.
-func (s *Server) strike(c *call, at moment) []*Injection {
-	var struck []*Injection
+// trigger returns the rules that match a request at this stage, in the order of their
+// injection, and records them.
+func (s *Server) trigger(c *call, at stage) []*Injection {
+	var triggered []*Injection
 	for _, i := range s.rules {
-		if i.rule.Fault.moment() != at || !i.matches(c) {
+		if i.rule.Fault.stage() != at || !i.matches(c) {
 			continue
 		}
 		if i.passed < i.rule.After {
 			i.passed++
 			continue
 		}
-		i.struck++
-		if i.struck == 1 {
+		i.triggered++
+		if i.triggered == 1 {
 			close(i.reached)
 		}
 		c.record.Faults = append(c.record.Faults, i.rule.Fault)
-		struck = append(struck, i)
+		triggered = append(triggered, i)
 		if !i.rule.Fault.waits() {
 			break
 		}
 	}
-	s.rules = slices.DeleteFunc(s.rules, func(i *Injection) bool { return i.struck == i.rule.Times })
-	return struck
+	s.rules = slices.DeleteFunc(s.rules, func(i *Injection) bool { return i.triggered == i.rule.Times })
+	return triggered
 }
 
 func (i *Injection) matches(c *call) bool {
-	later := c.form.values.Has("starting_after") || c.form.values.Has("ending_before") || c.form.values.Has("page")
+	later := c.form.values.Has("starting_after") || c.form.values.Has("ending_before")
 	return (i.rule.Endpoint == "" || i.rule.Endpoint == c.pattern) &&
 		(i.rule.Key == "" || i.rule.Key == c.record.Key) &&
 		(i.rule.OrderID == "" || i.rule.OrderID == c.record.OrderID) &&
 		(i.rule.Fault != NextPageError || later)
 }
 
-// wait keeps a request for as long as its fault says and reports whether it
-// may go on. Only a held answer ends with the client: Stripe carries on with
+// wait delays a request as its fault requires, and reports whether the request
+// continues. Only a held response ends when the client disconnects: Stripe finishes
 // what it has begun.
 func (s *Server) wait(c *call, i *Injection) bool {
 	var gone <-chan struct{}

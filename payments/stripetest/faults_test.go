@@ -14,32 +14,31 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each fault strikes the confirm of an intent. What the client sees says
-// little; what counts is whether the intent was charged and what a second
-// request with the same key gets.
-func TestEveryFault(t *testing.T) {
+// Each fault is triggered by the confirm of an intent. The test checks whether the
+// intent was charged and what a second request under the same key gets.
+func TestFaults(t *testing.T) {
 	t.Parallel()
 	const (
-		ran      = "ran"       // the second request runs
-		replayed = "replayed"  // it gets the answer of a run
-		saved500 = "saved 500" // it gets the 500
+		executed  = "executed"   // the second request is executed
+		replayed  = "replayed"   // it gets the stored response
+		stored500 = "stored 500" // it gets the 500
 	)
 	tests := map[stripetest.Fault]struct {
-		status  int // 0: the client got no answer
+		status  int // 0: no response
 		code    string
 		err     error
 		charged bool
 		again   string
 	}{
-		stripetest.CloseBefore:  {err: io.EOF, again: ran},
-		stripetest.RateLimit:    {status: 429, code: "rate_limit", again: ran},
-		stripetest.LockTimeout:  {status: 429, code: "lock_timeout", again: ran},
-		stripetest.Unauthorized: {status: 401, again: ran},
-		stripetest.Unavailable:  {status: 503, again: ran},
-		stripetest.KeyInUse:     {status: 409, code: "idempotency_key_in_use", again: ran},
-		stripetest.ErrorBefore:  {status: 500, again: saved500},
-		stripetest.ErrorAfter:   {status: 500, charged: true, again: saved500},
-		stripetest.ErrorLater:   {status: 500, again: saved500},
+		stripetest.CloseBefore:  {err: io.EOF, again: executed},
+		stripetest.RateLimit:    {status: 429, code: "rate_limit", again: executed},
+		stripetest.LockTimeout:  {status: 429, code: "lock_timeout", again: executed},
+		stripetest.Unauthorized: {status: 401, again: executed},
+		stripetest.Unavailable:  {status: 503, again: executed},
+		stripetest.KeyInUse:     {status: 409, code: "idempotency_key_in_use", again: executed},
+		stripetest.ErrorBefore:  {status: 500, again: stored500},
+		stripetest.ErrorAfter:   {status: 500, charged: true, again: stored500},
+		stripetest.ErrorLater:   {status: 500, again: stored500},
 		stripetest.CloseAfter:   {err: io.EOF, charged: true, again: replayed},
 		stripetest.ResetAfter:   {err: syscall.ECONNRESET, charged: true, again: replayed},
 		stripetest.CutBody:      {status: 200, err: io.ErrUnexpectedEOF, charged: true, again: replayed},
@@ -63,23 +62,23 @@ func TestEveryFault(t *testing.T) {
 			require.Equal(t, 1, i.Triggered())
 			require.Equal(t, test.charged, len(s.Charges()) == 1)
 
-			struck := s.Requests()[1]
-			require.Equal(t, []stripetest.Fault{fault}, struck.Faults)
-			require.Equal(t, test.status, struck.Status)
-			require.Equal(t, test.charged, struck.Executed)
-			require.Equal(t, "order-1", struck.OrderID)
+			record := s.Requests()[1]
+			require.Equal(t, []stripetest.Fault{fault}, record.Faults)
+			require.Equal(t, test.status, record.Status)
+			require.Equal(t, test.charged, record.Executed)
+			require.Equal(t, "order-1", record.OrderID)
 
 			second := s.post(path, "k", "off_session=true")
 			require.NoError(t, second.err)
-			require.Equal(t, test.again == ran, second.header.Get("Idempotent-Replayed") == "")
-			require.Equal(t, test.again == saved500, second.status == http.StatusInternalServerError)
+			require.Equal(t, test.again == executed, second.header.Get("Idempotent-Replayed") == "")
+			require.Equal(t, test.again == stored500, second.status == http.StatusInternalServerError)
 			require.Empty(t, s.OrdersChargedTwice())
-			require.Equal(t, test.charged || test.again == ran, len(s.Charges()) == 1)
+			require.Equal(t, test.charged || test.again == executed, len(s.Charges()) == 1)
 		})
 	}
 }
 
-func TestProxyPagesCarryNoStripeHeaders(t *testing.T) {
+func TestFaults_proxyHeaders(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []stripetest.Fault{stripetest.Unavailable, stripetest.BadGateway} {
 		s := start(t, stripetest.Options{})
@@ -92,7 +91,7 @@ func TestProxyPagesCarryNoStripeHeaders(t *testing.T) {
 	}
 }
 
-func TestAHeldAnswerComesLateOrNever(t *testing.T) {
+func TestHoldResponse_release(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: createPattern, Times: 2})
@@ -112,7 +111,7 @@ func TestAHeldAnswerComesLateOrNever(t *testing.T) {
 	require.Equal(t, http.StatusOK, (<-late).status)
 }
 
-func TestAHeldAnswerEndsWithItsClient(t *testing.T) {
+func TestHoldResponse_clientDisconnects(t *testing.T) {
 	t.Parallel()
 	s := stripetest.New(stripetest.Options{})
 	s.Inject(stripetest.Rule{Fault: stripetest.HoldResponse})
@@ -133,7 +132,7 @@ func TestAHeldAnswerEndsWithItsClient(t *testing.T) {
 	}
 }
 
-func TestARequestOnItsWayIsAStraggler(t *testing.T) {
+func TestHoldArrival_straggler(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Key: "k"})
@@ -141,13 +140,13 @@ func TestARequestOnItsWayIsAStraggler(t *testing.T) {
 	reached(t, hold)
 
 	retry := s.post(intentsPath, "k", visa)
-	require.Equal(t, http.StatusOK, retry.status, "nobody has seen the first one yet")
+	require.Equal(t, http.StatusOK, retry.status, "the first one has not arrived yet")
 	hold.Release()
 	require.Equal(t, retry.body, (<-straggler).body)
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestAStragglerAfterADayChargesAgain(t *testing.T) {
+func TestHoldArrival_keyExpired(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Key: "k"})
@@ -160,7 +159,7 @@ func TestAStragglerAfterADayChargesAgain(t *testing.T) {
 	require.Equal(t, []string{"order-1"}, s.OrdersChargedTwice())
 }
 
-func TestARunningRequestGoesOnWithoutItsClient(t *testing.T) {
+func TestHoldRunning_clientDisconnects(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
@@ -175,7 +174,7 @@ func TestARunningRequestGoesOnWithoutItsClient(t *testing.T) {
 	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"))
 }
 
-func TestAnEffectIsRolledForwardOnRelease(t *testing.T) {
+func TestErrorLater_release(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	later := s.Inject(stripetest.Rule{Fault: stripetest.ErrorLater})
@@ -188,10 +187,10 @@ func TestAnEffectIsRolledForwardOnRelease(t *testing.T) {
 	require.Len(t, s.ChargesByOrder("order-1"), 1)
 	require.Equal(t, 1, s.Executions("k"))
 	require.Contains(t, s.get(intentsPath).body, "order-1")
-	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status, "what is saved does not change")
+	require.Equal(t, http.StatusInternalServerError, s.post(intentsPath, "k", visa).status, "the stored response does not change")
 }
 
-func TestAnEffectRolledForwardTooLateHasNone(t *testing.T) {
+func TestErrorLater_tooLate(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	path := intentsPath + "/" + s.create(unconfirmed)
@@ -214,7 +213,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-func TestRulesChooseRequests(t *testing.T) {
+func TestInject_conditions(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	third := s.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Endpoint: createPattern, After: 2, Times: 2})
@@ -234,7 +233,7 @@ func TestRulesChooseRequests(t *testing.T) {
 	require.Equal(t, 200, s.post(intentsPath, "mine", visa).status)
 }
 
-func TestFaultsCanFollowEachOther(t *testing.T) {
+func TestInject_severalFaults(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	s.Inject(stripetest.Rule{Fault: stripetest.Slow, Delay: time.Millisecond})
@@ -246,7 +245,7 @@ func TestFaultsCanFollowEachOther(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestARefusedRequestUsesUpNoLaterFault(t *testing.T) {
+func TestInject_rejectedRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	lost := s.Inject(stripetest.Rule{Fault: stripetest.CloseAfter})
@@ -255,7 +254,7 @@ func TestARefusedRequestUsesUpNoLaterFault(t *testing.T) {
 	require.Zero(t, lost.Triggered()+failed.Triggered())
 }
 
-func TestMistakenRulesPanic(t *testing.T) {
+func TestInject_invalidRule(t *testing.T) {
 	t.Parallel()
 	s := stripetest.New(stripetest.Options{})
 	for _, rule := range []stripetest.Rule{
@@ -269,7 +268,7 @@ func TestMistakenRulesPanic(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWhatWaits(t *testing.T) {
+func TestClose_endsDelays(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	var waiting []<-chan reply
@@ -286,5 +285,5 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	for _, replies := range waiting {
 		require.ErrorIs(t, (<-replies).err, io.EOF)
 	}
-	require.Len(t, s.Charges(), 1, "of the held answer")
+	require.Len(t, s.Charges(), 1, "from the held response")
 }

@@ -11,16 +11,16 @@ import (
 	"unicode/utf8"
 )
 
-// A form holds the parameters of one request. An endpoint reads what it knows
-// and then calls done, which refuses the rest: what is read is what is known.
+// A form has the parameters of one request. An endpoint reads those that it knows
+// and then calls done, which rejects the others.
 type form struct {
 	values  url.Values
 	read    map[string]bool
-	problem *apiError // the first one met
+	problem *apiError // the first one found
 }
 
-// parseForm takes the parameters from body and query. Nesting stays in the
-// names, as in created[gte]. The form is usable even when it is malformed.
+// parseForm returns the parameters of body and query. Nested names stay as they are,
+// as in created[gte]. The form is usable even if it is malformed.
 func parseForm(body, query string) (*form, *apiError) {
 	raw := strings.Trim(body+"&"+query, "&")
 	values, err := url.ParseQuery(raw)
@@ -36,12 +36,12 @@ func parseForm(body, query string) (*form, *apiError) {
 	return f, nil
 }
 
-// canonical is equal for equal parameters, whatever their order.
+// canonical returns the same text for the same parameters in any order.
 func (f *form) canonical() string {
 	return f.values.Encode()
 }
 
-// done returns what is wrong with the parameters, the unknown ones first.
+// done returns the first problem, unknown parameters first.
 func (f *form) done() *apiError {
 	var unknown []string
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
@@ -67,7 +67,7 @@ func (f *form) fail(code, param, message string) {
 	}
 }
 
-// given reads a parameter and reports whether it has a usable value.
+// given reads a parameter and reports whether it has a value.
 func (f *form) given(name string) (string, bool) {
 	f.read[name] = true
 	if !f.values.Has(name) {
@@ -131,8 +131,8 @@ func (f *form) choice(name string, allowed ...string) string {
 	return value
 }
 
-// metadata reads metadata[…] within Stripe's limits. An empty value means that
-// the key is not set.
+// metadata reads metadata[…] with Stripe's limits. A key with an empty value is not
+// set.
 func (f *form) metadata() map[string]string {
 	metadata := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
@@ -160,8 +160,7 @@ func (f *form) metadata() map[string]string {
 	return metadata
 }
 
-// expands reads expand[…] and reports whether the one property that can be
-// expanded here is named.
+// expands reads expand[…] and reports whether it names the given property.
 func (f *form) expands(property string) bool {
 	found := false
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
@@ -179,7 +178,7 @@ func (f *form) expands(property string) bool {
 	return found
 }
 
-// abbreviate keeps a hostile value from filling an error message.
+// abbreviate shortens a value for an error message.
 func abbreviate(value string) string {
 	if runes := []rune(value); len(runes) > 40 {
 		return string(runes[:20]) + "..." + string(runes[len(runes)-10:])

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestParametersAreRefused(t *testing.T) {
+func TestForm_invalid(t *testing.T) {
 	t.Parallel()
 	tooMany := ""
 	for i := range 51 {
@@ -72,7 +72,7 @@ func TestParametersAreRefused(t *testing.T) {
 	require.Zero(t, s.Executions("k"))
 }
 
-func TestParametersAtTheirLimits(t *testing.T) {
+func TestForm_limits(t *testing.T) {
 	t.Parallel()
 	form := url.Values{
 		"amount":      {"99999999"},
@@ -93,7 +93,7 @@ func TestParametersAtTheirLimits(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.post(intentsPath, "", "amount=30&currency=gbp").status)
 }
 
-func TestBodiesAreRefused(t *testing.T) {
+func TestReceive_invalidBody(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	r := s.send(http.MethodPost, intentsPath, `{"amount":100}`, http.Header{"Content-Type": {"application/json"}})

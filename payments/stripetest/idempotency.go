@@ -10,43 +10,42 @@ const (
 	// maxKeyLength is Stripe's limit for an Idempotency-Key.
 	maxKeyLength = 255
 
-	// keyMemory is how long a key is remembered, counted from its first use.
-	// Stripe promises "at least 24 hours"; forgetting at once is the harder
-	// case for a client.
-	keyMemory = 24 * time.Hour
+	// keyTTL is how long a key is stored, from its first use. Stripe promises "at
+	// least 24 hours"; the minimum is the harder case for a client.
+	keyTTL = 24 * time.Hour
 )
 
-// A keyUse is one request as the key store sees it.
+// A keyUse is the part of a request that is compared with the key's first use.
 type keyUse struct {
 	key    string
 	path   string
 	params string
 }
 
-// A savedKey is the memory of a key's first use.
+// A savedKey is a key's first use and its response.
 type savedKey struct {
 	keyUse
 	firstUsed time.Time
-	answer    *answer // nil while the first request is running
+	response  *response // nil while the first request is running
 }
 
-func (k *savedKey) save(a *answer) { k.answer = a }
+func (k *savedKey) save(resp *response) { k.response = resp }
 
 func (k *savedKey) forgotten(now time.Time) bool {
-	return k.answer != nil && now.Sub(k.firstUsed) >= keyMemory
+	return k.response != nil && now.Sub(k.firstUsed) >= keyTTL
 }
 
-// A keyStore remembers keys per account, which is per server: neither the
+// A keyStore stores the keys of an account, which is the whole server: neither the
 // endpoint nor the API key is part of a key's identity.
 type keyStore struct {
 	byKey map[string]*savedKey
-	byAge []*savedKey // oldest first, for forgetting
+	byAge []*savedKey // oldest first
 }
 
-// find returns the saved answer of a key, or why the key cannot be used, or
-// neither for a key that is free. The comparison comes before the in-flight
-// check; Stripe's order is not documented.
-func (s *keyStore) find(use keyUse, now time.Time) (*answer, *apiError) {
+// find returns the stored response of a key, or the error if it cannot be used, or
+// neither if it is unused. The comparison comes before the in-flight check; Stripe
+// does not document the order.
+func (s *keyStore) find(use keyUse, now time.Time) (*response, *apiError) {
 	first, known := s.byKey[use.key]
 	if !known || first.forgotten(now) {
 		return nil, nil
@@ -60,15 +59,15 @@ func (s *keyStore) find(use keyUse, now time.Time) (*answer, *apiError) {
 		return nil, idempotencyError(fmt.Sprintf("Keys for idempotent requests can only be used with the same "+
 			"parameters they were first used with. Try using a key other than '%s' if you meant to execute a "+
 			"different request.", use.key))
-	case first.answer == nil:
+	case first.response == nil:
 		return nil, keyInUse(use.key)
 	}
-	replay := *first.answer
+	replay := *first.response
 	replay.replayed = true
 	return &replay, nil
 }
 
-// begin marks a key as in flight and drops the keys whose day is over.
+// begin marks a key as in flight and deletes expired keys.
 func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
 	for len(s.byAge) > 0 && s.byAge[0].forgotten(now) {
 		if oldest := s.byAge[0]; s.byKey[oldest.key] == oldest {
@@ -85,8 +84,8 @@ func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
 	return entry
 }
 
-// ForgetKey forgets a key now, as Stripe does with any key after a day, and
-// reports whether it was known. The next request with it runs anew.
+// ForgetKey deletes a key, as Stripe does after a day, and reports whether it was
+// known. The next request with it is executed again.
 func (s *Server) ForgetKey(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +104,7 @@ func keyInUse(key string) *apiError {
 			"submitted twice, and the other request is still going through): %s. Please try again later.", key))
 }
 
-// badKey answers an empty or over-long key; Stripe's wording is not known.
+// badKey is the error of an empty or too long key. Stripe's wording is not known.
 func badKey() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "", fmt.Sprintf(
 		"An Idempotency-Key must have 1 to %d characters.", maxKeyLength))

@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestASavedResultIsReplayedByteForByte(t *testing.T) {
+func TestKey_replay(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		fault  stripetest.Fault
@@ -63,7 +63,7 @@ func TestASavedResultIsReplayedByteForByte(t *testing.T) {
 	}
 }
 
-func TestAKeyIsTiedToItsFirstUse(t *testing.T) {
+func TestKey_otherRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
@@ -87,7 +87,7 @@ func TestAKeyIsTiedToItsFirstUse(t *testing.T) {
 	require.Equal(t, 1, s.Executions("k"))
 }
 
-func TestCompareBytesSeesAnotherOrderOfTheParameters(t *testing.T) {
+func TestOptions_compareBytes(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{CompareBytes: true})
 	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", "amount=2000&currency=usd").status)
@@ -96,7 +96,7 @@ func TestCompareBytesSeesAnotherOrderOfTheParameters(t *testing.T) {
 	require.Equal(t, "idempotency_error", r.field("error.type"))
 }
 
-func TestAKeyInFlightIsAConflict(t *testing.T) {
+func TestKey_inFlight(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
@@ -115,12 +115,12 @@ func TestAKeyInFlightIsAConflict(t *testing.T) {
 
 	hold.Release()
 	require.Equal(t, http.StatusOK, (<-first).status)
-	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not saved")
+	require.Equal(t, "true", s.post(intentsPath, "k", visa).header.Get("Idempotent-Replayed"), "the 409 was not stored")
 	require.Equal(t, 1, s.Executions("k"))
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestWhatLeavesAKeyFree(t *testing.T) {
+func TestKey_notUsed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		fault  stripetest.Fault
@@ -161,7 +161,7 @@ func TestWhatLeavesAKeyFree(t *testing.T) {
 	}
 }
 
-func TestAKeyHasNoEffectOnAGet(t *testing.T) {
+func TestKey_ignoredByGet(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
@@ -172,7 +172,7 @@ func TestAKeyHasNoEffectOnAGet(t *testing.T) {
 	require.NotContains(t, r.header, "Stripe-Should-Retry")
 }
 
-func TestAKeyIsMadeUpWhenNoneIsSent(t *testing.T) {
+func TestKey_missing(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	first := s.post(intentsPath, "", visa)
@@ -183,7 +183,7 @@ func TestAKeyIsMadeUpWhenNoneIsSent(t *testing.T) {
 	require.Len(t, s.Charges(), 2)
 }
 
-func TestKeyLength(t *testing.T) {
+func TestKey_length(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	longest := strings.Repeat("k", 255)
@@ -192,7 +192,7 @@ func TestKeyLength(t *testing.T) {
 	requireError(t, s.send(http.MethodPost, intentsPath, visa, http.Header{"Idempotency-Key": {""}}), http.StatusBadRequest, "", "")
 }
 
-func TestAKeyIsForgottenAfterADay(t *testing.T) {
+func TestKey_expires(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", visa).status)
@@ -211,7 +211,7 @@ func TestAKeyIsForgottenAfterADay(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.post(intentsPath, "k", "amount=100&currency=eur").status)
 }
 
-func TestAKeyInFlightIsNotForgotten(t *testing.T) {
+func TestKey_inFlightDoesNotExpire(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	hold := s.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Key: "k"})
@@ -223,7 +223,7 @@ func TestAKeyInFlightIsNotForgotten(t *testing.T) {
 	require.Equal(t, http.StatusOK, (<-first).status)
 }
 
-func TestFiftyAtOnceUnderOneKeyRunOnce(t *testing.T) {
+func TestKey_concurrent(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	s.Inject(stripetest.Rule{Fault: stripetest.Slow, Delay: 20 * time.Millisecond})
@@ -243,7 +243,7 @@ func TestFiftyAtOnceUnderOneKeyRunOnce(t *testing.T) {
 		case http.StatusConflict:
 			require.Equal(t, "idempotency_key_in_use", r.field("error.code"))
 		default:
-			require.Fail(t, "unexpected answer", "%d %s %v", r.status, r.body, r.err)
+			require.Fail(t, "unexpected response", "%d %s %v", r.status, r.body, r.err)
 		}
 	}
 	require.Equal(t, 1, fresh)

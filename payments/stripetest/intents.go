@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// The states of an intent that the stand-in knows. Capture is automatic, so
-// requires_capture does not occur.
+// The states of an intent. Capture is automatic, so there is no requires_capture.
 const (
 	requiresPaymentMethod = "requires_payment_method"
 	requiresConfirmation  = "requires_confirmation"
@@ -18,8 +17,7 @@ const (
 	canceled              = "canceled"
 )
 
-// confirmable are the states from which money can still move on request, and
-// which an intent can be cancelled from.
+// confirmable returns the states in which an intent can be confirmed and cancelled.
 func confirmable() []string {
 	return []string{requiresPaymentMethod, requiresConfirmation, requiresAction}
 }
@@ -88,9 +86,8 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// readAutomaticMethods reads which payment methods an intent takes: those of
-// the dashboard, redirects included, unless the client says otherwise. That is
-// Stripe's default from API version 2023-08-16 on.
+// readAutomaticMethods reads which payment methods an intent accepts. The default is
+// those of the dashboard, with redirects, as at Stripe since API version 2023-08-16.
 func readAutomaticMethods(f *form) *automaticMethods {
 	automatic := &automaticMethods{Enabled: true, AllowRedirects: "always"}
 	if f.values.Has("automatic_payment_methods[enabled]") {
@@ -149,8 +146,7 @@ func (s *Server) cancelIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// intentInPath finds the intent that a URL names, once the parameters are
-// known to be good.
+// intentInPath validates the parameters and returns the intent of the URL.
 func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	if err := c.form.done(); err != nil {
 		return nil, err
@@ -162,8 +158,8 @@ func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	return pi, nil
 }
 
-// unexpectedState refuses a request that an intent's status rules out. The
-// intent comes with it.
+// unexpectedState is the error of a request that the intent's status does not allow.
+// It contains the intent.
 func unexpectedState(pi *intent, message string) *apiError {
 	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", message)
 	e.PaymentIntent = pi.view(false)

@@ -10,7 +10,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestAnIntentIsCreatedConfirmedAndRead(t *testing.T) {
+func TestIntent_lifecycle(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2025, 11, 21, 10, 0, 0, 0, time.UTC)
 	s := start(t, stripetest.Options{Clock: func() time.Time { return now }})
@@ -55,7 +55,7 @@ func TestAnIntentIsCreatedConfirmedAndRead(t *testing.T) {
 	}, s.Charges()[0])
 }
 
-func TestCreateWithoutAPaymentMethod(t *testing.T) {
+func TestCreate_withoutPaymentMethod(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	r := s.post(intentsPath, "", "amount=2000&currency=usd&payment_method_types[0]=card")
@@ -75,7 +75,7 @@ func requireUnexpectedState(t *testing.T, r reply, status string) {
 	require.Equal(t, "false", r.header.Get("Stripe-Should-Retry"))
 }
 
-func TestAnIntentIsChargedAtMostOnce(t *testing.T) {
+func TestConfirm_atMostOneCharge(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	path := intentsPath + "/" + s.create(unconfirmed)
@@ -90,7 +90,7 @@ func TestAnIntentIsChargedAtMostOnce(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestACancelledIntentStaysCancelled(t *testing.T) {
+func TestCancel_final(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	path := intentsPath + "/" + s.create(unconfirmed)
@@ -105,7 +105,7 @@ func TestACancelledIntentStaysCancelled(t *testing.T) {
 	require.Empty(t, s.Charges())
 }
 
-func TestADeclineTakesThePaymentMethodAway(t *testing.T) {
+func TestConfirm_declineRemovesPaymentMethod(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	path := intentsPath + "/" + s.create("amount=2000&currency=usd&payment_method=pm_card_visa_chargeDeclined&payment_method_types[0]=card")
@@ -122,7 +122,7 @@ func TestADeclineTakesThePaymentMethodAway(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestAReturnURLIsNeededWhereRedirectsAreAllowed(t *testing.T) {
+func TestConfirm_returnURL(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	form := "amount=2000&currency=usd&payment_method=pm_card_visa"
@@ -179,7 +179,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-func TestAProcessingIntentTakesNoRequests(t *testing.T) {
+func TestIntent_processing(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	path := intentsPath + "/" + s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method="+stripetest.ProcessingCard)
@@ -188,7 +188,7 @@ func TestAProcessingIntentTakesNoRequests(t *testing.T) {
 	requireUnexpectedState(t, s.post(path+"/cancel", "", ""), "processing")
 }
 
-func TestAnIntentThatWaitsForTheCustomerCanBeCancelled(t *testing.T) {
+func TestCancel_requiresAction(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	id := s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method=pm_card_threeDSecure2Required&confirm=true")
@@ -196,7 +196,7 @@ func TestAnIntentThatWaitsForTheCustomerCanBeCancelled(t *testing.T) {
 	require.Error(t, s.Settle(id, true))
 }
 
-func TestOneRequestAtATimeWorksOnAnIntent(t *testing.T) {
+func TestIntent_locked(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	path := intentsPath + "/" + s.create(unconfirmed)
@@ -217,7 +217,7 @@ func TestOneRequestAtATimeWorksOnAnIntent(t *testing.T) {
 	requireUnexpectedState(t, s.post(path+"/cancel", "second/cancel", ""), "succeeded")
 }
 
-func TestIntentsNotFound(t *testing.T) {
+func TestIntent_notFound(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	for _, r := range []reply{

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A Charge is money that moved: a charge that succeeded.
+// A Charge is a charge that succeeded.
 type Charge struct {
 	ID       string
 	IntentID string
 	OrderID  string // metadata[order_id] of the intent
 	Amount   int64  // in the currency's smallest unit
-	Refunded int64  // refunds that failed are not in it, pending ones are
+	Refunded int64  // includes pending refunds, not failed ones
 	Currency string
 	Time     time.Time
 }
@@ -24,13 +24,13 @@ func (s *Server) Charges() []Charge {
 	return s.succeeded()
 }
 
-// ChargesByOrder returns the charges that succeeded for an order.
+// ChargesByOrder returns the charges of an order that succeeded.
 func (s *Server) ChargesByOrder(orderID string) []Charge {
 	return slices.DeleteFunc(s.Charges(), func(c Charge) bool { return c.OrderID != orderID })
 }
 
-// MoneyMoved returns what the cards have paid, net of refunds, by currency and
-// in its smallest unit.
+// MoneyMoved returns the sum of all charges minus refunds, by currency and in its
+// smallest unit.
 func (s *Server) MoneyMoved() map[string]int64 {
 	moved := make(map[string]int64)
 	for _, c := range s.Charges() {
@@ -39,23 +39,23 @@ func (s *Server) MoneyMoved() map[string]int64 {
 	return moved
 }
 
-// OrdersChargedTwice returns the orders with more than one charge that
-// succeeded, refunded or not. It is the invariant: it must be empty.
+// OrdersChargedTwice returns the orders with more than one charge that succeeded,
+// refunded or not. It must be empty.
 func (s *Server) OrdersChargedTwice() []string {
 	charges := make(map[string]int)
 	for _, c := range s.Charges() {
 		charges[c.OrderID]++
 	}
-	delete(charges, "") // charges of no order
+	delete(charges, "") // charges without an order
 	maps.DeleteFunc(charges, func(_ string, n int) bool { return n < 2 })
 	return slices.Sorted(maps.Keys(charges))
 }
 
-// A Refund is money that went back, is on its way, or did not get there.
+// A Refund is a refund in any state.
 type Refund struct {
 	ID       string
 	IntentID string
-	Name     string // metadata[refund_id]: the client's own name for it
+	Name     string // metadata[refund_id]: the client's id
 	Amount   int64  // in the currency's smallest unit
 	Currency string
 	Status   string
@@ -81,14 +81,14 @@ func (s *Server) Refunds() []Refund {
 	return refunds
 }
 
-// RefundedTwice returns the names under which more than one refund was made,
-// whatever became of it. It must be empty, as OrdersChargedTwice must.
+// RefundedTwice returns the names with more than one refund in any state. It must be
+// empty.
 func (s *Server) RefundedTwice() []string {
 	made := make(map[string]int)
 	for _, re := range s.Refunds() {
 		made[re.Name]++
 	}
-	delete(made, "") // those without a name
+	delete(made, "") // without a name
 	maps.DeleteFunc(made, func(_ string, n int) bool { return n < 2 })
 	return slices.Sorted(maps.Keys(made))
 }

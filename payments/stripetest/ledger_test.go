@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +13,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestTheLedger(t *testing.T) {
+func TestLedger(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	pay := func(amount int, currency, order string) {
@@ -39,7 +40,7 @@ func TestTheLedger(t *testing.T) {
 	require.Equal(t, map[string]int64{"usd": 2500, "jpy": 500}, s.MoneyMoved())
 }
 
-func TestTheRecordOfRequests(t *testing.T) {
+func TestRequests(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{RequestLog: 3})
 	id := s.create(visa)
@@ -69,7 +70,7 @@ func TestTheRecordOfRequests(t *testing.T) {
 	require.Len(t, s.Requests(), 3)
 }
 
-func TestNoSecretIsShownOrLogged(t *testing.T) {
+func TestServer_noSecrets(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	s := start(t, stripetest.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -88,4 +89,29 @@ func TestNoSecretIsShownOrLogged(t *testing.T) {
 	require.Contains(t, log.String(), "idempotency_key=k")
 	require.Contains(t, log.String(), "status=200")
 	require.Len(t, s.Requests(), 1, "the page is not part of the API")
+}
+
+// net/http sends a request again if its reused connection breaks: one call, two
+// requests, one execution.
+func TestRequests_sentTwiceByTransport(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	transport := &http.Transport{MaxConnsPerHost: 1}
+	t.Cleanup(transport.CloseIdleConnections)
+	s.client.Transport = transport
+	path := intentsPath + "/" + s.create(unconfirmed) + "/confirm"
+	s.Inject(stripetest.Rule{Fault: stripetest.CloseAfter})
+
+	r := s.post(path, "k", "off_session=true")
+	require.NoError(t, r.err)
+	require.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
+	sent := 0
+	for _, request := range s.Requests() {
+		if request.Key == "k" {
+			sent++
+			require.True(t, strings.HasSuffix(request.Path, "/confirm"))
+		}
+	}
+	require.Equal(t, 2, sent)
+	require.Equal(t, 1, s.Executions("k"))
 }

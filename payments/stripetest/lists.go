@@ -14,7 +14,7 @@ type object interface {
 	createdAt() int64
 }
 
-// A table keeps objects by id and in the order they were made.
+// A table stores objects by id and in the order of their creation.
 type table[T object] struct {
 	byID map[string]T
 	all  []T
@@ -33,8 +33,8 @@ func (t *table[T]) get(id string) (T, bool) {
 	return o, ok
 }
 
-// A list is a page of objects. HasMore is never true of an empty page, which
-// stripe-go's iterator would not survive.
+// A list is a page of objects. HasMore is never true for an empty page, because
+// stripe-go's iterator panics on that.
 type list struct {
 	Object  string `json:"object"`
 	URL     string `json:"url"`
@@ -42,8 +42,8 @@ type list struct {
 	Data    []any  `json:"data"`
 }
 
-// listPage serves a list endpoint: the objects that match, newest first, each
-// as show renders it. The caller has read its own filters.
+// listPage serves a list endpoint: the objects that match, newest first, converted by
+// show. The caller has read its own filters.
 func listPage[T object](c *call, t *table[T], match func(T) bool, show func(T) any) (effect, *apiError) {
 	f := c.form
 	limit := readLimit(f)
@@ -73,12 +73,11 @@ func listPage[T object](c *call, t *table[T], match func(T) bool, show func(T) a
 	}, nil
 }
 
-// asIs shows an object that has nothing to expand.
+// asIs is the show of an object without expandable properties.
 func asIs[T object](o T) any { return o }
 
-// page returns up to limit matching objects, newest first, and whether there
-// are more in the direction of travel: older ones after a cursor or none,
-// newer ones before a cursor.
+// page returns up to limit matching objects, newest first, and whether there are more:
+// newer ones if before is set, otherwise older ones.
 func (t *table[T]) page(after, before string, limit int, match func(T) bool) (found []T, more bool) {
 	at := func(cursor string) int {
 		return slices.IndexFunc(t.all, func(o T) bool { return o.id() == cursor })

@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// ids reads a list and whether there is more.
+// ids returns the ids of a list and has_more.
 func ids(t *testing.T, r reply) (found []string, more bool) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, r.status, r.body)
@@ -28,7 +28,7 @@ func ids(t *testing.T, r reply) (found []string, more bool) {
 	return found, page.HasMore
 }
 
-func TestListsAreWalkedInPages(t *testing.T) {
+func TestList_pages(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	var made []string // newest first
@@ -61,7 +61,7 @@ func TestListsAreWalkedInPages(t *testing.T) {
 	require.Equal(t, intentsPath, s.get(intentsPath).field("url"))
 }
 
-func TestListsAreFiltered(t *testing.T) {
+func TestList_filters(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	s := start(t, stripetest.Options{Clock: func() time.Time { return now }})
@@ -104,7 +104,7 @@ func TestListsAreFiltered(t *testing.T) {
 	require.Contains(t, r.body, `"object": "charge"`)
 }
 
-func TestListsRefuse(t *testing.T) {
+func TestList_invalid(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	id := s.create(unconfirmed)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A stand-in may be left running for days.
-func TestMemoryIsBounded(t *testing.T) {
+// A stand-in may run for days.
+func TestMemory_bounded(t *testing.T) {
 	t.Parallel()
 	var log requestLog
 	var keys keyStore
@@ -18,7 +18,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 10_000 {
 		now = now.Add(time.Hour)
 		log.add(&Request{})
-		keys.begin(keyUse{key: fmt.Sprint(i)}, now).save(&answer{})
+		keys.begin(keyUse{key: fmt.Sprint(i)}, now).save(&response{})
 		require.LessOrEqual(t, len(log.all), 20)
 		require.LessOrEqual(t, len(keys.byKey), 24)
 		require.Len(t, keys.byAge, len(keys.byKey))

@@ -5,18 +5,18 @@ import (
 	"net/http"
 )
 
-// maxAmount is the largest amount Stripe takes: eight digits.
+// maxAmount is Stripe's limit: eight digits.
 const maxAmount = 99_999_999
 
-// A currency is what the stand-in must know to refuse and to word amounts.
+// A currency has what is needed to validate and format amounts.
 type currency struct {
 	symbol      string
 	minimum     int64 // in the smallest unit
 	zeroDecimal bool
 }
 
-// knownCurrencies has the minimum charges that Stripe documents for its common
-// currencies. Others are refused.
+// knownCurrencies has the minimum amounts that Stripe documents for common currencies.
+// Other currencies are rejected.
 func knownCurrencies() map[string]currency {
 	return map[string]currency{
 		"aud": {symbol: "A$", minimum: 50},
@@ -43,13 +43,13 @@ func (c currency) format(amount int64) string {
 	return fmt.Sprintf("%s%d.%02d", c.symbol, amount/100, amount%100)
 }
 
-// checkAmount applies Stripe's limits to an amount to be charged.
+// checkAmount applies Stripe's limits to an amount.
 func (s *Server) checkAmount(amount int64, code string) *apiError {
 	unit, known := s.currencies[code]
 	switch {
 	case !known:
 		return invalidRequest(http.StatusBadRequest, "", "currency",
-			"Invalid currency: "+abbreviate(code)+". The stand-in knows the common ones, in lower case.")
+			"Invalid currency: "+abbreviate(code)+". The stand-in supports common ones, in lower case.")
 	case amount < 1:
 		return invalidRequest(http.StatusBadRequest, "parameter_invalid_integer", "amount",
 			"The amount must be greater than or equal to the minimum charge amount allowed for your account and "+

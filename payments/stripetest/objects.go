@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 )
 
-// Objects are kept in the shape they have on the wire. Unexported fields are
-// what the stand-in knows besides.
+// Objects have the shape of Stripe's JSON. Unexported fields are the stand-in's own
+// state.
 
-// An optional string is null on the wire when empty.
+// An optional string is null in JSON if it is empty.
 type optional string
 
 func (o optional) MarshalJSON() ([]byte, error) {
@@ -18,8 +18,8 @@ func (o optional) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(o))
 }
 
-// newID returns an id of the form that Stripe uses, at random: ids of an
-// earlier run must not come back after a restart.
+// newID returns a random id in Stripe's format. Ids of an earlier run must not be used
+// again after a restart.
 func newID(prefix string, length int) string {
 	return prefix + rand.Text()[:length]
 }
@@ -56,7 +56,7 @@ type intent struct {
 func (pi *intent) id() string       { return pi.ID }
 func (pi *intent) createdAt() int64 { return pi.Created }
 
-// view is the intent as it is now, for an answer.
+// view returns a copy of the intent for a response.
 func (pi *intent) view(expandCharge bool) *intent {
 	view := *pi
 	switch {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// pageRows is how much of each table the page shows, the newest first.
+// pageRows is how many rows of each table the page shows, newest first.
 const pageRows = 20
 
-// page shows people what the stand-in has done. It needs no credentials and
-// shows none, client secrets included.
+// page shows what the stand-in has done. It requires no credentials and shows no
+// secrets.
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

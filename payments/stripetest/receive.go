@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// maxBody is far above the largest honest request: 50 metadata values of 500
+// maxBody is far above the largest valid request: 50 metadata values of 500
 // characters, percent-encoded.
 const maxBody = 1 << 20
 
-// receive reads a request whole and records it. The error says that the
-// client broke off.
+// receive reads a whole request and records it. An error means that the client closed
+// the connection.
 func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, err
 		malformed = invalidRequest(http.StatusBadRequest, "", "",
 			"Invalid request (check that your POST content type is application/x-www-form-urlencoded).")
 	}
-	if r.Method == http.MethodPost { // a key has no effect elsewhere
+	if r.Method == http.MethodPost { // other methods ignore the key
 		c.record.Key = r.Header.Get("Idempotency-Key")
 		c.key = cmp.Or(c.record.Key, rand.Text())
 		_, sent := r.Header["Idempotency-Key"]
@@ -58,7 +58,7 @@ func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, err
 	return c, malformed, nil
 }
 
-// formEncoded accepts a missing body and, as Stripe does, a missing type.
+// formEncoded accepts a missing body and, like Stripe, a missing type.
 func formEncoded(r *http.Request, body []byte) bool {
 	contentType := r.Header.Get("Content-Type")
 	if len(body) == 0 || contentType == "" {
@@ -68,8 +68,8 @@ func formEncoded(r *http.Request, body []byte) bool {
 	return err == nil && mediaType == "application/x-www-form-urlencoded"
 }
 
-// orderOf finds the order that a request is about: named in its metadata, or
-// in that of the intent it names.
+// orderOf returns the order of a request: from its metadata, or from the metadata of
+// the intent that it names.
 func (s *Server) orderOf(c *call) string {
 	if order := c.form.values.Get("metadata[order_id]"); order != "" {
 		return order
@@ -84,8 +84,8 @@ func (s *Server) orderOf(c *call) string {
 	return ""
 }
 
-// authorize takes test keys, in either form that Stripe takes them. It never
-// repeats a credential.
+// authorize accepts test keys in both forms that Stripe accepts. Its errors contain no
+// credential.
 func authorize(r *http.Request) *apiError {
 	key, _, _ := r.BasicAuth()
 	if token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); bearer {
@@ -105,8 +105,7 @@ func authorize(r *http.Request) *apiError {
 	return nil
 }
 
-// keyKind splits a secret or restricted key by its prefix. What it returns is
-// safe to show.
+// keyKind returns a key's prefix and mode, which are no secret.
 func keyKind(key string) (prefix, mode string) {
 	for _, prefix := range []string{"sk_test_", "rk_test_", "sk_live_", "rk_live_"} {
 		if strings.HasPrefix(key, prefix) {

@@ -11,7 +11,7 @@ import (
 
 const refundsPath = "/v1/refunds"
 
-func TestMoneyGoesBackInParts(t *testing.T) {
+func TestRefund_partial(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	paid := s.post(intentsPath, "", visa)
@@ -59,7 +59,7 @@ func TestMoneyGoesBackInParts(t *testing.T) {
 	require.Equal(t, []string{"r1"}, s.RefundedTwice())
 }
 
-func TestRefundsThatAreDecidedLater(t *testing.T) {
+func TestRefund_settledLater(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		card    string
@@ -89,7 +89,7 @@ func TestRefundsThatAreDecidedLater(t *testing.T) {
 	}
 }
 
-func TestRefundsAreRefused(t *testing.T) {
+func TestRefund_invalid(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	open := s.create(unconfirmed)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// A Request is the record of one that arrived, whatever became of it.
-// Credentials are not part of it.
+// A Request is the record of a request that arrived, without its credentials.
 type Request struct {
 	ID       string // the Request-Id
 	Time     time.Time
@@ -16,10 +15,10 @@ type Request struct {
 	Endpoint string // as in Rule; empty for an unrecognized URL
 	Key      string // the Idempotency-Key of a POST, as sent
 	OrderID  string // metadata[order_id] of the request, or of the intent it names
-	Body     []byte // as it came; not to be changed
-	Status   int    // what the client was sent; 0 while under way and when it got no answer
-	Executed bool   // the endpoint ran: the effect, or its refusal, is real
-	Replayed bool   // the answer was a saved one
+	Body     []byte // must not be changed
+	Status   int    // sent to the client; 0 while in flight and without a response
+	Executed bool   // the endpoint was executed, with its effect or an error
+	Replayed bool   // the response was a stored one
 	Faults   []Fault
 }
 
@@ -29,10 +28,10 @@ func (r *Request) copy() Request {
 	return c
 }
 
-// A requestLog keeps the latest requests.
+// A requestLog stores the latest requests.
 type requestLog struct {
 	limit int
-	all   []*Request // up to twice the limit, so that dropping is cheap
+	all   []*Request // up to twice the limit, so that deleting is cheap
 }
 
 func (l *requestLog) add(r *Request) {
@@ -46,8 +45,8 @@ func (l *requestLog) latest() []*Request {
 	return l.all[max(0, len(l.all)-l.limit):]
 }
 
-// Requests returns the latest requests, oldest first, as many as
-// Options.RequestLog. Requests under way are among them.
+// Requests returns the latest requests, oldest first, including those in flight. Their
+// number is bounded by Options.RequestLog.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +57,8 @@ func (s *Server) Requests() []Request {
 	return requests
 }
 
-// Executions returns how many of the latest requests ran under a key. Within
-// a day it is at most one; replays and refusals do not count.
+// Executions returns how many of the latest requests under a key were executed. Within
+// a day it is at most one; replays and invalid requests do not count.
 func (s *Server) Executions(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,28 +8,25 @@ import (
 	"time"
 )
 
-// Options configures a Server. The zero value is a good start.
+// Options configures a Server. All fields are optional.
 type Options struct {
-	// Clock tells the time; time.Now when nil. Advance moves the server ahead
-	// of it.
+	// Clock returns the time; nil means time.Now. Advance adds to it.
 	Clock func() time.Time
 
-	// Logger gets one line per request, without credentials or bodies. Nothing
-	// is logged when nil.
+	// Logger gets one line per request, without credentials or bodies. nil means no
+	// log.
 	Logger *slog.Logger
 
-	// RequestLog is how many requests are remembered, the latest ones; 10,000
-	// when zero, which bounds the memory of a server left running. The objects
-	// themselves are kept for good, as Stripe keeps them.
+	// RequestLog is how many of the latest requests are stored; 0 means 10,000. It
+	// bounds the memory of a server that runs for long. Objects are never deleted.
 	RequestLog int
 
-	// CompareBytes makes a repeated key compare the bytes of the bodies.
-	// Stripe compares parameters; this also catches a client whose encoding of
-	// the same parameters is not stable.
+	// CompareBytes compares the bodies of requests under one key byte by byte. Stripe
+	// compares parameters; this also finds a client with an unstable encoding.
 	CompareBytes bool
 }
 
-// Server is the stand-in. Make it with New; it is safe for concurrent use.
+// Server is the stand-in, created by New. It is safe for concurrent use.
 type Server struct {
 	clock        func() time.Time
 	log          *slog.Logger
@@ -42,8 +39,8 @@ type Server struct {
 	closing   chan struct{}
 	closeOnce sync.Once
 
-	// mu guards everything below. It is never held while a fault waits or a
-	// response is written.
+	// mu protects everything below. It is never held while a fault waits or a response
+	// is written.
 	mu       sync.Mutex
 	ahead    time.Duration
 	keys     keyStore
@@ -96,13 +93,13 @@ func New(opts Options) *Server {
 	return s
 }
 
-// ServeHTTP serves Stripe's API under /v1 and a page for people at /.
+// ServeHTTP serves Stripe's API under /v1 and an overview page at /.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// Close ends the requests that a fault makes wait; their connections are
-// closed. Call it before stopping the HTTP server, which waits for them.
+// Close closes the connections of requests that a fault delays. Call it before the
+// HTTP server is stopped, which waits for them.
 func (s *Server) Close() {
 	s.closeOnce.Do(func() { close(s.closing) })
 }
@@ -126,16 +123,14 @@ func (s *Server) now() time.Time {
 	return s.clock().Add(s.ahead)
 }
 
-// An endpoint validates a request and returns what is to be done. Both parts
-// run under the mutex, but time may pass between them: an effect checks the
-// state it finds.
+// An endpoint validates a request and returns its effect. Both hold the mutex, but
+// other requests may be executed in between, so an effect checks the state again.
 //
-// The cut between the two is Stripe's cut between what leaves a key free and
-// what is remembered under it. An invalid request uses up nothing; what the
-// effect answers is saved, refusals too.
+// As at Stripe, an invalid request does not use its key. The response of the effect is
+// stored under the key, errors too.
 type endpoint func(c *call) (run effect, invalid *apiError)
 
-// An effect does the work and returns the object to answer with.
+// An effect executes a request and returns the object of the response.
 type effect func() (object any, refused *apiError)
 
 func (s *Server) unrecognized(c *call) (effect, *apiError) {

@@ -15,15 +15,15 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// stripeAPI is the part of stripe-go's client.API that is used here. That one
-// imports 130 packages more, for the compiler to read each time.
+// stripeAPI is the part of stripe-go's client.API that is used here. client.API would
+// import 130 more packages.
 type stripeAPI struct {
 	Charges        charge.Client
 	PaymentIntents paymentintent.Client
 	Refunds        refund.Client
 }
 
-// newAPI returns the real client, which sends each request once.
+// newAPI returns stripe-go's client, without retries.
 func newAPI(t *testing.T, baseURL string) *stripeAPI {
 	t.Helper()
 	const key = "sk_test_standin"
@@ -68,7 +68,7 @@ func confirmParams(t *testing.T, key string) *stripe.PaymentIntentConfirmParams 
 	return &stripe.PaymentIntentConfirmParams{Params: params(t, key), OffSession: stripe.Bool(true)}
 }
 
-func TestStripeGoReadsEveryObject(t *testing.T) {
+func TestStripeGo_objects(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	api := newAPI(t, s.url)
@@ -114,7 +114,7 @@ func TestStripeGoReadsEveryObject(t *testing.T) {
 	require.NoError(t, charges.Err())
 }
 
-func TestStripeGoReadsEveryError(t *testing.T) {
+func TestStripeGo_errors(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	api := newAPI(t, s.url)
@@ -148,7 +148,7 @@ func TestStripeGoReadsEveryError(t *testing.T) {
 	require.Equal(t, stripe.ErrorTypeIdempotency, failure(err).Type)
 }
 
-func TestStripeGoWalksAList(t *testing.T) {
+func TestStripeGo_list(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	api := newAPI(t, s.url)
@@ -175,7 +175,7 @@ func TestStripeGoWalksAList(t *testing.T) {
 	newer, err := walk(func(p *stripe.PaymentIntentListParams) { p.EndingBefore = stripe.String(all[24]) })
 	require.NoError(t, err)
 	require.Len(t, newer, 24)
-	require.Equal(t, all[23], newer[0], "stripe-go walks backwards")
+	require.Equal(t, all[23], newer[0], "stripe-go reverses the order")
 
 	none, err := walk(func(p *stripe.PaymentIntentListParams) {
 		p.CreatedRange = &stripe.RangeQueryParams{GreaterThan: s.Now().Add(time.Hour).Unix()}
@@ -185,7 +185,7 @@ func TestStripeGoWalksAList(t *testing.T) {
 
 	broken := s.Inject(stripetest.Rule{Fault: stripetest.NextPageError})
 	some, err := walk(func(*stripe.PaymentIntentListParams) {})
-	require.Error(t, err, "only Err tells that the list is incomplete")
+	require.Error(t, err, "only Err reports that the list is incomplete")
 	require.Len(t, some, 10)
 	require.Equal(t, 1, broken.Triggered())
 }

@@ -20,8 +20,8 @@ const (
 	intentsPath   = "/v1/payment_intents"
 	createPattern = "POST /v1/payment_intents"
 
-	// unconfirmed is how the orders API begins. The others confirm in the same
-	// call: visa pays, decline does not.
+	// unconfirmed is a create without confirm, as the orders API sends it. The others
+	// confirm in the same call: visa succeeds, decline is declined.
 	unconfirmed = "amount=2000&currency=usd&payment_method=pm_card_visa&metadata[order_id]=order-1" +
 		"&automatic_payment_methods[enabled]=true&automatic_payment_methods[allow_redirects]=never"
 	visa    = unconfirmed + "&confirm=true&off_session=true"
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A standIn is a Server behind HTTP, with a client that sends each request
-// once, on a connection of its own.
+// A standIn is a Server with a client that sends each request once, on a new
+// connection.
 type standIn struct {
 	*stripetest.Server
 	t      *testing.T
@@ -55,7 +55,7 @@ func start(t *testing.T, opts stripetest.Options) *standIn {
 	}
 }
 
-// A reply is what a client saw: err, or the rest.
+// A reply is a response as the client got it, or err.
 type reply struct {
 	status int
 	header http.Header
@@ -63,8 +63,8 @@ type reply struct {
 	err    error
 }
 
-// field looks up a value in the JSON body, as in "error.payment_intent.id".
-// What is absent or null is empty.
+// field returns a value of the JSON body by its path, such as
+// "error.payment_intent.id", and "" if it is absent or null.
 func (r reply) field(path string) string {
 	var value any
 	if json.Unmarshal([]byte(r.body), &value) != nil {
@@ -114,7 +114,7 @@ func (s *standIn) send(method, path, body string, header http.Header) reply {
 	return reply{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
 }
 
-// create makes an intent and returns its id.
+// create creates an intent and returns its id.
 func (s *standIn) create(form string) string {
 	s.t.Helper()
 	r := s.post(intentsPath, "", form)
@@ -122,20 +122,20 @@ func (s *standIn) create(form string) string {
 	return r.field("id")
 }
 
-// background sends a POST whose reply comes later.
+// background sends a POST without waiting for its reply.
 func (s *standIn) background(path, key, form string) <-chan reply {
 	replies := make(chan reply, 1)
 	go func() { replies <- s.post(path, key, form) }()
 	return replies
 }
 
-// reached waits until a fault has struck.
+// reached waits until a fault is triggered.
 func reached(t *testing.T, i *stripetest.Injection) {
 	t.Helper()
 	select {
 	case <-i.Reached():
 	case <-time.After(10 * time.Second):
-		require.Fail(t, "the fault did not strike")
+		require.Fail(t, "the fault was not triggered")
 	}
 }
 
