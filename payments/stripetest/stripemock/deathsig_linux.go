@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// endWithParent has the kernel kill the process when the thread that starts it
+// endWithParent makes the kernel kill the process when the thread that started it
 // ends, and so when this process is killed.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -15,9 +15,8 @@ import (
 	"example.com/orders-api/payments/stripetest/stripemock"
 )
 
-// A test binary that is killed runs no cleanup. The test runs itself as that
-// binary.
-func TestItEndsWithAKilledTestBinary(t *testing.T) {
+// A killed test binary runs no cleanup. The test starts itself as that binary.
+func TestStart_testBinaryKilled(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("STRIPEMOCK_TO_BE_KILLED") != "" {
 		fmt.Println("address", strings.TrimPrefix(stripemock.Start(t), "http://"))

@@ -4,6 +4,5 @@ package stripemock
 
 import "os/exec"
 
-// endWithParent has no equivalent here: a killed test binary leaves the
-// process behind.
+// endWithParent does nothing here: the process survives a killed test binary.
 func endWithParent(*exec.Cmd) {}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// startTimeout is long against the second that reading its 8 MB API
-// description takes on an idle machine.
+// startTimeout is long compared with the second in which an idle machine reads the API
+// description of 8 MB.
 const startTimeout = time.Minute
 
 // Start runs stripe-mock on a free port of the loopback interface and returns
@@ -30,8 +30,8 @@ func Start(t testing.TB) (baseURL string) {
 	}
 
 	output, printed := io.Pipe()
-	// It would open its standard port for HTTPS if none was named. The context
-	// of the test ends, and kills it, before the cleanups run.
+	// Without -https-addr it would listen on its default port. The test's context ends,
+	// and kills it, before the cleanups run.
 	cmd := exec.CommandContext(t.Context(), binary, "-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0")
 	cmd.Stdout, cmd.Stderr = printed, printed
 	endWithParent(cmd)
@@ -40,8 +40,8 @@ func Start(t testing.TB) (baseURL string) {
 	t.Cleanup(func() { <-exited })
 	go func() {
 		defer close(exited)
-		// What kills it with its parent watches the thread that started it, so
-		// this thread stays until it has ended.
+		// The kernel kills it when the thread that started it ends, so this thread must
+		// live until then.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		printed.CloseWithError(errors.Join(errors.New("stripe-mock ended"), cmd.Run()))
@@ -61,9 +61,8 @@ func Start(t testing.TB) (baseURL string) {
 	return ""
 }
 
-// build returns the path of the tool pinned in tools/go.mod, building it when
-// it is not in the build cache. The path is run directly because "go tool"
-// would be one more process between it and the test.
+// build returns the path of the tool pinned in tools/go.mod, and builds it if it is not
+// in the build cache. "go tool" would be another process between it and the test.
 func build() (string, error) {
 	root, err := goCommand("", "env", "GOMOD")
 	if err != nil {
@@ -74,7 +73,7 @@ func build() (string, error) {
 		return "", err
 	}
 	if underRace() {
-		// The standard library is compiled for the race detector already.
+		// The standard library is already compiled for the race detector.
 		flags += " -race"
 	}
 	return goCommand(flags, "-C", filepath.Join(filepath.Dir(root), "tools"), "tool", "-n", "stripe-mock")
@@ -93,8 +92,8 @@ func goCommand(flags string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// follow reads what stripe-mock prints until it ends, and hands on the address
-// it listens at. It must go on reading: a line is printed for each request.
+// follow reads stripe-mock's output until it ends, and sends the address on which it
+// listens. It must keep reading, because each request prints a line.
 func follow(output io.Reader, address chan<- string) error {
 	last := ""
 	lines := bufio.NewScanner(output)
@@ -107,7 +106,7 @@ func follow(output io.Reader, address chan<- string) error {
 	return fmt.Errorf("%w, its last line being %q", lines.Err(), last)
 }
 
-// underRace says whether this program was built with the race detector.
+// underRace reports whether this program was built with the race detector.
 func underRace() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
