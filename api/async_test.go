@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -81,7 +82,7 @@ func TestAsync_notClaimed(t *testing.T) {
 
 	key := newKey()
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-	f.exec(t, "DELETE FROM idempotency_keys")
+	idempotencytest.Reap(t, f.pool)
 	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody(), prefer(respondAsync)).problem(t).slug())
 }
 

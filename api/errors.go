@@ -185,7 +185,7 @@ const (
 func problemOf(err error) problem {
 	var (
 		invalid  *orders.ValidationError
-		expired  *orders.KeyExpiredError
+		expired  *idempotency.KeyExpiredError
 		provider *orders.ProviderError
 	)
 	switch {
@@ -218,12 +218,13 @@ func problemOf(err error) problem {
 		p.Errors = invalid.Fields
 		return p
 	case errors.As(err, &expired):
+		order, refund := orders.ResourcesOf(expired.Key)
 		p := problemKeyExpired.detail("The key made the order named in order_id.")
-		if expired.RefundID != uuid.Nil {
+		if refund != uuid.Nil {
 			p = problemKeyExpired.detail("The key made the refund named in refund, of the order named in order_id.")
-			p.Refund = &resource{ID: expired.RefundID, Href: orders.RefundPath(expired.OrderID, expired.RefundID)}
+			p.Refund = &resource{ID: refund, Href: orders.RefundPath(order, refund)}
 		}
-		p.OrderID = &expired.OrderID
+		p.OrderID = &order
 		return p
 	case errors.As(err, &provider) && errors.Is(provider.Kind, orders.ErrOutcomeUnknown):
 		return problemOutcomeUnknown.detail("Send the same request with the same key to find out.").after(provider.RetryAfter)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -133,7 +134,7 @@ func TestGetKey_states(t *testing.T) {
 	want.Attempt = 3
 	f.requireStatus(t, interrupted, want)
 
-	f.exec(t, "DELETE FROM idempotency_keys WHERE idempotency_key = $1", key)
+	idempotencytest.Reap(t, f.pool)
 	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "reaped")
 	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody()).problem(t).slug())
 }

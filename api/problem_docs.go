@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/limiter"
@@ -118,7 +116,9 @@ func problemDocs() map[string]problemDoc {
 			next:    "Read what the key made; its `status` says whether money moved. Only for another payment make a new key.",
 			members: []string{"order_id", "refund?:Resource"},
 			see:     []string{problemKeyReused.slug},
-			err:     &orders.KeyExpiredError{OrderID: uuid.MustParse(exampleOrder)},
+			err: &idempotency.KeyExpiredError{Key: idempotency.Status{
+				Operation: "create_refund", Path: "/v1/orders/" + exampleOrder + "/refunds",
+			}},
 		},
 		problemValidation.slug: {
 			effect:  effectNone,

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -180,7 +181,7 @@ func TestKeyExpired_ordersAndRefunds(t *testing.T) {
 	orderKey, refundKey := newKey(), newKey()
 	order := f.create(t, orderKey, orderBody()).header.Get("Location")
 	refund := f.createRefund(t, order, refundKey, `{"amount":100}`)
-	f.exec(t, "DELETE FROM idempotency_keys")
+	idempotencytest.Reap(t, f.pool)
 	for name, got := range map[string]response{
 		"the refund again":      f.createRefund(t, order, refundKey, `{"amount":100}`),
 		"an order with its key": f.create(t, refundKey, orderBody()),

@@ -39,6 +39,16 @@ var (
 	ErrNotFound = errors.New("no such idempotency key")
 )
 
+// KeyExpiredError means that the key was used before and its row is gone. It never
+// executes again (R17).
+type KeyExpiredError struct {
+	Key Status // what is known of the key: ids, operation, path and times
+}
+
+func (e *KeyExpiredError) Error() string {
+	return "the idempotency key has expired; it was used for " + e.Key.Operation
+}
+
 // Errors that only the engine distinguishes.
 var (
 	// errConnectionLost: the connection broke, or the server ended the session.

@@ -38,6 +38,9 @@ type Steps struct {
 	// so it makes no external call. Its error rejects the request: the key stays
 	// unused. So this is where a request is validated: before the claim of a new key,
 	// and never for a known key, whose stored response outlives the rules (R19).
+	//
+	// The rows that it inserts have ids that derive from the key, see [DeriveID]. So a
+	// unique violation means that the key executed before: it is a [*KeyExpiredError].
 	Start Record
 
 	From map[RecoveryPoint]Step

@@ -248,3 +248,75 @@ func TestReaper_cancelled(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, deleted)
 }
+
+// A reaped key never executes again, whatever operation it is used for (R17).
+func TestDo_reapedKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	req := f.request()
+	_, err := f.do(req, &threeSteps{})
+	require.NoError(t, err)
+	stored, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
+	require.NoError(t, err)
+	f.update(req, "finished_at = finished_at - $3::interval", retention+time.Hour)
+	require.Equal(t, 1, f.reap())
+
+	readsFirst := startOnly(func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) (idempotency.Outcome, error) {
+		var one int
+		err := tx.QueryRow(ctx, "SELECT 1").Scan(&one)
+		return idempotency.Finish(idempotency.Response{Status: 201}), err
+	})
+	changed := req
+	changed.Params = []byte(`{"amount":1}`)
+	for name, test := range map[string]struct {
+		req idempotency.Request
+		op  idempotency.Operation
+	}{
+		"the same request":              {req, &threeSteps{}},
+		"other parameters":              {changed, &threeSteps{}},
+		"another operation":             {req, oneStep()},
+		"an operation that reads first": {req, readsFirst},
+	} {
+		result, err := f.do(test.req, test.op)
+		var expired *idempotency.KeyExpiredError
+		require.ErrorAs(t, err, &expired, name)
+		require.Equal(t, "three_steps", expired.Key.Operation, name)
+		require.Equal(t, req.Key, expired.Key.Key, name)
+		require.Equal(t, req.Path, expired.Key.Path, name)
+		require.True(t, stored.CreatedAt.Equal(expired.Key.CreatedAt), name)
+		require.Equal(t, idempotency.Result{KeyID: keyID(req), From: idempotency.Started, To: idempotency.Started}, result, name)
+	}
+	_, errs := f.race(20, req, &threeSteps{})
+	for _, err := range errs {
+		require.ErrorAs(t, err, new(*idempotency.KeyExpiredError))
+	}
+	require.Empty(t, f.row(req))
+	require.Equal(t, onceEach, f.effects(req))
+
+	stranger := req
+	stranger.AccountID = idempotencytest.Account(t, f.pool)
+	_, err = f.do(stranger, &threeSteps{})
+	require.NoError(t, err, "a key belongs to its account")
+	f.requireIdle()
+}
+
+// A row whose id derives from the key shows that the key was used, even if an operator
+// deleted the row of the key.
+func TestDo_keyDeletedByHand(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	req := f.request()
+	op := startOnly(func(_ context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
+		tx.Queue("INSERT INTO accounts (id, name) VALUES ($1, 'derived')", idempotency.DeriveID("thing", run.AccountID, run.Key))
+		return idempotency.Finish(idempotency.Response{Status: 201}), nil
+	})
+	_, err := f.do(req, op)
+	require.NoError(t, err)
+	_, err = f.pool.Exec(t.Context(), "DELETE FROM idempotency_keys")
+	require.NoError(t, err)
+	var expired *idempotency.KeyExpiredError
+	_, err = f.do(req, op)
+	require.ErrorAs(t, err, &expired)
+	require.Equal(t, op.Name(), expired.Key.Operation)
+	require.Empty(t, f.row(req))
+}

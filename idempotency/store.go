@@ -105,6 +105,25 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, 
 	return k, err
 }
 
+// findExpired reads what remains of a reaped key, or returns [ErrNotFound].
+func (s *store) findExpired(ctx context.Context, accountID, id uuid.UUID) (k Status, err error) {
+	k = Status{AccountID: accountID, ID: id, Point: Finished}
+	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `
+SELECT operation,
+       request_path,
+       created_at,
+       finished_at
+  FROM expired_keys
+ WHERE account_id = $1
+   AND id = $2`, accountID, id).Scan(&k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrNotFound
+	}
+	return k, err
+}
+
 // claim is what is stored with a new key beside the fields of its run.
 type claim struct {
 	method      string
@@ -139,9 +158,19 @@ WITH claimed AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM claimed`
 
+// notExpiredSQL raises division_by_zero if the key was reaped (R17). It is a
+// statement of its own and sent before the claim, because a distributed PostgreSQL
+// accepts no subquery in an INSERT.
+const notExpiredSQL = `
+SELECT 1 / (1 - count(*))
+  FROM expired_keys
+ WHERE account_id = $1
+   AND id = $2`
+
 // queueClaim queues the claim of a new key, which is then at the given recovery
 // point. since becomes the start of the lease.
 func queueClaim(batch *pgx.Batch, r *run, point RecoveryPoint, since *time.Time) {
+	batch.Queue(notExpiredSQL, r.AccountID, r.KeyID).QueryRow(func(row pgx.Row) error { return scanFenced(row) })
 	queueFenced(batch, claimSQL, since, r.KeyID, r.AccountID, string(r.Key), r.operation,
 		r.claim.method, r.claim.path, r.Params, r.claim.fingerprint, string(point), r.token)
 }
@@ -244,9 +273,9 @@ func queueFenced(batch *pgx.Batch, query string, since *time.Time, arguments ...
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return scanFenced(row, since) })
 }
 
-func scanFenced(row pgx.Row, since *time.Time) error {
+func scanFenced(row pgx.Row, more ...any) error {
 	var one int
-	err := row.Scan(&one, since)
+	err := row.Scan(append([]any{&one}, more...)...)
 	if postgres.SQLState(err) == postgres.DivisionByZero {
 		return ErrLeaseLost
 	}

@@ -203,20 +203,26 @@ func (s *store) expired(ctx context.Context, retention time.Duration, limit int,
 	}, expiredSQL, retention, limit, from)
 }
 
-// deleteSQL deletes finished keys of one account and skips rows that another
-// transaction has locked. Only a finished key has a finished_at, which the schema
-// enforces (R16).
+// deleteSQL deletes finished keys of one account and keeps what R17 needs of them.
+// It skips rows that another transaction has locked. Only a finished key has a
+// finished_at, which the schema enforces (R16).
 const deleteSQL = `
-DELETE FROM idempotency_keys
- WHERE account_id = $1
-   AND id IN (
-       SELECT id
-         FROM idempotency_keys
-        WHERE account_id = $1
-          AND id = ANY($2::uuid[])
-          AND finished_at <= now() - $3::interval
-          FOR UPDATE SKIP LOCKED
-   )`
+WITH deleted AS (
+    DELETE FROM idempotency_keys
+     WHERE account_id = $1
+       AND id IN (
+           SELECT id
+             FROM idempotency_keys
+            WHERE account_id = $1
+              AND id = ANY($2::uuid[])
+              AND finished_at <= now() - $3::interval
+              FOR UPDATE SKIP LOCKED
+       )
+    RETURNING account_id, id, operation, request_path, created_at, finished_at
+)
+INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
+SELECT * FROM deleted
+ON CONFLICT DO NOTHING`
 
 // delete deletes expired keys, one statement per account in one round trip, and
 // returns how many it deleted.

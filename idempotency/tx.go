@@ -25,6 +25,10 @@ func (r *run) commitStep(ctx context.Context, record Record) error {
 		if errors.Is(err, ErrLeaseLost) {
 			err = r.resolveCommit(ctx)
 		}
+		if r.claim != nil && postgres.SQLState(err) == postgres.UniqueViolation {
+			// The row of the key is gone, but a row whose id derives from it is there (R5).
+			err = &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.claim.path}}
+		}
 		return err
 	})
 }
@@ -71,7 +75,7 @@ func (r *run) resolveCommit(ctx context.Context) error {
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
 	switch {
 	case errors.Is(err, ErrNotFound) && r.claim != nil:
-		return errNotCommitted // the row that the claim met was reaped
+		return r.expired(ctx)
 	case errors.Is(err, ErrNotFound):
 		return ErrLeaseLost // a failover lost the row; the next request claims it again (R5)
 	case err != nil && !r.mayHold:
@@ -92,6 +96,19 @@ func (r *run) resolveCommit(ctx context.Context) error {
 		r.since = *stored.lockedAt
 	}
 	return nil
+}
+
+// expired returns the [*KeyExpiredError] of a claim that met a reaped key (R17).
+func (r *run) expired(ctx context.Context) error {
+	key, err := r.engine.store.findExpired(ctx, r.AccountID, r.KeyID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return errNotCommitted // the row that the claim met was deleted, but not by the reaper
+	case err != nil:
+		return err
+	}
+	key.Key = r.Key
+	return &KeyExpiredError{key}
 }
 
 // commitUnknown is the error of a run that cannot read the row. It does not wrap

@@ -93,6 +93,22 @@ CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- 
 -- account_id have the same estimated cost, and the planner takes the newest.
 ALTER TABLE idempotency_keys ADD PRIMARY KEY (account_id, id);
 
+-- What remains of a key that the reaper deleted. It is kept forever, because a key
+-- never executes twice (R17). No foreign key to accounts: the deleted row had one.
+CREATE TABLE expired_keys (
+    account_id   uuid        NOT NULL,
+    id           uuid        NOT NULL,
+    operation    name64      NOT NULL,
+    request_path http_path   NOT NULL, -- names the order of a refund
+    created_at   timestamptz NOT NULL,
+    finished_at  timestamptz NOT NULL,
+
+    PRIMARY KEY (account_id, id)
+) WITH (
+    autovacuum_vacuum_insert_scale_factor = 0.05, -- the table only grows
+    autovacuum_freeze_min_age = 0 -- the first vacuum freezes a page, and no later one writes it again
+);
+
 -- +goose Down
-DROP TABLE idempotency_keys, api_keys, accounts;
+DROP TABLE expired_keys, idempotency_keys, api_keys, accounts;
 DROP DOMAIN idempotency_key, name64, http_method, http_path, fingerprint, response_code, error_message, attempt_number, attempt_count;

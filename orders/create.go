@@ -19,11 +19,10 @@ type Request struct {
 }
 
 // Create creates the order and charges it, or returns the stored response of the
-// key. Errors are [*ValidationError], [*KeyExpiredError], [*ProviderError] and the
-// engine's; none of them is stored.
+// key. Errors are [*ValidationError], [*ProviderError] and the engine's; none of them is
+// stored.
 func (s *Service) Create(ctx context.Context, req Request) (idempotency.Result, error) {
-	result, err := s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
-	return result, s.keyExpired(ctx, req.Request, err)
+	return s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
 }
 
 // Recovery points of createOrder, between the engine's started and finished.

@@ -14,8 +14,7 @@ import (
 // key. Errors are those of Create, and [ErrNotFound] if the account has no such
 // order.
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (idempotency.Result, error) {
-	result, err := s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
-	return result, s.keyExpired(ctx, req.Request, err)
+	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }
 
 // pointRefundCreated is the recovery point of createRefund between the engine's
@@ -64,7 +63,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
-	reserved, err := reservedTx(ctx, tx, r.Run, r.orderID)
+	reserved, err := reservedTx(ctx, tx, r.AccountID, r.orderID)
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}

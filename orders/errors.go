@@ -1,17 +1,12 @@
 package orders
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/postgres"
 )
 
 var (
@@ -45,20 +40,6 @@ func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.
 // Unwrap makes errors.Is find the kind and the cause.
 func (e *ProviderError) Unwrap() []error { return []error{e.Kind, e.Cause} }
 
-// KeyExpiredError means that the key created an order, or a refund of it, and was
-// reaped since. It never executes again (R17).
-type KeyExpiredError struct {
-	OrderID  uuid.UUID
-	RefundID uuid.UUID // uuid.Nil if the key created the order
-}
-
-func (e *KeyExpiredError) Error() string {
-	if e.RefundID != uuid.Nil {
-		return fmt.Sprintf("the idempotency key has expired; it created refund %s of order %s", e.RefundID, e.OrderID)
-	}
-	return fmt.Sprintf("the idempotency key has expired; it created order %s", e.OrderID)
-}
-
 // FieldError is what is wrong with one member of a request.
 type FieldError struct {
 	Pointer string `json:"pointer"` // JSON pointer (RFC 6901) into the request
@@ -74,28 +55,6 @@ func (e *ValidationError) Error() string {
 		parts[i] = f.Pointer + " " + f.Message
 	}
 	return "invalid request: " + strings.Join(parts, "; ")
-}
-
-// keyExpired returns a [*KeyExpiredError] if err comes from a statement that detects a
-// reaped key: the claim succeeded, but the key has created an order or a refund before
-// (R17). An order's id derives from its key, so either constraint may be violated
-// first. It returns other errors unchanged.
-func (s *Service) keyExpired(ctx context.Context, req idempotency.Request, err error) error {
-	var pg *pgconn.PgError
-	switch {
-	case !errors.As(err, &pg):
-		return err
-	case pg.ConstraintName == "orders_idempotency_key_unique", pg.ConstraintName == "orders_pkey":
-		return &KeyExpiredError{OrderID: orderID(req.AccountID, req.Key)}
-	case pg.Code == postgres.DivisionByZero: // see insertOrderTx
-		r, err := findRefund(ctx, s.pool, req.AccountID, refundID(req.AccountID, req.Key))
-		if err != nil {
-			return err
-		}
-		return &KeyExpiredError{OrderID: r.OrderID, RefundID: r.ID}
-	default:
-		return err
-	}
 }
 
 // mustExist replaces [ErrNotFound], which a client would receive as 404, for a row

@@ -199,7 +199,7 @@ func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 // stored failure. For an error it is the kind of the error and its Retry-After.
 func outcomeOf(result idempotency.Result, err error) string {
 	var provider *orders.ProviderError
-	var expired *orders.KeyExpiredError
+	var expired *idempotency.KeyExpiredError
 	var invalid *orders.ValidationError
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, orders.ErrOutcomeUnknown):

@@ -3,10 +3,24 @@ package orders_test
 import (
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
 )
+
+// requireExpired requires the error of a reaped key that has created the order, or a
+// refund of it.
+func requireExpired(t *testing.T, err error, order, refund uuid.UUID) {
+	t.Helper()
+	var expired *idempotency.KeyExpiredError
+	require.ErrorAs(t, err, &expired)
+	gotOrder, gotRefund := orders.ResourcesOf(expired.Key)
+	require.Equal(t, order, gotOrder)
+	require.Equal(t, refund, gotRefund)
+}
 
 // A reaped key never executes again (R17).
 func TestCreate_reapedKey(t *testing.T) {
@@ -19,14 +33,11 @@ func TestCreate_reapedKey(t *testing.T) {
 			require.NoError(t, err)
 			charges := f.stripe.Charges()
 			f.transport.reset()
-			f.exec("DELETE FROM idempotency_keys")
+			require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
 
 			for _, again := range []string{card, "pm_card_mastercard"} {
 				_, err = f.create(again)
-				var expired *orders.KeyExpiredError
-				require.ErrorAs(t, err, &expired)
-				require.Equal(t, orderID(f.account, f.key), expired.OrderID)
-				require.ErrorContains(t, err, expired.OrderID.String())
+				requireExpired(t, err, orderID(f.account, f.key), uuid.Nil)
 			}
 			require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))
 			require.Equal(t, charges, f.stripe.Charges())
@@ -41,20 +52,16 @@ func TestRefund_reapedKey(t *testing.T) {
 	f := newFixture(t, options{})
 	p := f.createPaid(visa)
 	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, `{}`)))
-	require.Equal(t, 2, f.runReaper())
+	require.Equal(t, 2, idempotencytest.Reap(t, f.pool))
 	f.transport.reset()
 
-	var expired *orders.KeyExpiredError
-	refund := &orders.KeyExpiredError{OrderID: p.orderID, RefundID: refundID(f.account, oneRefund)}
-	_, err := p.createRefund(oneRefund, `{}`)
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, refund, expired, "takes precedence over the amount")
-	_, err = f.service.Create(t.Context(), request(t, f.account, oneRefund, visa))
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, refund, expired, "an order under the key of a refund")
-	_, err = p.createRefund(f.key, `{}`)
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, &orders.KeyExpiredError{OrderID: p.orderID}, expired, "a refund under the key of an order")
+	refund := refundID(f.account, oneRefund)
+	_, err := p.createRefund(oneRefund, `{}`) // takes precedence over the amount
+	requireExpired(t, err, p.orderID, refund)
+	_, err = f.service.Create(t.Context(), request(t, f.account, oneRefund, visa)) // an order under the key of a refund
+	requireExpired(t, err, p.orderID, refund)
+	_, err = p.createRefund(f.key, `{}`) // a refund under the key of an order
+	requireExpired(t, err, p.orderID, uuid.Nil)
 	require.Equal(t, "expired", outcomeOf(f.create(visa)))
 	require.Empty(t, f.transport.calls())
 	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))

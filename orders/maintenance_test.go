@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -38,18 +39,6 @@ func (f *fixture) runCompleter() idempotency.CompleterResult {
 	pass, err := f.completer(1).RunOnce(f.t.Context())
 	require.NoError(f.t, err)
 	return pass
-}
-
-// runReaper makes all finished keys older than their retention, runs the reaper once
-// and returns how many keys it deleted.
-func (f *fixture) runReaper() int {
-	f.t.Helper()
-	f.exec("UPDATE idempotency_keys SET finished_at = finished_at - $1::interval", retention+time.Hour)
-	r, err := idempotency.NewReaper(f.engine, idempotency.ReaperConfig{Retention: retention, Batch: 10})
-	require.NoError(f.t, err)
-	n, err := r.RunOnce(f.t.Context())
-	require.NoError(f.t, err)
-	return n
 }
 
 // The completer needs neither the client's credentials nor a request that is valid
@@ -158,7 +147,7 @@ func TestReaper_keepsTheOrder(t *testing.T) {
 	abandoned.backdate(365 * 24 * time.Hour)
 	order, history := f.getOrder(), f.history()
 
-	require.Equal(t, 1, f.runReaper())
+	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
 	require.Equal(t, order, f.getOrder())
 	require.Equal(t, history, f.history())
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.account, abandoned.key)))
@@ -192,7 +181,7 @@ func TestReaper_concurrentRequests(t *testing.T) {
 			}
 		})
 	}
-	f.runReaper()
+	idempotencytest.Reap(t, f.pool)
 	all.Wait()
 	require.Len(t, f.stripe.Charges(), 2*old)
 	checkInvariants(t, f)

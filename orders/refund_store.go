@@ -41,34 +41,15 @@ func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUI
 
 // reservedTx returns the sum of a locked order's refunds. It must be a separate
 // statement: under READ COMMITTED only a statement that starts after the lock was
-// granted sees the previous holder's commit. It fails if the key is reaped (R17).
-func reservedTx(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run, order uuid.UUID) (int64, error) {
-	var reserved int64
-	var ordered, refunded *uuid.UUID // created by the key
-	err := tx.QueryRow(ctx, `
-SELECT (SELECT coalesce(sum(amount), 0)::bigint
-          FROM refunds
-         WHERE account_id = $1
-           AND order_id = $2
-           AND status NOT IN ('failed', 'canceled')),
-       (SELECT id
-          FROM orders
-         WHERE account_id = $1
-           AND idempotency_key = $3),
-       (SELECT order_id
-          FROM refunds
-         WHERE account_id = $1
-           AND idempotency_key = $3)`, run.AccountID, order, string(run.Key)).Scan(&reserved, &ordered, &refunded)
-	switch {
-	case err != nil:
-		return 0, err
-	case ordered != nil:
-		return 0, &KeyExpiredError{OrderID: *ordered}
-	case refunded != nil:
-		return 0, &KeyExpiredError{OrderID: *refunded, RefundID: refundID(run.AccountID, run.Key)}
-	default:
-		return reserved, nil
-	}
+// granted sees the previous holder's commit.
+func reservedTx(ctx context.Context, tx *idempotency.Tx, accountID, order uuid.UUID) (reserved int64, err error) {
+	err = tx.QueryRow(ctx, `
+SELECT coalesce(sum(amount), 0)::bigint
+  FROM refunds
+ WHERE account_id = $1
+   AND order_id = $2
+   AND status NOT IN ('failed', 'canceled')`, accountID, order).Scan(&reserved)
+	return reserved, err
 }
 
 func insertRefundTx(tx *idempotency.Tx, run *idempotency.Run, r Refund) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
@@ -58,7 +59,7 @@ func TestHandleEvent_refundDecidedLater(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, test.before, p.summary(), "the status is unchanged")
 				if reaped {
-					require.Equal(t, 2, f.runReaper())
+					require.Equal(t, 2, idempotencytest.Reap(t, f.pool))
 				}
 
 				require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[0].ID, test.success))

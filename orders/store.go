@@ -108,15 +108,7 @@ SELECT`+orderColumns+`
 	return found, nil
 }
 
-// insertOrderTx inserts an order. It fails if the key is reaped (R17): an order that it
-// created violates a unique constraint; for a refund the first statement raises
-// division_by_zero. See keyExpired.
 func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {
-	tx.Queue(`
-SELECT 1 / (1 - count(*))
-  FROM refunds
- WHERE account_id = $1
-   AND id = $2`, run.AccountID, refundID(run.AccountID, run.Key))
 	tx.Queue(`
 INSERT INTO orders (
     id,

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
@@ -210,7 +211,7 @@ func TestHandleEvent_finishedOrder(t *testing.T) {
 			require.Equal(t, before, f.snapshot())
 			require.Empty(t, f.transport.calls())
 
-			f.exec("DELETE FROM idempotency_keys")
+			idempotencytest.Reap(t, f.pool)
 			before = f.snapshot()
 			require.Equal(t, "not ours", eventOutcome(f.deliverEvent("payment_intent.succeeded")), "reaped")
 			require.Equal(t, before, f.snapshot())

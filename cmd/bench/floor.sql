@@ -30,6 +30,10 @@ SELECT
 \endpipeline
 \startpipeline
 begin isolation level read committed;
+SELECT 1 / (1 - count(*))
+  FROM expired_keys
+ WHERE account_id = '11111111-1111-4111-8111-111111111111'
+   AND id = md5('key' || :n)::uuid;
 WITH claimed AS (
     INSERT INTO idempotency_keys (
         id,
@@ -51,10 +55,6 @@ WITH claimed AS (
     RETURNING locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM claimed;
-SELECT 1 / (1 - count(*))
-  FROM refunds
- WHERE account_id = '11111111-1111-4111-8111-111111111111'
-   AND id = md5('14' || :n)::uuid;
 INSERT INTO orders (
     id,
     account_id,

@@ -1,5 +1,5 @@
--- The id is derived from the account and the client's key (R5). So the primary key
--- also ensures that a key never grants twice, even after it was reaped (R17).
+-- The id is derived from the account and the client's key, and is the same in every
+-- run (R5).
 CREATE TABLE credits (
     account_id uuid        NOT NULL REFERENCES accounts (id),
     id         uuid        NOT NULL,

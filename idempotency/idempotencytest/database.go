@@ -94,6 +94,22 @@ UPDATE idempotency_keys
 	require.EqualValues(t, 1, tag.RowsAffected(), "the key is not leased")
 }
 
+// Reap makes all finished keys a year old, and deletes them with a reaper. It returns
+// how many it deleted.
+func Reap(t testing.TB, pool *pgxpool.Pool) int {
+	t.Helper()
+	const retention = 360 * 24 * time.Hour
+	_, err := pool.Exec(t.Context(), "UPDATE idempotency_keys SET finished_at = finished_at - $1::interval", retention)
+	require.NoError(t, err)
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	reaper, err := idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: retention, Batch: 100})
+	require.NoError(t, err)
+	deleted, err := reaper.RunOnce(t.Context())
+	require.NoError(t, err)
+	return deleted
+}
+
 // AgeRun moves the last run of an unfinished key back, which makes the key
 // abandoned sooner.
 func AgeRun(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
