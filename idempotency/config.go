@@ -18,7 +18,7 @@ import (
 type Engine struct {
 	store   *store
 	clock   func() time.Time
-	onStep  func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
+	onStep  StepHook
 	waiters *waiters
 	logger  *slog.Logger
 }
@@ -37,13 +37,16 @@ type Config struct {
 	// [Engine.AwaitStatus]. With 0 no request waits.
 	Waiters int
 
-	// OnStep, if set, is called before each step, for metrics and traces. The step
-	// runs on the context that it returns, and the function that it returns is called
-	// after the step. Both are synchronous: keep them fast.
-	OnStep func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
+	// OnStep, if set, is for metrics and traces.
+	OnStep StepHook
 
 	Logger *slog.Logger
 }
+
+// StepHook is called before each step. The step runs on the context that it returns,
+// and the function that it returns is called after the step. Both are synchronous:
+// keep them fast.
+type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
 
 // StepStart identifies a step that begins.
 type StepStart struct {

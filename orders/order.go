@@ -1,11 +1,15 @@
 package orders
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
 )
 
 // Status of an order.
@@ -44,4 +48,143 @@ type Order struct {
 // orderID is the id of the order that a key creates (R5).
 func orderID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", accountID, key)
+}
+
+// Slugs of the problems that are stored as responses. Package api documents them
+// under /problems/.
+const (
+	SlugPaymentDeclined = "payment-declined"
+	SlugPaymentRefused  = "payment-refused"
+)
+
+// finishCreated finishes a request with 201 and the resource that it created.
+func finishCreated(location string, resource any) (idempotency.Outcome, error) {
+	return finish(201, resource, map[string]string{"Content-Type": "application/json", "Location": location})
+}
+
+func finish(status int, body any, headers map[string]string) (idempotency.Outcome, error) {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return idempotency.Outcome{}, fmt.Errorf("encode response: %w", err)
+	}
+	return idempotency.Finish(idempotency.Response{Status: status, Headers: headers, Body: encoded}), nil
+}
+
+// problem is a stored failure (RFC 9457). It has no request_id: the bytes are
+// the same for every request that gets them.
+type problem struct {
+	Type        string    `json:"type"`
+	Title       string    `json:"title"`
+	Status      int       `json:"status"`
+	Detail      string    `json:"detail"`
+	Retry       string    `json:"retry"`
+	Code        string    `json:"code,omitempty"`
+	DeclineCode string    `json:"decline_code,omitempty"`
+	OrderID     uuid.UUID `json:"order_id"`
+}
+
+// failure is the reason why an order was not charged, or a refund not made, and never
+// will be (R23).
+type failure struct {
+	slug        string
+	code        string
+	declineCode string
+	detail      string // fit for the client
+}
+
+// finish finishes a request with the failure.
+func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
+	p := problem{
+		Type:        "/problems/" + f.slug,
+		Title:       "The payment was declined",
+		Status:      402,
+		Detail:      f.detail,
+		Retry:       "new-key",
+		Code:        f.code,
+		DeclineCode: f.declineCode,
+		OrderID:     id,
+	}
+	if f.slug == SlugPaymentRefused {
+		p.Title, p.Status = "The payment provider refused the request", 422
+	}
+	return finish(p.Status, p, map[string]string{"Content-Type": "application/problem+json"})
+}
+
+// declined is the failure of a card.
+func declined(d payments.Decline) failure {
+	return failure{
+		slug:        SlugPaymentDeclined,
+		code:        d.Code,
+		declineCode: d.DeclineCode,
+		detail:      cmp.Or(d.Message, "The card was declined."),
+	}
+}
+
+func declinedBy(failed *payments.Error) failure {
+	return declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
+}
+
+// authenticationRequired is the failure of a card whose owner would have to be
+// present.
+func authenticationRequired() failure {
+	return declined(payments.Decline{
+		Code:        "authentication_required",
+		DeclineCode: "authentication_required",
+		Message:     "Your card was declined. This transaction requires authentication.",
+	})
+}
+
+// refusedBy is the failure of a request that the provider refuses.
+func refusedBy(failed *payments.Error) failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   cmp.Or(failed.Code, "payment_refused"),
+		detail: cmp.Or(failed.Message, "The payment provider did not accept the request."),
+	}
+}
+
+// canceled is the failure of a payment that was cancelled: at the provider, or by
+// an earlier run that did not receive the response.
+func canceled() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "payment_intent_canceled",
+		detail: "The payment was cancelled before the card was charged.",
+	}
+}
+
+// closedByOperator is the failure of an order that an operator ended.
+func closedByOperator() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "closed_by_operator",
+		detail: "The order was closed by its seller before the card was charged.",
+	}
+}
+
+func paymentMethodMissing() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "payment_method_missing",
+		detail: "The payment provider dropped the payment method.",
+	}
+}
+
+// refundFailed is the failure of a refund that the provider accepted and could not
+// make.
+func refundFailed(made payments.Refund) failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   cmp.Or(made.FailureReason, "refund_"+string(made.Status)),
+		detail: "The payment provider could not give the money back.",
+	}
+}
+
+// closedRefund is the failure of a refund that an operator ended.
+func closedRefund() failure {
+	return failure{
+		slug:   SlugPaymentRefused,
+		code:   "closed_by_operator",
+		detail: "The refund was closed by the seller before it was made.",
+	}
 }

@@ -112,9 +112,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	backend := &stripe.BackendConfig{
 		HTTPClient:        httpClient,
-		MaxNetworkRetries: stripe.Int64(0),    // R13
-		EnableTelemetry:   stripe.Bool(false), // nil would read a global
-		LeveledLogger:     libraryLog{cfg.Logger},
+		MaxNetworkRetries: stripe.Int64(0),                                // R13
+		EnableTelemetry:   stripe.Bool(false),                             // nil would read a global
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it logs whole responses; logAttempt logs each attempt
 	}
 	if cfg.BaseURL != "" {
 		backend.URL = stripe.String(cfg.BaseURL)
@@ -152,19 +152,3 @@ func NewTransport() *http.Transport {
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 }
-
-// libraryLog logs stripe-go's messages at debug level. It keeps only the format
-// string, which is the library's own text: the arguments can be a whole response
-// with its client secret. The log line about each attempt is logAttempt's.
-type libraryLog struct{ logger *slog.Logger }
-
-func (l libraryLog) log(level, format string) {
-	l.logger.LogAttrs(context.Background(), slog.LevelDebug, "stripe-go",
-		slog.String("library_level", level), slog.String("format", format))
-}
-
-// Debugf logs nothing: the library calls it with every response.
-func (l libraryLog) Debugf(string, ...any)          {}
-func (l libraryLog) Infof(format string, _ ...any)  { l.log("info", format) }
-func (l libraryLog) Warnf(format string, _ ...any)  { l.log("warn", format) }
-func (l libraryLog) Errorf(format string, _ ...any) { l.log("error", format) }

@@ -11,9 +11,8 @@
 //     (R12).
 //
 // An order's path through the package: intent.go (the calls), send.go (attempts
-// under the same key within [Config].Timeout), transport.go (whether a request was
-// sent), classify.go and errors.go (what the result means). stripe-go's own retries
-// are off, because they return only the last error and hide an earlier unknown one
+// under the same key within [Config].Timeout, and whether a request was sent),
+// classify.go and errors.go (what the result means). stripe-go's own retries are off, because they return only the last error and hide an earlier unknown one
 // (R13).
 //
 // The package also verifies webhook events. It returns only which object an event is

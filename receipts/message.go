@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	netmail "net/mail"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 	"github.com/wneessen/go-mail"
@@ -49,33 +47,6 @@ func (m Message) mime() *mail.Msg {
 	return msg
 }
 
-// maxAddress is the maximum length of an address in SMTP, in bytes (RFC 5321,
-// 4.5.3.1.3).
-const maxAddress = 254
-
-// parseAddress accepts one plain address, "name@example.com". It is stricter than
-// net/mail, which also accepts display names, comments, quoted blanks and invisible
-// characters such as U+2028. Non-ASCII letters are accepted.
-func parseAddress(text string) (netmail.Address, error) {
-	address, err := netmail.ParseAddress(text)
-	if err != nil || address.Address != text || len(text) > maxAddress || strings.ContainsFunc(text, unsafeInAddress) {
-		return netmail.Address{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
-	}
-	return *address, nil
-}
-
-// ValidAddress reports whether a receipt can be sent to an address: a plain ASCII
-// address. Not every mail server accepts others, and that must not turn out after the
-// card was charged.
-func ValidAddress(text string) bool {
-	_, err := parseAddress(text)
-	return err == nil && isASCII(text)
-}
-
-func unsafeInAddress(r rune) bool {
-	return !unicode.IsPrint(r) || strings.ContainsRune(` "\<>,;:()[]`, r)
-}
-
 // parseSender accepts RECEIPTS_FROM: an address, or "Shop <shop@example.com>". The
 // address must be ASCII, because its domain is part of every Message-ID.
 func parseSender(text string) (netmail.Address, error) {
@@ -87,8 +58,4 @@ func parseSender(text string) (netmail.Address, error) {
 		return netmail.Address{}, fmt.Errorf("receipts: sender %q: want a plain ASCII address", sender.Address)
 	}
 	return *sender, nil
-}
-
-func isASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }

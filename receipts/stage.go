@@ -2,6 +2,10 @@ package receipts
 
 import (
 	"crypto/sha256"
+	"fmt"
+	netmail "net/mail"
+	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -31,4 +35,35 @@ func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 // jobID is a UUIDv8, like the other derived ids (R5).
 func jobID(orderID uuid.UUID) uuid.UUID {
 	return uuid.NewHash(sha256.New(), orderID, []byte("orders-api receipt job"), 8)
+}
+
+// maxAddress is the maximum length of an address in SMTP, in bytes (RFC 5321,
+// 4.5.3.1.3).
+const maxAddress = 254
+
+// parseAddress accepts one plain address, "name@example.com". It is stricter than
+// net/mail, which also accepts display names, comments, quoted blanks and invisible
+// characters such as U+2028. Non-ASCII letters are accepted.
+func parseAddress(text string) (netmail.Address, error) {
+	address, err := netmail.ParseAddress(text)
+	if err != nil || address.Address != text || len(text) > maxAddress || strings.ContainsFunc(text, unsafeInAddress) {
+		return netmail.Address{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
+	}
+	return *address, nil
+}
+
+// ValidAddress reports whether a receipt can be sent to an address: a plain ASCII
+// address. Not every mail server accepts others, and that must not turn out after the
+// card was charged.
+func ValidAddress(text string) bool {
+	_, err := parseAddress(text)
+	return err == nil && isASCII(text)
+}
+
+func unsafeInAddress(r rune) bool {
+	return !unicode.IsPrint(r) || strings.ContainsRune(` "\<>,;:()[]`, r)
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }

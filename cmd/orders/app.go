@@ -65,13 +65,7 @@ func newApp(
 	if err != nil {
 		return nil, err
 	}
-	engine, err = newEngine(durations, pool, func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-		ctx, endSpan := traces.OnStep(ctx, step)
-		return ctx, func(end idempotency.StepEnd) {
-			endSpan(end)
-			m.Step(step, end)
-		}
-	}, logger)
+	engine, err = newEngine(durations, pool, traces.OnStep(m.OnStep), logger)
 	if err != nil {
 		return nil, err
 	}
@@ -108,10 +102,7 @@ const (
 	workPerConnection = 2
 )
 
-func newEngine(
-	durations boot.Durations, pool *pgxpool.Pool,
-	onStep func(context.Context, idempotency.StepStart) (context.Context, func(idempotency.StepEnd)), logger *slog.Logger,
-) (*idempotency.Engine, error) {
+func newEngine(durations boot.Durations, pool *pgxpool.Pool, onStep idempotency.StepHook, logger *slog.Logger) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
 		LockTimeout: durations.LockTimeout.Duration,
 		Clock:       time.Now,

@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -76,7 +75,7 @@ func newFixture(t *testing.T) *fixture {
 	})
 	require.NoError(t, err)
 	engine, err = idempotency.New(f.pool, idempotency.Config{
-		LockTimeout: time.Minute, Clock: time.Now, Waiters: 10, OnStep: onStep(f.metrics), Logger: discard,
+		LockTimeout: time.Minute, Clock: time.Now, Waiters: 10, OnStep: f.metrics.OnStep, Logger: discard,
 	})
 	require.NoError(t, err)
 	service, err := orders.New(orders.Config{Engine: engine, Pool: f.pool, Payments: client, StepTimeout: 5 * time.Second, Logger: discard})
@@ -103,13 +102,6 @@ func newFixture(t *testing.T) *fixture {
 
 const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
-
-// onStep is the hook that records the steps of an engine.
-func onStep(m *metrics.Metrics) func(context.Context, idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-	return func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-		return ctx, func(end idempotency.StepEnd) { m.Step(step, end) }
-	}
-}
 
 // order sends an order and returns the status of the response.
 func (f *fixture) order(key, body string, headers ...string) int {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -36,9 +37,13 @@ func route(pattern string) string {
 // statusClass returns 2xx for 201.
 func statusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
 
-// Step records a step, see [idempotency.Config].OnStep. A part that did not run has
-// no duration. The commit follows only a call that had a final outcome.
-func (m *Metrics) Step(step idempotency.StepStart, end idempotency.StepEnd) {
+// OnStep is an [idempotency.StepHook]. A part of a step that did not run has no
+// duration. The commit follows only a call that had a final outcome.
+func (m *Metrics) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+	return ctx, func(end idempotency.StepEnd) { m.step(step, end) }
+}
+
+func (m *Metrics) step(step idempotency.StepStart, end idempotency.StepEnd) {
 	if end.Call > 0 {
 		m.calls.WithLabelValues(step.Operation, string(step.From), result(end.Commit > 0)).Observe(end.Call.Seconds())
 	}

@@ -126,9 +126,8 @@ func TestStep_commitResult(t *testing.T) {
 	} {
 		f := newFixture(t)
 		for _, err := range failures {
-			f.metrics.Step(
-				idempotency.StepStart{Operation: "create_order", From: idempotency.Started},
-				idempotency.StepEnd{Commit: time.Millisecond, Err: err})
+			_, end := f.metrics.OnStep(t.Context(), idempotency.StepStart{Operation: "create_order", From: idempotency.Started})
+			end(idempotency.StepEnd{Commit: time.Millisecond, Err: err})
 		}
 		name := `orders_step_commit_duration_seconds_count{from="started",operation="create_order",result="` + result + `"}`
 		require.InDelta(t, len(failures), scrape(t, f.metrics)[name], 0, result)
@@ -231,7 +230,8 @@ func TestMetrics_allocations(t *testing.T) {
 			observer.OnRequest(api.RequestEvent{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Duration: time.Second, Outcome: "created"})
 		},
 		"step": func() {
-			f.metrics.Step(idempotency.StepStart{Operation: "create_order", From: "order_created"}, idempotency.StepEnd{Call: time.Second, Commit: time.Second})
+			_, end := f.metrics.OnStep(t.Context(), idempotency.StepStart{Operation: "create_order", From: "order_created"})
+			end(idempotency.StepEnd{Call: time.Second, Commit: time.Second})
 		},
 		"provider request": func() { f.metrics.ProviderAttempt(payments.Attempt{Call: "create", Took: time.Second}) },
 	} {

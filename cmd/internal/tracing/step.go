@@ -24,12 +24,24 @@ const (
 	requestID = attribute.Key("orders.request_id")
 )
 
-// OnStep is for idempotency.Config: a span for each step, with the id of the key.
-// The request's span and all spans inside the step get the id, too.
-func (t *Tracing) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+// OnStep is for idempotency.Config: it adds a span for each step to what next does,
+// with the id of the key. The request's span and all spans inside the step get the
+// id, too.
+func (t *Tracing) OnStep(next idempotency.StepHook) idempotency.StepHook {
 	if t == nil {
-		return ctx, func(idempotency.StepEnd) {}
+		return next
 	}
+	return func(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
+		ctx, endSpan := t.startStep(ctx, step)
+		ctx, endNext := next(ctx, step)
+		return ctx, func(end idempotency.StepEnd) {
+			endNext(end)
+			endSpan(end)
+		}
+	}
+}
+
+func (t *Tracing) startStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
 	id := keyID.String(step.KeyID.String())
 	trace.SpanFromContext(ctx).SetAttributes(id)
 	ctx, span := t.tracer.Start(context.WithValue(ctx, keyIDContext{}, id), "step "+string(step.From), trace.WithAttributes(
