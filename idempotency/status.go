@@ -27,6 +27,31 @@ type Status struct {
 	ResponseStatus int           // of the stored response, 0 while unfinished
 }
 
+// statusColumns are what Status.fields scans; $1 is the length of a lease.
+const statusColumns = `
+       k.account_id,
+       k.id,
+       k.idempotency_key,
+       k.operation,
+       k.request_path,
+       k.recovery_point,
+       k.attempt,
+       k.created_at,
+       k.last_run_at,
+       now() - k.last_run_at,
+       k.finished_at,
+       k.needs_review_at,
+       coalesce(k.locked_at > now() - $1::interval, false),
+       coalesce(k.last_error, ''),
+       coalesce(k.response_code, 0)`
+
+func (s *Status) fields() []any {
+	return []any{
+		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
+		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.ResponseStatus,
+	}
+}
+
 // Status returns one key of the account, or [ErrNotFound].
 func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
 	list, err := e.statuses(ctx, statusSQL, accountID, id)

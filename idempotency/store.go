@@ -60,31 +60,6 @@ func (s *store) withConn(ctx context.Context, statement func(ctx context.Context
 	return translateOn(conn.Conn(), statement(ctx, conn.Conn()))
 }
 
-// statusColumns are what Status.fields scans; $1 is the length of a lease.
-const statusColumns = `
-       k.account_id,
-       k.id,
-       k.idempotency_key,
-       k.operation,
-       k.request_path,
-       k.recovery_point,
-       k.attempt,
-       k.created_at,
-       k.last_run_at,
-       now() - k.last_run_at,
-       k.finished_at,
-       k.needs_review_at,
-       coalesce(k.locked_at > now() - $1::interval, false),
-       coalesce(k.last_error, ''),
-       coalesce(k.response_code, 0)`
-
-func (s *Status) fields() []any {
-	return []any{
-		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
-		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.ResponseStatus,
-	}
-}
-
 // storedKey is a row with what only the engine needs.
 type storedKey struct {
 	Status
@@ -127,25 +102,6 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, 
 		return nil, ErrNotFound
 	}
 	k.response.Status = k.ResponseStatus
-	return k, err
-}
-
-// findExpired reads what remains of a reaped key, or returns [ErrNotFound].
-func (s *store) findExpired(ctx context.Context, accountID, id uuid.UUID) (k Status, err error) {
-	k = Status{AccountID: accountID, ID: id, Point: Finished}
-	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `
-SELECT operation,
-       request_path,
-       created_at,
-       finished_at
-  FROM expired_keys
- WHERE account_id = $1
-   AND id = $2`, accountID, id).Scan(&k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt)
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = ErrNotFound
-	}
 	return k, err
 }
 

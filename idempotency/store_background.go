@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -246,6 +247,30 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []expi
 		return 0, err // the batch is one transaction
 	}
 	return deleted, nil
+}
+
+// keyExpired returns the [*KeyExpiredError] of a claim that met a reaped key (R17), or
+// errNotCommitted if what the claim met is gone for another reason.
+func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
+	k := Status{AccountID: accountID, ID: id, Key: key, Point: Finished}
+	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `
+SELECT operation,
+       request_path,
+       created_at,
+       finished_at
+  FROM expired_keys
+ WHERE account_id = $1
+   AND id = $2`, accountID, id).Scan(&k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return errNotCommitted
+	case err != nil:
+		return err
+	default:
+		return &KeyExpiredError{k}
+	}
 }
 
 const countExpiredSQL = `

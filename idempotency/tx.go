@@ -75,7 +75,7 @@ func (r *run) resolveCommit(ctx context.Context) error {
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
 	switch {
 	case errors.Is(err, ErrNotFound) && r.claim != nil:
-		return r.expired(ctx)
+		return r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
 	case errors.Is(err, ErrNotFound):
 		return ErrLeaseLost // a failover lost the row; the next request claims it again (R5)
 	case err != nil && !r.mayHold:
@@ -96,19 +96,6 @@ func (r *run) resolveCommit(ctx context.Context) error {
 		r.since = *stored.lockedAt
 	}
 	return nil
-}
-
-// expired returns the [*KeyExpiredError] of a claim that met a reaped key (R17).
-func (r *run) expired(ctx context.Context) error {
-	key, err := r.engine.store.findExpired(ctx, r.AccountID, r.KeyID)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return errNotCommitted // the row that the claim met was deleted, but not by the reaper
-	case err != nil:
-		return err
-	}
-	key.Key = r.Key
-	return &KeyExpiredError{key}
 }
 
 // commitUnknown is the error of a run that cannot read the row. It does not wrap

@@ -68,7 +68,7 @@ func TestOutcomes_timeout(t *testing.T) {
 	for _, row := range timeoutOutcomes() {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{stepTimeout: time.Second})
+			f := newFixture(t, options{stepTimeout: 3 * time.Second})
 			row.run(f, (*fixture).create)
 		})
 	}

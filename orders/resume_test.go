@@ -124,7 +124,7 @@ func TestResume_delayedRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{stepTimeout: time.Second})
+			f := newFixture(t, options{stepTimeout: 4 * time.Second})
 			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: test.endpoint})
 			resent := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseBefore, Endpoint: test.endpoint, After: 1, Times: stripetest.Always})
 			require.Equal(t, test.first, outcomeOf(f.create(test.card)))
