@@ -82,7 +82,7 @@ func newOrderSender(tb testing.TB) func(n int) {
 	require.NoError(tb, err)
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now})
 	require.NoError(tb, err)
-	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 10, Timeout: time.Second, InFlight: 10})
+	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 10, Wait: time.Second, InFlight: 10})
 	require.NoError(tb, err)
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
 	require.NoError(tb, err)

@@ -110,7 +110,7 @@ func newFixture(t *testing.T, change ...func(*options)) *fixture {
 		WebhookSecret: f.webhook,
 	})
 	require.NoError(t, err)
-	f.limiter, err = limiter.New(limiter.Config{Work: s.work, Backlog: s.backlog, Timeout: time.Minute, InFlight: 10_000})
+	f.limiter, err = limiter.New(limiter.Config{Work: s.work, Backlog: s.backlog, Wait: time.Minute, InFlight: 10_000})
 	require.NoError(t, err)
 	engine, err := idempotency.New(f.pool, idempotency.Config{
 		LockTimeout: time.Minute, Clock: time.Now, Waiters: s.waiters, Logger: logger,

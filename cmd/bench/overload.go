@@ -13,33 +13,35 @@ import (
 	"example.com/orders-api/internal/load"
 )
 
-// overload offers orders at a constant rate, whatever becomes of them: as many as
-// the server can do, three times as many, and then half as many.
+// overload offers orders at a constant rate, whatever the responses are: as many as
+// 16 clients get just before, three times as many, and then half as many.
 func (b *bench) overload(ctx context.Context) (err error) {
 	s, err := b.openShop(ctx, 0, 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	load.Closed(ctx, 16, b.window/2, s.buy(s.doors, "warm"))
-	closed := load.Closed(ctx, 16, b.window, s.buy(s.doors, "capacity"))
-	if err := allMade(closed); err != nil {
-		return err
-	}
-	capacity := closed.Rate()
+	load.Closed(ctx, 64, 3*time.Second, s.buy(s.doors, "warm"))
 
-	fmt.Fprintf(b.out, "\noverload: %.0f orders/s are what 16 clients get; then as many as are offered\n", capacity)
-	fmt.Fprintf(b.out, "%10s %9s %9s %8s %8s %9s %9s %7s\n", "offered/s", "orders/s", "shed/s", "p50", "p99", "shed p50", "shed p99", "RSS")
+	fmt.Fprintf(b.out, "\noverload: the orders that 16 clients get, then as many as are offered; medians of %d rounds of %s\n", b.rounds, b.window)
+	fmt.Fprintf(b.out, "%10s %10s %9s %7s %8s %8s %9s %9s %9s %7s\n",
+		"16 clients", "offered/s", "orders/s", "ratio", "p50", "p99", "shed/s", "shed p50", "shed p99", "RSS")
 	for _, times := range []float64{1, 3, 0.5} {
-		name := fmt.Sprintf("times-%g", times)
-		report := load.Open(ctx, times*capacity, b.window, 20_000, s.buy(s.doors, name))
-		if err := b.offered(s, times*capacity, report); err != nil {
-			return err
+		var rounds []offered
+		for round := range b.rounds {
+			name := fmt.Sprintf("times-%g-%d", times, round)
+			closed := load.Closed(ctx, 16, b.window/2, s.buy(s.doors, "capacity-"+name))
+			if err := allMade(closed); err != nil {
+				return err
+			}
+			report := load.Open(ctx, times*closed.Rate(), b.window, 20_000, s.buy(s.doors, name))
+			result, err := s.offered(closed.Rate(), times, report)
+			if err != nil {
+				return err
+			}
+			rounds = append(rounds, result)
 		}
-		if times < 1 {
-			fmt.Fprintf(b.out, "back to normal: the last request that was shed, or took longer than a second, came %s after the overload\n",
-				lastTrouble(report).Round(100*time.Millisecond))
-		}
+		b.printOffered(rounds)
 	}
 	if err := s.askForUnfinished(ctx); err != nil {
 		return err
@@ -47,28 +49,56 @@ func (b *bench) overload(ctx context.Context) (err error) {
 	return s.audit(ctx)
 }
 
-// offered prints what became of a load.
-func (b *bench) offered(s *shop, rate float64, report load.Report) error {
+// offered is what became of a load.
+type offered struct {
+	capacity, rate, made, shed float64 // a second
+	took, refused              []time.Duration
+	memory                     uint64
+	trouble                    time.Duration // see lastTrouble
+}
+
+func (s *shop) offered(capacity, times float64, report load.Report) (offered, error) {
 	if err := onlyShed(report); err != nil {
-		return err
+		return offered{}, err
 	}
 	if report.Dropped > 0 {
-		return fmt.Errorf("%d requests could not be sent", report.Dropped)
+		return offered{}, fmt.Errorf("%d requests could not be sent", report.Dropped)
 	}
 	made := report.Answered(http.StatusCreated)
 	shed := report.Only(func(r load.Request) bool { return r.Status != http.StatusCreated })
-	took, refused := made.Percentiles(0.5, 0.99), shed.Percentiles(0.5, 0.99)
 	memory, err := s.peakMemory()
-	if err != nil {
-		return err
+	return offered{
+		capacity: capacity, rate: times * capacity, made: made.Rate(), shed: shed.Rate(),
+		took: made.Percentiles(0.5, 0.99), refused: shed.Percentiles(0.5, 0.99), memory: memory, trouble: lastTrouble(report),
+	}, err
+}
+
+// printOffered prints the medians of some rounds.
+func (b *bench) printOffered(rounds []offered) {
+	rate := func(get func(offered) float64) float64 { return median(rounds, get) }
+	latency := func(get func(offered) time.Duration) string {
+		return milliseconds(median(rounds, func(o offered) float64 { return float64(get(o)) }))
 	}
-	fmt.Fprintf(b.out, "%10.0f %9.0f %9.0f %8s %8s %9s %9s %4.0fMiB\n", rate, made.Rate(), shed.Rate(),
-		milliseconds(float64(took[0])), milliseconds(float64(took[1])),
-		milliseconds(float64(refused[0])), milliseconds(float64(refused[1])), float64(memory)/(1<<20))
-	b.windows = append(b.windows, window{
-		Scenario: fmt.Sprintf("offered %.0f/s", rate), Orders: made.Rate(), P50: took[0], P99: took[1], Memory: memory,
-	})
-	return nil
+	fmt.Fprintf(b.out, "%10.0f %10.0f %9.0f %7.2f %8s %8s %9.0f %9s %9s %4.0fMiB\n",
+		rate(func(o offered) float64 { return o.capacity }),
+		rate(func(o offered) float64 { return o.rate }),
+		rate(func(o offered) float64 { return o.made }),
+		rate(func(o offered) float64 { return o.made / o.capacity }),
+		latency(func(o offered) time.Duration { return o.took[0] }),
+		latency(func(o offered) time.Duration { return o.took[1] }),
+		rate(func(o offered) float64 { return o.shed }),
+		latency(func(o offered) time.Duration { return o.refused[0] }),
+		latency(func(o offered) time.Duration { return o.refused[1] }),
+		rate(func(o offered) float64 { return float64(o.memory) / (1 << 20) }))
+	if rounds[0].rate < rounds[0].capacity {
+		fmt.Fprintf(b.out, "the last request that was shed, or took longer than a second, came %s after the overload\n",
+			latency(func(o offered) time.Duration { return o.trouble }))
+	}
+	for _, o := range rounds {
+		b.windows = append(b.windows, window{
+			Scenario: fmt.Sprintf("offered %.0f/s", o.rate), Orders: o.made, Floor: o.capacity, P50: o.took[0], P99: o.took[1], Memory: o.memory,
+		})
+	}
 }
 
 // lastTrouble is when the last request was due that was not answered as usual.

@@ -39,7 +39,7 @@ func milliseconds(nanoseconds float64) string {
 	return time.Duration(nanoseconds).Round(100 * time.Microsecond).String()
 }
 
-func median(rounds []window, get func(window) float64) float64 {
+func median[T any](rounds []T, get func(T) float64) float64 {
 	values := make([]float64, len(rounds))
 	for i, w := range rounds {
 		values[i] = get(w)

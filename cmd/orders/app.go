@@ -34,7 +34,7 @@ func newApp(
 	admission, err := limiter.New(limiter.Config{
 		Work:     workPerConnection * int(pool.Config().MaxConns),
 		Backlog:  maxBacklog,
-		Timeout:  backlogTimeout,
+		Wait:     maxBacklogWait,
 		InFlight: maxInFlight,
 	})
 	if err != nil {
@@ -92,10 +92,10 @@ const (
 	// for the provider. Each uses as much as a waiter.
 	maxInFlight = 1500
 
-	// maxBacklog bounds the new requests that wait for a permit: about two thirds of a
-	// second of work on two cores. backlogTimeout bounds their wait on slower machines.
-	maxBacklog     = 400
-	backlogTimeout = time.Second
+	// maxBacklogWait is how long a new request may have to wait for a permit: most
+	// clients wait that long. maxBacklog bounds the number of those that wait.
+	maxBacklogWait = 650 * time.Millisecond
+	maxBacklog     = 1000
 
 	// workPerConnection is the number of permits for each connection of the pool:
 	// enough to keep both the processors and the connections busy.

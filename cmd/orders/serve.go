@@ -65,11 +65,15 @@ func serve(ctx context.Context, call invocation) error {
 	})
 }
 
-// tuneGC sets GOGC to 200 unless the environment sets it. This uses a few MiB more
-// memory and 5 % less CPU time per order (make bench).
+// tuneGC lets the heap grow to three times what is in use, which uses 5 % less CPU time per
+// order (make bench), but not beyond 96 MiB unless more is in use: that bounds the
+// memory under overload. The environment may set GOGC or GOMEMLIMIT instead.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(96 << 20)
 	}
 }
 

@@ -26,9 +26,17 @@ const (
 	// finds one.
 	shareFactor = 4
 
-	// rejectionDelay is the delay of a rejection. Clients that ignore Retry-After would
-	// otherwise come back as fast as they are rejected, and use up the processors.
-	rejectionDelay = 100 * time.Millisecond
+	// rejectionDelay is the least delay of a rejection. Clients that ignore Retry-After
+	// would otherwise come back as fast as they are rejected. A rejection costs about a
+	// twentieth of an order, so if there are many, the delay grows until there are
+	// rejectionsPerRequest of them for each new request that gets a permit.
+	rejectionDelay       = 100 * time.Millisecond
+	rejectionsPerRequest = 2.5
+
+	// averageOver is the number of requests over which the interval between two permits
+	// is averaged. A pause, such as a restart of the database, counts as maxInterval.
+	averageOver = 64
+	maxInterval = 50 * time.Millisecond
 )
 
 // Config bounds a [Limiter]. All of it is needed.
@@ -37,10 +45,12 @@ type Config struct {
 	// database.
 	Work int
 
-	// Backlog bounds the new requests that wait for a permit, and Timeout how long
-	// they wait. Half a second of work is a good backlog: most clients wait that long.
+	// Wait bounds how long a new request waits for a permit: one that would wait longer,
+	// at the rate at which others get theirs, is rejected at once. After twice as long,
+	// because the rate has fallen, a request is rejected too. Backlog bounds the number
+	// of those that wait.
+	Wait    time.Duration
 	Backlog int
-	Timeout time.Duration
 
 	// InFlight bounds the requests in progress, those that wait for a permit or for the
 	// payment provider included. They need memory.
@@ -59,7 +69,12 @@ type Limiter struct {
 	accounts map[uuid.UUID]*account // with requests in progress
 	turns    list.List              // of *account with new requests that wait, next first
 	resuming list.List              // of waiter, before all new requests
-	rejected uint64
+
+	interval   time.Duration // average time between two permits for requests that waited
+	lastPermit time.Time     // for such a request; zero if none waits now
+
+	rejecting int // rejections that are delayed
+	rejected  uint64
 }
 
 // account is an account with requests in progress.
@@ -75,8 +90,8 @@ type waiter chan struct{}
 
 // New returns a limiter.
 func New(config Config) (*Limiter, error) {
-	if config.Work < 1 || config.Backlog < 1 || config.Timeout <= 0 || config.InFlight < config.Work {
-		return nil, errors.New("limiter: Work, Backlog and Timeout must be positive, and InFlight at least Work")
+	if config.Work < 1 || config.Backlog < 1 || config.Wait <= 0 || config.InFlight < config.Work {
+		return nil, errors.New("limiter: Work, Backlog and Wait must be positive, and InFlight at least Work")
 	}
 	return &Limiter{config: config, accounts: map[uuid.UUID]*account{}}, nil
 }
@@ -98,14 +113,27 @@ func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, er
 	p, element, err := l.enter(accountID)
 	switch {
 	case err != nil:
-		_ = wait(ctx, rejectionDelay, nil)
+		l.delayRejection(ctx)
 		return nil, err
 	case element != nil:
-		if err := wait(ctx, l.config.Timeout, element.Value.(waiter)); err != nil && l.leave(p, element) {
+		if err := wait(ctx, 2*l.config.Wait, element.Value.(waiter)); err != nil && l.leave(p, element) {
 			return nil, err
 		}
 	}
 	return p, nil
+}
+
+// delayRejection waits before a rejection.
+func (l *Limiter) delayRejection(ctx context.Context) {
+	l.mu.Lock()
+	l.rejecting++
+	delay := time.Duration(float64(l.rejecting) / rejectionsPerRequest * float64(l.interval))
+	delay = max(rejectionDelay, min(delay, l.config.Wait))
+	l.mu.Unlock()
+	_ = wait(ctx, delay, nil)
+	l.mu.Lock()
+	l.rejecting--
+	l.mu.Unlock()
 }
 
 // wait waits until w is closed. It returns [ErrOverloaded] after the timeout, or the
@@ -135,7 +163,7 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	err := share(a.inFlight, l.inFlight, l.config.InFlight)
 	busy := l.running >= l.config.Work
 	if busy && err == nil {
-		err = share(a.queue.Len(), l.backlog, l.config.Backlog)
+		err = share(a.queue.Len(), l.backlog, l.backlogBound())
 	}
 	if err != nil {
 		l.rejected++
@@ -154,6 +182,15 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	}
 	l.backlog++
 	return p, a.queue.PushBack(make(waiter)), nil
+}
+
+// backlogBound returns how many requests may wait, so that each gets its permit in
+// time.
+func (l *Limiter) backlogBound() int {
+	if l.interval == 0 {
+		return l.config.Backlog
+	}
+	return min(l.config.Backlog, max(l.config.Work, int(l.config.Wait/l.interval)))
 }
 
 // share returns an error if an account that has n of all requests may have no more,
@@ -215,11 +252,23 @@ func (l *Limiter) grant() {
 			a := turn.Value.(*account)
 			l.turns.MoveToBack(turn)
 			w = l.dequeue(a, a.queue.Front())
+			l.measure(time.Now())
 		} else {
 			return
 		}
 		l.running++
 		close(w)
+	}
+}
+
+// measure updates the average interval when a request that waited gets its permit.
+func (l *Limiter) measure(now time.Time) {
+	if !l.lastPermit.IsZero() {
+		l.interval += (min(now.Sub(l.lastPermit), maxInterval) - l.interval) / averageOver
+	}
+	l.lastPermit = now
+	if l.backlog == 0 {
+		l.lastPermit = time.Time{}
 	}
 }
 

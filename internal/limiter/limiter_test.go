@@ -91,7 +91,7 @@ func end(t *testing.T, requests ...*request) {
 }
 
 func small() limiter.Config {
-	return limiter.Config{Work: 1, Backlog: 10, Timeout: time.Second, InFlight: 100}
+	return limiter.Config{Work: 1, Backlog: 10, Wait: time.Second, InFlight: 100}
 }
 
 func TestDo_waitsForAPermit(t *testing.T) {
@@ -113,7 +113,7 @@ func TestDo_timeout(t *testing.T) {
 	bubble(t, small(), func(t *testing.T, f *fixture) {
 		first, second := f.begin(t.Context(), alice), f.begin(t.Context(), alice)
 		require.ErrorIs(t, <-second.done, limiter.ErrOverloaded)
-		require.Equal(t, time.Second, second.waited)
+		require.Equal(t, 2*time.Second, second.waited)
 		require.False(t, second.hasPermit())
 		require.EqualValues(t, 1, f.Stats().Rejected)
 		end(t, first)
@@ -151,9 +151,52 @@ func TestDo_backlogIsFull(t *testing.T) {
 	})
 }
 
+// The backlog is as long as the work of one Wait, at the speed that the limiter
+// measures. If many requests are rejected, their number is a multiple of those that are
+// served.
+func TestDo_speed(t *testing.T) {
+	for name, test := range map[string]struct {
+		work            time.Duration
+		clients         int
+		backlog         int
+		rejectedPerWork float64
+	}{
+		"fast": {work: 2 * time.Millisecond, clients: 600, backlog: 500, rejectedPerWork: 2}, // each after the least delay
+		"slow": {work: 20 * time.Millisecond, clients: 150, backlog: 50, rejectedPerWork: 2.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, limiter.Config{Work: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}, func(t *testing.T, f *fixture) {
+				var worked atomic.Int64
+				ctx, stop := context.WithCancel(t.Context())
+				var clients sync.WaitGroup
+				defer clients.Wait()
+				defer stop()
+				for range test.clients { // each an account, and none pauses between two requests
+					account := uuid.New()
+					clients.Go(func() {
+						for ctx.Err() == nil {
+							_ = f.Do(ctx, account, func(context.Context) error {
+								time.Sleep(test.work)
+								worked.Add(1)
+								return nil
+							})
+						}
+					})
+				}
+				time.Sleep(20 * time.Second) // by the bubble's clock
+				before, workedBefore := f.Stats(), worked.Load()
+				require.InEpsilon(t, test.backlog, before.Backlog, 0.05)
+				time.Sleep(20 * time.Second)
+				rejected := float64(f.Stats().Rejected - before.Rejected)
+				require.InEpsilon(t, test.rejectedPerWork, rejected/float64(worked.Load()-workedBefore), 0.05)
+			})
+		})
+	}
+}
+
 // The bound of requests in flight is shared like the backlog.
 func TestDo_tooManyInFlight(t *testing.T) {
-	bubble(t, limiter.Config{Work: 1, Backlog: 100, Timeout: time.Second, InFlight: 5}, func(t *testing.T, f *fixture) {
+	bubble(t, limiter.Config{Work: 1, Backlog: 100, Wait: time.Second, InFlight: 5}, func(t *testing.T, f *fixture) {
 		var all []*request
 		for range 4 {
 			all = append(all, f.begin(t.Context(), alice))
@@ -242,7 +285,7 @@ func TestNew_rejectsBounds(t *testing.T) {
 	for name, change := range map[string]func(*limiter.Config){
 		"Work":     func(c *limiter.Config) { c.Work = 0 },
 		"Backlog":  func(c *limiter.Config) { c.Backlog = 0 },
-		"Timeout":  func(c *limiter.Config) { c.Timeout = 0 },
+		"Wait":     func(c *limiter.Config) { c.Wait = 0 },
 		"InFlight": func(c *limiter.Config) { c.InFlight = 0 },
 	} {
 		config := small()
@@ -255,7 +298,7 @@ func TestNew_rejectsBounds(t *testing.T) {
 // However requests come and go, no bound is exceeded and none waits for ever.
 func TestDo_bounds(t *testing.T) {
 	t.Parallel()
-	config := limiter.Config{Work: 3, Backlog: 20, Timeout: 20 * time.Millisecond, InFlight: 30}
+	config := limiter.Config{Work: 3, Backlog: 20, Wait: 20 * time.Millisecond, InFlight: 30}
 	l, err := limiter.New(config)
 	require.NoError(t, err)
 	var running, inFlight, admitted atomic.Int64

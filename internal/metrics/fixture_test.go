@@ -60,7 +60,7 @@ func newFixture(t *testing.T) *fixture {
 	var err error
 	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
 	require.NoError(t, err)
-	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 20, Timeout: time.Second, InFlight: 30})
+	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 20, Wait: time.Second, InFlight: 30})
 	require.NoError(t, err)
 	var engine *idempotency.Engine
 	f.metrics, err = metrics.New(metrics.Config{

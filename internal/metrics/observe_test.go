@@ -139,7 +139,7 @@ func TestStep_commitResult(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	l, err := limiter.New(limiter.Config{Work: 1, Backlog: 1, Timeout: time.Minute, InFlight: 3})
+	l, err := limiter.New(limiter.Config{Work: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
 	require.NoError(t, err)
 	m, err := metrics.New(metrics.Config{Pool: f.pool, Logger: discard, Clock: time.Now, Limiter: l})
 	require.NoError(t, err)
