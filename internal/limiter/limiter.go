@@ -31,7 +31,7 @@ const (
 	// twentieth of an order, so if there are many, the delay grows until there are
 	// rejectionsPerRequest of them for each new request that gets a permit.
 	rejectionDelay       = 100 * time.Millisecond
-	rejectionsPerRequest = 2.5
+	rejectionsPerRequest = 2.8
 
 	// averageOver is the number of requests over which the interval between two permits
 	// is averaged. A pause, such as a restart of the database, counts as maxInterval.

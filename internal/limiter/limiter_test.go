@@ -162,7 +162,7 @@ func TestDo_speed(t *testing.T) {
 		rejectedPerWork float64
 	}{
 		"fast": {work: 2 * time.Millisecond, clients: 600, backlog: 500, rejectedPerWork: 2}, // each after the least delay
-		"slow": {work: 20 * time.Millisecond, clients: 150, backlog: 50, rejectedPerWork: 2.5},
+		"slow": {work: 20 * time.Millisecond, clients: 150, backlog: 50, rejectedPerWork: 2.8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, limiter.Config{Work: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}, func(t *testing.T, f *fixture) {
