@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/postgres"
 )
@@ -21,90 +21,61 @@ const batchSize = 100
 type pass struct {
 	*Worker
 	counter
-	busy    chan struct{} // holds one element for each mail in progress
-	sending sync.WaitGroup
+	claims atomic.Int64
 }
 
-// sendDue sends the receipts that are due in the given period, the longest due
-// first, and waits for the mails in progress. Workers that read the same candidates
-// meet at a job that one of them has claimed: the other one reads again and
-// continues at a random candidate, so that they rarely meet a second time (R16).
+// sendDue sends the receipts that are due in the given period, the longest due first.
+// It claims a job when the mail can be sent immediately. So a slow mail delays no
+// other, a lease covers one mail, and a stop leaves no claimed job behind.
 func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
-	defer p.sending.Wait()
-	contended := false
-	for {
+	sending, ctx := errgroup.WithContext(ctx)
+	sending.SetLimit(p.config.Concurrency)
+	for ctx.Err() == nil {
+		claims := p.claims.Load()
 		batch, err := p.store.candidates(ctx, from, to, batchSize)
-		if ctx.Err() != nil || err == nil && len(batch) == 0 {
-			return nil
-		}
 		if err != nil {
-			return err
+			return errors.Join(err, sending.Wait())
 		}
-		last := batch[len(batch)-1].runAt
-		if contended {
-			n := rand.N(len(batch)) //nolint:gosec // needs no secrecy
-			batch = append(batch[n:], batch[:n]...)
+		for _, c := range batch {
+			sending.Go(func() error { return p.sendOne(ctx, c) })
 		}
-		claims, err := p.sendBatch(ctx, batch)
-		switch {
-		case errors.Is(err, errChanged):
-			contended = true
-		case err != nil:
-			return err
-		case len(batch) < batchSize, claims == 0 && last.Equal(from): // the rest is locked
-			return nil
-		default:
-			from = last
+		if len(batch) < batchSize {
+			break
 		}
+		last := batch[batchSize-1].runAt
+		if last.Equal(from) && p.claims.Load() == claims { // all of them are locked
+			break
+		}
+		from = last
 	}
+	return sending.Wait()
 }
 
-// sendBatch claims each candidate when it can be sent immediately. So a slow mail
-// delays no other, a lease covers one mail, and a stop leaves no claimed job behind.
-// It returns errChanged at the first candidate that has changed, and passes over
-// those whose rows other transactions hold.
-func (p *pass) sendBatch(ctx context.Context, batch []candidate) (claims int, err error) {
-	for _, c := range batch {
-		select {
-		case p.busy <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			return claims, nil
-		}
-		j, err := p.claim(ctx, c)
-		if err == nil {
-			claims++
-			p.sending.Go(func() {
-				p.process(ctx, j)
-				<-p.busy
-			})
-			continue
-		}
-		<-p.busy
-		if !errors.Is(err, postgres.ErrLockTimeout) {
-			return claims, err
-		}
+// sendOne claims a candidate and makes one attempt. It passes over a candidate that
+// has changed since it was read, mostly because another worker has claimed it, and
+// over one whose row another transaction holds (R16). The lease is the longest time
+// that an attempt can take: reading the order, sending, and the statements around them.
+func (p *pass) sendOne(ctx context.Context, c candidate) error {
+	if ctx.Err() != nil {
+		return nil
 	}
-	return claims, nil
-}
-
-// claim leases a job for the longest time that an attempt can take: reading the
-// order, sending, and the statements before and after.
-func (p *pass) claim(ctx context.Context, c candidate) (job, error) {
-	ctx, cancel := detached(ctx, queryTimeout)
-	defer cancel()
-	return p.store.claim(ctx, c, p.config.SendTimeout+3*queryTimeout)
-}
-
-// process makes one attempt and reports its outcome.
-func (p *pass) process(ctx context.Context, j job) {
 	start := time.Now()
+	claiming, cancel := detached(ctx, queryTimeout)
+	defer cancel()
+	j, err := p.store.claim(claiming, c, p.config.SendTimeout+3*queryTimeout)
+	switch {
+	case errors.Is(err, errChanged), errors.Is(err, postgres.ErrLockTimeout):
+		return nil
+	case err != nil:
+		return err
+	}
+	p.claims.Add(1)
 	outcome, cause := p.attempt(ctx, j)
 	p.add(outcome, cause)
 	if p.config.Observe != nil {
 		p.config.Observe(outcome.String(), time.Since(start))
 	}
+	return nil
 }
 
 // attempt sends one receipt and records the outcome.

@@ -62,8 +62,11 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	if err != nil || next == nil || next.After(now) {
 		return Result{}, err
 	}
-	p := pass{Worker: w, busy: make(chan struct{}, w.config.Concurrency)}
+	p := pass{Worker: w}
 	err = p.sendDue(ctx, *next, now)
+	if ctx.Err() != nil {
+		err = nil
+	}
 	if p.result != (Result{}) {
 		fields := []any{
 			"sent", p.result.Sent,
