@@ -8,44 +8,45 @@ import (
 	"example.com/orders-api/internal/load"
 )
 
-// compare measures this build in turns with another one, on one PostgreSQL.
+// compare measures this build in alternation with that of -against, on one
+// PostgreSQL.
 func (b *bench) compare(ctx context.Context) (err error) {
 	if b.against == "" {
 		return nil
 	}
-	ours, err := b.openShop(ctx, 0, 1)
+	current, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, ours.close()) }()
-	theirs, err := b.openShopOf(ctx, b.against, 0, 1)
+	defer func() { err = errors.Join(err, current.stop()) }()
+	other, err := b.startSystemFrom(ctx, b.against, 0, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, theirs.close()) }()
+	defer func() { err = errors.Join(err, other.stop()) }()
 
-	fmt.Fprintf(b.out, "\nin turns with %s: medians of %d rounds of %s\n", b.against, b.rounds, b.window)
+	fmt.Fprintf(b.out, "\nin alternation with %s: medians of %d rounds of %s\n", b.against, b.rounds, b.window)
 	fmt.Fprintf(b.out, "%8s %10s %10s %7s %9s %9s %7s %9s %9s %7s\n",
 		"clients", "orders/s", "against", "ratio", "api ms", "against", "ratio", "replays/s", "against", "ratio")
 	for _, clients := range b.clients {
-		for _, s := range []*shop{ours, theirs} {
-			load.Closed(ctx, clients, b.window/2, s.buy(s.doors, fmt.Sprintf("warm-%d", clients)))
+		for _, s := range []*system{current, other} {
+			load.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, fmt.Sprintf("warm-%d", clients)))
 		}
 		var a, z []window
 		for round := range b.rounds {
-			our := window{Scenario: "ours", Clients: clients, Round: round + 1}
-			their := window{Scenario: "against", Clients: clients, Round: round + 1}
+			currentWindow := window{Scenario: "ours", Clients: clients, Round: round + 1}
+			otherWindow := window{Scenario: "against", Clients: clients, Round: round + 1}
 			measure := []func() error{
-				func() error { return ours.measure(ctx, ours.doors, &our) },
-				func() error { return theirs.measure(ctx, theirs.doors, &their) },
+				func() error { return current.measure(ctx, current.clients, &currentWindow) },
+				func() error { return other.measure(ctx, other.clients, &otherWindow) },
 			}
-			if round%2 == 1 { // whatever comes first has no advantage
+			if round%2 == 1 { // neither build is always first
 				measure[0], measure[1] = measure[1], measure[0]
 			}
 			if err := errors.Join(measure[0](), measure[1]()); err != nil {
 				return err
 			}
-			a, z = append(a, our), append(z, their)
+			a, z = append(a, currentWindow), append(z, otherWindow)
 		}
 		b.windows = append(append(b.windows, a...), z...)
 		ratio := func(get func(window) float64) float64 {
@@ -62,5 +63,5 @@ func (b *bench) compare(ctx context.Context) (err error) {
 			median(a, rate), median(z, rate), ratio(rate), median(a, cpu), median(z, cpu), ratio(cpu),
 			median(a, replays), median(z, replays), ratio(replays))
 	}
-	return errors.Join(ours.audit(ctx), theirs.audit(ctx))
+	return errors.Join(current.audit(ctx), other.audit(ctx))
 }

@@ -16,8 +16,8 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// durable are the settings that make a COMMIT last. They are PostgreSQL's
-// defaults; the rest keeps checkpoints out of a window of seconds.
+// durable returns settings under which a COMMIT is durable, which are PostgreSQL's
+// defaults. The sizes prevent checkpoints within a window.
 func durable() map[string]string {
 	return map[string]string{
 		"fsync":              "on",
@@ -28,15 +28,15 @@ func durable() map[string]string {
 	}
 }
 
-// bench is one run.
+// bench is one run of the benchmark.
 type bench struct {
 	options
 	out      io.Writer
-	folder   string // logs, the data of PostgreSQL
-	programs string // where orders and stripetest are
+	folder   string // logs and PostgreSQL's data
+	programs string // folder of orders and stripetest
 	postgres *embeddedpg.Server
 	admin    *pgxpool.Pool
-	shops    int
+	systems  int // number of systems started
 	windows  []window
 }
 
@@ -57,8 +57,8 @@ func (b *bench) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// On a disk, beside what dev keeps: memory would make COMMIT look cheap.
-	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // the server's user must pass
+	// The cache of orders dev is on a disk. A folder in memory would make COMMIT too fast.
+	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // the server's OS user needs access
 		return err
 	}
 	if b.folder, err = os.MkdirTemp(cache, "bench-"); err != nil {
@@ -89,13 +89,13 @@ func (b *bench) start(ctx context.Context) error {
 	return nil
 }
 
-// createDatabase makes a database and returns its URL.
+// createDatabase creates a database and returns its URL.
 func (b *bench) createDatabase(ctx context.Context, name string) (string, error) {
 	_, err := b.admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
 	return b.postgres.URL(name), err
 }
 
-// wal returns how much was ever written to the write-ahead log, in bytes.
+// wal returns the number of bytes written to the write-ahead log so far.
 func (b *bench) wal(ctx context.Context) (int64, error) {
 	var bytes int64
 	err := b.admin.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&bytes)

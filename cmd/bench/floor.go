@@ -20,14 +20,14 @@ import (
 //go:embed floor.sql
 var floorSQL []byte
 
-// floorAccount is the account that floor.sql names.
+// floorAccount is the id of the account in floor.sql.
 const floorAccount = "11111111-1111-4111-8111-111111111111"
 
-// floor is a database on which pgbench runs the SQL of orders.
+// floor is a database on which pgbench runs the SQL of an order.
 type floor struct {
 	bench    *bench
 	pool     *pgxpool.Pool
-	pgbench  string // the program
+	pgbench  string // path of the program
 	script   string
 	database string // URL
 }
@@ -60,7 +60,8 @@ func (b *bench) openFloor(ctx context.Context) (*floor, error) {
 
 func (f *floor) close() { f.pool.Close() }
 
-// findPgbench looks beside the server's programs first, for they fit together.
+// findPgbench prefers the pgbench in the folder of the server's programs, which has
+// the server's version.
 func (b *bench) findPgbench() (string, error) {
 	for _, folder := range []string{os.Getenv("PG_BIN"), b.postgres.BinDir()} {
 		program := filepath.Join(folder, "pgbench")
@@ -81,8 +82,8 @@ var (
 	failedLine = regexp.MustCompile(`(?m)^number of failed transactions: 0 `)
 )
 
-// run lets a number of clients run orders' SQL, and returns orders a second and
-// the WAL of each, in bytes.
+// run runs pgbench with a number of clients. It returns the orders per second and
+// the bytes of WAL per order.
 func (f *floor) run(ctx context.Context, clients int, duration time.Duration) (rate, wal float64, err error) {
 	before, err := f.written(ctx)
 	if err != nil {
@@ -103,7 +104,7 @@ func (f *floor) run(ctx context.Context, clients int, duration time.Duration) (r
 	return rate, float64(after.wal-before.wal) / float64(after.orders-before.orders), err
 }
 
-// written is how much there is.
+// written is the number of orders, and the bytes of WAL so far.
 type written struct{ orders, wal int64 }
 
 func (f *floor) written(ctx context.Context) (written, error) {

@@ -28,12 +28,12 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-var update = flag.Bool("update", false, "write floor.sql anew")
+var update = flag.Bool("update", false, "rewrite floor.sql")
 
 func TestMain(m *testing.M) { os.Exit(dbtest.Main{M: m}.Run()) }
 
-// TestGenerated keeps floor.sql to what the program really sends: the same
-// statements with values of the same sizes, in the same round trips.
+// TestGenerated compares floor.sql with the statements that the program sends: the
+// same statements with values of the same sizes, in the same round trips.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	tracer := &tracer{}
@@ -50,7 +50,7 @@ func TestGenerated(t *testing.T) {
 	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: time.Minute, Logger: logger})
 	require.NoError(t, err)
 	account := idempotencytest.Account(t, pool)
-	body, err := json.Marshal(basket())
+	body, err := json.Marshal(orderParams())
 	require.NoError(t, err)
 	params, err := idempotency.Canonicalize(body)
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, generated, string(floorSQL), "the statements of an order have changed: run make generate")
 }
 
-// tracer notes statements by the round trip that they travel in.
+// tracer records statements by round trip.
 type tracer struct{ pipelines [][]statement }
 
 type statement struct {
@@ -90,14 +90,14 @@ type statement struct {
 	args []any
 }
 
-func (t *tracer) note(sql string, args []any) {
+func (t *tracer) record(sql string, args []any) {
 	last := &t.pipelines[len(t.pipelines)-1]
 	*last = append(*last, statement{sql, args})
 }
 
 func (t *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	t.pipelines = append(t.pipelines, nil)
-	t.note(data.SQL, data.Args)
+	t.record(data.SQL, data.Args)
 	return ctx
 }
 
@@ -109,26 +109,27 @@ func (t *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBa
 }
 
 func (t *tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	t.note(data.SQL, data.Args)
+	t.record(data.SQL, data.Args)
 }
 
 func (*tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// dynamic is a value that differs from order to order, and how pgbench makes one.
+// dynamic is a value that differs between orders, and the SQL expression that
+// generates one in pgbench.
 type dynamic struct{ value, expression string }
 
-// script writes pipelines for pgbench.
+// script returns the pgbench script of the pipelines.
 func script(pipelines [][]statement, values []dynamic) string {
 	var out strings.Builder
 	out.WriteString("-- The SQL of an order, made from what the program sends (make generate).\n\\set n random(100000000000000, 999999999999999)\n")
-	made := 0
+	n := 0 // numbers the arguments
 	for _, pipeline := range pipelines {
 		out.WriteString("\\startpipeline\n")
 		for _, s := range pipeline {
 			sql := strings.TrimSpace(s.sql)
 			for i := len(s.args); i > 0; i-- { // $12 before $1
-				made++
-				sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d", i), literal(s.args[i-1], values, made))
+				n++
+				sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d", i), literal(s.args[i-1], values, n))
 			}
 			out.WriteString(sql + ";\n")
 		}
@@ -137,8 +138,8 @@ func script(pipelines [][]statement, values []dynamic) string {
 	return out.String()
 }
 
-// literal writes an argument. made tells it from all others.
-func literal(arg any, values []dynamic, made int) string {
+// literal returns an argument as SQL. n makes generated ids unique in the script.
+func literal(arg any, values []dynamic, n int) string {
 	switch v := arg.(type) {
 	case nil:
 		return "NULL"
@@ -147,7 +148,7 @@ func literal(arg any, values []dynamic, made int) string {
 	case time.Duration:
 		return fmt.Sprintf("'%d seconds'", int(v.Seconds()))
 	case []byte:
-		return `'\x` + hex.EncodeToString(settled(v, values)) + "'"
+		return `'\x` + hex.EncodeToString(normalize(v, values)) + "'"
 	case uuid.UUID:
 		for _, d := range values {
 			if d.value == v.String() {
@@ -155,12 +156,12 @@ func literal(arg any, values []dynamic, made int) string {
 			}
 		}
 		switch v.Version() {
-		case 4: // the lease, the only random one
+		case 4: // the lease token, the only random id
 			return "md5('lease' || :n)::uuid"
-		case 7: // an audit record's, in order of time
-			return fmt.Sprintf("(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('%d' || :n), 20))::uuid", made)
+		case 7: // the id of an audit record, ordered by time
+			return fmt.Sprintf("(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('%d' || :n), 20))::uuid", n)
 		default:
-			return fmt.Sprintf("md5('%d' || :n)::uuid", made)
+			return fmt.Sprintf("md5('%d' || :n)::uuid", n)
 		}
 	}
 	switch v := reflect.ValueOf(arg); v.Kind() {
@@ -168,7 +169,7 @@ func literal(arg any, values []dynamic, made int) string {
 		if v.IsNil() {
 			return "NULL"
 		}
-		return literal(v.Elem().Interface(), values, made)
+		return literal(v.Elem().Interface(), values, n)
 	case reflect.Int, reflect.Int64:
 		return fmt.Sprint(v.Int())
 	case reflect.String:
@@ -185,7 +186,7 @@ func literal(arg any, values []dynamic, made int) string {
 	}
 }
 
-// object writes JSON.
+// object returns JSON as SQL.
 func object(s string, values []dynamic) string {
 	if expression := text(s, values); strings.Contains(expression, " || ") {
 		return "(" + expression + ")::jsonb"
@@ -193,7 +194,7 @@ func object(s string, values []dynamic) string {
 	return text(s, nil)
 }
 
-// text writes a string, parts of which may be dynamic.
+// text returns a string as SQL, with its dynamic values replaced by expressions.
 func text(s string, values []dynamic) string {
 	for _, d := range values {
 		before, after, found := strings.Cut(s, d.value)
@@ -214,8 +215,8 @@ func text(s string, values []dynamic) string {
 
 var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 
-// settled is b with what differs from run to run replaced by something as long.
-func settled(b []byte, values []dynamic) []byte {
+// normalize replaces timestamps and dynamic values by constants of the same length.
+func normalize(b []byte, values []dynamic) []byte {
 	s := timestamp.ReplaceAllString(string(b), "2026-01-02T03:04:05.678901Z")
 	for _, d := range values {
 		s = strings.ReplaceAll(s, d.value, strings.Repeat("x", len(d.value)))

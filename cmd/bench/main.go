@@ -16,10 +16,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	var err error
-	if len(os.Args) == 2 && os.Args[1] == bareCommand {
-		err = serveBare(ctx, os.Getenv)
+	if len(os.Args) == 2 && os.Args[1] == baselineCommand {
+		err = serveBaseline(ctx, os.Getenv)
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	clients []int
 	rounds  int
@@ -45,7 +45,7 @@ type scenario struct {
 	run  func(context.Context) error
 }
 
-// scenarios are what -only chooses from, in the order in which they run.
+// scenarios returns all scenarios, in the order in which they run. -only selects one.
 func (b *bench) scenarios() []scenario {
 	return []scenario{
 		{"orders", b.orders},
@@ -61,12 +61,12 @@ func (b *bench) scenarios() []scenario {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	clients := flags.String("clients", "1,16,64", "how many clients, one after the other")
-	flags.IntVar(&o.rounds, "rounds", 3, "how often API and floor take turns")
-	flags.DurationVar(&o.window, "window", 8*time.Second, "how long each is measured")
-	flags.StringVar(&o.only, "only", "", "run this scenario alone")
+	clients := flags.String("clients", "1,16,64", "numbers of clients, measured one after the other")
+	flags.IntVar(&o.rounds, "rounds", 3, "number of rounds; API and floor alternate in each")
+	flags.DurationVar(&o.window, "window", 8*time.Second, "duration of one measurement")
+	flags.StringVar(&o.only, "only", "", "run only this scenario")
 	flags.StringVar(&o.record, "record", "", "write the raw numbers to this file")
-	flags.StringVar(&o.against, "against", "", "compare with the programs of another build in this folder (orders, stripetest)")
+	flags.StringVar(&o.against, "against", "", "folder with the programs of another build (orders, stripetest) to compare with")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -79,7 +79,7 @@ func parse(args []string) (options, error) {
 	}
 	if flags.NArg() > 0 || o.rounds < 1 || o.window < time.Second {
 		flags.Usage()
-		return o, errors.New("arguments not understood")
+		return o, errors.New("invalid arguments")
 	}
 	return o, nil
 }
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 	}
 	if !known {
-		return fmt.Errorf("-only %q: there is no such scenario", o.only)
+		return fmt.Errorf("-only %q: unknown scenario", o.only)
 	}
 	return b.save()
 }

@@ -12,47 +12,47 @@ import (
 	"example.com/orders-api/internal/load"
 )
 
-// window is what was measured in a few seconds.
+// window is one measurement of a few seconds, as -record writes it.
 type window struct {
 	Scenario   string
 	Clients    int
 	Round      int
-	Orders     float64       // a second
-	Floor      float64       // a second
+	Orders     float64       // per second
+	Floor      float64       // per second: the floor, or what else the ratio compares with
 	P50, P99   time.Duration // of an order
-	WAL        float64       // bytes an order
+	WAL        float64       // bytes per order
 	FloorWAL   float64
-	API        float64 // CPU seconds an order
-	Least      float64 // and of the bare API
+	API        float64 // CPU seconds per order, as the next four
+	Least      float64 // the baseline program
 	PostgreSQL float64
-	StandIn    float64
-	Load       float64
-	Replays    float64 // a second
-	Memory     uint64  // bytes, the most so far
+	StandIn    float64 // the fake Stripe
+	Load       float64 // the load generator, which is this process
+	Replays    float64 // per second
+	Memory     uint64  // peak resident memory, in bytes
 }
 
-// orders measures orders and replays at each number of clients, in turns with
+// orders measures orders and replays at each number of clients, in alternation with
 // the floor.
 func (b *bench) orders(ctx context.Context) (err error) {
-	s, err := b.openShop(ctx, 0, 1)
+	s, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.stop()) }()
 	f, err := b.openFloor(ctx)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	// Code is loaded, connections are open and statements prepared.
-	load.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.buy(s.doors, "warm"))
+	// Warm up: load code, open connections and prepare statements.
+	load.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.createOrders(s.clients, "warm"))
 
-	b.head()
+	b.printHeader()
 	for _, clients := range b.clients {
 		var rounds []window
 		for round := range b.rounds {
 			w := window{Scenario: "orders", Clients: clients, Round: round + 1}
-			if err := s.measure(ctx, s.doors, &w); err != nil {
+			if err := s.measure(ctx, s.clients, &w); err != nil {
 				return err
 			}
 			if w.Floor, w.FloorWAL, err = f.run(ctx, clients, b.window); err != nil {
@@ -61,9 +61,9 @@ func (b *bench) orders(ctx context.Context) (err error) {
 			rounds = append(rounds, w)
 		}
 		b.windows = append(b.windows, rounds...)
-		b.line(rounds)
+		b.printRow(rounds)
 	}
-	roundTrips, commits, err := s.count(ctx)
+	roundTrips, commits, err := s.countRoundTrips(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,9 @@ func (b *bench) orders(ctx context.Context) (err error) {
 	return s.audit(ctx)
 }
 
-// measure fills in what an order and a replay cost.
-func (s *shop) measure(ctx context.Context, doors []*client.Client, w *window) error {
+// measure creates orders for a window, then replays them for half of one, and sets
+// the results in w.
+func (s *system) measure(ctx context.Context, clients []*client.Client, w *window) error {
 	name := fmt.Sprintf("%s-%d-%d", w.Scenario, w.Clients, w.Round)
 	walBefore, err := s.bench.wal(ctx)
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *shop) measure(ctx context.Context, doors []*client.Client, w *window) e
 	if err != nil {
 		return err
 	}
-	report := load.Closed(ctx, w.Clients, s.bench.window, s.buy(doors, name))
+	report := load.Closed(ctx, w.Clients, s.bench.window, s.createOrders(clients, name))
 	after, err := s.usage()
 	if err != nil {
 		return err
@@ -91,7 +92,7 @@ func (s *shop) measure(ctx context.Context, doors []*client.Client, w *window) e
 	if err != nil {
 		return err
 	}
-	if err := allMade(report); err != nil {
+	if err := allCreated(report); err != nil {
 		return err
 	}
 	n := len(report.Requests)
@@ -103,7 +104,7 @@ func (s *shop) measure(ctx context.Context, doors []*client.Client, w *window) e
 	if w.Memory, err = s.peakMemory(); err != nil {
 		return err
 	}
-	replays := load.Closed(ctx, w.Clients, s.bench.window/2, s.ask(doors, name, n))
+	replays := load.Closed(ctx, w.Clients, s.bench.window/2, s.replay(clients, name, n))
 	if bad := replays.Statuses()[0]; bad > 0 {
 		return fmt.Errorf("%d of %d replays failed", bad, len(replays.Requests))
 	}
@@ -111,31 +112,31 @@ func (s *shop) measure(ctx context.Context, doors []*client.Client, w *window) e
 	return ctx.Err()
 }
 
-// allMade returns an error unless every answer was 201.
-func allMade(report load.Report) error {
+// allCreated returns an error unless every response has status 201.
+func allCreated(report load.Report) error {
 	for _, r := range report.Requests {
 		if r.Err != nil || r.Status != http.StatusCreated {
-			return errors.Join(fmt.Errorf("not every answer was 201: %v", report.Statuses()), r.Err)
+			return errors.Join(fmt.Errorf("not every response has status 201: %v", report.Statuses()), r.Err)
 		}
 	}
 	return nil
 }
 
-// count sends some orders through an API process of its own, and returns its
-// round trips and commits per order.
-func (s *shop) count(ctx context.Context) (roundTrips, commits float64, err error) {
-	r, database, err := newRelay(ctx, s.database)
+// countRoundTrips starts another API process, which reaches the database through a
+// countingProxy. It returns that process's round trips and commits per order.
+func (s *system) countRoundTrips(ctx context.Context) (roundTrips, commits float64, err error) {
+	proxy, database, err := newCountingProxy(ctx, s.database)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
-	if err := s.openAPI(ctx, database); err != nil {
+	defer func() { err = errors.Join(err, proxy.close()) }()
+	if err := s.startAPI(ctx, database); err != nil {
 		return 0, 0, err
 	}
-	door := s.doors[len(s.doors)-1:]
-	load.Closed(ctx, 16, 3*time.Second, s.buy(door, "count-warm"))
-	r.reset()
-	counted := load.Closed(ctx, 16, 3*time.Second, s.buy(door, "count"))
-	orders := float64(len(counted.Answered(http.StatusCreated).Requests))
-	return float64(r.roundTrips.Load()) / orders, float64(r.commits.Load()) / orders, nil
+	proxied := s.clients[len(s.clients)-1:]
+	load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count-warm"))
+	proxy.reset()
+	counted := load.Closed(ctx, 16, 3*time.Second, s.createOrders(proxied, "count"))
+	orders := float64(len(counted.WithStatus(http.StatusCreated).Requests))
+	return float64(proxy.roundTrips.Load()) / orders, float64(proxy.commits.Load()) / orders, nil
 }

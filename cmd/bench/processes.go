@@ -10,24 +10,24 @@ import (
 )
 
 // processes compares two API processes with one, on the same cores and the same
-// database. Both run all the time; what changes is who is asked.
+// database. Both run all the time; only the target of the requests changes.
 func (b *bench) processes(ctx context.Context) (err error) {
-	s, err := b.openShop(ctx, 0, 2)
+	s, err := b.startSystem(ctx, 0, 2)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.stop()) }()
 	clients := slices.Max(b.clients)
-	load.Closed(ctx, clients, b.window/2, s.buy(s.doors, "warm"))
+	load.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, "warm"))
 
 	var ratios []window
 	for round := range b.rounds {
 		one := window{Scenario: "one-process", Clients: clients, Round: round + 1}
 		two := window{Scenario: "two-processes", Clients: clients, Round: round + 1}
-		if err := errors.Join(s.measure(ctx, s.doors[:1], &one), s.measure(ctx, s.doors, &two)); err != nil {
+		if err := errors.Join(s.measure(ctx, s.clients[:1], &one), s.measure(ctx, s.clients, &two)); err != nil {
 			return err
 		}
-		two.Floor = one.Orders // what they are compared with
+		two.Floor = one.Orders // the reference of the ratio
 		b.windows = append(b.windows, one, two)
 		ratios = append(ratios, two)
 	}

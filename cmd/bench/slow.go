@@ -9,44 +9,44 @@ import (
 	"example.com/orders-api/internal/load"
 )
 
-// settling is how long it takes until all are under way: when they come at once
-// most are told to come back in some seconds.
-const settling = 6 * time.Second
+// rampUp is the time until all clients have an order in flight. They start at once,
+// so most of their first requests are rejected with a Retry-After of some seconds.
+const rampUp = 6 * time.Second
 
-// slowProvider measures how fast orders proceed when most of their time is the
-// provider's. Ideally nothing else takes any: then the rate is the orders in
-// flight over the time that an order's two calls take. Where the cores cannot do
-// that much, the bound is what they do, in turns with that, for as many clients
-// of a provider that answers at once.
+// slowProvider measures the throughput with a slow provider. The ideal rate is the
+// number of orders in flight divided by the duration of an order's two provider
+// calls. If the cores cannot reach it, the bound is the rate of as many clients with
+// a provider without delay, measured in alternation.
 func (b *bench) slowProvider(ctx context.Context) error {
 	fmt.Fprintf(b.out, "\na slow provider, on a pool of 10 connections\n")
 	return errors.Join(
-		b.slow(ctx, 200, 250*time.Millisecond),
-		b.slow(ctx, 500, 2*time.Second),
-		b.slow(ctx, 500, 250*time.Millisecond), // two cores are not enough for that
+		b.slowProviderCase(ctx, 200, 250*time.Millisecond),
+		b.slowProviderCase(ctx, 500, 2*time.Second),
+		b.slowProviderCase(ctx, 500, 250*time.Millisecond), // more than two cores can do
 	)
 }
 
-func (b *bench) slow(ctx context.Context, inFlight int, delay time.Duration) (err error) {
-	prompt, err := b.openShop(ctx, 0, 1)
+// slowProviderCase measures one number of orders in flight and one delay.
+func (b *bench) slowProviderCase(ctx context.Context, inFlight int, delay time.Duration) (err error) {
+	fast, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, prompt.close()) }()
-	late, err := b.openShop(ctx, delay, 1)
+	defer func() { err = errors.Join(err, fast.stop()) }()
+	slow, err := b.startSystem(ctx, delay, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, late.close()) }()
+	defer func() { err = errors.Join(err, slow.stop()) }()
 
 	ideal := float64(inFlight) / (2 * delay).Seconds()
 	var rounds []window
 	for round := range b.rounds {
-		cores, err := prompt.inFlight(ctx, inFlight, round, b.window)
+		cores, err := fast.inFlight(ctx, inFlight, round, b.window)
 		if err != nil {
 			return err
 		}
-		rate, err := late.inFlight(ctx, inFlight, round, max(b.window, 5*delay))
+		rate, err := slow.inFlight(ctx, inFlight, round, max(b.window, 5*delay))
 		if err != nil {
 			return err
 		}
@@ -56,22 +56,22 @@ func (b *bench) slow(ctx context.Context, inFlight int, delay time.Duration) (er
 		})
 	}
 	b.windows = append(b.windows, rounds...)
-	fmt.Fprintf(b.out, "%3d in flight, %5s a call: %4.0f orders/s; ideally %4.0f, by the cores and the ideal %4.0f; ratio %.2f\n", inFlight, delay,
+	fmt.Fprintf(b.out, "%3d in flight, %5s per call: %4.0f orders/s; ideal %4.0f, lower of ideal and cores %4.0f; ratio %.2f\n", inFlight, delay,
 		median(rounds, func(w window) float64 { return w.Orders }), ideal,
 		median(rounds, func(w window) float64 { return w.Floor }),
 		median(rounds, func(w window) float64 { return w.Orders / w.Floor }))
-	return errors.Join(prompt.audit(ctx), late.audit(ctx))
+	return errors.Join(fast.audit(ctx), slow.audit(ctx))
 }
 
-// inFlight returns the rate of orders once all clients are under way.
-func (s *shop) inFlight(ctx context.Context, clients, round int, duration time.Duration) (rate float64, err error) {
-	report := load.Closed(ctx, clients, settling+duration, s.insist(s.doors, fmt.Sprintf("flight-%d", round)))
-	if err := allMade(report); err != nil {
+// inFlight returns the orders per second after the ramp-up, for duration.
+func (s *system) inFlight(ctx context.Context, clients, round int, duration time.Duration) (rate float64, err error) {
+	report := load.Closed(ctx, clients, rampUp+duration, s.createWithRetries(s.clients, fmt.Sprintf("flight-%d", round)))
+	if err := allCreated(report); err != nil {
 		return 0, err
 	}
-	settled := report.Only(func(r load.Request) bool {
-		end := r.At + r.Took
-		return end >= settling && end < settling+duration
+	steady := report.Filter(func(r load.Request) bool {
+		end := r.At + r.Latency
+		return end >= rampUp && end < rampUp+duration
 	})
-	return float64(len(settled.Requests)) / duration.Seconds(), nil
+	return float64(len(steady.Requests)) / duration.Seconds(), nil
 }

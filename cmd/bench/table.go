@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-func (b *bench) head() {
+// printHeader prints the column names for printRow.
+func (b *bench) printHeader() {
 	fmt.Fprintf(b.out, "medians of %d rounds of %s; CPU in ms per order\n", b.rounds, b.window)
 	fmt.Fprintf(b.out, "%8s %9s %9s %6s %8s %8s %8s %9s %6s %6s %6s %6s %9s %7s\n",
 		"clients", "orders/s", "floor/s", "ratio", "p50", "p99", "WAL/ord", "WAL/floor", "api", "pg", "stripe", "load", "replays/s", "RSS")
 }
 
-// line prints the medians of some windows. The ratio is the median of the
-// rounds' ratios: what drifts, drifts in both.
-func (b *bench) line(rounds []window) {
+// printRow prints the medians of the windows of one number of clients. The ratio is
+// the median of the ratios of each round, because the speed of a machine drifts
+// between rounds.
+func (b *bench) printRow(rounds []window) {
 	of := func(get func(window) float64) float64 { return median(rounds, get) }
 	fmt.Fprintf(b.out, "%8d %9.0f %9.0f %6.2f %8s %8s %8.0f %9.0f %6.2f %6.2f %6.2f %6.2f %9.0f %4.0fMiB\n",
 		rounds[0].Clients,
@@ -48,7 +50,7 @@ func median[T any](rounds []T, get func(T) float64) float64 {
 	return (values[len(values)/2] + values[(len(values)-1)/2]) / 2
 }
 
-// save writes every window, if that was asked for.
+// save writes all windows to the file of -record, if set.
 func (b *bench) save() error {
 	if b.record == "" {
 		return nil
@@ -57,5 +59,5 @@ func (b *bench) save() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(b.record, append(text, '\n'), 0o644) //nolint:gosec // for everybody to read
+	return os.WriteFile(b.record, append(text, '\n'), 0o644) //nolint:gosec // not confidential
 }

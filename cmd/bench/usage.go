@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// usage is CPU seconds by process, used so far.
+// usage is the CPU time used so far, in seconds.
 type usage struct {
 	api, postgres, stripe, load float64
 }
@@ -20,9 +20,9 @@ func (u usage) per(n int) usage {
 	return usage{u.api / d, u.postgres / d, u.stripe / d, u.load / d}
 }
 
-// usage reads what the shop's processes have used. Where there is no /proc it is
-// zero.
-func (s *shop) usage() (usage, error) {
+// usage reads the CPU time of the benchmark, PostgreSQL and the system's processes.
+// Without /proc it is zero.
+func (s *system) usage() (usage, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return usage{}, nil //nolint:nilerr // not Linux
@@ -39,7 +39,7 @@ func (s *shop) usage() (usage, error) {
 	for _, p := range all {
 		stat, err := p.Stat()
 		if err != nil {
-			continue // ended meanwhile
+			continue // has exited
 		}
 		switch {
 		case apis[p.PID]:
@@ -49,7 +49,7 @@ func (s *shop) usage() (usage, error) {
 		case p.PID == os.Getpid():
 			u.load += stat.CPUTime()
 		case p.PID == s.bench.postgres.PID():
-			u.postgres += stat.CPUTime() + float64(stat.CUTime+stat.CSTime)/userHZ // backends that ended
+			u.postgres += stat.CPUTime() + float64(stat.CUTime+stat.CSTime)/userHZ // exited backends
 		case stat.PPID == s.bench.postgres.PID():
 			u.postgres += stat.CPUTime()
 		}
@@ -57,9 +57,9 @@ func (s *shop) usage() (usage, error) {
 	return u, nil
 }
 
-// cpu returns the CPU seconds of an API process so far; zero where there is no
-// /proc.
-func (s *shop) cpu(i int) float64 {
+// cpu returns the CPU seconds that process i of apis has used. Without /proc it is
+// zero.
+func (s *system) cpu(i int) float64 {
 	p, err := procfs.NewProc(s.apis[i].PID())
 	if err != nil {
 		return 0
@@ -71,12 +71,13 @@ func (s *shop) cpu(i int) float64 {
 	return stat.CPUTime()
 }
 
-// userHZ is the unit of /proc/PID/stat on every Linux.
+// userHZ is the number of clock ticks per second in /proc/PID/stat, which is 100 on
+// Linux.
 const userHZ = 100
 
-// peakMemory returns the most memory that the first API process ever held, in
-// bytes.
-func (s *shop) peakMemory() (uint64, error) {
+// peakMemory returns the peak resident memory of the first API process, in bytes.
+// Without /proc it is zero.
+func (s *system) peakMemory() (uint64, error) {
 	p, err := procfs.NewProc(s.apis[0].PID())
 	if err != nil {
 		return 0, nil //nolint:nilerr // not Linux

@@ -1,14 +1,15 @@
-// Package load offers requests to a server and measures what becomes of them.
+// Package load generates load for a server, and records the latency and the status
+// of each request.
 //
-// [Closed] is a number of clients, each of which sends its next request when it
-// has the answer to the last one: that finds out what a server can do. It cannot
-// overload it, because a slow server is asked less.
+// [Closed] is a closed-loop generator: each of its clients sends the next request
+// after the response to the last one. It measures the throughput of a server. It
+// cannot overload the server, because the rate decreases with the latency.
 //
-// [Open] sends at a constant rate, whatever the answers, as many independent
-// clients do. A request's latency counts from the moment at which it should have
-// been sent. Otherwise a generator that falls behind would hide the wait that its
-// clients see (coordinated omission).
+// [Open] is an open-loop generator: it sends at a constant rate, independent of the
+// responses, like many independent clients. The latency of a request counts from the
+// time at which it was due. Otherwise a generator that falls behind its schedule
+// would hide latency that clients see (coordinated omission).
 //
-// Either calls a [Send] and returns a [Report]: every request, to be counted and
-// sorted by its owner. The package knows nothing of HTTP or of orders.
+// Both call a [Send] and return a [Report] of every request. The package does not
+// depend on HTTP or on orders.
 package load

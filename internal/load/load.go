@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Send sends request number i, counted from 0, and returns the status of the
-// answer, or an error when there was none. It is called from many goroutines.
+// Send sends request number i, counted from 0. It returns the status of the
+// response, or an error if there is no response. It must be safe for concurrent use.
 type Send func(ctx context.Context, i int) (status int, err error)
 
-// Closed lets a number of clients send one request behind the other for as long
-// as duration or ctx lasts, and waits for those under way.
+// Closed starts a number of clients, each of which sends one request after the other
+// until duration or ctx ends. It waits for the requests in flight.
 func Closed(ctx context.Context, clients int, duration time.Duration, send Send) Report {
-	r := recorder{begun: time.Now(), send: send}
+	r := recorder{start: time.Now(), send: send}
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
-			for ctx.Err() == nil && time.Since(r.begun) < duration {
-				r.one(ctx, r.next(), time.Now())
+			for ctx.Err() == nil && time.Since(r.start) < duration {
+				r.sendOne(ctx, r.next(), time.Now())
 			}
 		})
 	}
@@ -26,39 +26,39 @@ func Closed(ctx context.Context, clients int, duration time.Duration, send Send)
 	return r.report()
 }
 
-// Open sends rate requests a second, evenly spaced, for as long as duration or
-// ctx lasts, and waits for those under way. One that is due while maxInFlight are
-// under way is not sent and counts as [Report.Dropped]: a generator without a
-// bound would measure its own exhaustion.
+// Open sends rate requests per second, evenly spaced, until duration or ctx ends. It
+// waits for the requests in flight. A request that is due while maxInFlight requests
+// are in flight is not sent and counts as [Report.Dropped]. Without this limit, the
+// generator would measure its own exhaustion.
 func Open(ctx context.Context, rate float64, duration time.Duration, maxInFlight int, send Send) Report {
-	r := recorder{begun: time.Now(), send: send}
-	places := make(chan struct{}, maxInFlight)
+	r := recorder{start: time.Now(), send: send}
+	slots := make(chan struct{}, maxInFlight)
 	var all sync.WaitGroup
 	for n := range int(rate * duration.Seconds()) {
-		due := r.begun.Add(time.Duration(float64(n) / rate * float64(time.Second)))
+		due := r.start.Add(time.Duration(float64(n) / rate * float64(time.Second)))
 		if !waitUntil(ctx, due) {
 			break
 		}
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		default:
 			r.dropped++
 			continue
 		}
 		i := r.next()
 		all.Go(func() {
-			defer func() { <-places }()
-			r.one(ctx, i, due)
+			defer func() { <-slots }()
+			r.sendOne(ctx, i, due)
 		})
 	}
 	all.Wait()
 	return r.report()
 }
 
-// waitUntil says whether the moment came before the end of ctx.
-func waitUntil(ctx context.Context, moment time.Time) bool {
-	if early := time.Until(moment); early > 0 {
-		timer := time.NewTimer(early)
+// waitUntil waits until t. It returns false if ctx ended first.
+func waitUntil(ctx context.Context, t time.Time) bool {
+	if d := time.Until(t); d > 0 {
+		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -68,18 +68,18 @@ func waitUntil(ctx context.Context, moment time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// recorder collects what becomes of the requests.
+// recorder sends requests and collects their results.
 type recorder struct {
-	begun   time.Time
+	start   time.Time
 	send    Send
-	dropped int // written by Open alone
+	dropped int // only written by Open
 
 	mu       sync.Mutex
 	sent     int
 	requests []Request
 }
 
-// next numbers a request.
+// next returns the number of the next request.
 func (r *recorder) next() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,15 +87,15 @@ func (r *recorder) next() int {
 	return r.sent - 1
 }
 
-// one sends the request that is due at that moment.
-func (r *recorder) one(ctx context.Context, i int, due time.Time) {
+// sendOne sends request i and records its result.
+func (r *recorder) sendOne(ctx context.Context, i int, due time.Time) {
 	status, err := r.send(ctx, i)
-	request := Request{At: due.Sub(r.begun), Took: time.Since(due), Status: status, Err: err}
+	request := Request{At: due.Sub(r.start), Latency: time.Since(due), Status: status, Err: err}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.requests = append(r.requests, request)
 }
 
 func (r *recorder) report() Report {
-	return Report{Took: time.Since(r.begun), Dropped: r.dropped, Requests: r.requests}
+	return Report{Duration: time.Since(r.start), Dropped: r.dropped, Requests: r.requests}
 }

@@ -13,51 +13,51 @@ import (
 	"example.com/orders-api/internal/load"
 )
 
-// server answers after a while, and at most some requests at once.
-func server(places int, takes time.Duration) load.Send {
-	free := make(chan struct{}, places)
+// server returns a Send that takes latency, with at most capacity requests at a time.
+func server(capacity int, latency time.Duration) load.Send {
+	slots := make(chan struct{}, capacity)
 	return func(context.Context, int) (int, error) {
-		free <- struct{}{}
-		defer func() { <-free }()
-		<-time.After(takes)
+		slots <- struct{}{}
+		defer func() { <-slots }()
+		<-time.After(latency)
 		return 201, nil
 	}
 }
 
-func TestClosed_asksASlowServerLess(t *testing.T) {
+func TestClosed_rateFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got := load.Closed(t.Context(), 4, 10*time.Second, server(2, 100*time.Millisecond))
-		require.Equal(t, map[int]int{201: 202}, got.Statuses(), "two at a time, and the last ones are waited for")
+		require.Equal(t, map[int]int{201: 202}, got.Statuses(), "two at a time, including those in flight at the end")
 		require.InDelta(t, 20, got.Rate(), 0.1)
 		require.Equal(t, []time.Duration{200 * time.Millisecond}, got.Percentiles(0.5))
 	})
 }
 
-func TestOpen_doesNotAskASlowServerLess(t *testing.T) {
+func TestOpen_rateIsConstant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got := load.Open(t.Context(), 30, 10*time.Second, 1000, server(2, 100*time.Millisecond))
 		require.Equal(t, map[int]int{201: 300}, got.Statuses())
-		require.Equal(t, 15*time.Second, got.Took.Round(100*time.Millisecond), "what it can do is 20 a second")
+		require.Equal(t, 15*time.Second, got.Duration.Round(100*time.Millisecond), "the server completes 20 per second")
 		require.Equal(t, []time.Duration{100 * time.Millisecond}, got.Percentiles(0))
-		require.InDelta(t, 5, got.Percentiles(1)[0].Seconds(), 0.1, "the last one waits for 100 others")
+		require.InDelta(t, 5, got.Percentiles(1)[0].Seconds(), 0.1, "100 requests are ahead of the last one")
 	})
 }
 
-// A generator that is late itself must not make the server look fast.
-func TestOpen_countsFromTheIntendedMoment(t *testing.T) {
+// A generator that is behind its schedule must not reduce the measured latency.
+func TestOpen_latencyCountsFromTheDueTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got := load.Open(t.Context(), 10, time.Second, 10, server(1, 200*time.Millisecond))
 		require.Equal(t, 10, got.Statuses()[201])
 		last := got.Requests[9]
 		require.Equal(t, 900*time.Millisecond, last.At)
-		require.Equal(t, 1100*time.Millisecond, last.Took)
+		require.Equal(t, 1100*time.Millisecond, last.Latency)
 	})
 }
 
-func TestOpen_dropsWhatIsTooMuchForTheGenerator(t *testing.T) {
+func TestOpen_dropsRequestsAboveMaxInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var inFlight, most atomic.Int64
@@ -73,7 +73,7 @@ func TestOpen_dropsWhatIsTooMuchForTheGenerator(t *testing.T) {
 	})
 }
 
-func TestAnEndBeforeTheTime(t *testing.T) {
+func TestContextEndsLoad(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(context.Context, load.Send) load.Report{
 		"closed": func(ctx context.Context, send load.Send) load.Report { return load.Closed(ctx, 2, time.Hour, send) },
@@ -85,27 +85,27 @@ func TestAnEndBeforeTheTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				got := run(ctx, server(9, time.Second))
-				require.InDelta(t, 60, got.Took.Seconds(), 2)
+				require.InDelta(t, 60, got.Duration.Seconds(), 2)
 			})
 		})
 	}
 }
 
-func TestAReport(t *testing.T) {
+func TestReport(t *testing.T) {
 	t.Parallel()
-	report := load.Report{Took: 2 * time.Second}
+	report := load.Report{Duration: 2 * time.Second}
 	for i := range 100 {
-		report.Requests = append(report.Requests, load.Request{At: time.Duration(i), Took: time.Duration(100 - i), Status: 201})
+		report.Requests = append(report.Requests, load.Request{At: time.Duration(i), Latency: time.Duration(100 - i), Status: 201})
 	}
 	report.Requests = append(report.Requests,
-		load.Request{Took: time.Hour, Status: 503},
-		load.Request{Took: time.Hour, Status: 201, Err: errors.New("the body was cut")})
+		load.Request{Latency: time.Hour, Status: 503},
+		load.Request{Latency: time.Hour, Status: 201, Err: errors.New("truncated body")})
 	require.Equal(t, map[int]int{201: 100, 503: 1, 0: 1}, report.Statuses())
 
-	made := report.Answered(201)
-	require.InDelta(t, 50, made.Rate(), 0.001)
-	require.Equal(t, []time.Duration{1, 50, 99, 100}, made.Percentiles(0, 0.5, 0.99, 1))
-	late := made.Only(func(r load.Request) bool { return r.At >= 90 })
+	created := report.WithStatus(201)
+	require.InDelta(t, 50, created.Rate(), 0.001)
+	require.Equal(t, []time.Duration{1, 50, 99, 100}, created.Percentiles(0, 0.5, 0.99, 1))
+	late := created.Filter(func(r load.Request) bool { return r.At >= 90 })
 	require.Equal(t, []time.Duration{10}, late.Percentiles(1))
-	require.Equal(t, []time.Duration{0}, report.Answered(429).Percentiles(0.99), "of nothing")
+	require.Equal(t, []time.Duration{0}, report.WithStatus(429).Percentiles(0.99), "without requests")
 }

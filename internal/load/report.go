@@ -6,39 +6,39 @@ import (
 	"time"
 )
 
-// Request is what became of a request.
+// Request is the result of one request.
 type Request struct {
-	At     time.Duration // when it was due, from the beginning
-	Took   time.Duration // from then to the end of the answer
-	Status int           // 0 without an answer
-	Err    error         // why there was none
+	At      time.Duration // when it was due, since the start
+	Latency time.Duration // from At to the end of the response
+	Status  int           // 0 without a response
+	Err     error         // why there is no response
 }
 
-// Report is what became of all of them.
+// Report is the result of all requests.
 type Report struct {
-	Took     time.Duration // from the beginning to the last answer
-	Dropped  int           // due, and not sent: see [Open]
-	Requests []Request     // in the order of their ends
+	Duration time.Duration // from the start to the last response
+	Dropped  int           // due, but not sent: see [Open]
+	Requests []Request     // in the order of completion
 }
 
-// Only returns the report of those requests that keep wants, for instance those
-// that were answered 201, or those of the last ten seconds.
-func (r Report) Only(keep func(Request) bool) Report {
+// Filter returns a report of the requests for which keep returns true, with the same
+// duration.
+func (r Report) Filter(keep func(Request) bool) Report {
 	var kept []Request
 	for _, request := range r.Requests {
 		if keep(request) {
 			kept = append(kept, request)
 		}
 	}
-	return Report{Took: r.Took, Requests: kept}
+	return Report{Duration: r.Duration, Requests: kept}
 }
 
-// Answered returns the report of the requests that got this status.
-func (r Report) Answered(status int) Report {
-	return r.Only(func(request Request) bool { return request.Err == nil && request.Status == status })
+// WithStatus returns a report of the responses with this status.
+func (r Report) WithStatus(status int) Report {
+	return r.Filter(func(request Request) bool { return request.Err == nil && request.Status == status })
 }
 
-// Statuses counts the requests by status, those without an answer under 0.
+// Statuses counts the requests by status. Requests without a response count as 0.
 func (r Report) Statuses() map[int]int {
 	counts := map[int]int{}
 	for _, request := range r.Requests {
@@ -50,22 +50,23 @@ func (r Report) Statuses() map[int]int {
 	return counts
 }
 
-// Rate is the number of requests per second.
-func (r Report) Rate() float64 { return float64(len(r.Requests)) / r.Took.Seconds() }
+// Rate returns the number of requests per second.
+func (r Report) Rate() float64 { return float64(len(r.Requests)) / r.Duration.Seconds() }
 
-// Percentiles returns for each p, from 0 to 1, the shortest latency that as large
-// a part of the requests did not exceed; 0 when there are none.
+// Percentiles returns the latency at each percentile p, from 0 to 1, by the nearest
+// rank: the lowest latency that at least the fraction p of the requests did not
+// exceed. Without requests it is 0.
 func (r Report) Percentiles(p ...float64) []time.Duration {
 	latencies := make([]time.Duration, len(r.Requests))
 	for i, request := range r.Requests {
-		latencies[i] = request.Took
+		latencies[i] = request.Latency
 	}
 	slices.Sort(latencies)
-	found := make([]time.Duration, len(p))
-	for i, part := range p {
+	percentiles := make([]time.Duration, len(p))
+	for i, fraction := range p {
 		if n := len(latencies); n > 0 {
-			found[i] = latencies[min(max(int(math.Ceil(part*float64(n))), 1), n)-1]
+			percentiles[i] = latencies[min(max(int(math.Ceil(fraction*float64(n))), 1), n)-1]
 		}
 	}
-	return found
+	return percentiles
 }

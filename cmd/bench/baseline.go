@@ -22,23 +22,23 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// bare is what the libraries alone cost: a program that answers an order with the
-// API's round trips to the database and calls to the provider, by net/http, pgx
-// and stripe-go, and with nothing around them. It keeps no promise: it validates
-// nothing, gives no answer twice and gets over no fault. No API that uses those
-// libraries needs less CPU an order than this.
-type bare struct {
+// baseline is a minimal program that shows the CPU cost of the libraries. For each
+// order it makes the API's round trips to the database and calls to the provider,
+// with net/http, pgx and stripe-go. It does not validate, replay or recover, so it
+// is the lower bound of the CPU per order of an API with these libraries.
+type baseline struct {
 	pool     *pgxpool.Pool
 	provider paymentintent.Client
-	trips    [][]string // floor.sql
+	trips    [][]string // statements of floor.sql, by round trip
 	orders   atomic.Int64
 	first    int64 // number of the first order
 }
 
-// bareCommand makes the bench's program be the bare API.
-const bareCommand = "bare"
+// baselineCommand is the argument with which bench runs itself as the baseline
+// program.
+const baselineCommand = "baseline"
 
-func serveBare(ctx context.Context, getenv func(string) string) error {
+func serveBaseline(ctx context.Context, getenv func(string) string) error {
 	debug.SetGCPercent(200) // as orders serve does
 	config, err := pgxpool.ParseConfig(getenv("DATABASE_URL"))
 	if err != nil {
@@ -46,7 +46,7 @@ func serveBare(ctx context.Context, getenv func(string) string) error {
 	}
 	config.MaxConns = 10
 	postgres.Configure(config)
-	b := &bare{first: time.Now().UnixNano()}
+	b := &baseline{first: time.Now().UnixNano()}
 	if b.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func serveBare(ctx context.Context, getenv func(string) string) error {
 	return nil
 }
 
-func (b *bare) order(w http.ResponseWriter, r *http.Request) error {
+func (b *baseline) order(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -96,7 +96,7 @@ func (b *bare) order(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	intent, err := b.provider.New(&stripe.PaymentIntentParams{
-		Params:        stripe.Params{Context: ctx, IdempotencyKey: stripe.String("bare-" + n)},
+		Params:        stripe.Params{Context: ctx, IdempotencyKey: stripe.String("base-" + n)},
 		Amount:        stripe.Int64(3400),
 		Currency:      stripe.String(order.Currency),
 		PaymentMethod: stripe.String(order.PaymentMethod),
@@ -112,7 +112,7 @@ func (b *bare) order(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	_, err = b.provider.Confirm(intent.ID, &stripe.PaymentIntentConfirmParams{
-		Params:     stripe.Params{Context: ctx, IdempotencyKey: stripe.String("bare-" + n + "-confirm")},
+		Params:     stripe.Params{Context: ctx, IdempotencyKey: stripe.String("base-" + n + "-confirm")},
 		OffSession: stripe.Bool(true),
 	})
 	if err != nil {
@@ -127,8 +127,8 @@ func (b *bare) order(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(order)
 }
 
-// trip sends a round trip of floor.sql for order n.
-func (b *bare) trip(ctx context.Context, i int, n string) error {
+// trip sends round trip i of floor.sql for order n.
+func (b *baseline) trip(ctx context.Context, i int, n string) error {
 	batch := &pgx.Batch{}
 	for _, statement := range b.trips[i] {
 		if strings.Contains(statement, "$1") {
@@ -140,38 +140,38 @@ func (b *bare) trip(ctx context.Context, i int, n string) error {
 	return b.pool.SendBatch(ctx, batch).Close()
 }
 
-// least compares the API's CPU with that of the bare one. Both run side by side and
-// take every other order.
+// least compares the API's CPU per order with that of the baseline program. Both run
+// at the same time, and each gets every second order.
 func (b *bench) least(ctx context.Context) (err error) {
-	s, err := b.openShop(ctx, 0, 1)
+	s, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	if _, err := s.pool.Exec(ctx, "INSERT INTO accounts (id, name) VALUES ($1, 'bare')", floorAccount); err != nil {
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if _, err := s.pool.Exec(ctx, "INSERT INTO accounts (id, name) VALUES ($1, 'baseline')", floorAccount); err != nil {
 		return err
 	}
-	if err := s.openDoor(ctx, s.program("bench", bareCommand), s.database); err != nil {
+	if err := s.startServer(ctx, s.program("bench", baselineCommand), s.database); err != nil {
 		return err
 	}
 	const clients = 16
-	load.Closed(ctx, clients, b.window/2, s.buy(s.doors, "warm"))
+	load.Closed(ctx, clients, b.window/2, s.createOrders(s.clients, "warm"))
 	var rounds []window
 	for round := range b.rounds {
-		api, bare := s.cpu(0), s.cpu(1)
-		report := load.Closed(ctx, clients, b.window, s.buy(s.doors, fmt.Sprintf("least-%d", round)))
-		if err := allMade(report); err != nil {
+		apiBefore, baselineBefore := s.cpu(0), s.cpu(1)
+		report := load.Closed(ctx, clients, b.window, s.createOrders(s.clients, fmt.Sprintf("least-%d", round)))
+		if err := allCreated(report); err != nil {
 			return err
 		}
 		each := float64(len(report.Requests)) / 2
 		rounds = append(rounds, window{
 			Scenario: "least", Clients: clients, Round: round + 1, Orders: report.Rate(),
-			API: (s.cpu(0) - api) / each, Least: (s.cpu(1) - bare) / each,
+			API: (s.cpu(0) - apiBefore) / each, Least: (s.cpu(1) - baselineBefore) / each,
 		})
 	}
 	b.windows = append(b.windows, rounds...)
 	const ms = 1000
-	fmt.Fprintf(b.out, "\nCPU of an order, %d clients: %.2f ms in the API; %.2f ms in a program with the same round trips and calls, and nothing around them\n",
+	fmt.Fprintf(b.out, "\nCPU of an order, %d clients: %.2f ms in the API; %.2f ms in the baseline program with the same round trips and calls\n",
 		clients, ms*median(rounds, func(w window) float64 { return w.API }), ms*median(rounds, func(w window) float64 { return w.Least }))
 	return nil
 }
