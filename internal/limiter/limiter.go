@@ -163,7 +163,11 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	err := share(a.inFlight, l.inFlight, l.config.InFlight)
 	busy := l.running >= l.config.Work
 	if busy && err == nil {
-		err = share(a.queue.Len(), l.backlog, l.backlogBound())
+		bound := l.backlogBound()
+		if a.queue.Len() == 0 {
+			bound += bound / 4 // the bound may have fallen below what other accounts have in the backlog
+		}
+		err = share(a.queue.Len(), l.backlog, bound)
 	}
 	if err != nil {
 		l.rejected++
