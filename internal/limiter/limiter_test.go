@@ -174,18 +174,18 @@ func TestDo_speed(t *testing.T) {
 					clients.Go(func() {
 						for ctx.Err() == nil {
 							_ = f.Do(ctx, alice, func(context.Context) error {
-								time.Sleep(test.work)
+								<-time.After(test.work)
 								worked.Add(1)
 								return nil
 							})
 						}
 					})
 				}
-				time.Sleep(5 * time.Second) // by the bubble's clock
+				<-time.After(5 * time.Second) // by the bubble's clock
 				before, workedBefore := f.Stats(), worked.Load()
 				require.InEpsilon(t, test.backlog, before.Backlog, 0.05)
 				require.NoError(t, f.Do(ctx, bob, func(context.Context) error { return nil }), "another account")
-				time.Sleep(5 * time.Second)
+				<-time.After(5 * time.Second)
 				rejected := float64(f.Stats().Rejected - before.Rejected)
 				require.InEpsilon(t, 2.8, rejected/float64(worked.Load()-workedBefore), 0.05)
 			})
