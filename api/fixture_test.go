@@ -32,7 +32,7 @@ import (
 )
 
 // stepTimeout lets a test hold a call to the provider.
-const stepTimeout = 20 * time.Second
+const stepTimeout = 50 * time.Second
 
 // retention is the API's retention of finished keys.
 const retention = 72 * time.Hour

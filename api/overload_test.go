@@ -71,7 +71,7 @@ func TestOverload_backlogIsFull(t *testing.T) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	blocking, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = blocking.Exec(t.Context(), "LOCK TABLE orders IN SHARE MODE")
+	_, err = blocking.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE orders IN SHARE MODE")
 	require.NoError(t, err)
 	keys, finished := make([]string, requests), make(chan response)
 	for i := range keys {
