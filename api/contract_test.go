@@ -53,25 +53,27 @@ var problems = map[string]struct {
 	retry  string
 	header string // that comes with it
 	stored bool
+
+	outcomes []string
 }{
-	"idempotency-key-missing":     {status: 400, retry: "new-key"},
-	"idempotency-key-invalid":     {status: 400, retry: "new-key"},
-	"malformed-request":           {status: 400, retry: "new-key"},
-	"unauthorized":                {status: 401, retry: "never", header: "WWW-Authenticate"},
-	"payment-declined":            {status: 402, retry: "new-key", stored: true},
-	"not-found":                   {status: 404, retry: "never"},
-	"method-not-allowed":          {status: 405, retry: "never", header: "Allow"},
-	"idempotency-key-in-progress": {status: 409, retry: "same-key", header: "Retry-After"},
-	"too-large":                   {status: 413, retry: "never"},
-	"unsupported-media-type":      {status: 415, retry: "never"},
-	"idempotency-key-reused":      {status: 422, retry: "never"},
-	"idempotency-key-expired":     {status: 422, retry: "never"},
-	"validation-failed":           {status: 422, retry: "new-key"},
-	"payment-refused":             {status: 422, retry: "new-key", stored: true},
-	"rate-limited":                {status: 429, retry: "same-key", header: "Retry-After"},
-	"internal-error":              {status: 500, retry: "same-key"},
-	"payment-outcome-unknown":     {status: 503, retry: "same-key", header: "Retry-After"},
-	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After"},
+	"idempotency-key-missing":     {status: 400, retry: "corrected", outcomes: []string{"none"}},
+	"idempotency-key-invalid":     {status: 400, retry: "corrected", outcomes: []string{"none"}},
+	"malformed-request":           {status: 400, retry: "corrected", outcomes: []string{"none"}},
+	"unauthorized":                {status: 401, retry: "corrected", header: "WWW-Authenticate", outcomes: []string{"none"}},
+	"payment-declined":            {status: 402, retry: "new-key", stored: true, outcomes: []string{"final"}},
+	"not-found":                   {status: 404, retry: "never", outcomes: []string{"none"}},
+	"method-not-allowed":          {status: 405, retry: "never", header: "Allow", outcomes: []string{"none"}},
+	"idempotency-key-in-progress": {status: 409, retry: "same-key", header: "Retry-After", outcomes: []string{"unknown"}},
+	"too-large":                   {status: 413, retry: "corrected", outcomes: []string{"none"}},
+	"unsupported-media-type":      {status: 415, retry: "corrected", outcomes: []string{"none"}},
+	"idempotency-key-reused":      {status: 422, retry: "never", outcomes: []string{"final", "unknown"}},
+	"idempotency-key-expired":     {status: 422, retry: "never", outcomes: []string{"final"}},
+	"validation-failed":           {status: 422, retry: "corrected", outcomes: []string{"none"}},
+	"payment-refused":             {status: 422, retry: "new-key", stored: true, outcomes: []string{"final"}},
+	"rate-limited":                {status: 429, retry: "same-key", header: "Retry-After", outcomes: []string{"none", "unknown"}},
+	"internal-error":              {status: 500, retry: "same-key", outcomes: []string{"unknown"}},
+	"payment-outcome-unknown":     {status: 503, retry: "same-key", header: "Retry-After", outcomes: []string{"unknown"}},
+	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After", outcomes: []string{"none", "unknown"}},
 }
 
 // validatorOptions make the validator strict: an undocumented status is an error.
@@ -261,6 +263,8 @@ func checkProblem(got response) (slug string, err error) {
 		err = fmt.Errorf("status %d, and %d in the body", got.status, p.Status)
 	case p.Retry != want.retry:
 		err = fmt.Errorf("retry %q", p.Retry)
+	case !slices.Contains(want.outcomes, p.Outcome):
+		err = fmt.Errorf("outcome %q", p.Outcome)
 	case p.Title == "" || p.Detail == "":
 		err = errors.New("no title or detail")
 	case want.header != "" && got.header.Get(want.header) == "":
@@ -283,6 +287,7 @@ func checkProblem(got response) (slug string, err error) {
 // problem is a problem document as a client reads it.
 type problem struct {
 	Type, Title, Detail, Retry, Code string
+	Outcome                          string
 	Status                           int
 	RequestID                        string `json:"request_id"`
 	DeclineCode                      string `json:"decline_code"`

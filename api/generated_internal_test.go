@@ -45,13 +45,13 @@ func TestGenerated(t *testing.T) {
 // problemsTable is the table of problems in the introduction, in Markdown.
 func problemsTable() string {
 	var table strings.Builder
-	table.WriteString("    | status | `type` | stored | `retry` |\n    | --- | --- | --- | --- |\n")
+	table.WriteString("    | status | `type` | stored | `retry` | `outcome` |\n    | --- | --- | --- | --- | --- |\n")
 	for _, p := range byStatus(problemTypes()) {
 		stored := "no"
 		if problemDocs()[p.slug].stored != "" {
 			stored = "yes"
 		}
-		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | `%s` |\n", p.status, p.slug, p.slug, stored, p.retry)
+		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | `%s` | `%s` |\n", p.status, p.slug, p.slug, stored, p.retry, strings.Join(p.outcomes, "` or `"))
 	}
 	return table.String()
 }
@@ -77,8 +77,8 @@ func problemSchemas() string {
 	schemas.WriteString(`    Problem:
       description: |
         Any of the errors. ` + "`type`" + ` says what happened, for programs, and is the address
-        of the page that explains it; ` + "`retry`" + ` says what the client may do next; the
-        rest is for people.
+        of the page that explains it; ` + "`retry`" + ` says what the client may do next, and
+        ` + "`outcome`" + ` what its key has done; the rest is for people.
       oneOf:
 `)
 	for _, p := range byStatus(problemTypes()) {
@@ -94,7 +94,7 @@ func problemSchemas() string {
 		} else {
 			members = append([]string{"request_id"}, members...)
 		}
-		required := []string{"type", "title", "status", "detail", "retry"}
+		required := []string{"type", "title", "status", "detail", "retry", "outcome"}
 		var more strings.Builder
 		for _, member := range members {
 			member, schema, _ := strings.Cut(member, ":")
@@ -116,10 +116,19 @@ func problemSchemas() string {
         status: { type: integer, const: %d }
         detail: { $ref: '#/components/schemas/ProblemDetail' }
         retry: { type: string, const: %s }
+        outcome: %s
 %s
-`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, p.retry, more.String())
+`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, p.retry, outcomeSchema(p.outcomes), more.String())
 	}
 	return schemas.String()
+}
+
+// outcomeSchema returns the schema of the member outcome.
+func outcomeSchema(outcomes []string) string {
+	if len(outcomes) == 1 {
+		return "{ type: string, const: " + outcomes[0] + " }"
+	}
+	return "{ type: string, enum: [" + strings.Join(outcomes, ", ") + "] }"
 }
 
 // folded wraps paragraphs to lines of about 80 characters.
@@ -215,6 +224,7 @@ func TestProblemDocs_complete(t *testing.T) {
 		require.NoError(t, json.Unmarshal(document, &shown))
 		require.Equal(t, "/problems/"+p.slug, shown.Type, "the example is of another problem")
 		require.Equal(t, []any{p.title, p.status, p.retry}, []any{shown.Title, shown.Status, shown.Retry}, p.slug)
+		require.Contains(t, p.outcomes, shown.Outcome, p.slug)
 	}
 	require.Len(t, all, len(problemTypes()))
 }

@@ -25,7 +25,7 @@ func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key
 	logAttrs(r.Context()).setOutcome("accepted")
 	status, err := a.service.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
-		return err // the same request again finds the key
+		return &keyedError{err} // the same request again finds the key
 	}
 	applied.write(w.Header())
 	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
@@ -59,7 +59,9 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 // keyStatus reads the status of a key.
 func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status orders.KeyStatus, err error) {
 	err = a.limiter.Do(ctx, account, func(ctx context.Context) error {
-		status, err = a.service.KeyStatus(ctx, account, key)
+		if status, err = a.service.KeyStatus(ctx, account, key); err != nil {
+			err = &keyedError{err}
+		}
 		return err
 	})
 	if errors.Is(err, idempotency.ErrNotFound) {

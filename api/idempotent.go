@@ -67,7 +67,10 @@ func canonicalize(body []byte, execute executeFunc) executeFunc {
 		if req.Params, err = idempotency.Canonicalize(body); err != nil {
 			return result, err
 		}
-		return execute(ctx, req)
+		if result, err = execute(ctx, req); err != nil {
+			err = &keyedError{err}
+		}
+		return result, err
 	}
 }
 
@@ -81,6 +84,9 @@ func (a idempotentAPI) run(ctx context.Context, req orders.Request, wait time.Du
 			run.Result, err = execute(ctx, req)
 			return err
 		})
+		if run.err != nil && run.waited { // for a run that held the key
+			run.err = &keyedError{run.err}
+		}
 		if wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
 			return run
 		}

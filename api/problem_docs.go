@@ -31,13 +31,12 @@ type problemDoc struct {
 
 // Effects that several problems share.
 const (
-	effectNone = "This request did nothing: nothing was made, no money moved, and its key was not used. What an earlier request did under the same key stands."
+	effectNone = "This request did nothing, and did not use its key. An earlier request with the same key is not affected."
 	effectRead = "This request changed nothing."
 )
 
-// nextCorrect is the advice if a new key is possible, but not safe after an earlier
-// attempt.
-const nextCorrect = "Correct the request and send it. It needs no new key, because this one was not used. Keep the key above all if an earlier try may have arrived: under a new key it would be another payment."
+// nextCorrect is the advice for a request that was not valid.
+const nextCorrect = "Correct the request and send it with the same key. Never send it under another key: an earlier request with this key may have arrived, and another key is another payment."
 
 // Ids in the examples.
 const (
@@ -51,13 +50,13 @@ func problemDocs() map[string]problemDoc {
 	return map[string]problemDoc{
 		problemKeyMissing.slug: {
 			effect: effectNone,
-			next:   "Make a key, such as a UUID, store it beside the basket that is being paid, and send the request with it. Every retry of this payment uses the same key.",
+			next:   "Send the request with the key that you stored for it. If there is none yet, generate a key, such as a UUID, and store it before you send it. Every retry of this payment uses the same key.",
 			see:    []string{problemKeyInvalid.slug},
 			err:    errKeyMissing,
 		},
 		problemKeyInvalid.slug: {
 			effect: effectNone,
-			next:   "Send one header line with a key of the right form; a UUID is one. If the header was mangled on its way, send the key that you stored.",
+			next:   "Send one header line with the key that you stored for this request. If the stored key itself does not have this form, it was never used: generate another key, such as a UUID, and store it first.",
 			see:    []string{problemKeyMissing.slug},
 			err:    idempotency.ErrInvalidKey,
 		},
@@ -69,7 +68,7 @@ func problemDocs() map[string]problemDoc {
 		},
 		problemUnauthorized.slug: {
 			effect: effectNone,
-			next:   "Look at the `Authorization` header and at the API key in it: was it revoked, or is it that of another server? With the right one, send the same request again; if it had an `Idempotency-Key`, under that key.",
+			next:   "Look at the `Authorization` header and at the API key in it: was it revoked, or is it that of another server? With a valid API key of the same account, send the same request again, with the same `Idempotency-Key` if it had one. Another account is another scope of keys: there the same key would be another payment.",
 			header: `WWW-Authenticate: Bearer realm="orders"`,
 			see:    []string{problemNotFound.slug},
 			err:    accounts.ErrUnauthorized,
@@ -89,30 +88,30 @@ func problemDocs() map[string]problemDoc {
 		},
 		problemTooLarge.slug: {
 			effect: effectNone,
-			next:   "Make the body smaller. An order has at most 100 items and 20 notes in its `metadata`.",
+			next:   "Make the body smaller, and send it with the same key. An order has at most 100 items and 20 notes in its `metadata`.",
 			see:    []string{problemValidation.slug},
 			err:    fmt.Errorf("%w: at most 64 KiB are taken here", errTooLarge),
 		},
 		problemUnsupportedMedia.slug: {
 			effect: effectNone,
-			next:   "Send `Content-Type: application/json` and the body as it is. Keep the key: it was not used.",
+			next:   "Send the same body with `Content-Type: application/json`, with the same key.",
 			see:    []string{problemMalformed.slug},
 			err:    errUnsupportedMedia,
 		},
 		problemKeyInProgress.slug: {
-			effect: "This request did nothing. The earlier one goes on and may move money.",
+			effect: "This request did nothing. The earlier one continues, and its outcome is not known yet.",
 			next:   "Wait for as many seconds as `Retry-After` says, then send the same request with the same key: it gets the answer of the first, or goes on where that one broke off. Never send it under another key.",
 			see:    []string{problemOutcomeUnknown.slug, problemKeyReused.slug},
 			err:    idempotency.ErrInProgress,
 		},
 		problemKeyReused.slug: {
-			effect: "This request did nothing. The first request under this key stands, and may have moved money.",
+			effect: "This request did nothing. The first request with this key is not affected. `outcome` is `final` if that request is finished, otherwise `unknown`.",
 			next:   "Was it meant as a retry? Then send what was sent the first time: the same address and the same JSON values. Is it another payment? Then it needs a key of its own.",
 			see:    []string{problemKeyExpired.slug, problemKeyInProgress.slug},
 			err:    idempotency.ErrKeyReused,
 		},
 		problemKeyExpired.slug: {
-			effect:  "This request did nothing. What the first request under this key made is there, and may be paid.",
+			effect:  "This request did nothing. The first request with this key is finished, and what it created is kept.",
 			next:    "Read what the key made; its `status` says whether money moved. Only for another payment make a new key.",
 			members: []string{"order_id", "refund?:Resource"},
 			see:     []string{problemKeyReused.slug},
@@ -131,27 +130,27 @@ func problemDocs() map[string]problemDoc {
 			}},
 		},
 		problemDeclined.slug: {
-			effect:  "No money moved, and none will for this key. The order is kept as `payment_failed`.",
+			effect:  "The card was not charged, and never will be under this key. The order is kept as `payment_failed`.",
 			next:    "Tell the customer, in the words of `detail`. Another try, with another card or with the same one later, is a new request and needs a new key.",
 			members: []string{"code?", "decline_code?", "order_id"},
 			see:     []string{problemRefused.slug, problemOutcomeUnknown.slug},
-			stored:  `{"type":"/problems/payment-declined","title":"The payment was declined","status":402,"detail":"Your card has insufficient funds.","retry":"new-key","code":"card_declined","decline_code":"insufficient_funds","order_id":"` + exampleFailedOrder + `"}`,
+			stored:  `{"type":"/problems/payment-declined","title":"The payment was declined","status":402,"detail":"Your card has insufficient funds.","retry":"new-key","outcome":"final","code":"card_declined","decline_code":"insufficient_funds","order_id":"` + exampleFailedOrder + `"}`,
 		},
 		problemRefused.slug: {
-			effect:  "No money moved, and none will for this key. What was asked for is kept as failed.",
+			effect:  "The payment or refund was not made, and never will be under this key. The order or refund is kept as failed.",
 			next:    "Read `code` and `detail`, correct the request and send it with a new key. The same request with the same key gets this answer again.",
 			members: []string{"code", "order_id"},
 			see:     []string{problemDeclined.slug, problemValidation.slug},
-			stored:  `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,
+			stored:  `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","outcome":"final","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,
 		},
 		problemRateLimited.slug: {
-			effect: effectNone,
+			effect: "This request did nothing. If `outcome` is `unknown`, it waited for another request with the same key, which continues.",
 			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one. If this goes on, send fewer requests at once: what counts is how many are under way, not how many there are in an hour. Never send it under another key.",
 			see:    []string{problemUnavailable.slug, problemKeyInProgress.slug},
 			err:    limiter.ErrRateLimited,
 		},
 		problemInternal.slug: {
-			effect: "How far the request came is not said here. What it did is recorded, and is not done again: if money moved, it moved once.",
+			effect: "The request may have claimed its key, and may have moved money. What it did is recorded and is not done again.",
 			next:   "Send the same request with the same key again, a little later each time. If it goes on, ask for help and quote `request_id`. Never send it under another key.",
 			see:    []string{problemUnavailable.slug, problemOutcomeUnknown.slug},
 			err:    errors.New("something that nobody foresaw"),
@@ -163,7 +162,7 @@ func problemDocs() map[string]problemDoc {
 			err:    &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},
 		},
 		problemUnavailable.slug: {
-			effect: "The request is not finished. Unless `detail` says that no money was moved, it may have, and if so, once.",
+			effect: "The request is not finished. If `outcome` is `none`, it was rejected before it claimed its key and did nothing. If `outcome` is `unknown`, it may have moved money, and at most once.",
 			next:   "Send the same request after as many seconds as `Retry-After` says, with the same key if it had one: it goes on where it stopped, and no money moves twice. Never send it under another key.",
 			see:    []string{problemOutcomeUnknown.slug, problemInternal.slug},
 			err:    postgres.ErrUnavailable,

@@ -29,6 +29,7 @@ type problemPage struct {
 	Effect     []textRun
 	Next       []textRun
 	Retry      string
+	Outcomes   [][]textRun
 	Stored     bool
 	Example    string
 	See        []string
@@ -54,10 +55,24 @@ func retryAdvice(retry string) string {
 	switch retry {
 	case retrySameKey:
 		return "Yes: the same request with the same key (same-key)."
+	case retryCorrected:
+		return "Yes: fix the reported error, and send the request with the same key (corrected)."
 	case retryNewKey:
-		return "Not as it is. Another try is another request (new-key)."
+		return "No: this key has its final response. Another attempt is another payment and needs a new key (new-key)."
 	default:
-		return "No, it will not help (never)."
+		return "No: sending the request again cannot help (never)."
+	}
+}
+
+// outcomeText describes a value of the member outcome.
+func outcomeText(outcome string) string {
+	switch outcome {
+	case outcomeNone:
+		return "`none`: this request was rejected before it claimed its key, so it did nothing. An earlier request with the same key is not affected."
+	case outcomeUnknown:
+		return "`unknown`: a request has claimed the key, or may have. It is not known to be finished, and money may have moved."
+	default:
+		return "`final`: the key has its final response."
 	}
 }
 
@@ -100,6 +115,9 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 		Slug: t.slug, Status: t.status, StatusText: http.StatusText(t.status), Title: t.title,
 		Help: textRuns(t.help), Effect: textRuns(e.effect), Next: textRuns(e.next), Retry: retryAdvice(t.retry),
 		Stored: e.stored != "", Example: example, See: e.see,
+	}
+	for _, outcome := range t.outcomes {
+		shown.Outcomes = append(shown.Outcomes, textRuns(outcomeText(outcome)))
 	}
 	for _, other := range types {
 		shown.All = append(shown.All, problemPage{Slug: other.slug, Status: other.status})

@@ -39,6 +39,9 @@ func TestProblemPages_complete(t *testing.T) {
 		text := html.UnescapeString(string(got.body))
 		require.Contains(t, text, "<code>"+slug+"</code>")
 		require.Contains(t, text, "("+problems[slug].retry+")")
+		for _, outcome := range problems[slug].outcomes {
+			require.Contains(t, text, "<code>"+outcome+"</code>: ", slug)
+		}
 		require.Contains(t, text, "<code>"+strconv.Itoa(problems[slug].status)+"</code>")
 		require.NotContains(t, text, "<script")
 		require.NotContains(t, text, "//", "the page calls no other host")

@@ -41,7 +41,9 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	}
 	event := orders.Event{ID: verified.ID, Type: verified.Type}
 	err = a.limiter.Do(r.Context(), verified.AccountID, func(ctx context.Context) (err error) {
-		event, err = a.service.HandleEvent(ctx, verified)
+		if event, err = a.service.HandleEvent(ctx, verified); err != nil {
+			err = &keyedError{err}
+		}
 		return err
 	})
 	logAttrs(r.Context()).event(event, err)

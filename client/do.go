@@ -14,8 +14,8 @@ import (
 // final. It returns
 //
 //   - the answer, a 201;
-//   - a [*Problem], which is final too: the API said no, and no send of this
-//     call has left a doubt;
+//   - a [*Problem] whose Retry is not RetrySameKey: the API said no, and no send
+//     of this call has left a doubt;
 //   - an [*OutcomeUnknownError] when the context ended before that, or when a
 //     refusal does not settle what earlier sends did.
 //
@@ -26,11 +26,11 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	}
 	answer, sends, err := c.repeat(ctx, post(r))
 	var problem *Problem
-	final := errors.As(err, &problem) && (sends == 1 || problem.OrderID != "")
+	final := errors.As(err, &problem) && (sends == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
 	if err == nil || final {
 		return answer, err
 	}
-	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: sends, cause: err}
+	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: sends, Problem: problem, cause: err}
 }
 
 // create is Do with params for a body and an answer read as T.

@@ -82,7 +82,8 @@ func TestAFinalNo(t *testing.T) {
 		require.ErrorAs(t, err, &problem)
 		require.Equal(t, &client.Problem{
 			Type: "/problems/payment-declined", Title: "T", Status: 402, Detail: "D.", Retry: client.RetryNewKey,
-			Code: "card_declined", DeclineCode: "insufficient_funds", OrderID: "o1",
+			Outcome: client.OutcomeFinal,
+			Code:    "card_declined", DeclineCode: "insufficient_funds", OrderID: "o1",
 		}, problem)
 		require.EqualError(t, err, "402 payment-declined: D.")
 		require.Len(t, b.sent(), 1)
@@ -90,12 +91,15 @@ func TestAFinalNo(t *testing.T) {
 	t.Run("not valid", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, answer(422, problemType, `{"type":"/problems/validation-failed","title":"T","status":422,"detail":"See errors.",
-			"retry":"new-key","request_id":"r1","errors":[{"pointer":"/email","message":"is required"}]}`))
+			"retry":"corrected","outcome":"none","request_id":"r1","errors":[{"pointer":"/email","message":"is required"}]}`))
 		_, err := b.CreateOrder(t.Context(), key, tea())
 		var problem *client.Problem
 		require.ErrorAs(t, err, &problem)
 		require.Equal(t, []client.FieldError{{Pointer: "/email", Message: "is required"}}, problem.Errors)
 		require.Equal(t, "r1", problem.RequestID)
+		require.Equal(t, client.RetryCorrected, problem.Retry)
+		require.Equal(t, client.OutcomeNone, problem.Outcome)
+		require.Len(t, b.sent(), 1)
 		require.EqualError(t, err, "422 validation-failed: See errors.; /email is required")
 	})
 	t.Run("never, whatever the status", func(t *testing.T) {
@@ -113,18 +117,27 @@ func TestAFinalNo(t *testing.T) {
 // question.
 func TestARefusalAfterADoubt(t *testing.T) {
 	t.Parallel()
-	t.Run("that names the order: the key's last word", func(t *testing.T) {
-		t.Parallel()
-		b := newBench(t, hangUp, declined)
-		_, err := b.CreateOrder(t.Context(), key, tea())
-		var problem *client.Problem
-		require.ErrorAs(t, err, &problem)
-		require.Equal(t, "o1", problem.OrderID)
-	})
 	for name, second := range map[string]http.HandlerFunc{
-		"credentials withdrawn meanwhile":   refused(401, "unauthorized", "never"),
-		"the body mangled by a proxy":       refused(400, "malformed-request", "new-key"),
+		"the key's final response": declined,
+		"an expired key": answer(422, problemType, `{"type":"/problems/idempotency-key-expired","title":"T","status":422,"detail":"D.",
+			"retry":"never","outcome":"final","request_id":"r1","order_id":"o1"}`),
+	} {
+		t.Run(name+": final", func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, hangUp, second)
+			_, err := b.CreateOrder(t.Context(), key, tea())
+			var problem *client.Problem
+			require.ErrorAs(t, err, &problem)
+			require.Equal(t, "o1", problem.OrderID)
+			require.Equal(t, client.OutcomeFinal, problem.Outcome)
+		})
+	}
+	for name, second := range map[string]http.HandlerFunc{
+		"credentials withdrawn meanwhile":   refused(401, "unauthorized", "corrected"),
+		"the body mangled by a proxy":       refused(400, "malformed-request", "corrected"),
 		"an address that somebody took off": refused(404, "not-found", "never"),
+		"an outcome of a later API": answer(422, problemType, `{"type":"/problems/closed","title":"T","status":422,"detail":"D.",
+			"retry":"never","outcome":"of another time","request_id":"r1"}`),
 	} {
 		t.Run(name+": outcome unknown", func(t *testing.T) {
 			t.Parallel()
@@ -134,6 +147,7 @@ func TestARefusalAfterADoubt(t *testing.T) {
 			require.ErrorAs(t, err, &unknown)
 			require.Equal(t, key, unknown.Key)
 			require.Equal(t, 2, unknown.Attempts)
+			require.Contains(t, []client.Retry{client.RetryCorrected, client.RetryNever}, unknown.Problem.Retry)
 			var problem *client.Problem
 			require.False(t, errors.As(err, &problem), "which would read as final")
 			require.Contains(t, err.Error(), "D.")
@@ -152,6 +166,7 @@ func TestTheContextEnds(t *testing.T) {
 		require.Equal(t, key, unknown.Key)
 		require.Equal(t, sends, unknown.Attempts)
 		require.ErrorIs(t, err, cause)
+		require.Nil(t, unknown.Problem)
 		var problem *client.Problem
 		require.False(t, errors.As(err, &problem))
 		require.NotContains(t, err.Error(), string(key))

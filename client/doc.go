@@ -25,11 +25,13 @@
 //
 //  1. A POST has an Idempotency-Key. Its retries have the same key and the same
 //     bytes. It does not follow redirects: the next server may not know the key.
-//  2. The answer is final when it is whole, and either is 201 with a JSON object
-//     or a problem (application/problem+json) whose retry member is new-key or
-//     never. New-key says that another request, under a key of its own, may
-//     succeed: whether somebody still wants that is for the caller to say, so it
-//     is never done here.
+//  2. The answer ends the call when it is whole, and either is 201 with a JSON
+//     object or a problem (application/problem+json) whose retry member is
+//     corrected, new-key or never. Corrected means that this send did not use the
+//     key: the caller fixes the request and sends it with the same key. New-key
+//     means that the key has its final response: another attempt is another
+//     payment, with a key of its own. Only the caller knows whether it is wanted,
+//     so it is never made here.
 //  3. All else says "the same again": the retry member same-key; no answer, or
 //     one that is cut; a page of some proxy's, whatever its status; an answer
 //     without a retry member that one knows. Neither status nor type decides: a
@@ -41,10 +43,10 @@
 //  5. Who stops early does not know the outcome. That is an error of its own,
 //     [OutcomeUnknownError], and not a failed payment: keep the key, and go on
 //     with it later. The same holds when an earlier send had no final answer and
-//     a later one is refused with a problem that names no order, such as 401:
-//     the refusal is about that send alone. What an earlier call left in doubt,
-//     perhaps before a crash, is settled by a 201 or by a problem that names the
-//     order, and by nothing less.
+//     a later one is rejected with corrected or never, such as 401: the rejection
+//     is about that send alone, unless the outcome member is final. What an
+//     earlier call left in doubt, perhaps before a crash, is settled by a 201, by
+//     new-key or by the outcome final, and by nothing less.
 //
 // # What it does not know
 //

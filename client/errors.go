@@ -15,29 +15,53 @@ var (
 	ErrUnreadable = errors.New("client: unreadable response")
 )
 
-// Retry is a problem's retry member: what a client may do next.
+// Retry is a problem's retry member: what a client may do next. It has no other
+// values.
 type Retry string
 
 const (
-	// RetrySameKey asks for the same request under the same key again.
+	// RetrySameKey means: send the same request with the same key again.
+	// [Client.Do] does so.
 	RetrySameKey Retry = "same-key"
-	// RetryNewKey says that this request will not succeed; another one, under a
-	// key of its own, may.
+	// RetryCorrected means: fix the reported error, and send the request with the
+	// same key. This send did not use the key.
+	RetryCorrected Retry = "corrected"
+	// RetryNewKey means that the key has its final response. Another attempt is
+	// another payment, with a key of its own.
 	RetryNewKey Retry = "new-key"
-	// RetryNever says that a retry does not help.
+	// RetryNever means that sending the request again cannot help.
 	RetryNever Retry = "never"
 )
 
-func (r Retry) known() bool { return r == RetrySameKey || r == RetryNewKey || r == RetryNever }
+func (r Retry) known() bool {
+	return r == RetrySameKey || r == RetryCorrected || r == RetryNewKey || r == RetryNever
+}
+
+// Outcome is a problem's outcome member: what its key has done so far, as far as
+// the API knows. An unknown value means the same as OutcomeUnknown.
+type Outcome string
+
+const (
+	// OutcomeNone means that the send was rejected before it claimed the key. It does
+	// not exclude that an earlier send did.
+	OutcomeNone Outcome = "none"
+	// OutcomeUnknown means that the key is claimed, or may be.
+	OutcomeUnknown Outcome = "unknown"
+	// OutcomeFinal means that the key has its final response.
+	OutcomeFinal Outcome = "final"
+)
 
 // Problem is an error as the API tells it (RFC 9457). As an error of [Client.Do]
-// it is final: its Retry is RetryNewKey or RetryNever.
+// its Retry is RetryCorrected, RetryNewKey or RetryNever.
 type Problem struct {
 	Type   string `json:"type"` // switch on this, such as /problems/payment-declined
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	Retry  Retry  `json:"retry"`
+
+	// Outcome is for logs and people: what to do next is in Retry.
+	Outcome Outcome `json:"outcome"`
 
 	Code        string       `json:"code"`         // of a decline or a refusal
 	DeclineCode string       `json:"decline_code"` // of a decline
@@ -69,6 +93,10 @@ func (p *Problem) Error() string {
 type OutcomeUnknownError struct {
 	Key      Key
 	Attempts int // of this call
+
+	// Problem is the refusal that ended the call, whose Retry is RetryCorrected or
+	// RetryNever. It is about the last send only. nil if the context ended the call.
+	Problem *Problem
 
 	cause error
 }

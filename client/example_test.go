@@ -40,6 +40,8 @@ func Example() {
 	switch {
 	case err == nil:
 		fmt.Println("sold, order", order.ID)
+	case errors.As(err, &problem) && problem.Retry == client.RetryCorrected:
+		fmt.Println("to be corrected, and sent with the same key:", problem.Detail)
 	case errors.As(err, &problem):
 		fmt.Println("not sold, for good:", problem.Detail)
 	case errors.As(err, &unknown):

@@ -22,8 +22,9 @@ import (
 // otherwise.
 func FuzzAnswer(f *testing.F) {
 	f.Add(uint16(201), "application/json", "", []byte(`{"id":"o1"}`))
-	f.Add(uint16(402), "application/problem+json", "", []byte(`{"retry":"new-key","order_id":"o1"}`))
-	f.Add(uint16(401), "application/problem+json; charset=utf-8", "", []byte(`{"retry":"never"}`))
+	f.Add(uint16(402), "application/problem+json", "", []byte(`{"retry":"new-key","outcome":"final","order_id":"o1"}`))
+	f.Add(uint16(401), "application/problem+json; charset=utf-8", "", []byte(`{"retry":"corrected","outcome":"none"}`))
+	f.Add(uint16(422), "application/problem+json", "", []byte(`{"retry":"never","outcome":"of another time"}`))
 	f.Add(uint16(503), "application/problem+json", "2", []byte(`{"retry":"same-key"}`))
 	f.Add(uint16(502), "text/html", "Fri, 20 Nov 2026 09:30:00 GMT", []byte(`<h1>Bad Gateway</h1>`))
 	f.Add(uint16(201), "application/json", "99999999999999999999", []byte(`{"id":"o1"} {`))
@@ -60,7 +61,7 @@ func FuzzAnswer(f *testing.F) {
 			require.Equal(t, body, answer.Body)
 		case errors.As(err, &problem):
 			require.True(t, mediaType == "application/problem+json" && isObject, "%s", body)
-			require.Contains(t, []client.Retry{client.RetryNewKey, client.RetryNever}, problem.Retry)
+			require.Contains(t, []client.Retry{client.RetryCorrected, client.RetryNewKey, client.RetryNever}, problem.Retry)
 			require.True(t, says(members, string(problem.Retry)), "%s", body)
 		default:
 			require.ErrorAs(t, err, &unknown)

@@ -113,7 +113,7 @@ func refused(status int, slug, retry string, lines ...string) http.HandlerFunc {
 
 // declined is a problem that is the key's last word.
 var declined = answer(http.StatusPaymentRequired, problemType, `{"type":"/problems/payment-declined","title":"T","status":402,"detail":"D.",
-	"retry":"new-key","code":"card_declined","decline_code":"insufficient_funds","order_id":"o1"}`)
+	"retry":"new-key","outcome":"final","code":"card_declined","decline_code":"insufficient_funds","order_id":"o1"}`)
 
 // hangUp closes the connection without an answer.
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }

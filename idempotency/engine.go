@@ -62,6 +62,9 @@ func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op 
 	case stored.fingerprint[0] != fingerprintVersion:
 		return result, fmt.Errorf("%w: fingerprint version %d", ErrNewerVersion, stored.fingerprint[0])
 	case !bytes.Equal(stored.fingerprint, hash):
+		if stored.Point == Finished {
+			return result, ErrFinishedKeyReused
+		}
 		return result, ErrKeyReused
 	case stored.Point == Finished:
 		result.Response, result.Replayed = stored.response, true

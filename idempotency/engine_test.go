@@ -74,9 +74,9 @@ func TestDo_arms(t *testing.T) {
 	}{
 		{name: "finished", state: idempotencytest.State{Point: idempotency.Finished}},
 		{name: "finished, now invalid (R19)", state: idempotencytest.State{Point: idempotency.Finished}, invalid: true},
-		{name: "finished, other body", state: idempotencytest.State{Point: idempotency.Finished}, change: otherBody, err: idempotency.ErrKeyReused},
-		{name: "finished, other path", state: idempotencytest.State{Point: idempotency.Finished}, change: otherPath, err: idempotency.ErrKeyReused},
-		{name: "finished, other method", state: idempotencytest.State{Point: idempotency.Finished}, change: otherMethod, err: idempotency.ErrKeyReused},
+		{name: "finished, other body", state: idempotencytest.State{Point: idempotency.Finished}, change: otherBody, err: idempotency.ErrFinishedKeyReused},
+		{name: "finished, other path", state: idempotencytest.State{Point: idempotency.Finished}, change: otherPath, err: idempotency.ErrFinishedKeyReused},
+		{name: "finished, other method", state: idempotencytest.State{Point: idempotency.Finished}, change: otherMethod, err: idempotency.ErrFinishedKeyReused},
 		{name: "leased at the first call", state: idempotencytest.State{Point: reserved, Leased: true}, err: idempotency.ErrInProgress},
 		{name: "leased at the second call", state: idempotencytest.State{Point: paid, Leased: true}, err: idempotency.ErrInProgress},
 		{name: "lease about to expire", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, err: idempotency.ErrInProgress},

@@ -21,6 +21,10 @@ var (
 	// never serve this one (R2).
 	ErrKeyReused = errors.New("the idempotency key was used with another request")
 
+	// ErrFinishedKeyReused is the ErrKeyReused of a key whose first request is
+	// finished.
+	ErrFinishedKeyReused = fmt.Errorf("%w, which is finished", ErrKeyReused)
+
 	// ErrInProgress means that another run holds the key, or that this run lost it to
 	// another one, see [ErrLeaseLost]. The same request may be sent again shortly.
 	ErrInProgress = errors.New("a request with this idempotency key is in progress")

@@ -113,7 +113,7 @@ func Example() {
 	// error: the bank's response was lost
 	// 201 receipt 1, replayed: false
 	// 201 receipt 1, replayed: true
-	// error: the idempotency key was used with another request
+	// error: the idempotency key was used with another request, which is finished
 	// calls: 2 transfers: 1
 }
 

@@ -255,6 +255,7 @@ func TestResolve_response(t *testing.T) {
 		"status": 422,
 		"detail": "The order was closed by its seller before the card was charged.",
 		"retry": "new-key",
+		"outcome": "final",
 		"code": "closed_by_operator",
 		"order_id": %q
 	}`, orderID(f.account, f.key)), string(result.Response.Body))

@@ -78,6 +78,7 @@ type problem struct {
 	Status      int       `json:"status"`
 	Detail      string    `json:"detail"`
 	Retry       string    `json:"retry"`
+	Outcome     string    `json:"outcome"`
 	Code        string    `json:"code,omitempty"`
 	DeclineCode string    `json:"decline_code,omitempty"`
 	OrderID     uuid.UUID `json:"order_id"`
@@ -100,6 +101,7 @@ func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
 		Status:      402,
 		Detail:      f.detail,
 		Retry:       "new-key",
+		Outcome:     "final",
 		Code:        f.code,
 		DeclineCode: f.declineCode,
 		OrderID:     id,

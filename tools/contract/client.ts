@@ -4,7 +4,7 @@ import type { components, paths } from './contract';
 
 const api = createClient<paths>({ baseUrl: 'http://localhost:8080', headers: { Authorization: 'Bearer ok_' } });
 
-export async function create(key: string): Promise<number | 'same-key' | 'new-key' | 'never'> {
+export async function create(key: string): Promise<number | 'same-key' | 'corrected' | 'new-key' | 'never'> {
   const { data, error } = await api.POST('/v1/orders', {
     params: { header: { 'Idempotency-Key': key } },
     body: {

@@ -1,0 +1,321 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// A client that obeys retry literally corrects a request that was damaged on its way,
+// and gets the response to the first one. A new key would charge twice.
+func TestRetry_correctedAfterLostResponse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key, order := newKey(), orderBody()
+	first := f.create(t, key, order) // the client does not receive it
+	for name, got := range map[string]response{
+		"header twice":   f.create(t, key, order, header("Idempotency-Key", key, key)),
+		"no header":      f.create(t, key, order, header("Idempotency-Key")),
+		"truncated body": f.create(t, key, order[:len(order)/2]),
+		"too large":      f.create(t, key, order+strings.Repeat(" ", 64<<10)),
+		"content type":   f.create(t, key, order, header("Content-Type", "text/plain")),
+		"API key":        f.create(t, key, order, header("Authorization", "Bearer ok_unknown")),
+	} {
+		p := got.problem(t)
+		require.Equal(t, []string{"corrected", "none"}, []string{p.Retry, p.Outcome}, name)
+	}
+	again := f.create(t, key, order)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, string(first.body), string(again.body))
+	f.requireOnePaidOrder(t)
+}
+
+func TestRetry_outcomeOfReusedKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key, other := newKey(), orderBody(withMember("currency", "eur"))
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	first := f.createAsync(t, key, orderBody())
+	<-held.Reached()
+	require.Equal(t, "unknown", f.create(t, key, orderBody()).problem(t).Outcome, "in progress")
+	p := f.create(t, key, other).problem(t)
+	require.Equal(t, []string{"idempotency-key-reused", "unknown"}, []string{p.slug(), p.Outcome})
+	held.Release()
+	require.NoError(t, (<-first).err)
+	require.Equal(t, "final", f.create(t, key, other).problem(t).Outcome)
+}
+
+// A literal client implements the members retry and Retry-After and nothing else: on
+// same-key it sends the same request with the same key, on corrected it corrects the
+// request and keeps the key, on new-key it makes another attempt with a new key and the
+// customer's next card, and on never it stops. It never pays twice, whatever faults the
+// requests, the network, the provider and the server have, and in any order.
+//
+// It prints its seed, which -rapid.seed repeats.
+func TestRetry_literalClientNeverPaysTwice(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	network := newFaultProxy(t, f)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	counts := map[string]int{}
+	t.Logf("-rapid.seed=%s", flag.Lookup("rapid.seed").Value)
+	rapid.Check(t, func(rt *rapid.T) {
+		c := newLiteralClient(rt, t, f, network, &http.Client{Transport: transport}, counts)
+		defer func() { _ = c.endFaults() }() // also after a failure
+		paid := c.run()
+		require.NoError(rt, c.endFaults())
+		c.resumeAll()
+
+		charges := map[string]int{}
+		for _, key := range c.keys {
+			if n := len(f.stripe.ChargesByOrder(c.orderID(key))); n > 0 {
+				charges[key] = n
+			}
+		}
+		if paid {
+			require.Equal(rt, map[string]int{c.key(): 1}, charges)
+		} else {
+			require.LessOrEqual(rt, len(charges), 1)
+		}
+		for key, n := range charges {
+			require.Equal(rt, 1, n)
+			require.NotContains(rt, c.failed, key, "charged after its final response")
+		}
+		require.Empty(rt, f.stripe.OrdersChargedTwice())
+	})
+	t.Log(counts, network.counts)
+}
+
+// literalClient pays for one purchase.
+type literalClient struct {
+	t       *rapid.T
+	test    *testing.T
+	fixture *fixture
+	network *faultProxy
+	http    *http.Client
+	counts  map[string]int
+
+	cards   []string // the next one is for the next attempt
+	keys    []string // of all attempts; the last one is the current one
+	apiKey  string
+	failed  map[string]bool // keys whose final response is a failure
+	faults  []*stripetest.Injection
+	sends   int
+	maxSend int // with faults
+}
+
+func newLiteralClient(t *rapid.T, test *testing.T, f *fixture, network *faultProxy, client *http.Client, counts map[string]int) *literalClient {
+	c := &literalClient{
+		t: t, test: test, fixture: f, network: network, http: client, counts: counts,
+		cards: rapid.SliceOfN(rapid.SampledFrom([]string{
+			"pm_card_visa", "pm_card_visa", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired", "pm_card_nobody",
+		}), 1, 3).Draw(t, "cards"),
+		keys: []string{newKey()}, failed: map[string]bool{},
+		maxSend: rapid.IntRange(1, 12).Draw(t, "sends with faults"),
+	}
+	c.newAPIKey()
+	var hold *stripetest.Injection
+	if fault := rapid.SampledFrom([]stripetest.Fault{"", "", stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse}).Draw(t, "hold"); fault != "" {
+		hold = f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint}).Draw(t, "held")})
+	}
+	network.plan(rapid.SliceOfN(rapid.SampledFrom(networkFaults), 0, 8).Draw(t, "faults of the network"), hold)
+	return c
+}
+
+func (c *literalClient) key() string { return c.keys[len(c.keys)-1] }
+
+// run sends the request until the purchase is paid, or until retry is never or there
+// are no more cards. It reports whether the purchase is paid.
+func (c *literalClient) run() bool {
+	for {
+		c.sends++
+		require.Less(c.t, c.sends, 100, "the client does not come to an end")
+		retry := c.send()
+		c.counts[retry]++
+		switch retry {
+		case "paid":
+			return true
+		case "same-key":
+			c.wait()
+		case "corrected":
+			c.newAPIKey() // whatever the fault is, the next request is correct unless a fault is drawn
+		case "new-key":
+			c.failed[c.key()] = true
+			if c.cards = c.cards[1:]; len(c.cards) == 0 {
+				return false
+			}
+			c.keys = append(c.keys, newKey())
+		case "never":
+			return false
+		default:
+			require.Fail(c.t, "unknown retry", retry)
+		}
+	}
+}
+
+// send sends the request once. It returns the member retry, or "paid". No response, or
+// one that is not of the API, means same-key.
+func (c *literalClient) send() string {
+	body := orderBody(withMember("payment_method", c.cards[0]))
+	fault := func(*http.Request) {}
+	if c.sends <= c.maxSend {
+		c.serverFault()
+		name := rapid.SampledFrom([]string{"", "", "", "header twice", "no header", "truncated body", "invalid body", "content type", "API key"}).Draw(c.t, "request")
+		c.counts[name]++
+		switch name {
+		case "header twice":
+			fault = header("Idempotency-Key", c.key(), c.key())
+		case "no header":
+			fault = header("Idempotency-Key")
+		case "truncated body":
+			body = body[:rapid.IntRange(0, len(body)-1).Draw(c.t, "length")]
+		case "invalid body":
+			body = orderBody(withMember("payment_method", c.cards[0]), withMember("currency", "nothing"))
+		case "content type":
+			fault = header("Content-Type", "text/plain")
+		case "API key":
+			c.revokeAPIKey()
+		}
+	}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, c.network.url+"/v1/orders", strings.NewReader(body))
+	require.NoError(c.t, err)
+	req.GetBody = nil // net/http must not send it again
+	req.Header = http.Header{
+		"Authorization": {"Bearer " + c.apiKey}, "Content-Type": {"application/json"}, "Idempotency-Key": {c.key()},
+	}
+	fault(req)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return "same-key"
+	}
+	got, err := readResponse(resp)
+	var p struct{ Retry, Outcome string }
+	switch {
+	case err != nil:
+		return "same-key"
+	case got.status == http.StatusCreated:
+		return "paid"
+	case got.header.Get("Content-Type") != "application/problem+json":
+		return "same-key"
+	}
+	require.NoError(c.t, json.Unmarshal(got.body, &p))
+	if p.Outcome == "final" && p.Retry == "new-key" {
+		c.requireFinished()
+	}
+	return p.Retry
+}
+
+// serverFault draws what happens to the provider or the server before a request.
+func (c *literalClient) serverFault() {
+	event := rapid.SampledFrom([]string{"", "", "provider", "reaper", "end of the lease", "resume"}).Draw(c.t, "event")
+	c.counts[event]++
+	switch event {
+	case "provider":
+		c.faults = append(c.faults, c.fixture.stripe.Inject(stripetest.Rule{
+			Fault: rapid.SampledFrom([]stripetest.Fault{
+				stripetest.CloseBefore, stripetest.RateLimit, stripetest.Unavailable, stripetest.LockTimeout, stripetest.ErrorBefore,
+				stripetest.ErrorAfter, stripetest.ErrorLater, stripetest.CloseAfter, stripetest.ResetAfter, stripetest.CutBody, stripetest.BadGateway,
+			}).Draw(c.t, "fault"),
+			Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint, readEndpoint}).Draw(c.t, "endpoint"),
+			Times:    rapid.IntRange(1, 4).Draw(c.t, "times"),
+		}))
+	case "reaper":
+		idempotencytest.Reap(c.test, c.fixture.pool)
+	case "end of the lease":
+		c.endLease()
+	case "resume":
+		id := idempotency.KeyID(c.fixture.account, idempotency.Key(c.key()))
+		c.network.inFlight.Go(func() { _, _ = c.fixture.service.Resume(context.Background(), c.fixture.account, id) })
+	}
+}
+
+// wait takes no time, but later the provider responds again, and leases end.
+func (c *literalClient) wait() {
+	if c.sends > c.maxSend || rapid.Bool().Draw(c.t, "the provider continues") {
+		c.network.release()
+	}
+	if c.sends > c.maxSend {
+		c.endLease()
+	}
+}
+
+// newAPIKey gives the client an API key that is valid.
+func (c *literalClient) newAPIKey() {
+	_, apiKey, err := accounts.CreateKey(context.Background(), c.fixture.pool, c.fixture.account)
+	require.NoError(c.t, err)
+	c.apiKey = apiKey
+}
+
+// revokeAPIKey revokes the client's API key.
+func (c *literalClient) revokeAPIKey() {
+	_, err := c.fixture.pool.Exec(context.Background(), "UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND revoked_at IS NULL", c.fixture.account)
+	require.NoError(c.t, err)
+	c.fixture.expireAPIKeys()
+}
+
+// endLease ends the leases of runs that hold a key of the client.
+func (c *literalClient) endLease() {
+	_, err := c.fixture.pool.Exec(context.Background(), `
+UPDATE idempotency_keys
+   SET locked_at = locked_at - interval '1 hour'
+ WHERE account_id = $1
+   AND idempotency_key = ANY ($2)`, c.fixture.account, c.keys)
+	require.NoError(c.t, err)
+}
+
+// requireFinished checks that outcome is true: the current key is not unfinished.
+func (c *literalClient) requireFinished() {
+	var unfinished int
+	require.NoError(c.t, c.fixture.pool.QueryRow(context.Background(), `
+SELECT count(*)
+  FROM idempotency_keys
+ WHERE account_id = $1
+   AND idempotency_key = $2
+   AND recovery_point <> 'finished'`, c.fixture.account, c.key()).Scan(&unfinished))
+	require.Zero(c.t, unfinished)
+}
+
+// endFaults ends all faults and waits until no request is in flight. It returns the
+// responses that violated the contract.
+func (c *literalClient) endFaults() error {
+	for _, fault := range c.faults {
+		fault.Release()
+	}
+	c.network.release()
+	c.network.plan(nil, nil)
+	return c.network.waitIdle()
+}
+
+// resumeAll continues what a request of the client has left unfinished, as the completer
+// does.
+func (c *literalClient) resumeAll() {
+	c.endLease()
+	for _, key := range c.keys {
+		id := idempotency.KeyID(c.fixture.account, idempotency.Key(key))
+		_, err := c.fixture.service.Resume(context.Background(), c.fixture.account, id)
+		for n := 0; n < 10 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
+			_, err = c.fixture.service.Resume(context.Background(), c.fixture.account, id)
+		}
+		if !errors.Is(err, idempotency.ErrNotFound) {
+			require.NoError(c.t, err)
+		}
+	}
+}
+
+// orderID is the id of the order that a key creates.
+func (c *literalClient) orderID(key string) string {
+	return idempotency.DeriveID("order", c.fixture.account, idempotency.Key(key)).String()
+}
