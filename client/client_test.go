@@ -120,10 +120,10 @@ func TestKeys(t *testing.T) {
 func TestRefunds(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, func(c *client.Config) { c.PreferWait = time.Second }, hangUp,
-		answer(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","refund_id":"re_1"}`))
+		answer(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","provider_refund_id":"re_1"}`))
 	refund, err := b.CreateRefund(t.Context(), key, "o1", client.RefundParams{Amount: 500, Reason: "requested_by_customer"})
 	require.NoError(t, err)
-	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Amount: 500, Currency: "usd", Status: "succeeded", RefundID: "re_1"}, refund)
+	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Amount: 500, Currency: "usd", Status: "succeeded", ProviderRefundID: "re_1"}, refund)
 	for _, r := range b.sent() {
 		require.Equal(t, "POST /v1/orders/o1/refunds", r.method+" "+r.uri)
 		require.Equal(t, string(key), r.header.Get("Idempotency-Key"))

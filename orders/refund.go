@@ -38,7 +38,7 @@ type Refund struct {
 	Currency         string       `json:"currency"`
 	Reason           *string      `json:"reason"`
 	Status           RefundStatus `json:"status"`
-	ProviderRefundID *string      `json:"refund_id"`
+	ProviderRefundID *string      `json:"provider_refund_id"`
 	CreatedAt        time.Time    `json:"created_at"`
 }
 
