@@ -53,6 +53,8 @@ var problems = map[string]struct {
 	retry  string
 	header string // that comes with it
 	stored bool
+
+	pending bool // retry may be same-key with Retry-After instead
 }{
 	"idempotency-key-missing":     {status: 400, retry: "new-key"},
 	"idempotency-key-invalid":     {status: 400, retry: "new-key"},
@@ -67,6 +69,8 @@ var problems = map[string]struct {
 	"idempotency-key-reused":      {status: 422, retry: "never"},
 	"idempotency-key-expired":     {status: 422, retry: "never"},
 	"validation-failed":           {status: 422, retry: "new-key"},
+	"order-not-refundable":        {status: 422, retry: "never", pending: true},
+	"refund-exceeds-remaining":    {status: 422, retry: "new-key"},
 	"payment-refused":             {status: 422, retry: "new-key", stored: true},
 	"rate-limited":                {status: 429, retry: "same-key", header: "Retry-After"},
 	"internal-error":              {status: 500, retry: "same-key"},
@@ -254,6 +258,9 @@ func checkProblem(got response) (slug string, err error) {
 	}
 	slug = p.slug()
 	want, known := problems[slug]
+	if want.pending && p.Retry == "same-key" {
+		want.retry, want.header = "same-key", "Retry-After"
+	}
 	switch {
 	case !known:
 		err = errors.New("not in the table")
@@ -287,6 +294,7 @@ type problem struct {
 	RequestID                        string `json:"request_id"`
 	DeclineCode                      string `json:"decline_code"`
 	OrderID                          string `json:"order_id"`
+	Remaining                        int64
 	Errors                           []struct{ Pointer, Message string }
 }
 

@@ -29,6 +29,7 @@ type problemPage struct {
 	Effect     []textRun
 	Next       []textRun
 	Retry      string
+	Pending    string
 	Stored     bool
 	Example    string
 	See        []string
@@ -99,7 +100,8 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	shown := problemPage{
 		Slug: t.slug, Status: t.status, StatusText: http.StatusText(t.status), Title: t.title,
 		Help: textRuns(t.help), Effect: textRuns(e.effect), Next: textRuns(e.next), Retry: retryAdvice(t.retry),
-		Stored: e.stored != "", Example: example, See: e.see,
+		Pending: e.pending,
+		Stored:  e.stored != "", Example: example, See: e.see,
 	}
 	for _, other := range types {
 		shown.All = append(shown.All, problemPage{Slug: other.slug, Status: other.status})

@@ -42,6 +42,7 @@ type Problem struct {
 	Code        string       `json:"code"`         // of a decline or a refusal
 	DeclineCode string       `json:"decline_code"` // of a decline
 	OrderID     string       `json:"order_id"`     // of the order that the key made
+	Remaining   int64        `json:"remaining"`    // of an order, in the smallest unit; of refund-exceeds-remaining
 	RequestID   string       `json:"request_id"`   // to quote when asking for help
 	Errors      []FieldError `json:"errors"`       // of a request that is not valid
 }

@@ -57,6 +57,29 @@ func (e *ValidationError) Error() string {
 	return "invalid request: " + strings.Join(parts, "; ")
 }
 
+// NotRefundableError means that nothing of an order can be refunded. It is not paid, or
+// its refunds have used up the whole amount.
+type NotRefundableError struct {
+	Status Status // of the order
+}
+
+// Pending reports whether the order's payment is in progress, so that the same request
+// may succeed later.
+func (e *NotRefundableError) Pending() bool { return e.Status == StatusPending }
+
+func (e *NotRefundableError) Error() string {
+	return "nothing can be refunded of an order that is " + string(e.Status)
+}
+
+// ExceedsRemainingError means that a refund is larger than what remains of its order.
+type ExceedsRemainingError struct {
+	Remaining int64 // in the currency's smallest unit, at least 1
+}
+
+func (e *ExceedsRemainingError) Error() string {
+	return fmt.Sprintf("at most %d of the order can be refunded", e.Remaining)
+}
+
 // mustExist replaces [ErrNotFound], which a client would receive as 404, for a row
 // that must exist.
 func mustExist(err error, what string, id uuid.UUID) error {

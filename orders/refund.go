@@ -101,19 +101,18 @@ type lockedOrder struct {
 	currency string
 }
 
-// refundable returns the amount of a refund. requested is 0 for the remaining amount;
-// reserved is the sum of the order's other refunds.
+// refundable returns the amount of a refund, a [*NotRefundableError] or an
+// [*ExceedsRemainingError]. requested is 0 for the remaining amount; reserved is the
+// sum of the order's other refunds.
 func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
-	left := o.amount - reserved
+	remaining := o.amount - reserved
 	switch {
-	case o.status == StatusPending || o.status == StatusPaymentFailed:
-		return 0, invalid("", "the order is not paid, so there is nothing to refund")
-	case left <= 0:
-		return 0, invalid("", "the order is refunded already, or will be when its refunds are made")
+	case !o.status.Paid(), remaining <= 0:
+		return 0, &NotRefundableError{Status: o.status}
 	case requested == 0:
-		return left, nil
-	case requested > left:
-		return 0, invalid("/amount", fmt.Sprintf("must be at most %d, which is what is left to refund", left))
+		return remaining, nil
+	case requested > remaining:
+		return 0, &ExceedsRemainingError{Remaining: remaining}
 	default:
 		return requested, nil
 	}
