@@ -295,7 +295,7 @@ type problem struct {
 	DeclineCode                      string `json:"decline_code"`
 	OrderID                          string `json:"order_id"`
 	Remaining                        int64
-	Errors                           []struct{ Pointer, Message string }
+	Errors                           []struct{ Pointer, Code, Detail string }
 }
 
 func (p problem) slug() string { return strings.TrimPrefix(p.Type, "/problems/") }

@@ -127,8 +127,8 @@ func problemDocs() map[string]problemDoc {
 			members: []string{"errors"},
 			see:     []string{problemMalformed.slug, problemRefused.slug},
 			err: &orders.ValidationError{Fields: []orders.FieldError{
-				{Pointer: "/email", Message: "must be an email address such as ada@example.com"},
-				{Pointer: "/items/0/quantity", Message: "must be from 1 to 10000"},
+				{Pointer: "/email", Code: orders.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
+				{Pointer: "/items/0/quantity", Code: orders.CodeOutOfRange, Detail: "must be from 1 to 10000"},
 			}},
 		},
 		problemNotRefundable.slug: {

@@ -50,7 +50,8 @@ type Problem struct {
 // FieldError is one thing that is wrong with a request.
 type FieldError struct {
 	Pointer string `json:"pointer"` // to the member (RFC 6901), or /name of a query parameter
-	Message string `json:"message"`
+	Code    string `json:"code"`    // the violated rule, such as required or too_long
+	Detail  string `json:"detail"`  // for people
 }
 
 // Error returns what happened, for people.
@@ -58,7 +59,7 @@ func (p *Problem) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s: %s", p.Status, strings.TrimPrefix(p.Type, "/problems/"), p.Detail)
 	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "; %s %s", e.Pointer, e.Message)
+		fmt.Fprintf(&b, "; %s %s", e.Pointer, e.Detail)
 	}
 	return b.String()
 }

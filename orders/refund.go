@@ -79,7 +79,7 @@ func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	if reason != "" {
 		params.Reason = &reason
 		in.check("/reason", reason, func(reason string) bool { return slices.Contains(refundReasons, reason) },
-			"must be one of "+strings.Join(refundReasons, ", "))
+			CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
 	}
 	if len(in.errs) > 0 {
 		return RefundParams{}, &ValidationError{Fields: in.errs}
@@ -118,8 +118,8 @@ func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
 	}
 }
 
-func invalid(pointer, message string) error {
-	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Message: message}}}
+func invalid(pointer, code, detail string) error {
+	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
 // matches reports whether the provider's refund is this one, in a known state.
