@@ -76,7 +76,7 @@ func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 	var errs []orders.FieldError
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		errs = append(errs, orders.FieldError{Pointer: "", Code: orders.CodeInvalidFormat, Detail: "the query string cannot be read"})
+		errs = append(errs, errQueryUnreadable)
 	}
 	for _, name := range []string{"limit", "after"} {
 		values, given := query[name]
@@ -109,6 +109,24 @@ func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 	}
 	return limit, after, nil
 }
+
+// checkQuery rejects a query string with parameters, for an operation that has none.
+func checkQuery(rawQuery string) error {
+	query, err := url.ParseQuery(rawQuery)
+	switch {
+	case err != nil:
+		return &orders.ValidationError{Fields: []orders.FieldError{errQueryUnreadable}}
+	case len(query) > 0:
+		return &orders.ValidationError{Fields: []orders.FieldError{
+			{Pointer: "", Code: orders.CodeUnknownParameter, Detail: "the query string has parameters, and this operation has none"},
+		}}
+	default:
+		return nil
+	}
+}
+
+// errQueryUnreadable is the error of a malformed query string.
+var errQueryUnreadable = orders.FieldError{Pointer: "", Code: orders.CodeInvalidFormat, Detail: "the query string cannot be read"}
 
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.
 func parseID(s string) (uuid.UUID, error) {
