@@ -3,10 +3,13 @@ package api_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
@@ -59,10 +62,43 @@ func TestCreateOrder_invalid(t *testing.T) {
 		p := got.problem(t)
 		require.Equal(t, "validation-failed", p.slug(), pointer)
 		require.Equal(t, []string{pointer}, p.pointers())
-		require.NotEmpty(t, p.Errors[0].Message, pointer)
+		require.NotEmpty(t, p.Errors[0].Detail, pointer)
 	}
 	require.Equal(t, before, f.rowCounts(t))
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status, "the key was not used")
+}
+
+// The contract lists the codes of errors, and the API sends each of them.
+func TestValidationFailed_codes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c, err := loadContract()
+	require.NoError(t, err)
+	code := c.doc.Components.Schemas["Errors"].Value.Items.Value.Properties["code"].Value
+	order := f.createPaid(t)
+	sent := map[any]response{
+		"required":            f.create(t, newKey(), `{}`),
+		"unknown_member":      f.create(t, newKey(), orderBody(withMember("status", "paid"))),
+		"invalid_type":        f.create(t, newKey(), orderBody(withMember("email", 1))),
+		"invalid_format":      f.create(t, newKey(), orderBody(withMember("currency", "USD"))),
+		"invalid_value":       f.createRefund(t, order, newKey(), `{"reason":"regret"}`),
+		"too_short":           f.create(t, newKey(), orderBody(withMember("items", []any{}))),
+		"too_long":            f.create(t, newKey(), orderBody(withMember("currency", "usdt"))),
+		"out_of_range":        f.createRefund(t, order, newKey(), `{"amount":0}`),
+		"unknown_parameter":   f.get(t, "/v1/orders?page=2"),
+		"duplicate_parameter": f.get(t, "/v1/orders?limit=1&limit=1"),
+		"not_found":           f.get(t, "/v1/orders?after="+uuid.NewString()),
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(sent)), code.Enum)
+	for want, got := range sent {
+		p := got.problem(t)
+		require.Equal(t, "validation-failed", p.slug(), want)
+		require.Equal(t, want, p.Errors[0].Code)
+		require.NotEmpty(t, p.Errors[0].Detail)
+		require.Contains(t, code.Description, "`"+p.Errors[0].Code+"`")
+	}
+	missing := f.get(t, order+"/refunds?after="+uuid.NewString()).problem(t)
+	require.Equal(t, "not_found", missing.Errors[0].Code)
 }
 
 // The response lists the first hundred errors.

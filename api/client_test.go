@@ -48,7 +48,7 @@ func TestClient_contract(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{order.ID, int64(1000), "usd", "duplicate", "succeeded"},
 		[]any{refund.OrderID, refund.Amount, refund.Currency, refund.Reason, refund.Status})
-	require.NotEmpty(t, refund.RefundID)
+	require.NotEmpty(t, refund.ProviderRefundID)
 	require.False(t, refund.CreatedAt.IsZero())
 	status, err := c.GetKey(t.Context(), refundKey)
 	require.NoError(t, err)

@@ -54,6 +54,7 @@ var problems = map[string]struct {
 	header string // that comes with it
 	stored bool
 
+	pending  bool // retry may be same-key with Retry-After instead
 	outcomes []string
 }{
 	"idempotency-key-missing":     {status: 400, retry: "corrected", outcomes: []string{"none"}},
@@ -69,6 +70,8 @@ var problems = map[string]struct {
 	"idempotency-key-reused":      {status: 422, retry: "never", outcomes: []string{"final", "unknown"}},
 	"idempotency-key-expired":     {status: 422, retry: "never", outcomes: []string{"final"}},
 	"validation-failed":           {status: 422, retry: "corrected", outcomes: []string{"none"}},
+	"order-not-refundable":        {status: 422, retry: "never", pending: true, outcomes: []string{"none"}},
+	"refund-exceeds-remaining":    {status: 422, retry: "corrected", outcomes: []string{"none"}},
 	"payment-refused":             {status: 422, retry: "new-key", stored: true, outcomes: []string{"final"}},
 	"rate-limited":                {status: 429, retry: "same-key", header: "Retry-After", outcomes: []string{"none", "unknown"}},
 	"internal-error":              {status: 500, retry: "same-key", outcomes: []string{"unknown"}},
@@ -256,6 +259,9 @@ func checkProblem(got response) (slug string, err error) {
 	}
 	slug = p.slug()
 	want, known := problems[slug]
+	if want.pending && p.Retry == "same-key" {
+		want.retry, want.header = "same-key", "Retry-After"
+	}
 	switch {
 	case !known:
 		err = errors.New("not in the table")
@@ -292,7 +298,8 @@ type problem struct {
 	RequestID                        string `json:"request_id"`
 	DeclineCode                      string `json:"decline_code"`
 	OrderID                          string `json:"order_id"`
-	Errors                           []struct{ Pointer, Message string }
+	Remaining                        int64
+	Errors                           []struct{ Pointer, Code, Detail string }
 }
 
 func (p problem) slug() string { return strings.TrimPrefix(p.Type, "/problems/") }

@@ -129,6 +129,16 @@ var (
 		"The request is not valid",
 		"The request can be read, and its values cannot be taken. `errors` lists what is wrong, each with a JSON pointer.",
 	}
+	problemNotRefundable = problemType{
+		"order-not-refundable", http.StatusUnprocessableEntity, retryNever, onlyNone, // or same-key, see problemOf
+		"The order cannot be refunded",
+		"Nothing of the order can be refunded: its payment is in progress, failed, or is refunded in full. Refunds in progress count as refunded.",
+	}
+	problemExceedsRemaining = problemType{
+		"refund-exceeds-remaining", http.StatusUnprocessableEntity, retryCorrected, onlyNone,
+		"The refund exceeds what remains of the order",
+		"The amount of the refund is larger than what remains of the order, which `remaining` states. Refunds in progress count as refunded.",
+	}
 	problemDeclined = problemType{
 		orders.SlugPaymentDeclined, http.StatusPaymentRequired, retryNewKey, onlyFinal,
 		"The payment was declined",
@@ -166,7 +176,7 @@ func problemTypes() []problemType {
 	return []problemType{
 		problemKeyMissing, problemKeyInvalid, problemMalformed, problemUnauthorized, problemNotFound,
 		problemMethodNotAllowed, problemTooLarge, problemUnsupportedMedia, problemKeyInProgress, problemKeyReused,
-		problemKeyExpired, problemValidation, problemDeclined, problemRefused, problemRateLimited, problemInternal,
+		problemKeyExpired, problemValidation, problemNotRefundable, problemExceedsRemaining, problemDeclined, problemRefused, problemRateLimited, problemInternal,
 		problemOutcomeUnknown, problemUnavailable,
 	}
 }
@@ -183,6 +193,7 @@ type problem struct {
 	Errors    []orders.FieldError `json:"errors,omitempty"`
 	OrderID   *uuid.UUID          `json:"order_id,omitempty"`
 	Refund    *resource           `json:"refund,omitempty"`
+	Remaining int64               `json:"remaining,omitempty"`
 
 	slug       string
 	retryAfter time.Duration
@@ -212,6 +223,9 @@ func problemOf(err error) problem {
 		invalid  *orders.ValidationError
 		expired  *idempotency.KeyExpiredError
 		provider *orders.ProviderError
+
+		notRefundable *orders.NotRefundableError
+		exceeds       *orders.ExceedsRemainingError
 	)
 	switch {
 	case errors.Is(err, accounts.ErrUnauthorized):
@@ -245,6 +259,18 @@ func problemOf(err error) problem {
 	case errors.As(err, &invalid):
 		p := problemValidation.detail("See errors.")
 		p.Errors = invalid.Fields
+		return p
+	case errors.As(err, &notRefundable) && notRefundable.Pending():
+		p := problemNotRefundable.detail("The payment of the order is in progress. Send the same request again shortly.").after(inProgressRetryAfter)
+		p.Retry = retrySameKey
+		return p
+	case errors.As(err, &notRefundable) && notRefundable.Status == orders.StatusPaymentFailed:
+		return problemNotRefundable.detail("The payment of the order failed, so there is nothing to refund.")
+	case errors.As(err, &notRefundable):
+		return problemNotRefundable.detail("The order is refunded in full, or will be when its refunds in progress are made.")
+	case errors.As(err, &exceeds):
+		p := problemExceedsRemaining.detail("Send an amount of at most what remains, or none for all of it.")
+		p.Remaining = exceeds.Remaining
 		return p
 	case errors.As(err, &expired):
 		order, refund := orders.ResourcesOf(expired.Key)

@@ -89,7 +89,7 @@ func FuzzOrderRequest(f *testing.F) {
 		if rejection != nil {
 			require.ErrorAs(t, rejection, &invalid)
 			for _, fault := range invalid.Fields {
-				require.Regexp(t, beyondSchema, fault.Message, fault.Pointer)
+				require.Regexp(t, beyondSchema, fault.Detail, fault.Pointer)
 			}
 		}
 	})

@@ -51,7 +51,11 @@ func problemsTable() string {
 		if problemDocs()[p.slug].stored != "" {
 			stored = "yes"
 		}
-		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | `%s` | `%s` |\n", p.status, p.slug, p.slug, stored, p.retry, strings.Join(p.outcomes, "` or `"))
+		retry := "`" + p.retry + "`"
+		if pending := problemDocs()[p.slug].pending; pending != "" {
+			retry = "`" + pending + "` or " + retry
+		}
+		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.status, p.slug, p.slug, stored, retry, strings.Join(p.outcomes, "` or `"))
 	}
 	return table.String()
 }
@@ -94,6 +98,10 @@ func problemSchemas() string {
 		} else {
 			members = append([]string{"request_id"}, members...)
 		}
+		retry := "const: " + p.retry
+		if e.pending != "" {
+			retry = fmt.Sprintf("enum: [%s, %s]", e.pending, p.retry)
+		}
 		required := []string{"type", "title", "status", "detail", "retry", "outcome"}
 		var more strings.Builder
 		for _, member := range members {
@@ -115,10 +123,10 @@ func problemSchemas() string {
         title: { $ref: '#/components/schemas/ProblemTitle' }
         status: { type: integer, const: %d }
         detail: { $ref: '#/components/schemas/ProblemDetail' }
-        retry: { type: string, const: %s }
+        retry: { type: string, %s }
         outcome: %s
 %s
-`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, p.retry, outcomeSchema(p.outcomes), more.String())
+`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, outcomeSchema(p.outcomes), more.String())
 	}
 	return schemas.String()
 }

@@ -16,9 +16,12 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// acceptedRetryAfter is the Retry-After of a 202:
-// most orders take less.
-const acceptedRetryAfter = time.Second
+// Values of Retry-After of an unfinished key, by its state.
+const (
+	acceptedRetryAfter    = time.Second           // most orders take less
+	waitingRetryAfter     = unavailableRetryAfter // as in the 503 of the run that left it
+	needsReviewRetryAfter = time.Minute
+)
 
 // writeAccepted responds with 202 to a request that is certain to be finished.
 func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences) error {
@@ -42,7 +45,7 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	account := accountID(r.Context())
 	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 	status, err := a.keyStatus(r.Context(), account, key)
-	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && status.FinishedAt == nil && status.NeedsReviewAt == nil {
+	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
 		defer cancel()
 		if a.service.AwaitKeyStatus(waiting, account, key) {
@@ -53,7 +56,25 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if wait, unfinished := retryAfterOf(status); unfinished {
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
+	}
 	return writeJSON(w, http.StatusOK, a.view(status))
+}
+
+// retryAfterOf returns how long a client should wait before it sends the request again
+// or reads the status again, and false if the key is finished or expired.
+func retryAfterOf(key orders.KeyStatus) (wait time.Duration, unfinished bool) {
+	switch key.State() {
+	case idempotency.StateInProgress:
+		return acceptedRetryAfter, true
+	case idempotency.StateWaiting:
+		return waitingRetryAfter, true
+	case idempotency.StateNeedsReview:
+		return needsReviewRetryAfter, true
+	default:
+		return 0, false
+	}
 }
 
 // keyStatus reads the status of a key.
@@ -86,46 +107,54 @@ func pathKey(r *http.Request) (idempotency.Key, error) {
 
 // keyView is a key as the API shows it.
 type keyView struct {
-	Key           idempotency.Key           `json:"key"`
-	State         string                    `json:"state"`
-	Operation     string                    `json:"operation"`
-	RecoveryPoint idempotency.RecoveryPoint `json:"recovery_point"`
-	Attempt       int                       `json:"attempt"`
-	CreatedAt     time.Time                 `json:"created_at"`
-	LastRunAt     time.Time                 `json:"last_run_at"`
-	ExpiresAt     *time.Time                `json:"expires_at"`
-	Response      *responseStatus           `json:"response"`
-	Order         *orderLink                `json:"order"`
+	Key           idempotency.Key            `json:"key"`
+	State         string                     `json:"state"`
+	Operation     string                     `json:"operation"`
+	RecoveryPoint *idempotency.RecoveryPoint `json:"recovery_point"`
+	Attempt       *int                       `json:"attempt"`
+	CreatedAt     time.Time                  `json:"created_at"`
+	LastRunAt     *time.Time                 `json:"last_run_at"`
+	ExpiresAt     *time.Time                 `json:"expires_at"`
+	Response      *responseView              `json:"response"`
+	Order         *resource                  `json:"order"`
+	Refund        *resource                  `json:"refund"`
 }
 
-type responseStatus struct {
-	Status int `json:"status"`
-}
-
-type orderLink struct {
-	ID   uuid.UUID `json:"id"`
-	Href string    `json:"href"`
+type responseView struct {
+	Status   int     `json:"status"`
+	Type     *string `json:"type"`
+	Location *string `json:"location"`
 }
 
 func (a idempotentAPI) view(key orders.KeyStatus) keyView {
 	view := keyView{
-		Key:           key.Key,
-		State:         "in_progress", // or released, until the next run
-		Operation:     key.Operation,
-		RecoveryPoint: key.Point,
-		Attempt:       key.Attempt,
-		CreatedAt:     key.CreatedAt.UTC(),
-		LastRunAt:     key.LastRunAt.UTC(),
+		Key:       key.Key,
+		State:     key.State(),
+		Operation: key.Operation,
+		CreatedAt: key.CreatedAt.UTC(),
 	}
-	switch {
-	case key.FinishedAt != nil:
+	if !key.Expired {
+		lastRun := key.LastRunAt.UTC()
+		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &lastRun
+	}
+	if stored := key.Response; stored != nil {
 		expires := key.FinishedAt.Add(a.retention).UTC()
-		view.State, view.ExpiresAt, view.Response = "finished", &expires, &responseStatus{key.ResponseStatus}
-	case key.NeedsReviewAt != nil:
-		view.State = "needs_review"
+		view.ExpiresAt = &expires
+		view.Response = &responseView{Status: stored.Status, Type: optional(stored.Type), Location: optional(stored.Location)}
 	}
 	if key.OrderID != uuid.Nil {
-		view.Order = &orderLink{key.OrderID, "/v1/orders/" + key.OrderID.String()}
+		view.Order = &resource{key.OrderID, "/v1/orders/" + key.OrderID.String()}
+	}
+	if key.RefundID != uuid.Nil {
+		view.Refund = &resource{key.RefundID, orders.RefundPath(key.OrderID, key.RefundID)}
 	}
 	return view
+}
+
+// optional returns nil for an empty text.
+func optional(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
 }

@@ -30,13 +30,20 @@ type keyStatus struct {
 	LastRunAt time.Time  `json:"last_run_at"`
 	ExpiresAt *time.Time `json:"expires_at"`
 
-	Response *struct {
-		Status int `json:"status"`
-	} `json:"response"`
-	Order *struct {
-		ID   uuid.UUID `json:"id"`
-		Href string    `json:"href"`
-	} `json:"order"`
+	Response *storedResponse `json:"response"`
+	Order    *link           `json:"order"`
+	Refund   *link           `json:"refund"`
+}
+
+type storedResponse struct {
+	Status   int    `json:"status"`
+	Type     string `json:"type"`
+	Location string `json:"location"`
+}
+
+type link struct {
+	ID   uuid.UUID `json:"id"`
+	Href string    `json:"href"`
 }
 
 // keyStatus decodes the status of a key.
@@ -95,10 +102,10 @@ func (f *fixture) requireStatus(t *testing.T, key string, want keyStatus) {
 func TestGetKey_states(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	finished := func(status int) keyStatus {
-		return keyStatus{State: "finished", RecoveryPoint: "finished", Attempt: 1, Response: &struct {
-			Status int `json:"status"`
-		}{status}}
+	finished := func(status int, problemType, location string) keyStatus {
+		return keyStatus{
+			State: "finished", RecoveryPoint: "finished", Attempt: 1, Response: &storedResponse{status, problemType, location},
+		}
 	}
 
 	key := newKey()
@@ -110,33 +117,82 @@ func TestGetKey_states(t *testing.T) {
 	running := f.createAsync(t, key, orderBody())
 	<-held.Reached()
 	f.requireStatus(t, key, keyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: 1})
+	require.Equal(t, "1", f.getKey(t, key).header.Get("Retry-After"))
 	held.Release()
-	require.Equal(t, http.StatusCreated, (<-running).status)
-	f.requireStatus(t, key, finished(http.StatusCreated))
+	created := <-running
+	require.Equal(t, http.StatusCreated, created.status)
+	paid := finished(http.StatusCreated, "", created.header.Get("Location"))
+	f.requireStatus(t, key, paid)
+	require.Empty(t, f.getKey(t, key).header["Retry-After"])
 	require.Equal(t, http.StatusOK, f.send(t, http.MethodHead, keyPath(key), "").status)
 	f.requireOnePaidOrder(t)
 
 	declined := newKey()
 	f.create(t, declined, orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
-	f.requireStatus(t, declined, finished(http.StatusPaymentRequired))
+	f.requireStatus(t, declined, finished(http.StatusPaymentRequired, "/problems/payment-declined", ""))
 
 	interrupted := newKey()
 	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint, Times: 2})
 	for n := range 2 {
 		require.Equal(t, http.StatusServiceUnavailable, f.create(t, interrupted, orderBody()).status)
-		f.requireStatus(t, interrupted, keyStatus{State: "in_progress", RecoveryPoint: "order_created", Attempt: n + 1})
+		f.requireStatus(t, interrupted, keyStatus{State: "waiting", RecoveryPoint: "order_created", Attempt: n + 1})
+		require.Equal(t, "2", f.getKey(t, interrupted).header.Get("Retry-After"))
 	}
 	down.Release()
 	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now() WHERE idempotency_key = $1", interrupted)
 	f.requireStatus(t, interrupted, keyStatus{State: "needs_review", RecoveryPoint: "order_created", Attempt: 2})
-	require.Equal(t, http.StatusCreated, f.create(t, interrupted, orderBody()).status)
-	want := finished(http.StatusCreated)
+	require.Equal(t, "60", f.getKey(t, interrupted).header.Get("Retry-After"))
+	resumed := f.create(t, interrupted, orderBody())
+	require.Equal(t, http.StatusCreated, resumed.status)
+	want := finished(http.StatusCreated, "", resumed.header.Get("Location"))
 	want.Attempt = 3
 	f.requireStatus(t, interrupted, want)
+}
 
-	idempotencytest.Reap(t, f.pool)
-	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "reaped")
-	require.Equal(t, "idempotency-key-expired", f.create(t, key, orderBody()).problem(t).slug())
+// A run that was lost with its process holds the key until its lease ends.
+func TestGetKey_leaseEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
+	f.create(t, key, orderBody())
+	down.Release()
+	for state, age := range map[string]string{"in_progress": "59 seconds", "waiting": "61 seconds"} {
+		f.exec(t, "UPDATE idempotency_keys SET locked_at = now() - $1::interval", age)
+		require.Equal(t, state, f.getKey(t, key).keyStatus(t).State, age)
+	}
+}
+
+// A reaped key is expired, and 404 means that a key was never used.
+func TestGetKey_expired(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	orderKey, refundKey, declined := newKey(), newKey(), newKey()
+	order := f.create(t, orderKey, orderBody()).header.Get("Location")
+	refund := f.createRefund(t, order, refundKey, `{"amount":100}`)
+	f.create(t, declined, orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
+	before := map[string]keyStatus{}
+	for _, key := range []string{orderKey, refundKey, declined} {
+		before[key] = f.getKey(t, key).keyStatus(t)
+	}
+	require.Nil(t, before[orderKey].Refund)
+	require.Equal(t, refund.header.Get("Location"), before[refundKey].Refund.Href)
+	require.Equal(t, refund.header.Get("Location"), before[refundKey].Response.Location)
+
+	require.Equal(t, 3, idempotencytest.Reap(t, f.pool))
+	for key, was := range before {
+		got := f.getKey(t, key, prefer("wait=30"))
+		require.Empty(t, got.header["Retry-After"])
+		require.Empty(t, got.header["Preference-Applied"], "there was nothing to wait for")
+		status := got.keyStatus(t)
+		require.Equal(t, keyStatus{
+			Key: key, State: "expired", Operation: was.Operation, CreatedAt: was.CreatedAt, Order: was.Order, Refund: was.Refund,
+		}, status)
+		require.Equal(t, http.StatusOK, f.get(t, status.Order.Href).status)
+	}
+	require.Equal(t, "idempotency-key-expired", f.create(t, orderKey, orderBody()).problem(t).slug())
+	require.Equal(t, "not-found", f.getKey(t, newKey()).problem(t).slug())
+	require.Equal(t, "not-found", f.getKey(t, orderKey, header("Authorization", "Bearer "+f.otherAccount(t))).problem(t).slug())
 }
 
 func TestGetKey_body(t *testing.T) {
@@ -147,9 +203,16 @@ func TestGetKey_body(t *testing.T) {
 	down.Release()
 	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', last_run_at = '2026-11-20 09:31:00Z'")
 	order := idempotency.DeriveID("order", f.account, "a-key-of-this-test").String()
-	require.Equal(t, `{"key":"a-key-of-this-test","state":"in_progress","operation":"create_order","recovery_point":"order_created",`+
+	require.Equal(t, `{"key":"a-key-of-this-test","state":"waiting","operation":"create_order","recovery_point":"order_created",`+
 		`"attempt":1,"created_at":"2026-11-20T09:30:12.5Z","last_run_at":"2026-11-20T09:31:00Z","expires_at":null,"response":null,`+
-		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"}}`, string(f.getKey(t, "a-key-of-this-test").body))
+		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"},"refund":null}`, string(f.getKey(t, "a-key-of-this-test").body))
+
+	require.Equal(t, http.StatusCreated, f.create(t, "a-key-of-this-test", orderBody()).status)
+	f.exec(t, "UPDATE idempotency_keys SET last_run_at = '2026-11-20 09:31:00Z', finished_at = '2026-11-20 09:31:01Z'")
+	require.Equal(t, `{"key":"a-key-of-this-test","state":"finished","operation":"create_order","recovery_point":"finished",`+
+		`"attempt":2,"created_at":"2026-11-20T09:30:12.5Z","last_run_at":"2026-11-20T09:31:00Z","expires_at":"2026-11-23T09:31:01Z",`+
+		`"response":{"status":201,"type":null,"location":"/v1/orders/`+order+`"},`+
+		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"},"refund":null}`, string(f.getKey(t, "a-key-of-this-test").body))
 }
 
 // A key of any visible ASCII characters has a URL.
@@ -274,7 +337,7 @@ func TestExamples_keyStatus(t *testing.T) {
 	require.NoError(t, err)
 	operation := c.doc.Paths.Value("/v1/idempotency-keys/{key}").Get
 	examples := operation.Responses.Status(http.StatusOK).Value.Content.Get("application/json").Examples
-	require.Len(t, examples, 3)
+	require.Len(t, examples, 6) // TestGetKey_states has the declined one
 	key := operation.Parameters.GetByInAndName("path", "key").Example.(string)
 	same := func(example string) {
 		t.Helper()
@@ -282,9 +345,13 @@ func TestExamples_keyStatus(t *testing.T) {
 		var got map[string]any
 		require.NoError(t, json.Unmarshal(f.getKey(t, key).body, &got))
 		for _, members := range []map[string]any{want, got} {
-			for _, changing := range []string{"created_at", "last_run_at", "expires_at", "order"} {
+			for _, changing := range []string{"created_at", "last_run_at", "expires_at", "order", "refund"} {
 				require.Contains(t, members, changing)
 				members[changing] = members[changing] == nil
+			}
+			if stored, ok := members["response"].(map[string]any); ok {
+				members["response"] = maps.Clone(stored)
+				delete(members["response"].(map[string]any), "location")
 			}
 		}
 		shown, err := json.Marshal(want)
@@ -306,6 +373,13 @@ UPDATE idempotency_keys
    SET recovery_point = 'charge_created', attempt = 13, needs_review_at = now(),
        finished_at = NULL, response_code = NULL, response_headers = NULL, response_body = NULL`)
 	same("needsReview")
+	f.exec(t, "UPDATE idempotency_keys SET recovery_point = 'order_created', attempt = 1, needs_review_at = NULL")
+	same("waiting")
+	f.exec(t, `
+UPDATE idempotency_keys
+   SET recovery_point = 'finished', finished_at = now(), response_code = 201, response_headers = '{}', response_body = '{}'`)
+	idempotencytest.Reap(t, f.pool)
+	same("expired")
 }
 
 // The contract's examples of preferences are honoured.

@@ -44,6 +44,9 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute exe
 	account := accountID(r.Context())
 	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
+	if err := checkQuery(r.URL.RawQuery); err != nil {
+		return err // a client that expects an effect of the query must not be charged without it
+	}
 	body, err := readBody(w, r, maxBody)
 	if err != nil {
 		return err

@@ -50,6 +50,17 @@ func requestID(ctx context.Context) string {
 // noContent is the policy of responses that load nothing and are never framed.
 const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+// withoutQuery rejects query parameters, for routes that have none.
+func withoutQuery(next http.Handler) http.Handler {
+	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		if err := checkQuery(r.URL.RawQuery); err != nil {
+			return err
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}
+
 // withHeaders sets the headers of every response. The HTML pages replace those that
 // are too strict for them.
 func withHeaders(next http.Handler) http.Handler {

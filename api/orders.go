@@ -53,7 +53,7 @@ func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	page, more, err := a.service.List(ctx, accountID(ctx), limit, after)
 	if errors.Is(err, orders.ErrNotFound) {
-		return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Message: "must be the id of an order of this account"}}}
+		return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Code: orders.CodeNotFound, Detail: "must be the id of an order of this account"}}}
 	}
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 	var errs []orders.FieldError
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		errs = append(errs, orders.FieldError{Pointer: "", Message: "the query string cannot be read"})
+		errs = append(errs, errQueryUnreadable)
 	}
 	for _, name := range []string{"limit", "after"} {
 		values, given := query[name]
@@ -86,25 +86,47 @@ func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 		}
 		switch value := values[0]; {
 		case len(values) > 1:
-			errs = append(errs, orders.FieldError{Pointer: "/" + name, Message: "must be given once"})
+			errs = append(errs, orders.FieldError{Pointer: "/" + name, Code: orders.CodeDuplicateParameter, Detail: "must be given once"})
 		case name == "limit":
 			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > orders.MaxPage || strconv.Itoa(limit) != value {
-				errs = append(errs, orders.FieldError{Pointer: "/limit", Message: fmt.Sprintf("must be an integer from 1 to %d", orders.MaxPage)})
+				code := orders.CodeOutOfRange
+				if strconv.Itoa(limit) != value && !errors.Is(err, strconv.ErrRange) {
+					code = orders.CodeInvalidFormat
+				}
+				errs = append(errs, orders.FieldError{Pointer: "/limit", Code: code, Detail: fmt.Sprintf("must be an integer from 1 to %d", orders.MaxPage)})
 			}
 		default:
 			if after, err = parseID(value); err != nil {
-				errs = append(errs, orders.FieldError{Pointer: "/after", Message: "must be the id of " + what})
+				errs = append(errs, orders.FieldError{Pointer: "/after", Code: orders.CodeInvalidFormat, Detail: "must be the id of " + what})
 			}
 		}
 	}
 	if len(query) > 0 {
-		errs = append(errs, orders.FieldError{Pointer: "", Message: "the query string has unknown parameters; limit and after are known"})
+		errs = append(errs, orders.FieldError{Pointer: "", Code: orders.CodeUnknownParameter, Detail: "the query string has unknown parameters; limit and after are known"})
 	}
 	if len(errs) > 0 {
 		return 0, uuid.Nil, &orders.ValidationError{Fields: errs}
 	}
 	return limit, after, nil
 }
+
+// checkQuery rejects a query string with parameters, for an operation that has none.
+func checkQuery(rawQuery string) error {
+	query, err := url.ParseQuery(rawQuery)
+	switch {
+	case err != nil:
+		return &orders.ValidationError{Fields: []orders.FieldError{errQueryUnreadable}}
+	case len(query) > 0:
+		return &orders.ValidationError{Fields: []orders.FieldError{
+			{Pointer: "", Code: orders.CodeUnknownParameter, Detail: "the query string has parameters, and this operation has none"},
+		}}
+	default:
+		return nil
+	}
+}
+
+// errQueryUnreadable is the error of a malformed query string.
+var errQueryUnreadable = orders.FieldError{Pointer: "", Code: orders.CodeInvalidFormat, Detail: "the query string cannot be read"}
 
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.
 func parseID(s string) (uuid.UUID, error) {

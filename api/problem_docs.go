@@ -19,6 +19,7 @@ import (
 type problemDoc struct {
 	effect  string   // what the request did, and whether money moved
 	next    string   // what to do now, and with which key
+	pending string   // the value of retry while the cause passes by itself; the response then has Retry-After
 	members []string // extension members: "name", "name?" if optional, "name:Schema" if its schema has another name
 	header  string   // a header line of the response worth showing
 	see     []string // problems that are easily confused with this one
@@ -125,9 +126,23 @@ func problemDocs() map[string]problemDoc {
 			members: []string{"errors"},
 			see:     []string{problemMalformed.slug, problemRefused.slug},
 			err: &orders.ValidationError{Fields: []orders.FieldError{
-				{Pointer: "/email", Message: "must be an email address such as ada@example.com"},
-				{Pointer: "/items/0/quantity", Message: "must be from 1 to 10000"},
+				{Pointer: "/email", Code: orders.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
+				{Pointer: "/items/0/quantity", Code: orders.CodeOutOfRange, Detail: "must be from 1 to 10000"},
 			}},
+		},
+		problemNotRefundable.slug: {
+			effect:  effectNone,
+			next:    "If `retry` is `same-key`, the payment of the order is in progress: send the same request after as many seconds as `Retry-After` says. Otherwise read the order; its `status` and `amount_refunded` say why.",
+			pending: retrySameKey,
+			see:     []string{problemExceedsRemaining.slug, problemRefused.slug},
+			err:     &orders.NotRefundableError{Status: orders.StatusRefunded},
+		},
+		problemExceedsRemaining.slug: {
+			effect:  effectNone,
+			next:    nextCorrect,
+			members: []string{"remaining"},
+			see:     []string{problemNotRefundable.slug, problemValidation.slug},
+			err:     &orders.ExceedsRemainingError{Remaining: 2500},
 		},
 		problemDeclined.slug: {
 			effect:  "The card was not charged, and never will be under this key. The order is kept as `payment_failed`.",

@@ -30,6 +30,7 @@ type problemPage struct {
 	Next       []textRun
 	Retry      string
 	Outcomes   [][]textRun
+	Pending    string
 	Stored     bool
 	Example    string
 	See        []string
@@ -114,7 +115,8 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	shown := problemPage{
 		Slug: t.slug, Status: t.status, StatusText: http.StatusText(t.status), Title: t.title,
 		Help: textRuns(t.help), Effect: textRuns(e.effect), Next: textRuns(e.next), Retry: retryAdvice(t.retry),
-		Stored: e.stored != "", Example: example, See: e.see,
+		Pending: e.pending,
+		Stored:  e.stored != "", Example: example, See: e.see,
 	}
 	for _, outcome := range t.outcomes {
 		shown.Outcomes = append(shown.Outcomes, textRuns(outcomeText(outcome)))

@@ -26,6 +26,8 @@ func TestCreateRefund_respondAsync(t *testing.T) {
 	require.Equal(t, []string{"create_refund", "in_progress", "refund_created"}, []string{status.Operation, status.State, status.RecoveryPoint})
 	require.Equal(t, order, status.Order.Href)
 	require.Equal(t, order, "/v1/orders/"+status.Order.ID.String())
+	require.Equal(t, order+"/refunds/"+status.Refund.ID.String(), status.Refund.Href)
+	require.Equal(t, http.StatusOK, f.get(t, status.Refund.Href).status)
 	<-held.Reached()
 
 	tooShort := f.createRefund(t, order, key, `{}`, prefer("wait=1"))

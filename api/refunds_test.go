@@ -62,11 +62,16 @@ func TestCreateRefund_severalParts(t *testing.T) {
 	require.Equal(t, string(part.body), string(again.body))
 	require.Equal(t, part.header.Get("Location"), again.header.Get("Location"))
 
-	require.Equal(t, []string{"/amount"}, f.createRefund(t, order, newKey(), `{"amount":2501}`).problem(t).pointers())
+	exceeds := f.createRefund(t, order, newKey(), `{"amount":2501}`).problem(t)
+	require.Equal(t, "refund-exceeds-remaining", exceeds.slug())
+	require.EqualValues(t, 2500, exceeds.Remaining)
 	rest := f.createRefund(t, order, newKey(), `{}`).refund(t)
 	require.EqualValues(t, 2500, rest.Amount)
 	require.Nil(t, rest.Reason)
-	require.Equal(t, []string{""}, f.createRefund(t, order, newKey(), `{}`).problem(t).pointers(), "nothing remains")
+	for _, body := range []string{`{}`, `{"amount":1}`} {
+		p := f.createRefund(t, order, newKey(), body).problem(t)
+		require.Equal(t, []string{"order-not-refundable", "never"}, []string{p.slug(), p.Retry}, "nothing remains")
+	}
 	require.Equal(t, orders.StatusRefunded, f.get(t, order).order(t).Status)
 	require.Equal(t, map[string]int64{"usd": 0}, f.stripe.MoneyMoved())
 	require.Equal(t, 3, f.rowCounts(t)["idempotency_keys"], "a rejected request does not use its key")
@@ -102,8 +107,8 @@ func TestCreateRefund_rejected(t *testing.T) {
 		"unknown order":        {"/v1/orders/" + uuid.NewString(), `{}`, "not-found", nil},
 		"not an id":            {"/v1/orders/x", `{}`, "not-found", nil},
 		"trailing slash":       {order + "/", `{}`, "not-found", nil},
-		"order is not paid":    {declined, `{}`, "validation-failed", []string{""}},
-		"more than the order":  {order, `{"amount":4301}`, "validation-failed", []string{"/amount"}},
+		"order is not paid":    {declined, `{}`, "order-not-refundable", nil},
+		"more than the order":  {order, `{"amount":4301}`, "refund-exceeds-remaining", nil},
 		"several errors":       {order, `{"amount":0,"reason":"x","x":1}`, "validation-failed", []string{"/amount", "/x", "/reason"}},
 		"not JSON":             {order, `amount=1`, "malformed-request", nil},
 		"more than 64 KiB":     {order, strings.Repeat(" ", 64<<10) + `{}`, "too-large", nil},
@@ -122,6 +127,28 @@ func TestCreateRefund_rejected(t *testing.T) {
 	require.Equal(t, "unsupported-media-type", f.createRefund(t, order, newKey(), `{}`, header("Content-Type", "text/plain")).problem(t).slug())
 	require.Equal(t, before, f.rowCounts(t))
 	require.Equal(t, map[string]int64{"usd": 4300}, f.stripe.MoneyMoved())
+}
+
+// While the payment of the order is in progress, a refund is to be sent again. It uses
+// its key only when it is made.
+func TestCreateRefund_orderPending(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	orderKey, key := newKey(), newKey()
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, orderKey, orderBody())
+	<-held.Reached()
+	order := f.getKey(t, orderKey).keyStatus(t).Order.Href
+	before := f.rowCounts(t)
+	got := f.createRefund(t, order, key, `{}`)
+	require.Equal(t, "order-not-refundable", got.problem(t).slug())
+	require.Equal(t, "same-key", got.problem(t).Retry)
+	require.Equal(t, "1", got.header.Get("Retry-After"))
+	require.Equal(t, before, f.rowCounts(t))
+	held.Release()
+	require.Equal(t, http.StatusCreated, (<-running).status)
+	require.Equal(t, http.StatusCreated, f.createRefund(t, order, key, `{}`).status)
+	require.Equal(t, map[string]int64{"usd": 0}, f.stripe.MoneyMoved())
 }
 
 func TestRefunds_notFound(t *testing.T) {
@@ -261,7 +288,8 @@ func TestCreateRefund_inProgress(t *testing.T) {
 	first := f.sendAsync(f.request(t, http.MethodPost, order+"/refunds", `{}`, header("Idempotency-Key", key)))
 	<-held.Reached()
 	require.Equal(t, "idempotency-key-in-progress", f.createRefund(t, order, key, `{}`).problem(t).slug())
-	require.Equal(t, []string{""}, f.createRefund(t, order, newKey(), `{}`).problem(t).pointers(), "its amount is reserved")
+	p := f.createRefund(t, order, newKey(), `{}`).problem(t)
+	require.Equal(t, []string{"order-not-refundable", "never"}, []string{p.slug(), p.Retry}, "its amount is reserved")
 	var id string
 	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id FROM refunds").Scan(&id))
 	require.Equal(t, orders.RefundPending, f.get(t, order+"/refunds/"+id).refund(t).Status)

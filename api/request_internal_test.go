@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/orders"
 )
 
 func TestIsJSON_mediaTypes(t *testing.T) {
@@ -110,6 +111,21 @@ func TestParsePage_parameters(t *testing.T) {
 		require.NoError(t, err, query)
 		require.Equal(t, want.limit, limit, query)
 		require.Equal(t, want.after, after.String(), query)
+	}
+	for query, code := range map[string]string{
+		"limit=0":                    orders.CodeOutOfRange,
+		"limit=101":                  orders.CodeOutOfRange,
+		"limit=99999999999999999999": orders.CodeOutOfRange,
+		"limit=ten":                  orders.CodeInvalidFormat,
+		"limit=010":                  orders.CodeInvalidFormat,
+		"limit=":                     orders.CodeInvalidFormat,
+		"limit=5&limit=5":            orders.CodeDuplicateParameter,
+		"after=x":                    orders.CodeInvalidFormat,
+		"page=2":                     orders.CodeUnknownParameter,
+		"limit=%zz":                  orders.CodeInvalidFormat,
+	} {
+		_, _, err := parsePage(query, "an order")
+		require.Equal(t, code, problemOf(err).Errors[0].Code, query)
 	}
 	for query, pointers := range map[string][]string{
 		"limit=0":                      {"/limit"},

@@ -77,14 +77,15 @@ func NewRouter(config Config) (chi.Router, error) {
 	r.NotFound(notFound)
 	r.MethodNotAllowed(notAllowed)
 
-	r.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
-	r.Method(http.MethodGet, "/readyz", readyz(config.Ready))
-	r.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
-	r.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
-	docs.Routes(r) // /docs, /docs/{file}
+	plain := r.With(withoutQuery)
+	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
+	plain.Method(http.MethodGet, "/readyz", readyz(config.Ready))
+	plain.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
+	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
+	docs.Routes(plain) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		r.Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooksAPI{config.Orders, config.Limiter, &bodyReads{limit: maxWebhookBodies}}.stripe)) // POST /v1/webhooks/stripe
+		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooksAPI{config.Orders, config.Limiter, &bodyReads{limit: maxWebhookBodies}}.stripe)) // POST /v1/webhooks/stripe
 
 		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention, config.Observer}
 		a := ordersAPI{config.Orders, idempotent}
@@ -94,13 +95,14 @@ func NewRouter(config Config) (chi.Router, error) {
 			read := limitReads(config.Limiter)
 			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
-			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))                         // POST /v1/orders
-			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))      // POST /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(idempotent.getKey)) // GET /v1/idempotency-keys/{key}
-			r.Method(http.MethodGet, "/orders", read(a.list))                                   // GET /v1/orders
-			r.Method(http.MethodGet, "/orders/{id}", read(a.get))                               // GET /v1/orders/{id}
-			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                // GET /v1/orders/{id}/refunds
-			r.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
+			plain := r.With(withoutQuery)                                                           // the others check it themselves
+			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))                             // POST /v1/orders
+			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))          // POST /v1/orders/{id}/refunds
+			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(idempotent.getKey)) // GET /v1/idempotency-keys/{key}
+			r.Method(http.MethodGet, "/orders", read(a.list))                                       // GET /v1/orders
+			plain.Method(http.MethodGet, "/orders/{id}", read(a.get))                               // GET /v1/orders/{id}
+			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                    // GET /v1/orders/{id}/refunds
+			plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
 		})
 	})
 	return r, nil

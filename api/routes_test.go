@@ -72,6 +72,50 @@ func routePaths() map[string]string {
 	}
 }
 
+// A query that is not understood is rejected on every route, before anything is stored.
+func TestRouter_unknownParameters(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	order := f.createPaid(t)
+	before := f.rowCounts(t)
+	for pattern, methods := range f.routes(t) {
+		path := routePaths()[pattern]
+		if strings.HasPrefix(pattern, "/v1/orders/{id}/refunds") && slices.Contains(methods, http.MethodPost) {
+			path = order + "/refunds"
+		}
+		for _, method := range methods {
+			for query, code := range map[string]string{
+				"dry_run=true":     "unknown_parameter",
+				"dry_run":          "unknown_parameter",
+				"=":                "unknown_parameter",
+				"Limit=1&dry_run=": "unknown_parameter",
+				"%zz":              "invalid_format",
+				"a=1;b=2":          "invalid_format",
+			} {
+				body := ""
+				if method == http.MethodPost {
+					body = orderBody()
+				}
+				got := f.send(t, method, path+"?"+query, body, header("Idempotency-Key", key))
+				p := got.problem(t)
+				require.Equal(t, "validation-failed", p.slug(), "%s %s?%s", method, path, query)
+				require.Equal(t, code, p.Errors[0].Code, "%s %s?%s", method, path, query)
+			}
+		}
+	}
+	require.Equal(t, before, f.rowCounts(t))
+	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "the key was not used")
+
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
+	require.Equal(t, "validation-failed", f.send(t, http.MethodPost, "/v1/orders?a=1", orderBody(), header("Idempotency-Key", key)).problem(t).slug(), "also for a finished key")
+	for _, path := range []string{"/v1/orders?", "/v1/orders?&", order + "?", "/healthz?", "/v1/orders?limit=1&"} {
+		require.Equal(t, http.StatusOK, f.get(t, path).status, path)
+	}
+	require.Equal(t, http.StatusCreated, f.send(t, http.MethodPost, "/v1/orders?", orderBody(), header("Idempotency-Key", key)).status)
+	require.Equal(t, "unauthorized", f.get(t, "/v1/orders?a=1", header("Authorization")).problem(t).slug())
+}
+
 func TestRouter_methodNotAllowed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

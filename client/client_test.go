@@ -90,12 +90,16 @@ func TestKeys(t *testing.T) {
 	b := newBenchWith(t, func(c *client.Config) { c.PreferWait = 10 * time.Second }, answer(200, jsonType, `{
 		"key":"a/key with#20%-0123","state":"finished","operation":"create_order","recovery_point":"finished","attempt":1,
 		"created_at":"2026-11-20T09:30:12Z","last_run_at":"2026-11-20T09:30:12Z","expires_at":"2026-11-23T09:30:13Z",
-		"response":{"status":201},"order":{"id":"o1","href":"/v1/orders/o1"}}`),
-		answer(200, jsonType, `{"key":"a/key#20%-0123456","state":"in_progress","expires_at":null,"response":null,"order":null}`))
+		"response":{"status":201,"type":null,"location":"/v1/orders/o1"},"order":{"id":"o1","href":"/v1/orders/o1"},"refund":null}`),
+		answer(200, jsonType, `{"key":"a/key#20%-0123456","state":"in_progress","expires_at":null,"response":null,"order":null,"refund":null}`),
+		answer(200, jsonType, `{"key":"a/key#20%-0123456","state":"expired","operation":"create_refund","recovery_point":null,"attempt":null,
+		"created_at":"2026-11-20T09:30:12Z","last_run_at":null,"expires_at":null,"response":null,
+		"order":{"id":"o1","href":"/v1/orders/o1"},"refund":{"id":"r1","href":"/v1/orders/o1/refunds/r1"}}`))
 	status, err := b.GetKey(t.Context(), "a/key#20%-0123456")
 	require.NoError(t, err)
 	require.Equal(t, "finished", status.State)
-	require.Equal(t, 201, status.Response.Status)
+	require.Equal(t, &client.KeyResponse{Status: 201, Location: "/v1/orders/o1"}, status.Response)
+	require.Nil(t, status.Refund)
 	require.Equal(t, "/v1/orders/o1", status.Order.Href)
 	require.Equal(t, "/v1/idempotency-keys/a%2Fkey%2320%25-0123456", b.sent()[0].uri)
 	require.Equal(t, "wait=10", b.sent()[0].header.Get("Prefer"))
@@ -105,15 +109,21 @@ func TestKeys(t *testing.T) {
 	require.Nil(t, status.Response)
 	require.Nil(t, status.Order)
 	require.Nil(t, status.ExpiresAt)
+
+	status, err = b.GetKey(t.Context(), "a/key#20%-0123456")
+	require.NoError(t, err)
+	require.Equal(t, "expired", status.State)
+	require.Zero(t, status.Attempt)
+	require.Equal(t, &client.Resource{ID: "r1", Href: "/v1/orders/o1/refunds/r1"}, status.Refund)
 }
 
 func TestRefunds(t *testing.T) {
 	t.Parallel()
 	b := newBenchWith(t, func(c *client.Config) { c.PreferWait = time.Second }, hangUp,
-		answer(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","refund_id":"re_1"}`))
+		answer(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","provider_refund_id":"re_1"}`))
 	refund, err := b.CreateRefund(t.Context(), key, "o1", client.RefundParams{Amount: 500, Reason: "requested_by_customer"})
 	require.NoError(t, err)
-	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Amount: 500, Currency: "usd", Status: "succeeded", RefundID: "re_1"}, refund)
+	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Amount: 500, Currency: "usd", Status: "succeeded", ProviderRefundID: "re_1"}, refund)
 	for _, r := range b.sent() {
 		require.Equal(t, "POST /v1/orders/o1/refunds", r.method+" "+r.uri)
 		require.Equal(t, string(key), r.header.Get("Idempotency-Key"))

@@ -91,11 +91,11 @@ func TestAFinalNo(t *testing.T) {
 	t.Run("not valid", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, answer(422, problemType, `{"type":"/problems/validation-failed","title":"T","status":422,"detail":"See errors.",
-			"retry":"corrected","outcome":"none","request_id":"r1","errors":[{"pointer":"/email","message":"is required"}]}`))
+			"retry":"corrected","outcome":"none","request_id":"r1","errors":[{"pointer":"/email","code":"required","detail":"is required"}]}`))
 		_, err := b.CreateOrder(t.Context(), key, tea())
 		var problem *client.Problem
 		require.ErrorAs(t, err, &problem)
-		require.Equal(t, []client.FieldError{{Pointer: "/email", Message: "is required"}}, problem.Errors)
+		require.Equal(t, []client.FieldError{{Pointer: "/email", Code: "required", Detail: "is required"}}, problem.Errors)
 		require.Equal(t, "r1", problem.RequestID)
 		require.Equal(t, client.RetryCorrected, problem.Retry)
 		require.Equal(t, client.OutcomeNone, problem.Outcome)

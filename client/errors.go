@@ -66,6 +66,7 @@ type Problem struct {
 	Code        string       `json:"code"`         // of a decline or a refusal
 	DeclineCode string       `json:"decline_code"` // of a decline
 	OrderID     string       `json:"order_id"`     // of the order that the key made
+	Remaining   int64        `json:"remaining"`    // of an order, in the smallest unit; of refund-exceeds-remaining
 	RequestID   string       `json:"request_id"`   // to quote when asking for help
 	Errors      []FieldError `json:"errors"`       // of a request that is not valid
 }
@@ -73,7 +74,8 @@ type Problem struct {
 // FieldError is one thing that is wrong with a request.
 type FieldError struct {
 	Pointer string `json:"pointer"` // to the member (RFC 6901), or /name of a query parameter
-	Message string `json:"message"`
+	Code    string `json:"code"`    // the violated rule, such as required or too_long
+	Detail  string `json:"detail"`  // for people
 }
 
 // Error returns what happened, for people.
@@ -81,7 +83,7 @@ func (p *Problem) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s: %s", p.Status, strings.TrimPrefix(p.Type, "/problems/"), p.Detail)
 	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "; %s %s", e.Pointer, e.Message)
+		fmt.Fprintf(&b, "; %s %s", e.Pointer, e.Detail)
 	}
 	return b.String()
 }

@@ -9,30 +9,39 @@ import (
 // KeyStatus is what became of the request under a key.
 type KeyStatus struct {
 	Key           Key        `json:"key"`
-	State         string     `json:"state"` // in_progress, finished or needs_review
+	State         string     `json:"state"` // in_progress, waiting, finished, needs_review or expired
 	Operation     string     `json:"operation"`
-	RecoveryPoint string     `json:"recovery_point"`
+	RecoveryPoint string     `json:"recovery_point"` // empty of an expired key, as all that follows but CreatedAt and the links
 	Attempt       int        `json:"attempt"`
 	CreatedAt     time.Time  `json:"created_at"`
 	LastRunAt     *time.Time `json:"last_run_at"`
 	ExpiresAt     *time.Time `json:"expires_at"` // of the answer, not of the key, which stays used
 
-	// Response is nil until there is an answer. The answer itself is what the
-	// same request gets.
-	Response *struct {
-		Status int `json:"status"`
-	} `json:"response"`
+	// Response is nil while no response is stored. The same request gets the response
+	// itself.
+	Response *KeyResponse `json:"response"`
 
-	// Order is nil when the request made none.
-	Order *struct {
-		ID   string `json:"id"`
-		Href string `json:"href"`
-	} `json:"order"`
+	Order  *Resource `json:"order"`  // the order that the request names or creates, or nil
+	Refund *Resource `json:"refund"` // the refund that the request creates, or nil
 }
 
-// GetKey reads what became of the request under a key, without sending it. A key
-// that the API has not seen is a [*Problem]; that it stays unseen is certain only
-// when no send can be under way any more.
+// KeyResponse describes the stored response of a key.
+type KeyResponse struct {
+	Status   int    `json:"status"`
+	Type     string `json:"type"`     // of a problem, such as /problems/payment-declined; otherwise empty
+	Location string `json:"location"` // of what was created; otherwise empty
+}
+
+// Resource links to an object of the API.
+type Resource struct {
+	ID   string `json:"id"`
+	Href string `json:"href"` // its path
+}
+
+// GetKey reads what became of the request under a key, without sending it. The state
+// of a key whose response is no longer kept is expired. A key that the API has not
+// seen is a [*Problem]; that it stays unseen is certain only when no send can be
+// under way any more.
 func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err

@@ -13,14 +13,14 @@ type RefundParams struct {
 
 // Refund is a refund as the API tells it.
 type Refund struct {
-	ID        string    `json:"id"`
-	OrderID   string    `json:"order_id"`
-	Amount    int64     `json:"amount"`
-	Currency  string    `json:"currency"`
-	Reason    string    `json:"reason"`
-	Status    string    `json:"status"`
-	RefundID  string    `json:"refund_id"` // the payment provider's
-	CreatedAt time.Time `json:"created_at"`
+	ID               string    `json:"id"`
+	OrderID          string    `json:"order_id"`
+	Amount           int64     `json:"amount"`
+	Currency         string    `json:"currency"`
+	Reason           string    `json:"reason"`
+	Status           string    `json:"status"`
+	ProviderRefundID string    `json:"provider_refund_id"` // at Stripe
+	CreatedAt        time.Time `json:"created_at"`
 }
 
 // CreateRefund pays money of an order back, once. The key names this refund: a

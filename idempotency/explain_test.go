@@ -34,6 +34,8 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.True(t, replayed.Replayed)
 		_, err = f.engine.Status(t.Context(), req.AccountID, keyID(req))
 		require.NoError(t, err)
+		_, _, err = f.engine.Lookup(t.Context(), req.AccountID, f.request().Key) // find, expired
+		require.ErrorIs(t, err, idempotency.ErrNotFound)
 		f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
 		require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass()) // list, claim, takeover
 		op.pay = func(context.Context, *idempotency.Run) error { return errNoResponse }

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,6 +26,28 @@ type Status struct {
 	Leased         bool          // a run holds the key
 	LastError      string        // of the last run, "" if it had none
 	ResponseStatus int           // of the stored response, 0 while unfinished
+}
+
+// The states of a key, see [Status.State].
+const (
+	StateInProgress  = "in_progress"  // a run holds the key
+	StateWaiting     = "waiting"      // unfinished, and no run holds the key
+	StateNeedsReview = "needs_review" // the completer has made its last attempt
+	StateFinished    = "finished"     // the response is stored
+)
+
+// State returns the state of the key.
+func (s Status) State() string {
+	switch {
+	case s.Point == Finished:
+		return StateFinished
+	case s.NeedsReviewAt != nil:
+		return StateNeedsReview
+	case s.Leased:
+		return StateInProgress
+	default:
+		return StateWaiting
+	}
 }
 
 // statusColumns are what Status.fields scans; $1 is the length of a lease.
@@ -62,6 +85,22 @@ func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, e
 		return Status{}, ErrNotFound
 	}
 	return list[0], nil
+}
+
+// Lookup returns one key of the account with its stored response, which is the zero
+// value while there is none. For a reaped key it returns a [*KeyExpiredError], which
+// has what is still known of the key, and for a key that was never used
+// [ErrNotFound].
+func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Status, Response, error) {
+	id := KeyID(accountID, key)
+	stored, err := e.store.find(ctx, accountID, id)
+	if errors.Is(err, ErrNotFound) {
+		return Status{}, Response{}, e.store.keyExpired(ctx, accountID, id, key)
+	}
+	if err != nil {
+		return Status{}, Response{}, err
+	}
+	return stored.Status, stored.response, nil
 }
 
 // Statuses returns keys by their ids. Keys that do not exist are left out. The

@@ -10,6 +10,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 )
 
 // stuck returns the clients' keys that Engine.Stuck lists.
@@ -99,6 +100,64 @@ func TestStatus_states(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
 	_, err = f.engine.Status(t.Context(), uuid.New(), keyID(leased))
 	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
+}
+
+func TestLookup_states(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	lookup := func(req idempotency.Request) (idempotency.Status, idempotency.Response, error) {
+		return f.engine.Lookup(t.Context(), req.AccountID, req.Key)
+	}
+	op := &threeSteps{}
+	held, finished, reaped := f.request(), f.request(), f.request()
+	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
+	f.put(held, op, idempotencytest.State{Point: paid, Leased: true})
+	f.put(reaped, op, idempotencytest.State{Point: idempotency.Finished})
+	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
+	f.put(finished, op, idempotencytest.State{Point: idempotency.Finished, Response: stored})
+
+	status, response, err := lookup(held)
+	require.NoError(t, err)
+	require.True(t, status.Leased)
+	require.Equal(t, keyID(held), status.ID)
+	require.Zero(t, response.Status)
+	status, response, err = lookup(finished)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.StateFinished, status.State())
+	require.Equal(t, stored, response)
+
+	_, _, err = lookup(reaped)
+	var expired *idempotency.KeyExpiredError
+	require.ErrorAs(t, err, &expired)
+	require.Equal(t, reaped.Key, expired.Key.Key)
+	require.Equal(t, op.Name(), expired.Key.Operation)
+	require.Equal(t, reaped.Path, expired.Key.Path)
+	require.WithinDuration(t, time.Now(), expired.Key.CreatedAt, time.Minute)
+
+	_, _, err = lookup(f.request())
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	for _, req := range []idempotency.Request{held, reaped} {
+		req.AccountID = uuid.New()
+		_, _, err = lookup(req)
+		require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
+	}
+	f.pool.Close()
+	_, _, err = lookup(held)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+}
+
+func TestStatus_state(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for want, status := range map[string]idempotency.Status{
+		"finished":     {Point: idempotency.Finished},
+		"needs_review": {Point: paid, NeedsReviewAt: &now},
+		"in_progress":  {Point: paid, Leased: true},
+		"waiting":      {Point: paid},
+	} {
+		require.Equal(t, want, status.State())
+	}
+	require.Equal(t, "needs_review", idempotency.Status{Point: paid, NeedsReviewAt: &now, Leased: true}.State())
 }
 
 // find returns what Engine.Find returns.

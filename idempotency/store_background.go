@@ -249,8 +249,8 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []expi
 	return deleted, nil
 }
 
-// keyExpired returns the [*KeyExpiredError] of a claim that met a reaped key (R17), or
-// errNotCommitted if what the claim met is gone for another reason.
+// keyExpired returns the [*KeyExpiredError] of a reaped key (R17), or [ErrNotFound] if
+// the reaper has deleted no such key.
 func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
 	k := Status{AccountID: accountID, ID: id, Key: key, Point: Finished}
 	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -265,7 +265,7 @@ SELECT operation,
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return errNotCommitted
+		return ErrNotFound
 	case err != nil:
 		return err
 	default:

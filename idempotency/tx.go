@@ -75,7 +75,11 @@ func (r *run) resolveCommit(ctx context.Context) error {
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
 	switch {
 	case errors.Is(err, ErrNotFound) && r.claim != nil:
-		return r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
+		err = r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
+		if errors.Is(err, ErrNotFound) {
+			err = errNotCommitted // what the claim met is gone for another reason
+		}
+		return err
 	case errors.Is(err, ErrNotFound):
 		return ErrLeaseLost // a failover lost the row; the next request claims it again (R5)
 	case err != nil && !r.mayHold:

@@ -11,8 +11,8 @@ import (
 )
 
 // Refund refunds an order or a part of it, or returns the stored response of the
-// key. Errors are those of Create, and [ErrNotFound] if the account has no such
-// order.
+// key. Errors are those of Create, [ErrNotFound] if the account has no such order,
+// [*NotRefundableError] and [*ExceedsRemainingError].
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (idempotency.Result, error) {
 	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }

@@ -25,13 +25,13 @@ func ExampleDecodeParams() {
 	var invalid *orders.ValidationError
 	if errors.As(err, &invalid) {
 		for _, field := range invalid.Fields {
-			fmt.Println(field.Pointer, field.Message)
+			fmt.Println(field.Pointer, field.Code+":", field.Detail)
 		}
 	}
 	// Output:
-	// /currency is required
-	// /items/0/quantity must be from 1 to 10000
-	// /items/0/unit_amount must be an integer
-	// /Currency is not a known member
-	// /payment_method must be the id of a payment method, such as pm_card_visa
+	// /currency required: is required
+	// /items/0/quantity out_of_range: must be from 1 to 10000
+	// /items/0/unit_amount invalid_type: must be an integer
+	// /Currency unknown_member: is not a known member
+	// /payment_method invalid_format: must be the id of a payment method, such as pm_card_visa
 }

@@ -201,6 +201,8 @@ func outcomeOf(result idempotency.Result, err error) string {
 	var provider *orders.ProviderError
 	var expired *idempotency.KeyExpiredError
 	var invalid *orders.ValidationError
+	var notRefundable *orders.NotRefundableError
+	var exceeds *orders.ExceedsRemainingError
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, orders.ErrOutcomeUnknown):
 		return "unknown " + provider.RetryAfter.String()
@@ -212,6 +214,10 @@ func outcomeOf(result idempotency.Result, err error) string {
 		return "expired"
 	case errors.As(err, &invalid):
 		return "invalid"
+	case errors.As(err, &notRefundable):
+		return "not refundable, " + string(notRefundable.Status)
+	case errors.As(err, &exceeds):
+		return fmt.Sprintf("exceeds %d", exceeds.Remaining)
 	case err != nil:
 		return err.Error()
 	case result.Response.Status == http.StatusCreated:

@@ -2,6 +2,8 @@ package orders
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/google/uuid"
@@ -12,17 +14,69 @@ import (
 // KeyStatus is the status of a client's request.
 type KeyStatus struct {
 	idempotency.Status
-	OrderID uuid.UUID // of the order that the request names or creates; uuid.Nil if there is none
+	Expired  bool            // the reaper has deleted the key; only operation, path, creation and end are known
+	Response *StoredResponse // nil if none is stored
+	OrderID  uuid.UUID       // of the order that the request names or creates; uuid.Nil if there is none
+	RefundID uuid.UUID       // of the refund that the request creates; uuid.Nil if there is none
 }
 
-// KeyStatus returns the status of the account's key, or [idempotency.ErrNotFound].
+// StoredResponse describes the stored response of a key.
+type StoredResponse struct {
+	Status   int
+	Type     string // of a problem, such as /problems/payment-declined; otherwise empty
+	Location string // empty if the response has none
+}
+
+// StateExpired is the state of a key that was reaped.
+const StateExpired = "expired"
+
+// State returns the state of the key, see [idempotency.Status.State].
+func (k KeyStatus) State() string {
+	if k.Expired {
+		return StateExpired
+	}
+	return k.Status.State()
+}
+
+// Settled reports whether waiting for the key is pointless: it is finished, expired or
+// needs review.
+func (k KeyStatus) Settled() bool {
+	switch k.State() {
+	case idempotency.StateInProgress, idempotency.StateWaiting:
+		return false
+	default:
+		return true
+	}
+}
+
+// KeyStatus returns the status of the account's key, also if it was reaped. It returns
+// [idempotency.ErrNotFound] if the key was never used.
 func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
-	status, err := s.engine.Status(ctx, accountID, idempotency.KeyID(accountID, key))
+	status, response, err := s.engine.Lookup(ctx, accountID, key)
+	var expired *idempotency.KeyExpiredError
+	if errors.As(err, &expired) {
+		status, err = expired.Key, nil
+	}
 	if err != nil {
 		return KeyStatus{}, err
 	}
-	order, _ := ResourcesOf(status)
-	return KeyStatus{Status: status, OrderID: order}, nil
+	order, refund := ResourcesOf(status)
+	return KeyStatus{
+		Status: status, Expired: expired != nil, Response: describe(response), OrderID: order, RefundID: refund,
+	}, nil
+}
+
+func describe(response idempotency.Response) *StoredResponse {
+	if response.Status == 0 {
+		return nil
+	}
+	stored := &StoredResponse{Status: response.Status, Location: response.Headers["Location"]}
+	if response.Headers["Content-Type"] == problemMediaType {
+		var p problem
+		_ = json.Unmarshal(response.Body, &p) // what cannot be read has no type
+		stored.Type = p.Type
+	}
+	return stored
 }
 
 // AwaitTurn blocks while another run holds the key, see [idempotency.Engine.AwaitTurn].

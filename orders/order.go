@@ -84,6 +84,8 @@ type problem struct {
 	OrderID     uuid.UUID `json:"order_id"`
 }
 
+const problemMediaType = "application/problem+json"
+
 // failure is the reason why an order was not charged, or a refund not made, and never
 // will be (R23).
 type failure struct {
@@ -109,7 +111,7 @@ func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
 	if f.slug == SlugPaymentRefused {
 		p.Title, p.Status = "The payment provider refused the request", 422
 	}
-	return finish(p.Status, p, map[string]string{"Content-Type": "application/problem+json"})
+	return finish(p.Status, p, map[string]string{"Content-Type": problemMediaType})
 }
 
 // declined is the failure of a card.

@@ -93,13 +93,13 @@ func DecodeParams(canonical []byte) (Params, error) {
 	}
 	in.unknown(members, "", "email", "currency", "payment_method", "items", "metadata")
 
-	in.check("/email", params.Email, receipts.ValidAddress, "must be an email address such as ada@example.com")
-	in.check("/currency", params.Currency, currencyPattern.MatchString, "must be a three-letter currency code in lower case, such as usd")
-	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, "must be the id of a payment method, such as pm_card_visa")
+	in.check("/email", params.Email, receipts.ValidAddress, CodeInvalidFormat, "must be an email address such as ada@example.com")
+	in.check("/currency", params.Currency, currencyPattern.MatchString, CodeInvalidFormat, "must be a three-letter currency code in lower case, such as usd")
+	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, CodeInvalidFormat, "must be the id of a payment method, such as pm_card_visa")
 	if len(in.errs) == 0 {
 		var err error
 		if params.Amount, err = total(params.Items); err != nil {
-			in.addError("/items", err.Error())
+			in.addError("/items", CodeOutOfRange, err.Error())
 		}
 	}
 	if len(in.errs) > 0 {
@@ -117,19 +117,19 @@ const (
 	optional = false
 )
 
-func (r *reader) addError(pointer, message string) {
+func (r *reader) addError(pointer, code, detail string) {
 	if len(r.errs) < maxErrors {
-		r.errs = append(r.errs, FieldError{Pointer: pointer, Message: message})
+		r.errs = append(r.errs, FieldError{Pointer: pointer, Code: code, Detail: detail})
 	}
 }
 
 // check applies a rule to a value without an error so far.
-func (r *reader) check(pointer, value string, valid func(string) bool, message string) {
+func (r *reader) check(pointer, value string, valid func(string) bool, code, detail string) {
 	if slices.ContainsFunc(r.errs, func(f FieldError) bool { return f.Pointer == pointer }) {
 		return
 	}
 	if !valid(value) {
-		r.addError(pointer, message)
+		r.addError(pointer, code, detail)
 	}
 }
 
@@ -137,7 +137,7 @@ func (r *reader) check(pointer, value string, valid func(string) bool, message s
 func (r *reader) member(members map[string]json.RawMessage, base, name string, must bool) json.RawMessage {
 	value, ok := members[name]
 	if !ok && must {
-		r.addError(base+"/"+name, "is required")
+		r.addError(base+"/"+name, CodeRequired, "is required")
 	}
 	return value
 }
@@ -152,16 +152,18 @@ func (r *reader) text(members map[string]json.RawMessage, base, name string, mus
 	var s string
 	switch {
 	case value[0] != '"' || json.Unmarshal(value, &s) != nil:
-		r.addError(pointer, "must be a string")
+		r.addError(pointer, CodeInvalidType, "must be a string")
 	case strings.ContainsFunc(s, unicode.IsControl):
-		r.addError(pointer, "must not contain control characters")
-	case utf8.RuneCountInString(s) < minimum || utf8.RuneCountInString(s) > maximum:
-		r.addError(pointer, lengthMessage(minimum, maximum))
+		r.addError(pointer, CodeInvalidFormat, "must not contain control characters")
+	case utf8.RuneCountInString(s) < minimum:
+		r.addError(pointer, CodeTooShort, lengthDetail(minimum, maximum))
+	case utf8.RuneCountInString(s) > maximum:
+		r.addError(pointer, CodeTooLong, lengthDetail(minimum, maximum))
 	}
 	return s
 }
 
-func lengthMessage(minimum, maximum int) string {
+func lengthDetail(minimum, maximum int) string {
 	if minimum == maximum {
 		return fmt.Sprintf("must be %d characters long", minimum)
 	}
@@ -178,9 +180,9 @@ func (r *reader) integer(members map[string]json.RawMessage, base, name string, 
 	f, err := strconv.ParseFloat(string(value), 64)
 	switch {
 	case err != nil || f != math.Trunc(f):
-		r.addError(base+"/"+name, "must be an integer")
+		r.addError(base+"/"+name, CodeInvalidType, "must be an integer")
 	case f < 1 || f > float64(maximum):
-		r.addError(base+"/"+name, fmt.Sprintf("must be from 1 to %d", maximum))
+		r.addError(base+"/"+name, CodeOutOfRange, fmt.Sprintf("must be from 1 to %d", maximum))
 	}
 	return int64(f)
 }
@@ -192,11 +194,15 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 	}
 	var list []json.RawMessage
 	if value[0] != '[' || json.Unmarshal(value, &list) != nil {
-		r.addError("/items", "must be an array")
+		r.addError("/items", CodeInvalidType, "must be an array")
 		return nil
 	}
 	if len(list) < 1 || len(list) > maxItems {
-		r.addError("/items", fmt.Sprintf("must have 1 to %d items", maxItems))
+		code := CodeTooLong
+		if len(list) < 1 {
+			code = CodeTooShort
+		}
+		r.addError("/items", code, fmt.Sprintf("must have 1 to %d items", maxItems))
 		return nil
 	}
 	items := make([]Item, len(list))
@@ -204,7 +210,7 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 		base := "/items/" + strconv.Itoa(i)
 		item, err := object(value)
 		if err != nil {
-			r.addError(base, "must be an object")
+			r.addError(base, CodeInvalidType, "must be an object")
 			continue
 		}
 		items[i] = Item{
@@ -227,24 +233,26 @@ func (r *reader) metadata(members map[string]json.RawMessage) map[string]string 
 	}
 	entries, err := object(value)
 	if err != nil {
-		r.addError("/metadata", "must be an object")
+		r.addError("/metadata", CodeInvalidType, "must be an object")
 		return metadata
 	}
 	if len(entries) > maxMetadata {
-		r.addError("/metadata", fmt.Sprintf("must have at most %d members", maxMetadata))
+		r.addError("/metadata", CodeTooLong, fmt.Sprintf("must have at most %d members", maxMetadata))
 		return metadata
 	}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		value := entries[name]
-		addError := func(message string) { r.addError("/metadata/"+escapePointer(name), message) }
+		addError := func(code, detail string) { r.addError("/metadata/"+escapePointer(name), code, detail) }
 		var s string
 		switch {
-		case utf8.RuneCountInString(name) < 1 || utf8.RuneCountInString(name) > maxMetadataName:
-			addError("the name " + lengthMessage(1, maxMetadataName))
+		case name == "":
+			addError(CodeTooShort, "the name "+lengthDetail(1, maxMetadataName))
+		case utf8.RuneCountInString(name) > maxMetadataName:
+			addError(CodeTooLong, "the name "+lengthDetail(1, maxMetadataName))
 		case value[0] != '"' || json.Unmarshal(value, &s) != nil:
-			addError("must be a string")
+			addError(CodeInvalidType, "must be a string")
 		case utf8.RuneCountInString(s) > maxMetadataValue:
-			addError(lengthMessage(0, maxMetadataValue))
+			addError(CodeTooLong, lengthDetail(0, maxMetadataValue))
 		default:
 			metadata[name] = s
 		}
@@ -262,7 +270,7 @@ func (r *reader) unknown(members map[string]json.RawMessage, base string, known 
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown {
-		r.addError(base+"/"+escapePointer(name), "is not a known member")
+		r.addError(base+"/"+escapePointer(name), CodeUnknownMember, "is not a known member")
 	}
 }
 

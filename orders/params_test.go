@@ -2,6 +2,7 @@ package orders_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,10 +46,65 @@ func decode(t *testing.T, request []byte) (orders.Params, []string) {
 	require.Zero(t, params)
 	var errs []string
 	for _, f := range invalid.Fields {
-		errs = append(errs, f.Pointer+" "+f.Message)
-		require.Contains(t, err.Error(), f.Message)
+		errs = append(errs, f.Pointer+" "+f.Detail)
+		require.Contains(t, err.Error(), f.Detail)
+		if code := codeOf(f.Detail); code == "length" {
+			require.Contains(t, []string{orders.CodeTooShort, orders.CodeTooLong}, f.Code, f.Detail)
+		} else {
+			require.Equal(t, code, f.Code, f.Detail)
+		}
 	}
 	return params, errs
+}
+
+// codeOf returns the code of a detail, or "length" for one that bounds both sides, see
+// TestDecodeParams_lengthCodes.
+func codeOf(detail string) string {
+	for _, rule := range []struct{ part, code string }{
+		{"is required", orders.CodeRequired},
+		{"is not a known member", orders.CodeUnknownMember},
+		{"characters long", "length"},
+		{"1 to 100 items", "length"},
+		{"at most 20 members", orders.CodeTooLong},
+		{"must be from", orders.CodeOutOfRange},
+		{"the total", orders.CodeOutOfRange},
+		{"must be one of", orders.CodeInvalidValue},
+		{"control characters", orders.CodeInvalidFormat},
+		{"such as", orders.CodeInvalidFormat},
+	} {
+		if strings.Contains(detail, rule.part) {
+			return rule.code
+		}
+	}
+	return orders.CodeInvalidType
+}
+
+func TestDecodeParams_lengthCodes(t *testing.T) {
+	t.Parallel()
+	good := item(`"A"`, "", "1", "1")
+	for _, test := range []struct{ member, value, code string }{
+		{"email", `"a@"`, orders.CodeTooShort},
+		{"email", quoted("a", 255), orders.CodeTooLong},
+		{"currency", `"us"`, orders.CodeTooShort},
+		{"currency", `"usdt"`, orders.CodeTooLong},
+		{"items", "[]", orders.CodeTooShort},
+		{"items", items(slices.Repeat([]string{good}, 101)...), orders.CodeTooLong},
+		{"items", items(item(`""`, "", "1", "1")), orders.CodeTooShort},
+		{"items", items(item(quoted("é", 65), "", "1", "1")), orders.CodeTooLong},
+		{"metadata", `{"":"x"}`, orders.CodeTooShort},
+		{"metadata", `{` + quoted("é", 41) + `:"x"}`, orders.CodeTooLong},
+		{"metadata", `{"a":` + quoted("é", 501) + `}`, orders.CodeTooLong},
+	} {
+		request := members()
+		request[test.member] = test.value
+		canonical, err := idempotency.Canonicalize(body(request))
+		require.NoError(t, err)
+		_, err = orders.DecodeParams(canonical)
+		var invalid *orders.ValidationError
+		require.ErrorAs(t, err, &invalid)
+		require.Len(t, invalid.Fields, 1, "%s %s", test.member, test.value)
+		require.Equal(t, test.code, invalid.Fields[0].Code, "%s %s", test.member, test.value)
+	}
 }
 
 func quoted(s string, n int) string { return `"` + strings.Repeat(s, n) + `"` }

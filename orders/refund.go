@@ -38,7 +38,7 @@ type Refund struct {
 	Currency         string       `json:"currency"`
 	Reason           *string      `json:"reason"`
 	Status           RefundStatus `json:"status"`
-	ProviderRefundID *string      `json:"refund_id"`
+	ProviderRefundID *string      `json:"provider_refund_id"`
 	CreatedAt        time.Time    `json:"created_at"`
 }
 
@@ -79,7 +79,7 @@ func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	if reason != "" {
 		params.Reason = &reason
 		in.check("/reason", reason, func(reason string) bool { return slices.Contains(refundReasons, reason) },
-			"must be one of "+strings.Join(refundReasons, ", "))
+			CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
 	}
 	if len(in.errs) > 0 {
 		return RefundParams{}, &ValidationError{Fields: in.errs}
@@ -101,26 +101,25 @@ type lockedOrder struct {
 	currency string
 }
 
-// refundable returns the amount of a refund. requested is 0 for the remaining amount;
-// reserved is the sum of the order's other refunds.
+// refundable returns the amount of a refund, a [*NotRefundableError] or an
+// [*ExceedsRemainingError]. requested is 0 for the remaining amount; reserved is the
+// sum of the order's other refunds.
 func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
-	left := o.amount - reserved
+	remaining := o.amount - reserved
 	switch {
-	case o.status == StatusPending || o.status == StatusPaymentFailed:
-		return 0, invalid("", "the order is not paid, so there is nothing to refund")
-	case left <= 0:
-		return 0, invalid("", "the order is refunded already, or will be when its refunds are made")
+	case !o.status.Paid(), remaining <= 0:
+		return 0, &NotRefundableError{Status: o.status}
 	case requested == 0:
-		return left, nil
-	case requested > left:
-		return 0, invalid("/amount", fmt.Sprintf("must be at most %d, which is what is left to refund", left))
+		return remaining, nil
+	case requested > remaining:
+		return 0, &ExceedsRemainingError{Remaining: remaining}
 	default:
 		return requested, nil
 	}
 }
 
-func invalid(pointer, message string) error {
-	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Message: message}}}
+func invalid(pointer, code, detail string) error {
+	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
 // matches reports whether the provider's refund is this one, in a known state.

@@ -30,7 +30,7 @@ func TestRefund_severalParts(t *testing.T) {
 		"Content-Type": "application/json",
 		"Location":     "/v1/orders/" + p.orderID.String() + "/refunds/" + part.ID.String(),
 	}, result.Response.Headers)
-	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","refund_id":%q,"created_at":%q}`,
+	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","provider_refund_id":%q,"created_at":%q}`,
 		part.ID, p.orderID, f.stripe.Refunds()[0].ID, formatTime(part.CreatedAt)), string(result.Response.Body))
 	var answered orders.Refund
 	require.NoError(t, json.Unmarshal(result.Response.Body, &answered))
@@ -50,9 +50,10 @@ func TestRefund_severalParts(t *testing.T) {
 		"metadata[idempotency_key_id]": {idempotency.KeyID(f.account, "the-first-part-of-it").String()},
 	}, form)
 
-	require.Equal(t, "invalid", outcomeOf(p.createRefund("more-than-what-is-left", `{"amount":2501}`)))
+	require.Equal(t, "exceeds 2500", outcomeOf(p.createRefund("more-than-what-is-left", `{"amount":2501}`)))
 	require.Equal(t, "201", outcomeOf(p.createRefund("all-that-is-left-of-it", `{}`)))
-	require.Equal(t, "invalid", outcomeOf(p.createRefund("when-nothing-is-left-of-it", `{}`)))
+	require.Equal(t, "not refundable, refunded", outcomeOf(p.createRefund("when-nothing-is-left-of-it", `{}`)))
+	require.Equal(t, "not refundable, refunded", outcomeOf(p.createRefund("when-nothing-is-left-of-it", `{"amount":1}`)))
 	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", p.summary())
 	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"), "a rejected request does not use its key")
 	checkRefundInvariants(t, f)
@@ -64,9 +65,12 @@ func TestRefund_orderNotPaid(t *testing.T) {
 	require.Equal(t, "402 expired_card expired_card", outcomeOf(f.create("pm_card_chargeDeclinedExpiredCard")))
 	pending := f.withKey(t, "an-order-in-progress")
 	pending.interrupt(confirmEndpoint, visa)
-	for _, key := range []idempotency.Key{f.key, pending.key} {
+	for key, outcome := range map[idempotency.Key]string{
+		f.key:       "not refundable, payment_failed",
+		pending.key: "not refundable, pending",
+	} {
 		order := &paidOrder{f, orderID(f.account, key), ""}
-		require.Equal(t, "invalid", outcomeOf(order.createRefund(oneRefund, `{}`)))
+		require.Equal(t, outcome, outcomeOf(order.createRefund(oneRefund, `{}`)))
 	}
 	unknown := &paidOrder{f, uuid.New(), ""}
 	_, err := unknown.createRefund(oneRefund, `{}`)
@@ -82,10 +86,11 @@ func TestRefund_concurrent(t *testing.T) {
 		made     int
 		faults   []stripetest.Rule
 		refunded int64
+		rejected []string
 	}{
-		"parts":                     {`{"amount":1000}`, 4, nil, 4000},
-		"whole amount":              {`{}`, 1, nil, 4300},
-		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint, Times: 7}}, 4000},
+		"parts":                     {`{"amount":1000}`, 4, nil, 4000, []string{"exceeds 300"}},
+		"whole amount":              {`{}`, 1, nil, 4300, []string{"not refundable, paid", "not refundable, refunded"}},
+		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint, Times: 7}}, 4000, []string{"exceeds 300"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,12 +108,12 @@ func TestRefund_concurrent(t *testing.T) {
 			}
 			all.Wait()
 			for i, outcome := range outcomes {
-				require.Contains(t, []string{"201", "in progress", "invalid"}, outcome, "racer %d", i)
+				require.Contains(t, append(test.rejected, "201", "in progress"), outcome, "racer %d", i)
 			}
 			made := 0
 			for i := range racers {
 				outcome := outcomeOf(p.createRefund(idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i)), test.body))
-				require.Contains(t, []string{"201", "invalid"}, outcome)
+				require.Contains(t, append(test.rejected, "201"), outcome)
 				if outcome == "201" {
 					made++
 				}
@@ -169,7 +174,7 @@ func TestRefund_resumedByCompleter(t *testing.T) {
 				injected = append(injected, f.stripe.Inject(rule))
 			}
 			require.Contains(t, []string{"unavailable 2s", "unknown 2s"}, outcomeOf(p.createRefund(oneRefund, `{}`)))
-			require.Equal(t, "invalid", outcomeOf(p.createRefund("another-refund-meanwhile", `{"amount":1}`)), "the amount is reserved")
+			require.Equal(t, "not refundable, paid", outcomeOf(p.createRefund("another-refund-meanwhile", `{"amount":1}`)), "the amount is reserved")
 			for _, i := range injected {
 				i.Release()
 			}

@@ -139,7 +139,7 @@ func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, l
 	if after != uuid.Nil {
 		r, err := findRefund(ctx, s.pool, accountID, after)
 		if errors.Is(err, ErrNotFound) || err == nil && r.OrderID != order {
-			return nil, false, invalid("/after", "must be the id of a refund of this order")
+			return nil, false, invalid("/after", CodeNotFound, "must be the id of a refund of this order")
 		}
 		if err != nil {
 			return nil, false, err

@@ -15,20 +15,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// state returns the state of a key, in the words of the API.
-func state(key idempotency.Status) string {
-	switch {
-	case key.Point == idempotency.Finished:
-		return "finished"
-	case key.NeedsReviewAt != nil:
-		return "needs_review"
-	case key.Leased:
-		return "in_progress"
-	default:
-		return "waiting"
-	}
-}
-
 func printKeys(w io.Writer, keys []idempotency.Status) error {
 	if len(keys) == 0 {
 		_, err := fmt.Fprintln(w, "No key is abandoned or needs review.")
@@ -37,7 +23,7 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR")
 	for _, key := range keys {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", key.ID, key.AccountID, key.Operation, key.Point, state(key),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", key.ID, key.AccountID, key.Operation, key.Point, key.State(),
 			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError)
 	}
 	return table.Flush()
@@ -61,7 +47,7 @@ func printKeysJSON(w io.Writer, keys []idempotency.Status) error {
 	items := make([]item, len(keys))
 	for i, key := range keys {
 		items[i] = item{
-			key.ID, key.AccountID, key.Operation, string(key.Point), state(key), key.Attempt,
+			key.ID, key.AccountID, key.Operation, string(key.Point), key.State(), key.Attempt,
 			key.CreatedAt.UTC(), key.LastRunAt.UTC(), key.NeedsReviewAt, key.LastError,
 		}
 	}
@@ -81,7 +67,7 @@ func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory
 	line("account", "%s", key.AccountID)
 	line("Idempotency-Key", "%s", key.Key)
 	line("operation", "%s", key.Operation)
-	line("state", "%s", state(key))
+	line("state", "%s", key.State())
 	line("recovery point", "%s", key.Point)
 	line("runs", "%d", key.Attempt)
 	if key.LastError != "" {

@@ -55,7 +55,7 @@ func TestServe_killedAfterA202(t *testing.T) {
 
 	b := f.serve(f.environ, "--shutdown-delay", "0")
 	state, _ := b.keyStatus(location)
-	require.Equal(t, "in_progress", state)
+	require.Equal(t, "in_progress", state, "until the lease ends")
 	f.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
 	code, _, stderr := run(t, f.environ, "completer")
 	require.Zero(t, code, stderr)

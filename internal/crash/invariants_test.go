@@ -60,7 +60,7 @@ SELECT h.op::text
         AND r.status = t.status
         AND o.payment_intent_id = t.intent_id
         AND h.body::json->>'id' = r.id::text
-        AND h.body::json->>'refund_id' = t.id) IS NOT TRUE`},
+        AND h.body::json->>'provider_refund_id' = t.id) IS NOT TRUE`},
 
 		{"a refund at the provider without a refund of ours and a response 201", `
 SELECT t.id
