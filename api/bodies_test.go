@@ -25,6 +25,7 @@ func TestCreateOrder_malformedBody(t *testing.T) {
 		"invalid UTF-8":       "{\"x\":\"\xff\"," + whole[1:],
 		"too many values":     `{"x":[1` + strings.Repeat(",1", 9_999) + `],` + whole[1:],
 		"too deep":            strings.Repeat(`{"a":`, 10_000),
+		"lost digits":         strings.Replace(whole, `"quantity":1,`, `"quantity":1.0000000000000001,`, 1),
 		"unterminated string": `{"` + strings.Repeat("a", 60<<10),
 	} {
 		got := f.create(t, key, text, header("Content-Type", "application/json"))

@@ -58,7 +58,7 @@ var (
 	problemMalformed = problemType{
 		"malformed-request", http.StatusBadRequest, retryNewKey,
 		"The request cannot be read",
-		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number is 0, or from 1e-30 to 2^53 − 1 without its sign, and has at most 17 significant digits. What is sent to the webhook must be an event that the payment provider has signed.",
+		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number is 0, or from 1e-30 to 2^53 − 1 without its sign, and has at most 17 significant digits, all of which a double keeps. What is sent to the webhook must be an event that the payment provider has signed.",
 	}
 	problemUnauthorized = problemType{
 		"unauthorized", http.StatusUnauthorized, retryNever,
