@@ -207,6 +207,8 @@ func problemOf(err error) problem {
 		return problemMalformed.detail(err.Error())
 	case errors.Is(err, orders.ErrEventRefused):
 		return problemMalformed.detail("The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes from now.")
+	case errors.Is(err, orders.ErrInvalidEvent):
+		return problemMalformed.detail("The signature is genuine, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.")
 	case errors.Is(err, orders.ErrWebhooksOff):
 		return problemNotFound.detail("No webhook secret is configured here, so the webhook is off.")
 	case errors.Is(err, idempotency.ErrKeyReused):

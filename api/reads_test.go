@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/orders"
 )
 
@@ -106,4 +107,32 @@ func TestGetOrder_notFound(t *testing.T) {
 		require.Equal(t, "not-found", got.problem(t).slug(), path)
 	}
 	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders/"+id).status)
+}
+
+// Server and contract agree on the form of every id in a path or query. The id of zeros
+// has the right form, and no object has it.
+func TestParameters_ids(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	id := uuid.NewString()
+	found := 0
+	for path, item := range c.doc.Paths.Map() {
+		for _, operation := range item.Operations() {
+			for _, parameter := range operation.Parameters {
+				schema := parameter.Value.Schema.Value
+				if schema.Format != "uuid" {
+					continue
+				}
+				found++
+				for _, text := range []string{
+					id, strings.ToUpper(id), strings.ToUpper(id[:1]) + id[1:], strings.ReplaceAll(id, "-", ""), "urn:uuid:" + id, "{" + id + "}", id[1:], id + "0", id + "\n", " " + id, "",
+				} {
+					_, err := api.ParseID(text)
+					require.Equal(t, err == nil, schema.VisitJSON(text) == nil, "%s, %s: %q", path, parameter.Value.Name, text)
+				}
+			}
+		}
+	}
+	require.GreaterOrEqual(t, found, 7)
 }
