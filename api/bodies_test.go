@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
@@ -111,17 +112,24 @@ func TestCreateOrder_bodySize(t *testing.T) {
 	}
 }
 
-// [TestIsJSON_mediaTypes] has all forms.
+// [TestCheckMediaType] has all forms.
 func TestCreateOrder_mediaType(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody(), header("Content-Type", "Application/JSON; charset=UTF-8")).status)
 	before := f.rowCounts(t)
-	for _, e := range []requestEdit{header("Content-Type"), header("Content-Type", "text/plain"), header("Content-Encoding", "gzip")} {
-		got := f.create(t, newKey(), orderBody(), e)
-		require.Equal(t, "unsupported-media-type", got.problem(t).slug(), "%s", got.body)
-		require.NotEmpty(t, got.header.Get("Idempotency-Key"))
+	for coding, e := range map[string]requestEdit{"": header("Content-Type", "text/plain"), "identity": header("Content-Encoding", "gzip")} {
+		for _, got := range []response{
+			f.create(t, newKey(), orderBody(), e),
+			f.createRefund(t, "/v1/orders/"+uuid.NewString(), newKey(), "{}", e),
+			f.deliver(t, "{}", "", e),
+		} {
+			require.Equal(t, "unsupported-media-type", got.problem(t).slug(), "%s", got.body)
+			require.Equal(t, "application/json", got.header.Get("Accept"))
+			require.Equal(t, coding, got.header.Get("Accept-Encoding"))
+		}
 	}
+	require.NotEmpty(t, f.create(t, newKey(), orderBody(), header("Content-Type")).header.Get("Idempotency-Key"))
 	require.Equal(t, before, f.rowCounts(t))
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"time"
@@ -18,12 +19,16 @@ import (
 // Errors of this package. Each has a row in problemOf.
 var (
 	errNotFound         = errors.New("not found")
+	errNoPage           = errors.New("no such page")
 	errMethodNotAllowed = errors.New("method not allowed")
 	errTooLarge         = errors.New("the body is too large")
 	errUnsupportedMedia = errors.New("unsupported media type")
 	errKeyMissing       = errors.New("no Idempotency-Key")
 	errNotReady         = errors.New("not ready")
 	errBodyCut          = errors.New("the body ended early")
+
+	errInvalidToken      = fmt.Errorf("%w: the token is not valid", accounts.ErrUnauthorized)
+	errUnsupportedCoding = fmt.Errorf("%w: the body has a content encoding", errUnsupportedMedia)
 )
 
 // problemType is a kind of problem, which clients and people distinguish by its slug.
@@ -162,6 +167,8 @@ type problem struct {
 	slug       string
 	retryAfter time.Duration
 	jitter     int // up to so many seconds are added to retryAfter
+	headers    [][2]string
+	readDetail string // replaces Detail if the request has no key: a GET, or an event
 }
 
 // resource links to an object of the API.
@@ -190,7 +197,13 @@ func problemOf(err error) problem {
 	)
 	switch {
 	case errors.Is(err, accounts.ErrUnauthorized):
-		return problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
+		p := problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
+		if errors.Is(err, errInvalidToken) {
+			return p.header("WWW-Authenticate", `Bearer realm="orders", error="invalid_token"`)
+		}
+		return p.header("WWW-Authenticate", `Bearer realm="orders"`) // without a token no error (RFC 6750, 3.1)
+	case errors.Is(err, errNoPage):
+		return problemNotFound.detail("Nothing is at this address.")
 	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
 		return problemNotFound.detail("Nothing is at this address for this account.")
 	case errors.Is(err, errMethodNotAllowed):
@@ -198,7 +211,11 @@ func problemOf(err error) problem {
 	case errors.Is(err, errTooLarge):
 		return problemTooLarge.detail(err.Error())
 	case errors.Is(err, errUnsupportedMedia):
-		return problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.")
+		p := problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.").header("Accept", "application/json")
+		if errors.Is(err, errUnsupportedCoding) {
+			p = p.header("Accept-Encoding", "identity")
+		}
+		return p
 	case errors.Is(err, errKeyMissing):
 		return problemKeyMissing.detail("Send an Idempotency-Key header of 16 to 255 visible ASCII characters.")
 	case errors.Is(err, idempotency.ErrInvalidKey):
@@ -235,13 +252,13 @@ func problemOf(err error) problem {
 	case errors.Is(err, errBodyCut):
 		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	case errors.Is(err, limiter.ErrRateLimited):
-		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).withJitter()
+		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").forReads("Send the same request again a little later.").after(overloadRetryAfter).withJitter()
 	case errors.Is(err, limiter.ErrOverloaded):
-		return problemUnavailable.detail("There is too much to do, so nothing was begun. Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).withJitter()
+		return problemUnavailable.detail("There is too much to do, so nothing was begun. Send the same request again a little later, under the same key if it had one.").forReads("There is too much to do. Send the same request again a little later.").after(overloadRetryAfter).withJitter()
 	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
-		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
+		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").forReads("Send the same request again.").after(unavailableRetryAfter)
 	default:
-		return problemInternal.detail("Send the same request with the same key.")
+		return problemInternal.detail("Send the same request with the same key.").forReads("Send the same request again.")
 	}
 }
 
@@ -252,6 +269,19 @@ func (t problemType) detail(text string) problem {
 // after sets Retry-After to at least a second.
 func (p problem) after(wait time.Duration) problem {
 	p.retryAfter = max(wait, time.Second)
+	return p
+}
+
+// forReads sets the detail of the response to a request that has no key: a GET, or an
+// event.
+func (p problem) forReads(text string) problem {
+	p.readDetail = text
+	return p
+}
+
+// header adds a header to the response.
+func (p problem) header(name, value string) problem {
+	p.headers = append(p.headers, [2]string{name, value})
 	return p
 }
 

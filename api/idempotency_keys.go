@@ -89,9 +89,9 @@ type keyView struct {
 	Operation     string                    `json:"operation"`
 	RecoveryPoint idempotency.RecoveryPoint `json:"recovery_point"`
 	Attempt       int                       `json:"attempt"`
-	CreatedAt     time.Time                 `json:"created_at"`
-	LastRunAt     time.Time                 `json:"last_run_at"`
-	ExpiresAt     *time.Time                `json:"expires_at"`
+	CreatedAt     orders.Timestamp          `json:"created_at"`
+	LastRunAt     orders.Timestamp          `json:"last_run_at"`
+	ExpiresAt     *orders.Timestamp         `json:"expires_at"`
 	Response      *responseStatus           `json:"response"`
 	Order         *orderLink                `json:"order"`
 }
@@ -112,12 +112,12 @@ func (a idempotentAPI) view(key orders.KeyStatus) keyView {
 		Operation:     key.Operation,
 		RecoveryPoint: key.Point,
 		Attempt:       key.Attempt,
-		CreatedAt:     key.CreatedAt.UTC(),
-		LastRunAt:     key.LastRunAt.UTC(),
+		CreatedAt:     orders.Timestamp{Time: key.CreatedAt},
+		LastRunAt:     orders.Timestamp{Time: key.LastRunAt},
 	}
 	switch {
 	case key.FinishedAt != nil:
-		expires := key.FinishedAt.Add(a.retention).UTC()
+		expires := orders.Timestamp{Time: key.FinishedAt.Add(a.retention)}
 		view.State, view.ExpiresAt, view.Response = "finished", &expires, &responseStatus{key.ResponseStatus}
 	case key.NeedsReviewAt != nil:
 		view.State = "needs_review"

@@ -148,7 +148,7 @@ func TestGetKey_body(t *testing.T) {
 	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', last_run_at = '2026-11-20 09:31:00Z'")
 	order := idempotency.DeriveID("order", f.account, "a-key-of-this-test").String()
 	require.Equal(t, `{"key":"a-key-of-this-test","state":"in_progress","operation":"create_order","recovery_point":"order_created",`+
-		`"attempt":1,"created_at":"2026-11-20T09:30:12.5Z","last_run_at":"2026-11-20T09:31:00Z","expires_at":null,"response":null,`+
+		`"attempt":1,"created_at":"2026-11-20T09:30:12.500000Z","last_run_at":"2026-11-20T09:31:00.000000Z","expires_at":null,"response":null,`+
 		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"}}`, string(f.getKey(t, "a-key-of-this-test").body))
 }
 

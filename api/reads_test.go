@@ -136,3 +136,26 @@ func TestParameters_ids(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, found, 7)
 }
+
+func TestReads_timestamps(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	order := f.create(t, key, orderBody()).header.Get("Location")
+	refund := f.createRefund(t, order, newKey(), "{}").header.Get("Location")
+	f.exec(t, "UPDATE orders SET created_at = '2026-11-20T09:30:12Z', paid_at = '2026-11-20T09:30:13.5Z'")
+	f.exec(t, "UPDATE refunds SET created_at = '2026-11-20T09:30:14.25Z'")
+	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20T09:30:12Z', last_run_at = '2026-11-20T09:30:12.1Z', finished_at = '2026-11-20T09:30:13Z'")
+	for path, members := range map[string][]string{
+		order:        {`"created_at":"2026-11-20T09:30:12.000000Z"`, `"paid_at":"2026-11-20T09:30:13.500000Z"`},
+		"/v1/orders": {`"created_at":"2026-11-20T09:30:12.000000Z"`},
+		refund:       {`"created_at":"2026-11-20T09:30:14.250000Z"`},
+		"/v1/idempotency-keys/" + key: {
+			`"created_at":"2026-11-20T09:30:12.000000Z"`, `"last_run_at":"2026-11-20T09:30:12.100000Z"`, `"expires_at":"2026-11-23T09:30:13.000000Z"`,
+		},
+	} {
+		for _, member := range members {
+			require.Contains(t, string(f.get(t, path).body), member, path)
+		}
+	}
+}
