@@ -28,11 +28,12 @@ func TestAuthentication_invalidKey(t *testing.T) {
 	requestID := header("X-Request-Id", "same-for-all")
 	var body string
 	for name, values := range map[string][]string{
-		"missing":     nil,
-		"two headers": {"Bearer " + f.apiKey, "Bearer " + f.apiKey},
-		"malformed":   {"Bearer " + f.apiKey + "A"},
-		"unknown":     {"Bearer ok_AAAAAAAAAAAAAAAAAAAAAAAAAA"},
-		"revoked":     {"Bearer " + revoked},
+		"missing":        nil,
+		"two headers":    {"Bearer " + f.apiKey, "Bearer " + f.apiKey},
+		"another scheme": {"Basic " + f.apiKey},
+		"malformed":      {"Bearer " + f.apiKey + "A"},
+		"unknown":        {"Bearer ok_AAAAAAAAAAAAAAAAAAAAAAAAAA"},
+		"revoked":        {"Bearer " + revoked},
 	} {
 		for _, got := range []response{
 			f.create(t, newKey(), order, header("Authorization", values...), requestID),
@@ -41,7 +42,11 @@ func TestAuthentication_invalidKey(t *testing.T) {
 			f.get(t, "/v1/nothing", header("Authorization", values...), requestID),
 		} {
 			require.Equal(t, http.StatusUnauthorized, got.status, name)
-			require.Equal(t, `Bearer realm="orders"`, got.header.Get("WWW-Authenticate"), name)
+			challenge := `Bearer realm="orders", error="invalid_token"`
+			if name == "missing" || name == "two headers" || name == "another scheme" {
+				challenge = `Bearer realm="orders"` // RFC 6750, 3.1
+			}
+			require.Equal(t, challenge, got.header.Get("WWW-Authenticate"), name)
 			require.Empty(t, got.header.Get("Idempotency-Key"), name)
 			if body == "" {
 				body = string(got.body)
@@ -50,6 +55,7 @@ func TestAuthentication_invalidKey(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, f.rowCounts(t))
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders", header("Authorization", "Bearer   "+f.apiKey)).status, "1*SP (RFC 9110, 11.4)")
 }
 
 // Five seconds after its API key was revoked, a request gets 401 before it is examined

@@ -28,6 +28,7 @@ func TestCreateOrder_malformedBody(t *testing.T) {
 		"invalid UTF-8":       "{\"x\":\"\xff\"," + whole[1:],
 		"too many values":     `{"x":[1` + strings.Repeat(",1", 9_999) + `],` + whole[1:],
 		"too deep":            strings.Repeat(`{"a":`, 10_000),
+		"lost digits":         strings.Replace(whole, `"quantity":1,`, `"quantity":1.0000000000000001,`, 1),
 		"unterminated string": `{"` + strings.Repeat("a", 60<<10),
 	} {
 		got := f.create(t, key, text, header("Content-Type", "application/json"))
@@ -146,17 +147,24 @@ func TestCreateOrder_bodySize(t *testing.T) {
 	}
 }
 
-// [TestIsJSON_mediaTypes] has all forms.
+// [TestCheckMediaType] has all forms.
 func TestCreateOrder_mediaType(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody(), header("Content-Type", "Application/JSON; charset=UTF-8")).status)
 	before := f.rowCounts(t)
-	for _, e := range []requestEdit{header("Content-Type"), header("Content-Type", "text/plain"), header("Content-Encoding", "gzip")} {
-		got := f.create(t, newKey(), orderBody(), e)
-		require.Equal(t, "unsupported-media-type", got.problem(t).slug(), "%s", got.body)
-		require.NotEmpty(t, got.header.Get("Idempotency-Key"))
+	for coding, e := range map[string]requestEdit{"": header("Content-Type", "text/plain"), "identity": header("Content-Encoding", "gzip")} {
+		for _, got := range []response{
+			f.create(t, newKey(), orderBody(), e),
+			f.createRefund(t, "/v1/orders/"+uuid.NewString(), newKey(), "{}", e),
+			f.deliver(t, "{}", "", e),
+		} {
+			require.Equal(t, "unsupported-media-type", got.problem(t).slug(), "%s", got.body)
+			require.Equal(t, "application/json", got.header.Get("Accept"))
+			require.Equal(t, coding, got.header.Get("Accept-Encoding"))
+		}
 	}
+	require.NotEmpty(t, f.create(t, newKey(), orderBody(), header("Content-Type")).header.Get("Idempotency-Key"))
 	require.Equal(t, before, f.rowCounts(t))
 }
 

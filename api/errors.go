@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"time"
@@ -18,12 +19,16 @@ import (
 // Errors of this package. Each has a row in problemOf.
 var (
 	errNotFound         = errors.New("not found")
+	errNoPage           = errors.New("no such page")
 	errMethodNotAllowed = errors.New("method not allowed")
 	errTooLarge         = errors.New("the body is too large")
 	errUnsupportedMedia = errors.New("unsupported media type")
 	errKeyMissing       = errors.New("no Idempotency-Key")
 	errNotReady         = errors.New("not ready")
 	errBodyCut          = errors.New("the body ended early")
+
+	errInvalidToken      = fmt.Errorf("%w: the token is not valid", accounts.ErrUnauthorized)
+	errUnsupportedCoding = fmt.Errorf("%w: the body has a content encoding", errUnsupportedMedia)
 )
 
 // problemType is a kind of problem, which clients and people distinguish by its slug.
@@ -82,7 +87,7 @@ var (
 	problemMalformed = problemType{
 		"malformed-request", http.StatusBadRequest, retryCorrected, onlyNone,
 		"The request cannot be read",
-		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number is 0, or from 1e-30 to 2^53 − 1 without its sign, and has at most 17 significant digits. What is sent to the webhook must be an event that the payment provider has signed.",
+		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number is 0, or from 1e-30 to 2^53 − 1 without its sign, and has at most 17 significant digits, all of which a double keeps. What is sent to the webhook must be an event that the payment provider has signed.",
 	}
 	problemUnauthorized = problemType{
 		"unauthorized", http.StatusUnauthorized, retryCorrected, onlyNone,
@@ -198,6 +203,8 @@ type problem struct {
 	slug       string
 	retryAfter time.Duration
 	jitter     int // up to so many seconds are added to retryAfter
+	headers    [][2]string
+	readDetail string // replaces Detail if the request has no key: a GET, or an event
 }
 
 // resource links to an object of the API.
@@ -229,7 +236,13 @@ func problemOf(err error) problem {
 	)
 	switch {
 	case errors.Is(err, accounts.ErrUnauthorized):
-		return problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
+		p := problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
+		if errors.Is(err, errInvalidToken) {
+			return p.header("WWW-Authenticate", `Bearer realm="orders", error="invalid_token"`)
+		}
+		return p.header("WWW-Authenticate", `Bearer realm="orders"`) // without a token no error (RFC 6750, 3.1)
+	case errors.Is(err, errNoPage):
+		return problemNotFound.detail("Nothing is at this address.")
 	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
 		return problemNotFound.detail("Nothing is at this address for this account.")
 	case errors.Is(err, errMethodNotAllowed):
@@ -237,7 +250,11 @@ func problemOf(err error) problem {
 	case errors.Is(err, errTooLarge):
 		return problemTooLarge.detail(err.Error())
 	case errors.Is(err, errUnsupportedMedia):
-		return problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.")
+		p := problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.").header("Accept", "application/json")
+		if errors.Is(err, errUnsupportedCoding) {
+			p = p.header("Accept-Encoding", "identity")
+		}
+		return p
 	case errors.Is(err, errKeyMissing):
 		return problemKeyMissing.detail("Send an Idempotency-Key header of 16 to 255 visible ASCII characters.")
 	case errors.Is(err, idempotency.ErrInvalidKey):
@@ -246,6 +263,8 @@ func problemOf(err error) problem {
 		return problemMalformed.detail(err.Error())
 	case errors.Is(err, orders.ErrEventRefused):
 		return problemMalformed.detail("The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes from now.")
+	case errors.Is(err, orders.ErrInvalidEvent):
+		return problemMalformed.detail("The signature is genuine, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.")
 	case errors.Is(err, orders.ErrWebhooksOff):
 		return problemNotFound.detail("No webhook secret is configured here, so the webhook is off.")
 	case errors.Is(err, idempotency.ErrKeyReused):
@@ -288,13 +307,13 @@ func problemOf(err error) problem {
 	case errors.Is(err, errBodyCut):
 		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
 	case errors.Is(err, limiter.ErrRateLimited):
-		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).withJitter().forKey(err)
+		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").forReads("Send the same request again a little later.").after(overloadRetryAfter).withJitter().forKey(err)
 	case errors.Is(err, limiter.ErrOverloaded):
-		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, under the same key if it had one.").after(overloadRetryAfter).withJitter().forKey(err)
+		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, under the same key if it had one.").forReads("The server is overloaded. Send the same request again a little later.").after(overloadRetryAfter).withJitter().forKey(err)
 	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
-		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").after(unavailableRetryAfter).forKey(err)
+		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").forReads("Send the same request again.").after(unavailableRetryAfter).forKey(err)
 	default:
-		return problemInternal.detail("Send the same request with the same key.")
+		return problemInternal.detail("Send the same request with the same key.").forReads("Send the same request again.")
 	}
 }
 
@@ -316,6 +335,19 @@ func (p problem) forKey(err error) problem {
 	if errors.As(err, &keyed) || errors.As(err, &provider) {
 		p.Outcome = outcomeUnknown
 	}
+	return p
+}
+
+// forReads sets the detail of the response to a request that has no key: a GET, or an
+// event.
+func (p problem) forReads(text string) problem {
+	p.readDetail = text
+	return p
+}
+
+// header adds a header to the response.
+func (p problem) header(name, value string) problem {
+	p.headers = append(p.headers, [2]string{name, value})
 	return p
 }
 

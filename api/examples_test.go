@@ -161,6 +161,9 @@ func TestContract_closedSchemas(t *testing.T) {
 	}
 	for _, item := range c.doc.Paths.Map() {
 		for _, operation := range item.Operations() {
+			if operation.OperationID == "getContractAsJSON" {
+				continue // the schema of an OpenAPI document is OpenAPI's
+			}
 			for status, response := range operation.Responses.Map() {
 				for _, content := range response.Value.Content {
 					closed(operation.OperationID+" "+status, content.Schema)

@@ -65,13 +65,22 @@ func canonical(line string) string { return strings.Trim(line, " \t") }
 
 // FuzzOrderRequest checks that no request is accepted that the contract's schema
 // forbids, and that a request that it allows is rejected only by rules that a validator
-// does not know: the total, the email address and the names of the metadata.
+// does not know: the total and the names of the metadata.
 func FuzzOrderRequest(f *testing.F) {
 	contract, err := loadContract()
 	require.NoError(f, err)
 	schema := contract.doc.Components.Schemas["OrderRequest"].Value
-	beyondSchema := regexp.MustCompile(`the total must be|must be an email address|the name must be`)
+	beyondSchema := regexp.MustCompile(`the total must be|the name must be`)
 	f.Add([]byte(orderBody()))
+	for _, address := range []string{
+		"a@b.c", "a@b", "a.b@example.com", "a..b@example.com", ".a@example.com", "a.@example.com", "ada@-example.com", "ada@example-.com",
+		"ada@exa_mple.com", "ada@example..com", "ada@example.com.", "!#$%&'*+/=?^_`{|}~-@example.com", `"a b"@example.com`, "ada@[127.0.0.1]",
+		"ada@xn--exmple-cua.com", "ada@exämple.com", "ada@example.com\n", "ada@1.2", strings.Repeat("a", 64) + "@example.com",
+		strings.Repeat("a", 65) + "@example.com", "a@" + strings.Repeat("d", 63) + ".com", "a@" + strings.Repeat("d", 64) + ".com",
+		"a@" + strings.Repeat("d.", 125) + "dd", "a@" + strings.Repeat("d.", 125) + "ddd",
+	} {
+		f.Add([]byte(orderBody(withMember("email", address))))
+	}
 	f.Fuzz(func(t *testing.T, request []byte) {
 		params, err := idempotency.Canonicalize(request)
 		if err != nil {

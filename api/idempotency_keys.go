@@ -112,9 +112,9 @@ type keyView struct {
 	Operation     string                     `json:"operation"`
 	RecoveryPoint *idempotency.RecoveryPoint `json:"recovery_point"`
 	Attempt       *int                       `json:"attempt"`
-	CreatedAt     time.Time                  `json:"created_at"`
-	LastRunAt     *time.Time                 `json:"last_run_at"`
-	ExpiresAt     *time.Time                 `json:"expires_at"`
+	CreatedAt     orders.Timestamp           `json:"created_at"`
+	LastRunAt     *orders.Timestamp          `json:"last_run_at"`
+	ExpiresAt     *orders.Timestamp          `json:"expires_at"`
 	Response      *responseView              `json:"response"`
 	Order         *resource                  `json:"order"`
 	Refund        *resource                  `json:"refund"`
@@ -131,14 +131,14 @@ func (a idempotentAPI) view(key orders.KeyStatus) keyView {
 		Key:       key.Key,
 		State:     key.State(),
 		Operation: key.Operation,
-		CreatedAt: key.CreatedAt.UTC(),
+		CreatedAt: orders.Timestamp{Time: key.CreatedAt},
 	}
 	if !key.Expired {
-		lastRun := key.LastRunAt.UTC()
+		lastRun := orders.Timestamp{Time: key.LastRunAt}
 		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &lastRun
 	}
 	if stored := key.Response; stored != nil {
-		expires := key.FinishedAt.Add(a.retention).UTC()
+		expires := orders.Timestamp{Time: key.FinishedAt.Add(a.retention)}
 		view.ExpiresAt = &expires
 		view.Response = &responseView{Status: stored.Status, Type: optional(stored.Type), Location: optional(stored.Location)}
 	}

@@ -204,13 +204,13 @@ func TestGetKey_body(t *testing.T) {
 	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20 10:30:12.5+01', last_run_at = '2026-11-20 09:31:00Z'")
 	order := idempotency.DeriveID("order", f.account, "a-key-of-this-test").String()
 	require.Equal(t, `{"key":"a-key-of-this-test","state":"waiting","operation":"create_order","recovery_point":"order_created",`+
-		`"attempt":1,"created_at":"2026-11-20T09:30:12.5Z","last_run_at":"2026-11-20T09:31:00Z","expires_at":null,"response":null,`+
+		`"attempt":1,"created_at":"2026-11-20T09:30:12.500000Z","last_run_at":"2026-11-20T09:31:00.000000Z","expires_at":null,"response":null,`+
 		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"},"refund":null}`, string(f.getKey(t, "a-key-of-this-test").body))
 
 	require.Equal(t, http.StatusCreated, f.create(t, "a-key-of-this-test", orderBody()).status)
 	f.exec(t, "UPDATE idempotency_keys SET last_run_at = '2026-11-20 09:31:00Z', finished_at = '2026-11-20 09:31:01Z'")
 	require.Equal(t, `{"key":"a-key-of-this-test","state":"finished","operation":"create_order","recovery_point":"finished",`+
-		`"attempt":2,"created_at":"2026-11-20T09:30:12.5Z","last_run_at":"2026-11-20T09:31:00Z","expires_at":"2026-11-23T09:31:01Z",`+
+		`"attempt":2,"created_at":"2026-11-20T09:30:12.500000Z","last_run_at":"2026-11-20T09:31:00.000000Z","expires_at":"2026-11-23T09:31:01.000000Z",`+
 		`"response":{"status":201,"type":null,"location":"/v1/orders/`+order+`"},`+
 		`"order":{"id":"`+order+`","href":"/v1/orders/`+order+`"},"refund":null}`, string(f.getKey(t, "a-key-of-this-test").body))
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -70,6 +71,11 @@ func withHeaders(next http.Handler) http.Handler {
 		header.Set("Content-Security-Policy", noContent)
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("X-Content-Type-Options", "nosniff")
+		if len(r.TransferEncoding) > 0 {
+			// A request with a Content-Length as well may hide another one from a proxy
+			// (RFC 9112, 6.1). net/http removes the length, so all chunked ones end here.
+			header.Set("Connection", "close")
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -117,6 +123,9 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 				return err
 			}
 			account, err := authenticator.Authenticate(r.Context(), apiKey)
+			if errors.Is(err, accounts.ErrUnauthorized) {
+				return errInvalidToken
+			}
 			if err != nil {
 				return err
 			}
@@ -141,7 +150,8 @@ func bearerToken(header http.Header) (string, error) {
 		return "", accounts.ErrUnauthorized
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	token = strings.TrimLeft(token, " ") // 1*SP (RFC 9110, 11.4)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return "", accounts.ErrUnauthorized
 	}
 	return token, nil

@@ -33,7 +33,7 @@ func TestCreateOrder_paid(t *testing.T) {
 	require.Equal(t, "Assam CANARY", order.Items[0].Description)
 	require.Equal(t, map[string]string{"note": "CANARY"}, order.Metadata)
 	require.Equal(t, f.stripe.Charges()[0].IntentID, *order.PaymentIntentID)
-	require.WithinRange(t, *order.PaidAt, order.CreatedAt, time.Now().Add(time.Minute))
+	require.WithinRange(t, order.PaidAt.Time, order.CreatedAt.Time, time.Now().Add(time.Minute))
 	require.Equal(t, string(first.body), string(f.get(t, first.header.Get("Location")).body), "the order is unchanged")
 
 	for range 2 {

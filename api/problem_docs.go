@@ -83,7 +83,7 @@ func problemDocs() map[string]problemDoc {
 		problemMethodNotAllowed.slug: {
 			effect: effectRead,
 			next:   "Use one of the methods in `Allow`.",
-			header: "Allow: GET, HEAD, POST",
+			header: "Allow: GET, HEAD, POST, OPTIONS",
 			see:    []string{problemNotFound.slug},
 			err:    errMethodNotAllowed,
 		},

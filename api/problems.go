@@ -105,7 +105,7 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	types := byStatus(problemTypes())
 	i := slices.IndexFunc(types, func(t problemType) bool { return t.slug == slug })
 	if i < 0 {
-		return errNotFound
+		return errNoPage
 	}
 	t, e := types[i], problemDocs()[slug]
 	example, err := t.renderExample(e)

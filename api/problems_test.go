@@ -64,7 +64,7 @@ func TestProblemPages_examples(t *testing.T) {
 		f.create(t, newKey(), "[]"),
 		f.create(t, "short", orderBody()),
 		f.get(t, "/v1/orders", header("Authorization")),
-		f.get(t, "/nothing"),
+		f.get(t, "/v1/nothing"),
 	} {
 		p := got.problem(t)
 		page := html.UnescapeString(string(f.get(t, p.Type).body))

@@ -305,11 +305,42 @@ func TestRawHTTP_requestSmuggling(t *testing.T) {
 	}
 	require.Equal(t, before, f.rowCounts(t))
 
-	t.Run("a length beside chunks: the chunks count", func(t *testing.T) {
+	for name, lines := range map[string][]string{
+		"a length beside chunks":                  {"Content-Length: 4", "Transfer-Encoding: chunked"},
+		"chunks beside a length":                  {"Transfer-Encoding: chunked", "Content-Length: 4"},
+		"a length beside chunks, with keep-alive": {"Content-Length: 4", "Transfer-Encoding: chunked", "Connection: keep-alive"},
+	} {
+		t.Run(name+": the chunks count, and the connection ends", func(t *testing.T) {
+			for slug, head := range map[string]string{
+				"malformed-request": f.requestHead(append(lines, key)...),
+				"unauthorized":      strings.Replace(f.requestHead(append(lines, key)...), f.apiKey, "none", 1),
+				"not-found":         strings.Replace(f.requestHead(append(lines, key)...), "/v1/orders", "/nothing", 1),
+			} {
+				conn := f.dial(t)
+				conn.write(head + "2\r\n[]\r\n0\r\n\r\n" + hidden)
+				got := conn.readResponse()
+				require.Equal(t, slug, got.slug())
+				require.True(t, got.closes)
+				conn.requireClosed()
+			}
+			require.Equal(t, before, f.rowCounts(t))
+		})
+	}
+}
+
+// net/http rejects these requests before the API sees them.
+func TestRawHTTP_rejectedByServer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for text, status := range map[string]int{
+		"GET /healthz HTTP/1.1\r\nHost: orders\r\nExpect: 200-maybe\r\nConnection: close\r\n\r\n":                417,
+		"GET /healthz HTTP/3.0\r\nHost: orders\r\n\r\n":                                                          505,
+		"GET /healthz HTTP/1.1\r\nHost: orders\r\nX-Long: " + strings.Repeat("x", 20<<10) + "\r\n\r\n":           431,
+		"GET /healthz?" + strings.Repeat("x", 17_000) + " HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n": 200,
+	} {
 		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 4", "Transfer-Encoding: chunked", "Connection: close") + "2\r\n[]\r\n0\r\n\r\n" + hidden)
-		require.Equal(t, "malformed-request", conn.readResponse().slug())
+		conn.write(text)
+		require.Equal(t, status, conn.readResponse().status)
 		conn.requireClosed()
-		require.Equal(t, before, f.rowCounts(t))
-	})
+	}
 }

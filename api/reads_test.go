@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/api"
 	"example.com/orders-api/orders"
 )
 
@@ -106,4 +107,55 @@ func TestGetOrder_notFound(t *testing.T) {
 		require.Equal(t, "not-found", got.problem(t).slug(), path)
 	}
 	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders/"+id).status)
+}
+
+// Server and contract agree on the form of every id in a path or query. The id of zeros
+// has the right form, and no object has it.
+func TestParameters_ids(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	id := uuid.NewString()
+	found := 0
+	for path, item := range c.doc.Paths.Map() {
+		for _, operation := range item.Operations() {
+			for _, parameter := range operation.Parameters {
+				schema := parameter.Value.Schema.Value
+				if schema.Format != "uuid" {
+					continue
+				}
+				found++
+				for _, text := range []string{
+					id, strings.ToUpper(id), strings.ToUpper(id[:1]) + id[1:], strings.ReplaceAll(id, "-", ""), "urn:uuid:" + id, "{" + id + "}", id[1:], id + "0", id + "\n", " " + id, "",
+				} {
+					_, err := api.ParseID(text)
+					require.Equal(t, err == nil, schema.VisitJSON(text) == nil, "%s, %s: %q", path, parameter.Value.Name, text)
+				}
+			}
+		}
+	}
+	require.GreaterOrEqual(t, found, 7)
+}
+
+func TestReads_timestamps(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	order := f.create(t, key, orderBody()).header.Get("Location")
+	refund := f.createRefund(t, order, newKey(), "{}").header.Get("Location")
+	f.exec(t, "UPDATE orders SET created_at = '2026-11-20T09:30:12Z', paid_at = '2026-11-20T09:30:13.5Z'")
+	f.exec(t, "UPDATE refunds SET created_at = '2026-11-20T09:30:14.25Z'")
+	f.exec(t, "UPDATE idempotency_keys SET created_at = '2026-11-20T09:30:12Z', last_run_at = '2026-11-20T09:30:12.1Z', finished_at = '2026-11-20T09:30:13Z'")
+	for path, members := range map[string][]string{
+		order:        {`"created_at":"2026-11-20T09:30:12.000000Z"`, `"paid_at":"2026-11-20T09:30:13.500000Z"`},
+		"/v1/orders": {`"created_at":"2026-11-20T09:30:12.000000Z"`},
+		refund:       {`"created_at":"2026-11-20T09:30:14.250000Z"`},
+		"/v1/idempotency-keys/" + key: {
+			`"created_at":"2026-11-20T09:30:12.000000Z"`, `"last_run_at":"2026-11-20T09:30:12.100000Z"`, `"expires_at":"2026-11-23T09:30:13.000000Z"`,
+		},
+	} {
+		for _, member := range members {
+			require.Contains(t, string(f.get(t, path).body), member, path)
+		}
+	}
 }

@@ -22,8 +22,8 @@ const maxBody = 64 << 10
 // ends early is not malformed, because the connection may be bad: a client that was
 // told to use a new key might pay twice, as an earlier request may have arrived.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if !isJSON(r.Header) {
-		return nil, errUnsupportedMedia
+	if err := checkMediaType(r.Header); err != nil {
+		return nil, err
 	}
 	tooLarge := fmt.Errorf("%w: at most %d KiB are taken here", errTooLarge, limit>>10)
 	if r.ContentLength > limit {
@@ -43,19 +43,23 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, nil
 }
 
-// isJSON reports whether the body is declared as JSON in UTF-8 without a content
+// checkMediaType rejects a body that is not declared as JSON in UTF-8 without a content
 // encoding. Two Content-Type lines are ambiguous, so they are rejected.
-func isJSON(header http.Header) bool {
+func checkMediaType(header http.Header) error {
+	encoding := strings.Join(header.Values("Content-Encoding"), ",")
+	if encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return errUnsupportedCoding
+	}
 	contentTypes := header.Values("Content-Type")
 	if len(contentTypes) != 1 {
-		return false
+		return errUnsupportedMedia
 	}
 	mediaType, params, err := mime.ParseMediaType(contentTypes[0])
 	charset, given := params["charset"]
-	encoding := strings.Join(header.Values("Content-Encoding"), ",")
-	return err == nil && mediaType == "application/json" &&
-		(!given || strings.EqualFold(charset, "utf-8")) &&
-		(encoding == "" || strings.EqualFold(encoding, "identity"))
+	if err != nil || mediaType != "application/json" || given && !strings.EqualFold(charset, "utf-8") {
+		return errUnsupportedMedia
+	}
+	return nil
 }
 
 // readKey parses the Idempotency-Key header: one line with the raw key or a String of

@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-func TestIsJSON_mediaTypes(t *testing.T) {
+func TestCheckMediaType(t *testing.T) {
 	t.Parallel()
 	const contentType, encoding = "Content-Type", "Content-Encoding"
 	for name, test := range map[string]struct {
@@ -46,7 +46,16 @@ func TestIsJSON_mediaTypes(t *testing.T) {
 		for field, lines := range test.header {
 			header[field] = lines
 		}
-		require.Equal(t, test.want, isJSON(header), name)
+		err := checkMediaType(header)
+		switch {
+		case test.want:
+			require.NoError(t, err, name)
+		case test.header[encoding] != nil:
+			require.ErrorIs(t, err, errUnsupportedCoding, name)
+		default:
+			require.ErrorIs(t, err, errUnsupportedMedia, name)
+			require.NotErrorIs(t, err, errUnsupportedCoding, name)
+		}
 	}
 }
 
@@ -59,8 +68,10 @@ func TestBearerToken_headers(t *testing.T) {
 		"Bearer":               {[]string{"Bearer ok_1"}, "ok_1"},
 		"lower case":           {[]string{"bearer ok_1"}, "ok_1"},
 		"upper case":           {[]string{"BEARER ok_1"}, "ok_1"},
-		"scheme only":          {[]string{"Bearer"}, ""},
-		"two spaces":           {[]string{"Bearer  ok_1"}, " ok_1"},
+		"scheme only":          {[]string{"Bearer"}, "no token"},
+		"two spaces":           {[]string{"Bearer  ok_1"}, "ok_1"},
+		"many spaces":          {[]string{"Bearer" + strings.Repeat(" ", 100) + "ok_1"}, "ok_1"},
+		"two spaces, no token": {[]string{"Bearer  "}, "no token"},
 		"two in one line":      {[]string{"Bearer ok_1, Bearer ok_1"}, "ok_1, Bearer ok_1"},
 		"a parameter":          {[]string{"Bearer ok_1; v=1"}, "ok_1; v=1"},
 		"in quotes":            {[]string{`Bearer "ok_1"`}, `"ok_1"`},

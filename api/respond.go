@@ -36,11 +36,14 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	p.RequestID = requestID(r.Context())
+	if p.readDetail != "" && (r.Method != http.MethodPost || r.URL.Path == webhookPath) {
+		p.Detail = p.readDetail
+	}
 	logAttrs(r.Context()).problem(r.Context(), p, err)
-	switch p.Status {
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", `Bearer realm="orders"`)
-	case http.StatusRequestEntityTooLarge:
+	for _, h := range p.headers {
+		w.Header().Set(h[0], h[1])
+	}
+	if p.Status == http.StatusRequestEntityTooLarge {
 		// Otherwise net/http reads the rest of the body first: chi's ResponseWriter hides
 		// from it that the limit was exceeded.
 		w.Header().Set("Connection", "close")

@@ -61,6 +61,10 @@ func NewRouter(config Config) (chi.Router, error) {
 	case config.Ready == nil:
 		return nil, errors.New("api: no readiness check")
 	}
+	contractJSON, err := specJSON(config.Spec)
+	if err != nil {
+		return nil, err
+	}
 	r := chi.NewRouter()
 	if config.Trace != nil {
 		r.Use(config.Trace)
@@ -70,17 +74,20 @@ func NewRouter(config Config) (chi.Router, error) {
 		middleware.ClientIPFromRemoteAddr,
 		withLog(config.Logger, config.Observer),
 		withHeaders,
+		withOptions(r),
 		middleware.GetHead,
 	)
+	noPage := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNoPage }).ServeHTTP
+	notAllowed := methodNotAllowed(r, errNotFound)
 	notFound := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNotFound }).ServeHTTP
-	notAllowed := methodNotAllowed(r)
-	r.NotFound(notFound)
-	r.MethodNotAllowed(notAllowed)
+	r.NotFound(noPage)
+	r.MethodNotAllowed(methodNotAllowed(r, errNoPage))
 
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
 	plain.Method(http.MethodGet, "/readyz", readyz(config.Ready))
-	plain.Method(http.MethodGet, "/openapi.yaml", spec(config.Spec))
+	plain.Method(http.MethodGet, "/openapi.yaml", docs.Document("application/yaml", config.Spec))
+	plain.Method(http.MethodGet, "/openapi.json", docs.Document("application/json", contractJSON))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
 	docs.Routes(plain) // /docs, /docs/{file}
 
@@ -109,29 +116,63 @@ func NewRouter(config Config) (chi.Router, error) {
 }
 
 // methodNotAllowed responds with 405 and the Allow header, which chi does not set for a
-// custom handler. chi also calls it for a method that it does not know, on any path.
-func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
+// custom handler. chi also calls it for a method that it does not know, on any path:
+// then the error is noPath.
+func methodNotAllowed(routes chi.Routes, noPath error) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		path := r.URL.RawPath // which chi prefers
-		if path == "" {
-			path = r.URL.Path
+		allowed := allowedMethods(routes, r)
+		if allowed == "" {
+			return noPath
 		}
-		var allowed []string
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-			match := method
-			if method == http.MethodHead {
-				match = http.MethodGet // see middleware.GetHead
-			}
-			if routes.Match(chi.NewRouteContext(), match, path) {
-				allowed = append(allowed, method)
-			}
-		}
-		if len(allowed) == 0 {
-			return errNotFound
-		}
-		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		w.Header().Set("Allow", allowed)
 		return errMethodNotAllowed
 	}).ServeHTTP
+}
+
+// allowedMethods returns the value of the Allow header for a request's path, or "" if
+// there is no such path.
+func allowedMethods(routes chi.Routes, r *http.Request) string {
+	path := r.URL.RawPath // which chi prefers
+	if path == "" {
+		path = r.URL.Path
+	}
+	if strings.TrimSuffix(path, "/") == "/v1" {
+		return "" // chi's mount matches every method
+	}
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		match := method
+		if method == http.MethodHead {
+			match = http.MethodGet // see middleware.GetHead
+		}
+		if routes.Match(chi.NewRouteContext(), match, path) {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return ""
+	}
+	return strings.Join(append(allowed, http.MethodOptions), ", ")
+}
+
+// withOptions responds to OPTIONS, which reveals nothing that the contract does not,
+// so it needs no credentials. There is no CORS: an API key must not be in a browser.
+func withOptions(routes chi.Routes) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodOptions {
+				allowed := allowedMethods(routes, r)
+				if allowed != "" {
+					w.Header().Set("Allow", allowed)
+				}
+				if allowed != "" || r.RequestURI == "*" {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
 }
 
 // healthz reports that the process is alive.
@@ -147,11 +188,4 @@ func readyz(ready *Readiness) handlerFunc {
 		}
 		return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}
-}
-
-// spec serves the contract.
-func spec(document []byte) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		write(w, http.StatusOK, "application/yaml", document)
-	})
 }

@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -66,6 +69,7 @@ func routePaths() map[string]string {
 		"/healthz":                            "/healthz",
 		"/readyz":                             "/readyz",
 		"/openapi.yaml":                       "/openapi.yaml",
+		"/openapi.json":                       "/openapi.json",
 		"/docs":                               "/docs",
 		"/docs/{file}":                        "/docs/init.js",
 		"/problems/{slug}":                    "/problems/not-found",
@@ -129,9 +133,14 @@ func TestRouter_methodNotAllowed(t *testing.T) {
 				allowed = append(allowed, m)
 			}
 		}
+		allowed = append(allowed, http.MethodOptions)
+		got := f.send(t, http.MethodOptions, path, "", header("Authorization"))
+		require.Equal(t, http.StatusNoContent, got.status, path)
+		require.Equal(t, strings.Join(allowed, ", "), got.header.Get("Allow"), path)
+		require.Empty(t, got.body)
 		for _, m := range []string{
 			http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
-			http.MethodOptions, http.MethodTrace, "QUERY", "PROPFIND", "get", "X",
+			http.MethodTrace, "QUERY", "PROPFIND", "get", "X",
 		} {
 			if slices.Contains(allowed, m) {
 				continue
@@ -147,7 +156,7 @@ func TestRouter_methodNotAllowed(t *testing.T) {
 	require.Equal(t, before, f.rowCounts(t))
 
 	encoded := f.send(t, http.MethodDelete, "/v1/orders/a%2Fb", "")
-	require.Equal(t, "GET, HEAD", encoded.header.Get("Allow"), "the escaped path decides")
+	require.Equal(t, "GET, HEAD, OPTIONS", encoded.header.Get("Allow"), "the escaped path decides")
 }
 
 func TestRouter_notFound(t *testing.T) {
@@ -156,7 +165,7 @@ func TestRouter_notFound(t *testing.T) {
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v2/orders", "/v1/order", "/v1/orders/", "/v1/orders/x/refunds/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/./orders",
 		"/v1/../v1/orders", "/v1/webhooks", "/v1/webhooks/", "/v1/webhooks/stripe/", "/v1/webhooks/paypal", "/v1/%6Frders", "/v1/orders%2F", "/v1/orders%3Flimit=1", "/healthz/", "/readyz/x", "/metrics",
-		"/debug/pprof/", "/docs/", "/docs/..%2Fdocs.go", "/docs/page.html", "/openapi.json", "/problems", "/problems/",
+		"/debug/pprof/", "/docs/", "/docs/..%2Fdocs.go", "/docs/page.html", "/problems", "/problems/",
 		"/problems/not-found/x", "/favicon.ico", "/.env", "/%00",
 		"/" + strings.Repeat("a", 8000),
 	} {
@@ -188,7 +197,11 @@ func TestRouter_notFound(t *testing.T) {
 func TestRouter_asteriskAndConnect(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for _, line := range []string{"OPTIONS *", "CONNECT example.com:443", "GET http://elsewhere/nothing"} {
+	conn := f.dial(t)
+	conn.write("OPTIONS * HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
+	require.Equal(t, http.StatusNoContent, conn.readResponse().status)
+	conn.requireClosed()
+	for _, line := range []string{"CONNECT example.com:443", "GET http://elsewhere/nothing"} {
 		conn := f.dial(t)
 		conn.write(line + " HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n")
 		require.Equal(t, "not-found", conn.readResponse().slug(), line)
@@ -201,11 +214,12 @@ func TestRouter_head(t *testing.T) {
 	f := newFixture(t)
 	order := f.create(t, newKey(), orderBody()).header.Get("Location")
 	for _, path := range []string{
-		order, "/v1/orders", "/healthz", "/readyz", "/openapi.yaml", "/docs", "/docs/init.js", "/problems/not-found",
+		order, "/v1/orders", "/healthz", "/readyz", "/openapi.yaml", "/openapi.json", "/docs", "/docs/init.js", "/problems/not-found",
 		"/v1/orders/" + uuid.NewString(), "/v1/orders?limit=0", "/nothing", "/v1/nothing",
 	} {
-		get := f.get(t, path, header("X-Request-Id", "same-for-both"))
-		head := f.send(t, http.MethodHead, path, "", header("X-Request-Id", "same-for-both"))
+		identity := header("Accept-Encoding", "identity")
+		get := f.get(t, path, header("X-Request-Id", "same-for-both"), identity)
+		head := f.send(t, http.MethodHead, path, "", header("X-Request-Id", "same-for-both"), identity)
 		require.Empty(t, head.body)
 		require.Equal(t, get.status, head.status, path)
 		get.header.Del("Date")
@@ -251,6 +265,38 @@ func TestRouter_spec(t *testing.T) {
 	got := f.get(t, "/openapi.yaml", header("Authorization"))
 	require.Equal(t, "application/yaml", got.header.Get("Content-Type"))
 	require.True(t, bytes.Equal(ordersapi.Spec, got.body))
+
+	encoded := f.get(t, "/openapi.json", header("Authorization"))
+	require.Equal(t, "application/json", encoded.header.Get("Content-Type"))
+	fromYAML, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
+	require.NoError(t, err)
+	fromJSON, err := openapi3.NewLoader().LoadFromData(encoded.body)
+	require.NoError(t, err)
+	want, err := json.Marshal(fromYAML)
+	require.NoError(t, err)
+	equal, err := json.Marshal(fromJSON)
+	require.NoError(t, err)
+	require.JSONEq(t, string(want), string(equal))
+
+	for _, path := range []string{"/openapi.yaml", "/openapi.json"} {
+		whole := f.get(t, path, header("Accept-Encoding", "identity"))
+		packed := f.get(t, path, header("Accept-Encoding", "gzip"))
+		require.Equal(t, "gzip", packed.header.Get("Content-Encoding"), path)
+		require.Less(t, len(packed.body), len(whole.body)/2)
+		reader, err := gzip.NewReader(bytes.NewReader(packed.body))
+		require.NoError(t, err)
+		unpacked, err := io.ReadAll(reader)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(whole.body, unpacked))
+		for coding, first := range map[string]response{"identity": whole, "gzip": packed} {
+			require.Regexp(t, `^"[\w-]{16}"$`, first.header.Get("ETag"))
+			again := f.get(t, path, header("Accept-Encoding", coding), header("If-None-Match", first.header.Get("ETag")))
+			require.Equal(t, http.StatusNotModified, again.status, path)
+			require.Empty(t, again.body)
+			require.Equal(t, http.StatusOK, f.get(t, path, header("Accept-Encoding", coding), header("If-None-Match", `"another"`)).status)
+		}
+		require.NotEqual(t, whole.header.Get("ETag"), packed.header.Get("ETag"))
+	}
 }
 
 // Package docs tests the page and its scripts.

@@ -20,6 +20,9 @@ const maxEventBody = 256 << 10
 // is verified.
 const maxWebhookBodies = 100
 
+// webhookPath is the path of the provider's events, which have no Idempotency-Key.
+const webhookPath = "/v1/webhooks/stripe"
+
 // webhooksAPI holds the handler of /v1/webhooks.
 type webhooksAPI struct {
 	service *orders.Service

@@ -166,6 +166,7 @@ func TestWebhook_rejected(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
 	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
+	huge := `{"id":"evt_1","object":"event","type":"x","data":{"object":{"amount":1E400}}}`
 	now := time.Now()
 	before, requests := f.keyRows(t), len(f.stripe.Requests())
 	for name, test := range map[string]struct {
@@ -179,11 +180,14 @@ func TestWebhook_rejected(t *testing.T) {
 		"another secret":     {payload, signatureHeader("whsec_another", payload, now), nil, "malformed-request"},
 		"too old":            {payload, signatureHeader(f.webhook, payload, now.Add(-301*time.Second)), nil, "malformed-request"},
 		"signed, no event":   {"[]", signatureHeader(f.webhook, "[]", now), nil, "malformed-request"},
+		"signed, 1E400":      {huge, signatureHeader(f.webhook, huge, now), nil, "malformed-request"},
 		"too large":          {payload + strings.Repeat(" ", 1<<20), signature, nil, "too-large"},
 		"too large, chunked": {payload + strings.Repeat(" ", 1<<20), signature, []requestEdit{chunked}, "too-large"},
 		"text":               {payload, signature, []requestEdit{header("Content-Type", "text/plain")}, "unsupported-media-type"},
 	} {
-		require.Equal(t, test.slug, f.deliver(t, test.payload, test.signature, test.edits...).problem(t).slug(), name)
+		got := f.deliver(t, test.payload, test.signature, test.edits...).problem(t)
+		require.Equal(t, test.slug, got.slug(), name)
+		require.Equal(t, strings.HasPrefix(name, "signed, "), strings.HasPrefix(got.Detail, "The signature is genuine"), "%s: %s", name, got.Detail)
 	}
 	require.Equal(t, before, f.keyRows(t))
 	require.Len(t, f.stripe.Requests(), requests, "no call to the provider")

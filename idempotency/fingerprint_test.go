@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,6 +120,7 @@ func TestCanonicalize_numbers(t *testing.T) {
 		digits = "has more than 17 significant digits"
 		small  = "is closer to 0 than 1e-30"
 		large  = "is beyond 2^53 − 1"
+		kept   = "has digits that a double does not keep"
 	)
 	for literal, want := range map[string]string{
 		"5e-324":                             small,
@@ -133,6 +135,19 @@ func TestCanonicalize_numbers(t *testing.T) {
 		"1.0000000000000000001":              digits,
 		"100000000000000000.1e-10":           digits,
 		"0." + strings.Repeat("1", 60_000):   digits,
+		"1.0000000000000001":                 kept,
+		"-10000000000000001e-16":             kept,
+		"0.00010000000000000001e4":           kept,
+		"2.0000000000000001":                 kept,
+		"4503599627370496.6":                 kept,
+		"0.99999999999999999":                kept,
+		"0.10000000000000001":                "", // as %.17g writes 0.1
+		"0.99999999999999989":                "",
+		"1.9999999999999998":                 "",
+		"1.0000000000000002":                 "",
+		"0.12345678901234568":                "",
+		"0.12345678901234569":                "",
+		"4503599627370496.5":                 kept,
 		"1e16":                               large,
 		"9007199254740992":                   large,
 		"9007199254740991.9":                 large,
@@ -339,4 +354,18 @@ func TestFingerprint_frozen(t *testing.T) {
 	var hash []byte
 	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT params_hash FROM idempotency_keys").Scan(&hash))
 	require.Equal(t, "017ca5bfdf4645c393fea03d9b07df091c42283d24594d9a450def3bd164cdce8c", hex.EncodeToString(hash))
+}
+
+// Serialisers write a double with the fewest digits that identify it, or with 17.
+func TestCanonicalize_keepsDoubles(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		double := rapid.Float64Range(1e-30, 1<<53-1).Draw(t, "double")
+		for _, text := range []string{
+			strconv.FormatFloat(double, 'g', -1, 64), strconv.FormatFloat(double, 'f', -1, 64), strconv.FormatFloat(double, 'g', 17, 64),
+		} {
+			_, err := idempotency.Canonicalize([]byte(`{"a":-` + text + `}`))
+			require.NoError(t, err, text)
+		}
+	})
 }

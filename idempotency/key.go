@@ -84,6 +84,9 @@ const (
 	// at most. A double drops further ones.
 	maxDigits = 17
 
+	// keptDigits is the number of significant digits that a double always keeps.
+	keptDigits = 15
+
 	// minExponent is the decimal exponent of the smallest number except 0. Parsing a
 	// number near 1e-308 takes 100 times as long as an ordinary one.
 	minExponent = -30
@@ -97,7 +100,8 @@ const (
 // allows more than we accept, because a hostile body must not cost more than an
 // ordinary one of its size (R25): an object has at most 32 levels and 2,048 names
 // and values, and a number is 0, or from 1e-30 to 2^53 − 1 without its sign, and
-// has at most 17 significant digits.
+// has at most 17 significant digits. A double keeps all of them, so the amount that is
+// charged has the digits of the request.
 func Canonicalize(body []byte) ([]byte, error) {
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(trimmed) == 0:
@@ -201,9 +205,20 @@ scan:
 		return errors.New("is beyond 2^53 − 1")
 	case significant > maxDigits:
 		return errors.New("has more than 17 significant digits")
+	case significant > keptDigits && !doubleKeeps(digits[:significant], exponent):
+		return errors.New("has digits that a double does not keep")
 	default:
 		return nil
 	}
+}
+
+// doubleKeeps reports whether the double nearest to d.ddd × 10^exponent, written with
+// as many digits, has the same digits. Every double written by a JSON serialiser
+// passes, with the fewest digits or with 17.
+func doubleKeeps(digits []byte, exponent int) bool {
+	text := append([]byte{digits[0], '.'}, digits[1:]...)
+	double, _ := strconv.ParseFloat(string(strconv.AppendInt(append(text, 'e'), int64(exponent), 10)), 64)
+	return bytes.HasPrefix(strconv.AppendFloat(nil, double, 'e', len(digits)-1, 64), text)
 }
 
 // numberLength is the length of the number that valid JSON goes on with.

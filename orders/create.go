@@ -106,7 +106,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.resolve || r.Now().Sub(r.order.CreatedAt) > providerKeyTTL {
+	if r.resolve || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
 		// The provider may have forgotten the key and would create another intent.
 		switch found, failed := r.findIntent(ctx); {
 		case failed != nil:
@@ -176,7 +176,7 @@ func (r *orderRun) load(ctx context.Context) (err error) {
 		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
 		return mustExist(err, "the order of key", r.KeyID)
 	}
-	r.order.CreatedAt = r.CreatedAt
+	r.order.CreatedAt = Timestamp{r.CreatedAt}
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (r *orderRun) recordIntent(id string) idempotency.Record {
 func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 	paidAt := r.Now()
 	paid := r.order.Order
-	paid.Status, paid.PaidAt = StatusPaid, &paidAt
+	paid.Status, paid.PaidAt = StatusPaid, &Timestamp{paidAt}
 	setPaidTx(tx, r.AccountID, paid.ID, paidAt)
 	receipts.StageTx(tx, r.AccountID, paid.ID)
 	r.auditTx(tx, "order.paid", map[string]any{

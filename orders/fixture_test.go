@@ -295,4 +295,4 @@ func collectStrings(t *testing.T, rows pgx.Rows) []string {
 }
 
 // formatTime formats a time as a response does.
-func formatTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -187,7 +187,7 @@ func checkResponses(t *testing.T, rows []orderState, received []clientResponse) 
 		require.Equal(t, rows[i].ID, body.ID)
 		require.Equal(t, rows[i].Amount, body.Amount)
 		require.Equal(t, rows[i].PaymentIntentID, body.PaymentIntentID)
-		require.True(t, rows[i].PaidAt.Equal(*body.PaidAt))
+		require.True(t, rows[i].PaidAt.Equal(body.PaidAt.Time))
 	}
 }
 

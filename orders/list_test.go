@@ -72,7 +72,7 @@ func TestList_pages(t *testing.T) {
 				require.NotEmpty(t, page)
 				require.LessOrEqual(t, len(page), size)
 				for _, o := range page {
-					require.False(t, last.ID != uuid.Nil && o.CreatedAt.After(last.CreatedAt), "newest first")
+					require.False(t, last.ID != uuid.Nil && o.CreatedAt.After(last.CreatedAt.Time), "newest first")
 					got, last = append(got, o.ID), o
 				}
 				more = next

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -41,8 +40,8 @@ type Order struct {
 	Items           []Item            `json:"items"`
 	PaymentIntentID *string           `json:"payment_intent_id"`
 	Metadata        map[string]string `json:"metadata"`
-	CreatedAt       time.Time         `json:"created_at"`
-	PaidAt          *time.Time        `json:"paid_at"`
+	CreatedAt       Timestamp         `json:"created_at"`
+	PaidAt          *Timestamp        `json:"paid_at"`
 }
 
 // orderID is the id of the order that a key creates (R5).

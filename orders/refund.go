@@ -39,7 +39,7 @@ type Refund struct {
 	Reason           *string      `json:"reason"`
 	Status           RefundStatus `json:"status"`
 	ProviderRefundID *string      `json:"provider_refund_id"`
-	CreatedAt        time.Time    `json:"created_at"`
+	CreatedAt        Timestamp    `json:"created_at"`
 }
 
 // href is the path of the refund.

@@ -165,7 +165,7 @@ const refundColumns = `
        r.created_at`
 
 func (r *Refund) fields() []any {
-	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID, &r.CreatedAt}
+	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID, &r.CreatedAt.Time}
 }
 
 // findRefund reads one refund of the account, with its order's intent.
@@ -187,7 +187,7 @@ SELECT`+refundColumns+`,
 	if err != nil {
 		return refundRow{}, fmt.Errorf("read refund: %w", postgres.Translate(err))
 	}
-	r.CreatedAt = r.CreatedAt.UTC()
+	r.CreatedAt.Time = r.CreatedAt.UTC()
 	return r, nil
 }
 
@@ -209,7 +209,7 @@ SELECT`+refundColumns+`
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($4, $5)
  ORDER BY r.created_at DESC, r.id DESC
- LIMIT $3`, append(arguments, after.CreatedAt, after.ID)
+ LIMIT $3`, append(arguments, after.CreatedAt.Time, after.ID)
 	}
 	rows, err := pool.Query(ctx, query, arguments...)
 	if err != nil {
@@ -218,7 +218,7 @@ SELECT`+refundColumns+`
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Refund, error) {
 		var r Refund
 		err := row.Scan(r.fields()...)
-		r.CreatedAt = r.CreatedAt.UTC()
+		r.CreatedAt.Time = r.CreatedAt.UTC()
 		return r, err
 	})
 	if err != nil {

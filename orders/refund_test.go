@@ -31,7 +31,7 @@ func TestRefund_severalParts(t *testing.T) {
 		"Location":     "/v1/orders/" + p.orderID.String() + "/refunds/" + part.ID.String(),
 	}, result.Response.Headers)
 	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","provider_refund_id":%q,"created_at":%q}`,
-		part.ID, p.orderID, f.stripe.Refunds()[0].ID, formatTime(part.CreatedAt)), string(result.Response.Body))
+		part.ID, p.orderID, f.stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
 	var answered orders.Refund
 	require.NoError(t, json.Unmarshal(result.Response.Body, &answered))
 	require.Equal(t, part, answered)

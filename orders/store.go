@@ -47,14 +47,15 @@ const orderColumns = `
 func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	var o orderRow
 	var items, metadata []byte
+	var paidAt *time.Time
 	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &items, &o.PaymentIntentID,
-		&metadata, &o.CreatedAt, &o.PaidAt, &o.paymentMethod, &o.createAttempt, &o.confirmAttempt)
+		&metadata, &o.CreatedAt.Time, &paidAt, &o.paymentMethod, &o.createAttempt, &o.confirmAttempt)
 	if err != nil {
 		return orderRow{}, err
 	}
-	o.CreatedAt = o.CreatedAt.UTC()
-	if o.PaidAt != nil {
-		*o.PaidAt = o.PaidAt.UTC()
+	o.CreatedAt.Time = o.CreatedAt.UTC()
+	if paidAt != nil {
+		o.PaidAt = &Timestamp{paidAt.UTC()}
 	}
 	return o, errors.Join(json.Unmarshal(items, &o.Items), json.Unmarshal(metadata, &o.Metadata))
 }
@@ -95,7 +96,7 @@ SELECT`+orderColumns+`
  WHERE account_id = $1
    AND (created_at, id) < ($3, $4)
  ORDER BY created_at DESC, id DESC
- LIMIT $2`, append(arguments, after.CreatedAt, after.ID)
+ LIMIT $2`, append(arguments, after.CreatedAt.Time, after.ID)
 	}
 	rows, err := pool.Query(ctx, query, arguments...)
 	if err != nil {

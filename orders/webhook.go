@@ -18,6 +18,9 @@ var (
 	// ErrEventRefused means that the provider did not sign a delivery, or not within
 	// the last minutes.
 	ErrEventRefused = payments.ErrSignature
+
+	// ErrInvalidEvent means that the provider signed something that is not an event.
+	ErrInvalidEvent = payments.ErrInvalidEvent
 )
 
 // VerifiedEvent is an event whose signature was verified.
@@ -29,7 +32,7 @@ type VerifiedEvent struct {
 }
 
 // VerifyEvent verifies a delivery of the provider: the unchanged body and its
-// signature. Errors are [ErrWebhooksOff] and [ErrEventRefused].
+// signature. Errors are [ErrWebhooksOff], [ErrEventRefused] and [ErrInvalidEvent].
 func (s *Service) VerifyEvent(payload []byte, signature string) (VerifiedEvent, error) {
 	delivered, err := s.payments.Event(payload, signature)
 	if err != nil {

@@ -25,9 +25,12 @@ var (
 var (
 	// ErrWebhooksOff means that there is no secret to verify events with.
 	ErrWebhooksOff = errors.New("no webhook secret")
-	// ErrSignature means that the request is not an event that Stripe signed for us
-	// within the last minutes.
+	// ErrSignature means that Stripe did not sign the body for us within the last
+	// minutes.
 	ErrSignature = errors.New("not an event signed by the provider")
+	// ErrInvalidEvent means that the signature is genuine, but the body is not an event,
+	// or has a number that a double cannot hold.
+	ErrInvalidEvent = errors.New("not an event of the provider")
 )
 
 // Outcome is what is known about the effect of a call that failed.

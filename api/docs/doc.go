@@ -9,5 +9,5 @@
 //	tar xzf scalar-api-reference-*.tgz package/dist/browser/standalone.js
 //	gzip -9nc package/dist/browser/standalone.js > scalar.js.gz
 //
-// The package does not serve the contract: the page loads /openapi.yaml.
+// The page loads the contract from /openapi.yaml.
 package docs

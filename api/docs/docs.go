@@ -73,7 +73,15 @@ func serve(w http.ResponseWriter, r *http.Request, contentType, tag string, cont
 	for _, name := range []string{"Range", "If-Range", "If-Match"} {
 		whole.Header.Del(name)
 	}
-	http.ServeContent(w, whole, "", time.Time{}, bytes.NewReader(content))
+	http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(content))
+}
+
+// noRanges corrects the Accept-Ranges of http.ServeContent.
+type noRanges struct{ http.ResponseWriter }
+
+func (w noRanges) WriteHeader(status int) {
+	w.Header().Set("Accept-Ranges", "none")
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // etag returns an entity tag, the hash of the content.

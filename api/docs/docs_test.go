@@ -32,6 +32,7 @@ func TestRoutes_headers(t *testing.T) {
 			require.Equal(t, contentType, response.Header().Get("Content-Type"))
 			require.Equal(t, "nosniff", response.Header().Get("X-Content-Type-Options"))
 			require.Equal(t, "no-referrer", response.Header().Get("Referrer-Policy"))
+			require.Equal(t, "none", response.Header().Get("Accept-Ranges"))
 			require.Equal(t, "no-cache", response.Header().Get("Cache-Control"))
 			require.Regexp(t, `^"[\w-]{16}"$`, response.Header().Get("ETag"))
 			require.NotEmpty(t, response.Body.Bytes())

@@ -19,6 +19,17 @@ type gzipFile struct {
 	plain       func() (http.Handler, error) // decompresses once
 }
 
+// Document serves content, compressed for clients that accept gzip.
+func Document(contentType string, content []byte) http.Handler {
+	var gzipped bytes.Buffer
+	writer := gzip.NewWriter(&gzipped)
+	_, _ = writer.Write(content) // a buffer does not fail
+	_ = writer.Close()
+	file := newGzipFile(contentType, gzipped.Bytes())
+	file.plain = func() (http.Handler, error) { return staticFile(contentType, content), nil }
+	return file
+}
+
 func newGzipFile(contentType string, gzipped []byte) gzipFile {
 	return gzipFile{
 		contentType: contentType,

@@ -1,0 +1,12 @@
+package orders
+
+import "time"
+
+// Timestamp is a time as the API shows it: RFC 3339 in UTC, always with six fractional
+// digits, so timestamps sort as text. PostgreSQL keeps no more digits.
+type Timestamp struct{ time.Time }
+
+// MarshalJSON writes the timestamp.
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000000Z"`)), nil
+}
