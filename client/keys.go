@@ -40,8 +40,7 @@ type Resource struct {
 
 // GetKey reads what became of the request under a key, without sending it. The state
 // of a key whose response is no longer kept is expired. A key that the API has not
-// seen is a [*Problem]; that it stays unseen is certain only when no send can be
-// under way any more.
+// seen is a [*Problem]. A request that is still in flight may use the key later.
 func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err

@@ -14,7 +14,8 @@ import (
 // Do executes a request: it runs the operation for a new key, replays the stored
 // response of a finished key, and takes over a key that an earlier run left
 // unfinished (R2). Its errors are [ErrKeyReused], [ErrInProgress],
-// [ErrNewerVersion], [postgres.ErrUnavailable] and the errors of the steps. The work does not end with ctx (R10).
+// [*KeyExpiredError], [ErrNewerVersion], [postgres.ErrUnavailable] and the errors of
+// the steps. The work does not end with ctx (R10).
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)

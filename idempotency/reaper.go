@@ -9,8 +9,8 @@ import (
 
 // Reaper deletes finished keys that are past their retention, and with them the
 // stored parameters and responses. It never reads an unfinished key, however old,
-// because that is the only pointer to a possible charge (R16). What a key created
-// stays, so the key does not execute again (R17).
+// because that is the only pointer to a possible charge (R16). It leaves a row in
+// expired_keys, so the key does not execute again (R17).
 type Reaper struct {
 	engine *Engine
 	config ReaperConfig

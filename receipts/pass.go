@@ -59,7 +59,6 @@ func (p *pass) sendOne(ctx context.Context, c candidate) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	start := time.Now()
 	claiming, cancel := detached(ctx, queryTimeout)
 	defer cancel()
 	j, err := p.store.claim(claiming, c, p.config.SendTimeout+3*queryTimeout)
@@ -70,6 +69,7 @@ func (p *pass) sendOne(ctx context.Context, c candidate) error {
 		return err
 	}
 	p.claims.Add(1)
+	start := time.Now()
 	outcome, cause := p.attempt(ctx, j)
 	p.add(outcome, cause)
 	if p.config.Observe != nil {

@@ -165,7 +165,8 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	if busy && err == nil {
 		bound := l.backlogBound()
 		if a.queue.Len() == 0 {
-			bound += bound / 4 // the bound may have fallen below what other accounts have in the backlog
+			// The bound may have fallen below what other accounts have in the backlog.
+			bound = min(bound+bound/4, l.config.Backlog)
 		}
 		err = share(a.queue.Len(), l.backlog, bound)
 	}

@@ -1,0 +1,175 @@
+package accounts_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+)
+
+// fixture is an Authenticator on its own database, with a clock that stands still
+// and one account.
+type fixture struct {
+	t             *testing.T
+	authenticator *accounts.Authenticator
+	pool          *pgxpool.Pool
+	account       uuid.UUID
+	apiKey        string
+	lookups       lookups
+	elapsed       atomic.Int64 // nanoseconds since the clock's zero
+}
+
+func newFixture(t *testing.T, configure ...func(*pgxpool.Config)) *fixture {
+	t.Helper()
+	f := &fixture{t: t, lookups: lookups{connections: map[net.Conn]bool{}}}
+	f.pool = idempotencytest.NewPool(t, append(configure, f.lookups.configure, func(config *pgxpool.Config) {
+		config.MaxConns = accounts.Connections
+	})...)
+	var err error
+	f.authenticator, err = accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: func() time.Time {
+		return time.Unix(0, f.elapsed.Load())
+	}})
+	require.NoError(t, err)
+	f.account, f.apiKey = f.create()
+	return f
+}
+
+func (f *fixture) create() (uuid.UUID, string) {
+	f.t.Helper()
+	account, apiKey, err := accounts.Create(f.t.Context(), f.pool, "test")
+	require.NoError(f.t, err)
+	return account, apiKey
+}
+
+func (f *fixture) revoke(apiKey string) {
+	f.t.Helper()
+	hash := sha256.Sum256([]byte(apiKey))
+	tag, err := f.pool.Exec(f.t.Context(), "UPDATE api_keys SET revoked_at = now() WHERE key_hash = $1", hash[:])
+	require.NoError(f.t, err)
+	require.EqualValues(f.t, 1, tag.RowsAffected())
+}
+
+// pass moves the clock.
+func (f *fixture) pass(d time.Duration) { f.elapsed.Add(int64(d)) }
+
+// requireAccepted authenticates with the fixture's API key, and expects that it takes
+// that many lookups.
+func (f *fixture) requireAccepted(lookups int64) {
+	f.t.Helper()
+	before := f.lookups.count.Load()
+	account, err := f.authenticator.Authenticate(f.t.Context(), f.apiKey)
+	require.NoError(f.t, err)
+	require.Equal(f.t, f.account, account)
+	require.Equal(f.t, lookups, f.lookups.count.Load()-before, "lookups")
+}
+
+// requireRejected expects [accounts.ErrUnauthorized] after that many lookups.
+func (f *fixture) requireRejected(apiKey string, lookups int64) {
+	f.t.Helper()
+	before := f.lookups.count.Load()
+	account, err := f.authenticator.Authenticate(f.t.Context(), apiKey)
+	require.ErrorIs(f.t, err, accounts.ErrUnauthorized)
+	require.Equal(f.t, uuid.Nil, account)
+	require.Equal(f.t, lookups, f.lookups.count.Load()-before, "lookups")
+}
+
+// unknownKey returns a well-formed API key of no account.
+func unknownKey() string { return "ok_" + rand.Text() }
+
+// lookups observes the lookups of API keys on a pool: it counts them, blocks them on
+// demand, and turns the database off.
+type lookups struct {
+	count atomic.Int64
+
+	mu          sync.Mutex
+	block       *block
+	down        bool
+	connections map[net.Conn]bool
+}
+
+// block blocks lookups until it is released.
+type block struct {
+	except   string        // the API key whose lookups are not blocked; "" for none
+	reached  chan struct{} // receives a value for each blocked lookup
+	released chan struct{}
+}
+
+func (l *lookups) configure(config *pgxpool.Config) {
+	config.ConnConfig.Tracer = l
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.down {
+			return nil, errors.New("the database is down")
+		}
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			l.connections[conn] = true
+		}
+		return conn, err
+	}
+}
+
+// setDown breaks all connections and prevents new ones, or ends that.
+func (l *lookups) setDown(down bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = down
+	for conn := range l.connections {
+		_ = conn.Close()
+		delete(l.connections, conn)
+	}
+}
+
+func (l *lookups) setBlock(b block) *block {
+	b.reached, b.released = make(chan struct{}, 1000), make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.block = &b
+	return l.block
+}
+
+func (l *lookups) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	if !strings.HasPrefix(query.SQL, "\nSELECT account_id") {
+		return ctx
+	}
+	l.count.Add(1)
+	l.mu.Lock()
+	b := l.block
+	l.mu.Unlock()
+	if b == nil {
+		return ctx
+	}
+	hash := string(query.Args[0].([]byte))
+	if b.except != "" && hash == hashOf(b.except) {
+		return ctx
+	}
+	b.reached <- struct{}{}
+	select {
+	case <-b.released:
+	case <-ctx.Done(): // the lookup's timeout: the test fails
+	}
+	return ctx
+}
+
+func (l *lookups) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func hashOf(apiKey string) string {
+	hash := sha256.Sum256([]byte(apiKey))
+	return string(hash[:])
+}
