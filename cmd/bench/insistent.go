@@ -11,6 +11,10 @@ import (
 	"example.com/orders-api/internal/load"
 )
 
+// firstOrders is the time before the measurement: longer than an order takes with the
+// slow provider, so that the rate is one of orders that end while others begin.
+const firstOrders = time.Second
+
 // insistent offers orders by clients that ignore Retry-After: after a rejection they
 // send the next request immediately. The ratio compares their rate with a bound: the
 // rate of 16 clients in the same round, or the ideal rate with a slow provider if
@@ -54,10 +58,11 @@ func (b *bench) insistent(ctx context.Context) (err error) {
 			if v.ideal > 0 {
 				bound = min(bound, v.ideal)
 			}
-			report := load.Closed(ctx, v.clients, b.window, v.system.createOrders(v.system.clients, fmt.Sprintf("insist-%d-%d", v.clients, round)))
+			report := load.Closed(ctx, v.clients, firstOrders+b.window, v.system.createOrders(v.system.clients, fmt.Sprintf("insist-%d-%d", v.clients, round)))
 			if err := allCreatedOrShed(report); err != nil {
 				return err
 			}
+			report = report.EndedWithin(firstOrders, b.window)
 			created := report.WithStatus(http.StatusCreated)
 			rejected := report.Filter(func(r load.Request) bool { return r.Status != http.StatusCreated })
 			memory, err := v.system.peakMemory()

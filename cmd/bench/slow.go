@@ -69,9 +69,5 @@ func (s *system) inFlight(ctx context.Context, clients, round int, duration time
 	if err := allCreated(report); err != nil {
 		return 0, err
 	}
-	steady := report.Filter(func(r load.Request) bool {
-		end := r.At + r.Latency
-		return end >= rampUp && end < rampUp+duration
-	})
-	return float64(len(steady.Requests)) / duration.Seconds(), nil
+	return report.EndedWithin(rampUp, duration).Rate(), nil
 }

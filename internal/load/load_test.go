@@ -91,6 +91,16 @@ func TestContextEndsLoad(t *testing.T) {
 	}
 }
 
+func TestEndedWithin_rateOfSlowRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := load.Closed(t.Context(), 10, 4*time.Second, server(10, time.Second))
+		steady := all.EndedWithin(500*time.Millisecond, 3*time.Second)
+		require.InDelta(t, 10, steady.Rate(), 0.001)
+		require.Len(t, steady.Requests, 30)
+	})
+}
+
 func TestReport(t *testing.T) {
 	t.Parallel()
 	report := load.Report{Duration: 2 * time.Second}

@@ -33,6 +33,18 @@ func (r Report) Filter(keep func(Request) bool) Report {
 	return Report{Duration: r.Duration, Requests: kept}
 }
 
+// EndedWithin returns a report of the requests whose response ended within duration
+// after start. Its rate has no error from the requests in flight at either end, which
+// matters if they take long.
+func (r Report) EndedWithin(start, duration time.Duration) Report {
+	within := r.Filter(func(request Request) bool {
+		end := request.At + request.Latency
+		return end >= start && end < start+duration
+	})
+	within.Duration = duration
+	return within
+}
+
 // WithStatus returns a report of the responses with this status.
 func (r Report) WithStatus(status int) Report {
 	return r.Filter(func(request Request) bool { return request.Err == nil && request.Status == status })
