@@ -140,7 +140,7 @@ func plainJSON(value any) (plain any, err error) {
 // fixedMembers are the members whose text the API defines. The text of others comes
 // from the client or the provider, or depends on the time.
 var fixedMembers = []string{
-	"type", "title", "detail", "retry", "code", "decline_code", "pointer",
+	"type", "title", "detail", "retry", "outcome", "code", "decline_code", "pointer",
 	"status", "state", "currency", "operation", "object",
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,8 +52,8 @@ const (
 
 // The values of the member outcome.
 const (
-	outcomeNone    = "none"    // rejected before the claim of its key
-	outcomeUnknown = "unknown" // the key is claimed, or may be
+	outcomeNone    = "none"    // no request has claimed the key, or there is no key
+	outcomeUnknown = "unknown" // a request has claimed the key, or may have
 	outcomeFinal   = "final"   // the key has its final response
 )
 
@@ -61,12 +62,11 @@ var (
 	onlyNone       = []string{outcomeNone}
 	onlyUnknown    = []string{outcomeUnknown}
 	onlyFinal      = []string{outcomeFinal}
-	noneOrUnknown  = []string{outcomeNone, outcomeUnknown}  // unknown for a keyedError
+	noneOrUnknown  = []string{outcomeNone, outcomeUnknown}  // see problem.forRequest
 	unknownOrFinal = []string{outcomeUnknown, outcomeFinal} // final if the first request is finished
 )
 
-// keyedError is an error of a request that looked up its key, or saw it held by
-// another run. The key may be claimed, by this request or an earlier one.
+// keyedError is an error of a request that looked up its key.
 type keyedError struct{ error }
 
 func (e *keyedError) Unwrap() error { return e.error }
@@ -77,102 +77,102 @@ var (
 	problemKeyMissing = problemType{
 		"idempotency-key-missing", http.StatusBadRequest, retryCorrected, onlyNone,
 		"The Idempotency-Key header is missing",
-		"Every POST names its request with an Idempotency-Key of its own: 16 to 255 visible ASCII characters, such as a UUID. This one has none.",
+		"Every POST requires an `Idempotency-Key` header: 16 to 255 visible ASCII characters, such as a UUID. This request has none.",
 	}
 	problemKeyInvalid = problemType{
-		"idempotency-key-invalid", http.StatusBadRequest, retryCorrected, onlyNone,
+		"idempotency-key-invalid", http.StatusBadRequest, retryCorrected, onlyUnknown,
 		"The Idempotency-Key header is not valid",
-		"An Idempotency-Key is one header line of 16 to 255 visible ASCII characters, as it is or as a quoted string of RFC 9651. What was sent is something else.",
+		"An `Idempotency-Key` is one header line of 16 to 255 visible ASCII characters, raw or as a quoted String of RFC 9651. This request has another form of it.",
 	}
 	problemMalformed = problemType{
-		"malformed-request", http.StatusBadRequest, retryCorrected, onlyNone,
-		"The request cannot be read",
-		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number is 0, or from 1e-30 to 2^53 − 1 without its sign, and has at most 17 significant digits, all of which a double keeps. What is sent to the webhook must be an event that the payment provider has signed.",
+		"malformed-request", http.StatusBadRequest, retryCorrected, noneOrUnknown,
+		"The request is malformed",
+		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. The absolute value of a number is 0 or from 1e-30 to 2^53 − 1, and an IEEE 754 double must keep all of its digits. The webhook accepts only events that the payment provider has signed.",
 	}
 	problemUnauthorized = problemType{
-		"unauthorized", http.StatusUnauthorized, retryCorrected, onlyNone,
+		"unauthorized", http.StatusUnauthorized, retryCorrected, noneOrUnknown,
 		"The API key is missing or not valid",
-		"An account's API key is sent as `Authorization: Bearer <key>`, on one line. None was sent, or none that is known here.",
+		"A request below `/v1` requires an API key: one header line `Authorization: Bearer <key>`. This request has none, or one that is not valid.",
 	}
 	problemNotFound = problemType{
-		"not-found", http.StatusNotFound, retryNever, onlyNone,
-		"There is nothing here",
-		"The address is wrong, or the resource belongs to another account.",
+		"not-found", http.StatusNotFound, retryNever, noneOrUnknown,
+		"The resource does not exist",
+		"The address is wrong, or the resource belongs to another account. The response is the same for both.",
 	}
 	problemMethodNotAllowed = problemType{
-		"method-not-allowed", http.StatusMethodNotAllowed, retryNever, onlyNone,
-		"The method is not allowed here",
-		"The address exists and does not take this method. The `Allow` header names those that it takes.",
+		"method-not-allowed", http.StatusMethodNotAllowed, retryNever, noneOrUnknown,
+		"The method is not allowed",
+		"The resource does not support this method. The `Allow` header lists the methods that it supports.",
 	}
 	problemTooLarge = problemType{
-		"too-large", http.StatusRequestEntityTooLarge, retryCorrected, onlyNone,
+		"too-large", http.StatusRequestEntityTooLarge, retryCorrected, noneOrUnknown,
 		"The request body is too large",
-		"A request body has at most 64 KiB, an event of the payment provider 256 KiB. The rest of this one was not read, and the connection was closed.",
+		"A request body has at most 64 KiB, an event of the payment provider at most 256 KiB. The server did not read the rest of this body and closed the connection.",
 	}
 	problemUnsupportedMedia = problemType{
-		"unsupported-media-type", http.StatusUnsupportedMediaType, retryCorrected, onlyNone,
+		"unsupported-media-type", http.StatusUnsupportedMediaType, retryCorrected, noneOrUnknown,
 		"The media type is not supported",
-		"A body is JSON in UTF-8, declared as `application/json`, without a content encoding. This one is declared as something else.",
+		"A request body is JSON in UTF-8 with `Content-Type: application/json` and without a content encoding. This request declares something else.",
 	}
 	problemKeyInProgress = problemType{
 		"idempotency-key-in-progress", http.StatusConflict, retrySameKey, onlyUnknown,
 		"A request with this Idempotency-Key is in progress",
-		"An earlier request with the same key is still being worked on, or was a moment ago when its server was lost.",
+		"An earlier request with the same key is in progress, or its server stopped a moment ago.",
 	}
 	problemKeyReused = problemType{
 		"idempotency-key-reused", http.StatusUnprocessableEntity, retryNever, unknownOrFinal,
 		"The Idempotency-Key was used for another request",
-		"The key belongs to a request with another body or address. A key names one request for ever.",
+		"The key belongs to an earlier request with another body or another address. A key identifies one request permanently.",
 	}
 	problemKeyExpired = problemType{
 		"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever, onlyFinal,
 		"The Idempotency-Key has expired",
-		"The key was used long ago and made the order named in `order_id`, or the refund of it named in `refund`. The answer is no longer kept, and a key never executes twice.",
+		"An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, or the refund in `refund`. A key never executes twice.",
 	}
 	problemValidation = problemType{
-		"validation-failed", http.StatusUnprocessableEntity, retryCorrected, onlyNone,
+		"validation-failed", http.StatusUnprocessableEntity, retryCorrected, noneOrUnknown,
 		"The request is not valid",
-		"The request can be read, and its values cannot be taken. `errors` lists what is wrong, each with a JSON pointer.",
+		"The request is well-formed, but some of its values are not valid. `errors` lists them, each with a JSON pointer, a code and a text.",
 	}
 	problemNotRefundable = problemType{
 		"order-not-refundable", http.StatusUnprocessableEntity, retryNever, onlyNone, // or same-key, see problemOf
 		"The order cannot be refunded",
-		"Nothing of the order can be refunded: its payment is in progress, failed, or is refunded in full. Refunds in progress count as refunded.",
+		"Nothing can be refunded: the payment of the order is in progress, has failed, or was refunded in full. Refunds in progress count as refunded.",
 	}
 	problemExceedsRemaining = problemType{
 		"refund-exceeds-remaining", http.StatusUnprocessableEntity, retryCorrected, onlyNone,
 		"The refund exceeds what remains of the order",
-		"The amount of the refund is larger than what remains of the order, which `remaining` states. Refunds in progress count as refunded.",
+		"The amount exceeds what remains of the order, which is `remaining`. Refunds in progress count as refunded.",
 	}
 	problemDeclined = problemType{
 		orders.SlugPaymentDeclined, http.StatusPaymentRequired, retryNewKey, onlyFinal,
 		"The payment was declined",
-		"The card was declined and not charged; `code` and `decline_code` say why. This is the final answer of this key.",
+		"The bank or the provider declined the payment; `code` and `decline_code` state the reason. This is the final response of the key.",
 	}
 	problemRefused = problemType{
 		orders.SlugPaymentRefused, http.StatusUnprocessableEntity, retryNewKey, onlyFinal,
 		"The payment provider refused the request",
-		"The provider does not take this request, for instance because it does not know the payment method, or because the charge was refunded there already. This is the final answer of this key.",
+		"The provider rejected the request, for example because the payment method does not exist, or because the charge is already refunded there. This is the final response of the key.",
 	}
 	problemRateLimited = problemType{
 		"rate-limited", http.StatusTooManyRequests, retrySameKey, noneOrUnknown,
-		"Too many requests of this account are under way",
-		"This account has its share of what the server can do at once.",
+		"Too many requests of this account are in progress",
+		"The server is overloaded, and this account already has its share of the requests in progress.",
 	}
 	problemInternal = problemType{
 		"internal-error", http.StatusInternalServerError, retrySameKey, onlyUnknown,
-		"Something went wrong on our side",
-		"The fault is ours, and its text stays in our log. The same request with the same key goes on from where this one stopped, and never charges twice.",
+		"Internal error",
+		"An error of the server. Its cause is in the server's log, under `request_id`. The same request with the same key resumes where this one stopped, and never charges twice.",
 	}
 	problemOutcomeUnknown = problemType{
 		"payment-outcome-unknown", http.StatusServiceUnavailable, retrySameKey, onlyUnknown,
 		"The outcome of the payment is not known yet",
-		"The card may have been charged, or the refund made; the provider has not said so yet.",
+		"The provider has not confirmed the outcome. The card may have been charged, or the refund may have been made.",
 	}
 	problemUnavailable = problemType{
 		"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey, noneOrUnknown,
 		"The service is temporarily unavailable",
-		"The database, the payment provider or this server cannot be reached, is stopping, or has too much to do. Nothing is lost.",
+		"The server is overloaded or stopping, or it cannot reach the database or the payment provider. No data is lost.",
 	}
 )
 
@@ -204,7 +204,7 @@ type problem struct {
 	retryAfter time.Duration
 	jitter     int // up to so many seconds are added to retryAfter
 	headers    [][2]string
-	readDetail string // replaces Detail if the request has no key: a GET, or an event
+	withoutKey string // replaces Detail if the request has no key
 }
 
 // resource links to an object of the API.
@@ -236,17 +236,17 @@ func problemOf(err error) problem {
 	)
 	switch {
 	case errors.Is(err, accounts.ErrUnauthorized):
-		p := problemUnauthorized.detail("Send an API key that is valid, as a bearer token in one Authorization header.")
+		p := problemUnauthorized.detail("Send a valid API key as a bearer token, in one Authorization header.")
 		if errors.Is(err, errInvalidToken) {
 			return p.header("WWW-Authenticate", `Bearer realm="orders", error="invalid_token"`)
 		}
 		return p.header("WWW-Authenticate", `Bearer realm="orders"`) // without a token no error (RFC 6750, 3.1)
 	case errors.Is(err, errNoPage):
-		return problemNotFound.detail("Nothing is at this address.")
+		return problemNotFound.detail("There is no resource at this address.")
 	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
-		return problemNotFound.detail("Nothing is at this address for this account.")
+		return problemNotFound.detail("There is no such resource in this account.")
 	case errors.Is(err, errMethodNotAllowed):
-		return problemMethodNotAllowed.detail("See the Allow header.")
+		return problemMethodNotAllowed.detail("The Allow header lists the methods that this resource supports.")
 	case errors.Is(err, errTooLarge):
 		return problemTooLarge.detail(err.Error())
 	case errors.Is(err, errUnsupportedMedia):
@@ -262,11 +262,11 @@ func problemOf(err error) problem {
 	case errors.Is(err, idempotency.ErrMalformed):
 		return problemMalformed.detail(err.Error())
 	case errors.Is(err, orders.ErrEventRefused):
-		return problemMalformed.detail("The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes from now.")
+		return problemMalformed.detail("The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock.")
 	case errors.Is(err, orders.ErrInvalidEvent):
-		return problemMalformed.detail("The signature is genuine, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.")
+		return problemMalformed.detail("The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.")
 	case errors.Is(err, orders.ErrWebhooksOff):
-		return problemNotFound.detail("No webhook secret is configured here, so the webhook is off.")
+		return problemNotFound.detail("The server has no webhook secret, so the webhook is off.")
 	case errors.Is(err, idempotency.ErrKeyReused):
 		p := problemKeyReused.detail("The body or the address differs from the key's first request.")
 		if errors.Is(err, idempotency.ErrFinishedKeyReused) {
@@ -276,7 +276,7 @@ func problemOf(err error) problem {
 	case errors.Is(err, idempotency.ErrInProgress):
 		return problemKeyInProgress.detail("Send the same request again shortly.").after(inProgressRetryAfter)
 	case errors.As(err, &invalid):
-		p := problemValidation.detail("See errors.")
+		p := problemValidation.detail(summary(invalid.Fields))
 		p.Errors = invalid.Fields
 		return p
 	case errors.As(err, &notRefundable) && notRefundable.Pending():
@@ -286,16 +286,16 @@ func problemOf(err error) problem {
 	case errors.As(err, &notRefundable) && notRefundable.Status == orders.StatusPaymentFailed:
 		return problemNotRefundable.detail("The payment of the order failed, so there is nothing to refund.")
 	case errors.As(err, &notRefundable):
-		return problemNotRefundable.detail("The order is refunded in full, or will be when its refunds in progress are made.")
+		return problemNotRefundable.detail("The order is refunded in full. Refunds in progress count as refunded.")
 	case errors.As(err, &exceeds):
-		p := problemExceedsRemaining.detail("Send an amount of at most what remains, or none for all of it.")
+		p := problemExceedsRemaining.detail("Send an amount of at most what remains, or omit it to refund all of that.")
 		p.Remaining = exceeds.Remaining
 		return p
 	case errors.As(err, &expired):
 		order, refund := orders.ResourcesOf(expired.Key)
-		p := problemKeyExpired.detail("The key made the order named in order_id.")
+		p := problemKeyExpired.detail("The key created the order in order_id.")
 		if refund != uuid.Nil {
-			p = problemKeyExpired.detail("The key made the refund named in refund, of the order named in order_id.")
+			p = problemKeyExpired.detail("The key created the refund in refund, of the order in order_id.")
 			p.Refund = &resource{ID: refund, Href: orders.RefundPath(order, refund)}
 		}
 		p.OrderID = &order
@@ -303,18 +303,27 @@ func problemOf(err error) problem {
 	case errors.As(err, &provider) && errors.Is(provider.Kind, orders.ErrOutcomeUnknown):
 		return problemOutcomeUnknown.detail("Send the same request with the same key to find out.").after(provider.RetryAfter)
 	case errors.As(err, &provider):
-		return problemUnavailable.detail("The payment provider did not accept the request.").after(provider.RetryAfter).forKey(err)
+		return problemUnavailable.detail("The payment provider did not accept the request.").after(provider.RetryAfter)
 	case errors.Is(err, errBodyCut):
-		return problemUnavailable.detail("The body ended early. Send the same request again, under the same key if it had one.").after(unavailableRetryAfter)
+		return problemUnavailable.detail("The body ended early. Send the same request again, with the same key.").forRequestsWithoutKey("The body ended early. Send the same request again.").after(unavailableRetryAfter)
 	case errors.Is(err, limiter.ErrRateLimited):
-		return problemRateLimited.detail("Send the same request again a little later, under the same key if it had one.").forReads("Send the same request again a little later.").after(overloadRetryAfter).withJitter().forKey(err)
+		return problemRateLimited.detail("Send the same request again a little later, with the same key.").forRequestsWithoutKey("Send the same request again a little later.").after(overloadRetryAfter).withJitter()
 	case errors.Is(err, limiter.ErrOverloaded):
-		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, under the same key if it had one.").forReads("The server is overloaded. Send the same request again a little later.").after(overloadRetryAfter).withJitter().forKey(err)
+		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, with the same key.").forRequestsWithoutKey("The server is overloaded. Send the same request again a little later.").after(overloadRetryAfter).withJitter()
 	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
-		return problemUnavailable.detail("Send the same request again, under the same key if it had one.").forReads("Send the same request again.").after(unavailableRetryAfter).forKey(err)
+		return problemUnavailable.detail("Send the same request again, with the same key.").forRequestsWithoutKey("Send the same request again.").after(unavailableRetryAfter)
 	default:
-		return problemInternal.detail("Send the same request with the same key.").forReads("Send the same request again.")
+		return problemInternal.detail("Send the same request with the same key.").forRequestsWithoutKey("Send the same request again.")
 	}
+}
+
+// summary returns the first error, for the logs of clients that show only the detail.
+func summary(all []orders.FieldError) string {
+	text := strings.TrimSpace(all[0].Pointer + " " + all[0].Detail)
+	if n := len(all) - 1; n > 0 {
+		text += fmt.Sprintf(" (errors lists %d more)", n)
+	}
+	return text
 }
 
 func (t problemType) detail(text string) problem {
@@ -327,21 +336,28 @@ func (p problem) after(wait time.Duration) problem {
 	return p
 }
 
-// forKey sets the outcome of a problem that a request may have before or after the
-// claim of its key. An error of the provider always comes after the claim.
-func (p problem) forKey(err error) problem {
+// forRequest completes the problem of a request whose error is err. The outcome stays
+// none if the request has no key, or was rejected after a lookup which found that its key
+// is not claimed. Otherwise this request, or an earlier one with the key, may have moved
+// money.
+func (p problem) forRequest(r *http.Request, err error) problem {
+	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
+	if !hasKey && p.withoutKey != "" {
+		p.Detail = p.withoutKey
+	}
 	var keyed *keyedError
-	var provider *orders.ProviderError
-	if errors.As(err, &keyed) || errors.As(err, &provider) {
+	lookedUp := errors.As(err, &keyed)
+	interrupted := p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
+	if p.Outcome == outcomeNone && (lookedUp && interrupted || !lookedUp && hasKey) {
 		p.Outcome = outcomeUnknown
 	}
 	return p
 }
 
-// forReads sets the detail of the response to a request that has no key: a GET, or an
-// event.
-func (p problem) forReads(text string) problem {
-	p.readDetail = text
+// forRequestsWithoutKey sets the detail for requests without an Idempotency-Key, such
+// as a GET or an event.
+func (p problem) forRequestsWithoutKey(text string) problem {
+	p.withoutKey = text
 	return p
 }
 

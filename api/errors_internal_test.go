@@ -2,6 +2,8 @@ package api
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -30,23 +32,25 @@ func TestRetryAfterSeconds_roundsUp(t *testing.T) {
 	require.Zero(t, problemNotFound.detail("").retryAfter)
 }
 
-// The outcome is unknown as soon as a request has looked up its key.
+// The outcome of a request with a key is none only if it was rejected after the lookup of
+// the key.
 func TestProblemOf_outcome(t *testing.T) {
 	t.Parallel()
+	post := httptest.NewRequest(http.MethodPost, "/v1/orders", nil)
+	post.Header.Set("Idempotency-Key", "8f14e45f-ceea-467f-a9d4-1f6b7c3e2d10")
 	provider := &orders.ProviderError{Kind: orders.ErrProviderUnavailable, Cause: errors.New("timeout")}
 	for _, test := range []struct {
-		err          error
-		before, with string // outcome of the error itself, and of one from under a key
+		err           error
+		before, after string // the lookup of the key
 	}{
-		{limiter.ErrOverloaded, "none", "unknown"},
-		{limiter.ErrRateLimited, "none", "unknown"},
-		{postgres.ErrUnavailable, "none", "unknown"},
-		{errNotReady, "none", "unknown"},
-		{idempotency.ErrNewerVersion, "none", "unknown"},
-		{errBodyCut, "none", "none"},
-		{&orders.ValidationError{}, "none", "none"},
-		{orders.ErrNotFound, "none", "none"},
-		{idempotency.ErrMalformed, "none", "none"},
+		{limiter.ErrOverloaded, "unknown", "unknown"},
+		{limiter.ErrRateLimited, "unknown", "unknown"},
+		{postgres.ErrUnavailable, "unknown", "unknown"},
+		{idempotency.ErrNewerVersion, "unknown", "unknown"},
+		{&orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/email"}}}, "unknown", "none"},
+		{&orders.NotRefundableError{Status: orders.StatusPending}, "unknown", "none"},
+		{&orders.ExceedsRemainingError{}, "unknown", "none"},
+		{orders.ErrNotFound, "unknown", "none"},
 		{provider, "unknown", "unknown"},
 		{&orders.ProviderError{Kind: orders.ErrOutcomeUnknown}, "unknown", "unknown"},
 		{idempotency.ErrInProgress, "unknown", "unknown"},
@@ -56,8 +60,9 @@ func TestProblemOf_outcome(t *testing.T) {
 		{&idempotency.KeyExpiredError{}, "final", "final"},
 		{errors.New("unforeseen"), "unknown", "unknown"},
 	} {
-		require.Equal(t, test.before, problemOf(test.err).Outcome, "%v", test.err)
+		outcome := func(err error) string { return problemOf(err).forRequest(post, err).Outcome }
+		require.Equal(t, test.before, outcome(test.err), "%v", test.err)
 		require.NotContains(t, problemOf(test.err).Detail, "money", "only outcome states it")
-		require.Equal(t, test.with, problemOf(&keyedError{test.err}).Outcome, "%v", test.err)
+		require.Equal(t, test.after, outcome(&keyedError{test.err}), "%v", test.err)
 	}
 }

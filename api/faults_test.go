@@ -89,7 +89,7 @@ func TestPanic_keyIsResumable(t *testing.T) {
 	got := f.create(t, key, orderBody(), header("X-Request-Id", "panicking"))
 	require.Equal(t, http.StatusInternalServerError, got.status)
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
-	require.JSONEq(t, `{"type":"/problems/internal-error","title":"Something went wrong on our side","status":500,
+	require.JSONEq(t, `{"type":"/problems/internal-error","title":"Internal error","status":500,
 		"detail":"Send the same request with the same key.","retry":"same-key","outcome":"unknown","request_id":"panicking"}`, string(got.body))
 	line := f.log.await(t, map[string]any{"request_id": "panicking"})
 	require.Equal(t, "ERROR", line["level"])

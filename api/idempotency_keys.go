@@ -28,7 +28,7 @@ func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key
 	logAttrs(r.Context()).setOutcome("accepted")
 	status, err := a.service.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
-		return &keyedError{err} // the same request again finds the key
+		return err // the same request again finds the key
 	}
 	applied.write(w.Header())
 	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
@@ -79,14 +79,15 @@ func retryAfterOf(key orders.KeyStatus) (wait time.Duration, unfinished bool) {
 
 // keyStatus reads the status of a key.
 func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status orders.KeyStatus, err error) {
-	err = a.limiter.Do(ctx, account, func(ctx context.Context) error {
-		if status, err = a.service.KeyStatus(ctx, account, key); err != nil {
-			err = &keyedError{err}
-		}
+	err = a.limiter.Do(ctx, account, func(ctx context.Context) (err error) {
+		status, err = a.service.KeyStatus(ctx, account, key)
 		return err
 	})
-	if errors.Is(err, idempotency.ErrNotFound) {
+	switch {
+	case errors.Is(err, idempotency.ErrNotFound):
 		err = errNotFound
+	case err != nil:
+		err = &keyedError{err} // the outcome is about the key in the path
 	}
 	return status, err
 }

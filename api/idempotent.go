@@ -87,9 +87,6 @@ func (a idempotentAPI) run(ctx context.Context, req orders.Request, wait time.Du
 			run.Result, err = execute(ctx, req)
 			return err
 		})
-		if run.err != nil && run.waited { // for a run that held the key
-			run.err = &keyedError{run.err}
-		}
 		if wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
 			return run
 		}

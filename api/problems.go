@@ -28,9 +28,9 @@ type problemPage struct {
 	Help       []textRun
 	Effect     []textRun
 	Next       []textRun
-	Retry      string
+	Retry      []textRun
 	Outcomes   [][]textRun
-	Pending    string
+	Pending    []textRun
 	Stored     bool
 	Example    string
 	See        []string
@@ -55,13 +55,13 @@ func textRuns(text string) []textRun {
 func retryAdvice(retry string) string {
 	switch retry {
 	case retrySameKey:
-		return "Yes: the same request with the same key (same-key)."
+		return "`same-key`: send the same request with the same key."
 	case retryCorrected:
-		return "Yes: fix the reported error, and send the request with the same key (corrected)."
+		return "`corrected`: fix the reported error and send the request with the same key."
 	case retryNewKey:
-		return "No: this key has its final response. Another attempt is another payment and needs a new key (new-key)."
+		return "`new-key`: this key has its final response. Another attempt is another payment and needs a new key."
 	default:
-		return "No: sending the request again cannot help (never)."
+		return "`never`: sending the request again cannot help."
 	}
 }
 
@@ -69,9 +69,9 @@ func retryAdvice(retry string) string {
 func outcomeText(outcome string) string {
 	switch outcome {
 	case outcomeNone:
-		return "`none`: this request was rejected before it claimed its key, so it did nothing. An earlier request with the same key is not affected."
+		return "`none`: no request has used this key, or the request has no key."
 	case outcomeUnknown:
-		return "`unknown`: a request has claimed the key, or may have. It is not known to be finished, and money may have moved."
+		return "`unknown`: a request with this key may be in progress or finished, and money may have moved."
 	default:
 		return "`final`: the key has its final response."
 	}
@@ -114,9 +114,11 @@ func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	}
 	shown := problemPage{
 		Slug: t.slug, Status: t.status, StatusText: http.StatusText(t.status), Title: t.title,
-		Help: textRuns(t.help), Effect: textRuns(e.effect), Next: textRuns(e.next), Retry: retryAdvice(t.retry),
-		Pending: e.pending,
-		Stored:  e.stored != "", Example: example, See: e.see,
+		Help: textRuns(t.help), Effect: textRuns(e.effect), Next: textRuns(e.next), Retry: textRuns(retryAdvice(t.retry)),
+		Stored: e.stored != "", Example: example, See: e.see,
+	}
+	if e.pending != "" {
+		shown.Pending = textRuns(retryAdvice(e.pending))
 	}
 	for _, outcome := range t.outcomes {
 		shown.Outcomes = append(shown.Outcomes, textRuns(outcomeText(outcome)))

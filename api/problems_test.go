@@ -38,7 +38,7 @@ func TestProblemPages_complete(t *testing.T) {
 		require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
 		text := html.UnescapeString(string(got.body))
 		require.Contains(t, text, "<code>"+slug+"</code>")
-		require.Contains(t, text, "("+problems[slug].retry+")")
+		require.Contains(t, text, "<code>"+problems[slug].retry+"</code>: ")
 		for _, outcome := range problems[slug].outcomes {
 			require.Contains(t, text, "<code>"+outcome+"</code>: ", slug)
 		}
@@ -62,6 +62,7 @@ func TestProblemPages_examples(t *testing.T) {
 		f.create(t, newKey(), declined),
 		f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_nobody"))),
 		f.create(t, newKey(), "[]"),
+		f.create(t, newKey(), orderBody(withMember("email", "ada"), withMember("items", []any{map[string]any{"sku": "TEA", "quantity": 0, "unit_amount": 1250}}))),
 		f.create(t, "short", orderBody()),
 		f.get(t, "/v1/orders", header("Authorization")),
 		f.get(t, "/v1/nothing"),

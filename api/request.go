@@ -25,7 +25,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	if err := checkMediaType(r.Header); err != nil {
 		return nil, err
 	}
-	tooLarge := fmt.Errorf("%w: at most %d KiB are taken here", errTooLarge, limit>>10)
+	tooLarge := fmt.Errorf("%w: at most %d KiB are allowed here", errTooLarge, limit>>10)
 	if r.ContentLength > limit {
 		return nil, tooLarge // before 100 Continue
 	}

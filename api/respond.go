@@ -34,11 +34,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 
 // writeProblem writes the problem document of err.
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(err)
+	p := problemOf(err).forRequest(r, err)
 	p.RequestID = requestID(r.Context())
-	if p.readDetail != "" && (r.Method != http.MethodPost || r.URL.Path == webhookPath) {
-		p.Detail = p.readDetail
-	}
 	logAttrs(r.Context()).problem(r.Context(), p, err)
 	for _, h := range p.headers {
 		w.Header().Set(h[0], h[1])
