@@ -34,9 +34,49 @@ func newContract() (contract, error) {
 	if err != nil {
 		return contract{}, err
 	}
+	closeResponses(doc)
 	doc.Servers = nil // the tests' servers have ports of their own
 	router, err := legacy.NewRouter(doc)
 	return contract{doc: doc, router: router}, err
+}
+
+// closeResponses makes the schemas of responses strict. The published ones are open, so
+// that clients accept the additions of later versions. In the tests an addition is an
+// error until it is documented.
+func closeResponses(doc *openapi3.T) {
+	for _, schema := range responseSchemas(doc) {
+		if schema.Type.Includes("object") && schema.AdditionalProperties.Has == nil && schema.AdditionalProperties.Schema == nil {
+			schema.AdditionalProperties.Has = new(bool) // false
+		}
+	}
+}
+
+// responseSchemas returns all schemas of the bodies and headers of responses.
+func responseSchemas(doc *openapi3.T) []*openapi3.Schema {
+	var schemas []*openapi3.Schema
+	for _, path := range doc.Paths.Map() {
+		for _, operation := range path.Operations() {
+			for _, response := range operation.Responses.Map() {
+				for _, content := range response.Value.Content {
+					schemas = append(schemas, schemasIn(content.Schema)...)
+				}
+				for _, h := range response.Value.Headers {
+					schemas = append(schemas, schemasIn(h.Value.Schema)...)
+				}
+			}
+		}
+	}
+	return schemas
+}
+
+// schemasIn returns a schema and all schemas in it.
+func schemasIn(ref *openapi3.SchemaRef) []*openapi3.Schema {
+	var schemas []*openapi3.Schema
+	_ = ref.WalkSubtree(func(_ string, schema *openapi3.SchemaRef) error { // its only errors are those of the function
+		schemas = append(schemas, schema.Value)
+		return nil
+	})
+	return schemas
 }
 
 // loadContract loads the file once for all tests.

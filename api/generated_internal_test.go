@@ -75,7 +75,7 @@ func camel(words []string) string {
 	return name.String()
 }
 
-// problemSchemas returns a closed schema for each problem, and their union.
+// problemSchemas returns a schema for each problem, and their union.
 func problemSchemas() string {
 	var schemas strings.Builder
 	schemas.WriteString(`    Problem:
@@ -116,7 +116,6 @@ func problemSchemas() string {
       description: |
         %s
       type: object
-      additionalProperties: false
       required: [%s]
       properties:
         type: { type: string, const: /problems/%s }
