@@ -10,6 +10,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
+	ordersapi "example.com/orders-api"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -132,43 +133,85 @@ func TestExamples_otherResponses(t *testing.T) {
 	require.Nil(t, pending.PaymentIntentID)
 }
 
-// The schemas of responses are closed, so that the check finds undocumented members.
-func TestContract_closedSchemas(t *testing.T) {
+// The published schemas of responses are open, so that clients accept new members and
+// values. Those of requests are closed, so that no member is ignored. They do not share
+// objects.
+func TestContract_openResponses(t *testing.T) {
+	t.Parallel()
+	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
+	require.NoError(t, err)
+	requests := map[*openapi3.Schema]bool{}
+	for path, item := range doc.Paths.Map() {
+		for _, operation := range item.Operations() {
+			if operation.RequestBody == nil || operation.OperationID == "receiveStripeEvent" {
+				continue // Stripe defines its events
+			}
+			for _, s := range schemasIn(operation.RequestBody.Value.Content.Get("application/json").Schema) {
+				if s.Type.Includes("object") {
+					requests[s] = true
+					require.True(t, s.AdditionalProperties.Schema != nil || s.AdditionalProperties.Has != nil && !*s.AdditionalProperties.Has, "a request of %s is open: %v", path, s.Properties)
+				}
+			}
+		}
+	}
+	require.NotEmpty(t, requests)
+	for _, s := range responseSchemas(doc) {
+		require.False(t, requests[s], "a request has it as well: %s", s.Description)
+		require.True(t, s.AdditionalProperties.Has == nil || *s.AdditionalProperties.Has, "closed: %s", s.Description)
+		for _, value := range s.Enum { // retry alone is a closed enum
+			require.Contains(t, []any{"same-key", "corrected", "new-key", "never"}, value, s.Description)
+		}
+	}
+}
+
+// A client reads a problem of an unknown type as ProblemDetails, which is the default
+// response of each operation.
+func TestContract_problemDetails(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()
 	require.NoError(t, err)
-	var closed func(where string, schema *openapi3.SchemaRef)
-	closed = func(where string, schema *openapi3.SchemaRef) {
-		s := schema.Value
-		for _, parts := range []openapi3.SchemaRefs{s.OneOf, s.AnyOf, s.AllOf} {
-			for _, part := range parts {
-				if len(s.AllOf) > 0 && part.Ref == "" {
-					continue // narrows what another part has closed
-				}
-				closed(where, part)
-			}
-		}
-		for name, property := range s.Properties {
-			closed(where+"/"+name, property)
-		}
-		if s.Items != nil {
-			closed(where+"/0", s.Items)
-		}
-		if s.Type.Includes("object") && s.AdditionalProperties.Schema == nil {
-			require.NotNil(t, s.AdditionalProperties.Has, "%s is open", where)
-			require.False(t, *s.AdditionalProperties.Has, "%s is open", where)
+	for path, item := range c.doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			require.NotNil(t, operation.Responses.Default(), "%s %s", method, path)
+			require.Equal(t, "#/components/responses/UnexpectedProblem", operation.Responses.Default().Ref, "%s %s", method, path)
 		}
 	}
-	for _, item := range c.doc.Paths.Map() {
-		for _, operation := range item.Operations() {
-			if operation.OperationID == "getContractAsJSON" {
-				continue // the schema of an OpenAPI document is OpenAPI's
-			}
-			for status, response := range operation.Responses.Map() {
-				for _, content := range response.Value.Content {
-					closed(operation.OperationID+" "+status, content.Schema)
-				}
-			}
+	schemas := c.doc.Components.Schemas
+	count := 0
+	for name, example := range c.doc.Components.Examples {
+		if !strings.HasSuffix(name, "Problem") {
+			continue
+		}
+		count++
+		require.NoError(t, schemas["ProblemDetails"].Value.VisitJSON(example.Value.Value, openapi3.EnableJSONSchema2020()), name)
+		if own := schemas[name]; own != nil {
+			require.NoError(t, own.Value.VisitJSON(example.Value.Value, openapi3.EnableJSONSchema2020()), name)
 		}
 	}
+	require.GreaterOrEqual(t, count, len(problems))
+}
+
+// A generated client needs the discriminator of a union to decode it.
+func TestContract_discriminators(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	unions := 0
+	for _, s := range append(responseSchemas(c.doc), c.doc.Components.Schemas["Problem"].Value) {
+		if len(s.OneOf) == 0 {
+			continue
+		}
+		unions++
+		require.NotNil(t, s.Discriminator)
+		require.Equal(t, "type", s.Discriminator.PropertyName)
+		mapped := map[string]string{}
+		for _, variant := range s.OneOf {
+			mapped[variant.Value.Properties["type"].Value.Const.(string)] = variant.Ref
+		}
+		for name, ref := range s.Discriminator.Mapping {
+			require.Equal(t, mapped[name], ref.Ref)
+		}
+		require.Len(t, s.Discriminator.Mapping, len(mapped))
+	}
+	require.Positive(t, unions)
 }

@@ -75,7 +75,7 @@ func camel(words []string) string {
 	return name.String()
 }
 
-// problemSchemas returns a closed schema for each problem, and their union.
+// problemSchemas returns a schema for each problem, and their union.
 func problemSchemas() string {
 	var schemas strings.Builder
 	schemas.WriteString(`    Problem:
@@ -87,6 +87,10 @@ func problemSchemas() string {
 `)
 	for _, p := range byStatus(problemTypes()) {
 		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.slug))
+	}
+	schemas.WriteString("      discriminator:\n        propertyName: type\n        mapping:\n")
+	for _, p := range byStatus(problemTypes()) {
+		fmt.Fprintf(&schemas, "          /problems/%s: '#/components/schemas/%sProblem'\n", p.slug, schemaName(p.slug))
 	}
 	schemas.WriteString("\n")
 	for _, p := range byStatus(problemTypes()) {
@@ -116,7 +120,6 @@ func problemSchemas() string {
       description: |
         %s
       type: object
-      additionalProperties: false
       required: [%s]
       properties:
         type: { type: string, const: /problems/%s }
@@ -124,19 +127,11 @@ func problemSchemas() string {
         status: { type: integer, const: %d }
         detail: { $ref: '#/components/schemas/ProblemDetail' }
         retry: { type: string, %s }
-        outcome: %s
+        outcome: { type: string, x-extensible-enum: [%s] }
 %s
-`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, outcomeSchema(p.outcomes), more.String())
+`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, strings.Join(p.outcomes, ", "), more.String())
 	}
 	return schemas.String()
-}
-
-// outcomeSchema returns the schema of the member outcome.
-func outcomeSchema(outcomes []string) string {
-	if len(outcomes) == 1 {
-		return "{ type: string, const: " + outcomes[0] + " }"
-	}
-	return "{ type: string, enum: [" + strings.Join(outcomes, ", ") + "] }"
 }
 
 // folded wraps paragraphs to lines of about 80 characters.

@@ -122,7 +122,7 @@ func problemDocs() map[string]problemDoc {
 		problemKeyExpired.slug: {
 			effect:  "This request changed nothing. The first request with this key is finished, and what it created still exists.",
 			next:    "Read the order or the refund: its `status` states whether money moved. Use a new key only for another payment.",
-			members: []string{"order_id", "refund?:Resource"},
+			members: []string{"order_id", "refund?:ResourceLink"},
 			see:     []string{problemKeyReused.slug},
 			err: &idempotency.KeyExpiredError{Key: idempotency.Status{
 				Operation: "create_refund", Path: "/v1/orders/" + exampleOrder + "/refunds",

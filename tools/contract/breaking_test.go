@@ -35,7 +35,7 @@ func (c change) String() string {
 }
 
 // compatible are kinds of change that oasdiff takes for breaking and the
-// introduction of the contract announces for any time, under Compatibility.
+// introduction of the contract announces for any time, under Versioning.
 func compatible(c change) bool {
 	switch c.ID {
 	case "response-body-one-of-added", // a further problem
