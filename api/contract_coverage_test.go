@@ -218,6 +218,21 @@ func TestContract_violations(t *testing.T) {
 		test.change(&got)
 		require.ErrorContains(t, c.check(req, []byte(sent), got), test.want, fault)
 	}
+
+	sent = orderBody(withMember("email", "ada"))
+	req = f.request(t, http.MethodPost, "/v1/orders", sent, header("Idempotency-Key", newKey()))
+	good, err = f.do(req)
+	require.NoError(t, err)
+	require.NoError(t, c.check(req, []byte(sent), good))
+	for fault, test := range map[string]struct{ old, edited, want string }{
+		"undocumented member of a problem": {"{", `{"remaining":1,`, "remaining"},
+		"missing member of a problem":      {`"errors":`, `"error":`, "errors"},
+		"problem of another operation":     {"validation-failed", "order-not-refundable", "order-not-refundable"},
+	} {
+		got := good
+		got.body = bytes.Replace(good.body, []byte(test.old), []byte(test.edited), 1)
+		require.ErrorContains(t, c.check(req, []byte(sent), got), test.want, fault)
+	}
 }
 
 func TestMatchesExample_differences(t *testing.T) {

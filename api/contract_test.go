@@ -44,7 +44,7 @@ func newContract() (contract, error) {
 // that clients accept the additions of later versions. In the tests an addition is an
 // error until it is documented.
 func closeResponses(doc *openapi3.T) {
-	for _, schema := range responseSchemas(doc) {
+	for _, schema := range append(responseSchemas(doc), schemasIn(doc.Components.Schemas["Problem"])...) {
 		if schema.Type.Includes("object") && schema.AdditionalProperties.Has == nil && schema.AdditionalProperties.Schema == nil {
 			schema.AdditionalProperties.Has = new(bool) // false
 		}
@@ -151,6 +151,9 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 		return err
 	}
 	coverage.record("problem " + slug)
+	if err := c.checkProblemSchema(got); err != nil {
+		return err
+	}
 	if err := checkReadDetail(req, got); err != nil {
 		return err
 	}
@@ -201,7 +204,25 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 	if err := checkDocumentedHeaders(promise, documented.Value.Headers, got.header); err != nil {
 		return err
 	}
+	if slug != "" && !slices.ContainsFunc(jsonExamples(documented.Value.Content), func(e namedExample) bool {
+		return e.value.(map[string]any)["type"] == "/problems/"+slug
+	}) {
+		return fmt.Errorf("%s has no example of %s", promise, slug)
+	}
 	return checkExamples(route.Operation, documented.Value, body, got)
+}
+
+// checkProblemSchema compares a problem with the schema of its type. The schema of the
+// response is ProblemDetails, which is open for other types.
+func (c contract) checkProblemSchema(got response) error {
+	if got.status < 400 || got.head {
+		return nil
+	}
+	var body any
+	if err := json.Unmarshal(got.body, &body); err != nil {
+		return err
+	}
+	return c.doc.Components.Schemas["Problem"].Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation())
 }
 
 // checkUnexpected compares a problem outside of all operations with the default response
