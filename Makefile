@@ -138,7 +138,7 @@ compose-check: ## Place an order in the containers (needs Docker)
 	tools/deploy/compose-check.sh
 
 .PHONY: clients-check
-clients-check: ## Generate a TypeScript and a Go client and compile them
+clients-check: ## Generate three clients from openapi.yaml and run them
 	tools/contract/clients-check.sh
 
 .PHONY: mock-check

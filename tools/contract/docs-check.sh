@@ -5,6 +5,5 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../browser/dev.sh
 . "$here/../browser/dev.sh" playwright-core@1.65.1
-key=$(sed -n 's/^API key *\(ok_.*\)/\1/p' "$log")
 cp "$here/docs-check.mjs" "$folder"
 node "$folder/docs-check.mjs" "$browser" "$url" "$key" "$folder"

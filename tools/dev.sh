@@ -1,0 +1,23 @@
+# To be sourced by checks: installs the npm packages that it is given and starts "orders
+# dev". Sets root, folder, log, url and key. When the check ends, its folder is deleted and
+# the processes that it started end.
+# shellcheck shell=bash
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+folder=$(mktemp -d)
+trap 'jobs -p | xargs kill 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
+chmod 755 "$folder" # root's PostgreSQL runs as nobody
+mkdir -m 755 "$folder/cache"
+npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --no-update-notifier "$@"
+
+go -C "$root" build -o "$folder/orders" ./cmd/orders
+log=$folder/log
+XDG_CACHE_HOME=$folder/cache LISTEN_ADDR=127.0.0.1:0 ADMIN_ADDR= "$folder/orders" dev >"$log" 2>&1 &
+server=$!
+for _ in $(seq 120); do
+	grep -q 'API key' "$log" && break
+	kill -0 "$server" || { cat "$log" >&2; exit 1; }
+	sleep 0.5
+done
+url=$(sed -n 's/^Orders API *\(http:[^ ]*\).*/\1/p' "$log")
+# shellcheck disable=SC2034 # for the check
+key=$(sed -n 's/^API key *\(ok_.*\)/\1/p' "$log")
