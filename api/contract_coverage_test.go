@@ -208,6 +208,7 @@ func TestContract_violations(t *testing.T) {
 		"wrong header":           {func(got *response) { got.header.Set("Location", "https://elsewhere.example") }, "Location"},
 		"undocumented member":    {func(got *response) { got.body = bytes.Replace(got.body, []byte("{"), []byte(`{"secret":1,`), 1) }, "secret"},
 		"missing member":         {func(got *response) { got.body = bytes.Replace(got.body, []byte(`"amount":4300,`), nil, 1) }, "amount"},
+		"undocumented value":     {func(got *response) { got.body = bytes.Replace(got.body, []byte(`"paid"`), []byte(`"lost"`), 1) }, "status"},
 		"member of another type": {func(got *response) { got.body = bytes.Replace(got.body, []byte("4300"), []byte(`"4300"`), 1) }, "amount"},
 	} {
 		got := response{status: good.status, header: good.header.Clone(), body: bytes.Clone(good.body)}

@@ -48,6 +48,12 @@ func closeResponses(doc *openapi3.T) {
 		if schema.Type.Includes("object") && schema.AdditionalProperties.Has == nil && schema.AdditionalProperties.Schema == nil {
 			schema.AdditionalProperties.Has = new(bool) // false
 		}
+		if values, extensible := schema.Extensions["x-extensible-enum"].([]any); extensible {
+			schema.Enum = slices.Clone(values)
+			if schema.Type.Includes("null") {
+				schema.Enum = append(schema.Enum, nil)
+			}
+		}
 	}
 }
 

@@ -133,8 +133,9 @@ func TestExamples_otherResponses(t *testing.T) {
 	require.Nil(t, pending.PaymentIntentID)
 }
 
-// The published schemas of responses are open, so that clients accept new members. Those
-// of requests are closed, so that no member is ignored. They do not share objects.
+// The published schemas of responses are open, so that clients accept new members and
+// values. Those of requests are closed, so that no member is ignored. They do not share
+// objects.
 func TestContract_openResponses(t *testing.T) {
 	t.Parallel()
 	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
@@ -157,5 +158,8 @@ func TestContract_openResponses(t *testing.T) {
 	for _, s := range responseSchemas(doc) {
 		require.False(t, requests[s], "a request has it as well: %s", s.Description)
 		require.True(t, s.AdditionalProperties.Has == nil || *s.AdditionalProperties.Has, "closed: %s", s.Description)
+		for _, value := range s.Enum { // retry alone is a closed enum
+			require.Contains(t, []any{"same-key", "corrected", "new-key", "never"}, value, s.Description)
+		}
 	}
 }

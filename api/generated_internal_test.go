@@ -123,19 +123,11 @@ func problemSchemas() string {
         status: { type: integer, const: %d }
         detail: { $ref: '#/components/schemas/ProblemDetail' }
         retry: { type: string, %s }
-        outcome: %s
+        outcome: { type: string, x-extensible-enum: [%s] }
 %s
-`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, outcomeSchema(p.outcomes), more.String())
+`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, strings.Join(p.outcomes, ", "), more.String())
 	}
 	return schemas.String()
-}
-
-// outcomeSchema returns the schema of the member outcome.
-func outcomeSchema(outcomes []string) string {
-	if len(outcomes) == 1 {
-		return "{ type: string, const: " + outcomes[0] + " }"
-	}
-	return "{ type: string, enum: [" + strings.Join(outcomes, ", ") + "] }"
 }
 
 // folded wraps paragraphs to lines of about 80 characters.
