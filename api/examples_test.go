@@ -163,3 +163,28 @@ func TestContract_openResponses(t *testing.T) {
 		}
 	}
 }
+
+// A generated client needs the discriminator of a union to decode it.
+func TestContract_discriminators(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	unions := 0
+	for _, s := range append(responseSchemas(c.doc), c.doc.Components.Schemas["Problem"].Value) {
+		if len(s.OneOf) == 0 {
+			continue
+		}
+		unions++
+		require.NotNil(t, s.Discriminator)
+		require.Equal(t, "type", s.Discriminator.PropertyName)
+		mapped := map[string]string{}
+		for _, variant := range s.OneOf {
+			mapped[variant.Value.Properties["type"].Value.Const.(string)] = variant.Ref
+		}
+		for name, ref := range s.Discriminator.Mapping {
+			require.Equal(t, mapped[name], ref.Ref)
+		}
+		require.Len(t, s.Discriminator.Mapping, len(mapped))
+	}
+	require.Positive(t, unions)
+}

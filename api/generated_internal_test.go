@@ -88,6 +88,10 @@ func problemSchemas() string {
 	for _, p := range byStatus(problemTypes()) {
 		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.slug))
 	}
+	schemas.WriteString("      discriminator:\n        propertyName: type\n        mapping:\n")
+	for _, p := range byStatus(problemTypes()) {
+		fmt.Fprintf(&schemas, "          /problems/%s: '#/components/schemas/%sProblem'\n", p.slug, schemaName(p.slug))
+	}
 	schemas.WriteString("\n")
 	for _, p := range byStatus(problemTypes()) {
 		e := problemDocs()[p.slug]
