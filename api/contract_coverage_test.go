@@ -46,6 +46,9 @@ func (s *promiseCoverage) missing() []string {
 	for _, path := range c.doc.Paths.Map() {
 		for _, operation := range path.Operations() {
 			for status, response := range operation.Responses.Map() {
+				if status == "default" {
+					continue // for other versions: this one must document what it sends, see check
+				}
 				promise := operation.OperationID + " " + status
 				promised[promise] = true
 				for name := range response.Value.Headers {

@@ -170,7 +170,7 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 		if got.status != 401 && got.status != 404 && got.status != 405 {
 			return fmt.Errorf("status %d where the contract has nothing", got.status)
 		}
-		return nil
+		return c.checkUnexpected(got)
 	}
 	for name, value := range params {
 		if params[name], err = url.PathUnescape(value); err != nil {
@@ -184,7 +184,7 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 		}
 	}
 	documented := route.Operation.Responses.Status(got.status)
-	if documented == nil {
+	if documented == nil { // the default response is for other versions
 		return fmt.Errorf("%s does not document status %d", route.Operation.OperationID, got.status)
 	}
 	err = openapi3filter.ValidateResponse(req.Context(), (&openapi3filter.ResponseValidationInput{
@@ -202,6 +202,20 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 		return err
 	}
 	return checkExamples(route.Operation, documented.Value, body, got)
+}
+
+// checkUnexpected compares a problem outside of all operations with the default response
+// of each operation.
+func (c contract) checkUnexpected(got response) error {
+	if got.head {
+		return nil
+	}
+	var body any
+	if err := json.Unmarshal(got.body, &body); err != nil {
+		return err
+	}
+	unexpected := c.doc.Components.Responses["UnexpectedProblem"].Value.Content.Get("application/problem+json")
+	return unexpected.Schema.Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation())
 }
 
 // checkReadDetail rejects a problem that speaks of an idempotency key to a client that

@@ -164,6 +164,33 @@ func TestContract_openResponses(t *testing.T) {
 	}
 }
 
+// A client reads a problem of an unknown type as ProblemDetails, which is the default
+// response of each operation.
+func TestContract_problemDetails(t *testing.T) {
+	t.Parallel()
+	c, err := loadContract()
+	require.NoError(t, err)
+	for path, item := range c.doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			require.NotNil(t, operation.Responses.Default(), "%s %s", method, path)
+			require.Equal(t, "#/components/responses/UnexpectedProblem", operation.Responses.Default().Ref, "%s %s", method, path)
+		}
+	}
+	schemas := c.doc.Components.Schemas
+	count := 0
+	for name, example := range c.doc.Components.Examples {
+		if !strings.HasSuffix(name, "Problem") {
+			continue
+		}
+		count++
+		require.NoError(t, schemas["ProblemDetails"].Value.VisitJSON(example.Value.Value, openapi3.EnableJSONSchema2020()), name)
+		if own := schemas[name]; own != nil {
+			require.NoError(t, own.Value.VisitJSON(example.Value.Value, openapi3.EnableJSONSchema2020()), name)
+		}
+	}
+	require.GreaterOrEqual(t, count, len(problems))
+}
+
 // A generated client needs the discriminator of a union to decode it.
 func TestContract_discriminators(t *testing.T) {
 	t.Parallel()
