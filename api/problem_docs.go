@@ -114,7 +114,7 @@ func problemDocs() map[string]problemDoc {
 		problemKeyExpired.slug: {
 			effect:  "This request did nothing. The first request with this key is finished, and what it created is kept.",
 			next:    "Read what the key made; its `status` says whether money moved. Only for another payment make a new key.",
-			members: []string{"order_id", "refund?:Resource"},
+			members: []string{"order_id", "refund?:ResourceLink"},
 			see:     []string{problemKeyReused.slug},
 			err: &idempotency.KeyExpiredError{Key: idempotency.Status{
 				Operation: "create_refund", Path: "/v1/orders/" + exampleOrder + "/refunds",
