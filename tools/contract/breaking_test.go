@@ -38,8 +38,7 @@ func (c change) String() string {
 // introduction of the contract announces for any time, under Versioning.
 func compatible(c change) bool {
 	switch c.ID {
-	case "response-body-one-of-added", // a further problem
-		"response-property-enum-value-added":
+	case "response-body-one-of-added": // a further problem
 		return true
 	default:
 		return false
@@ -137,6 +136,10 @@ func TestABreakingChangeIsNoticedUntilItIsAnnounced(t *testing.T) {
 		},
 		"a problem more": {
 			"              - $ref: '#/components/schemas/KeyReusedProblem'\n", "              - $ref: '#/components/schemas/KeyReusedProblem'\n              - $ref: '#/components/schemas/TooLargeProblem'\n", "",
+		},
+		"a value more of retry": {
+			"        retry: { type: string, enum: [same-key, never] }\n", "        retry: { type: string, enum: [same-key, never, later] }\n",
+			"- `POST /v1/orders/{id}/refunds`, `response-property-enum-value-added`: handle it.",
 		},
 		"a status more of an order": {"refunded]\n", "refunded, lost]\n", ""},
 	} {
