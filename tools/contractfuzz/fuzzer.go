@@ -65,7 +65,7 @@ func (f *fuzzer) connection(ctx context.Context, number, of, requests int) {
 func (f *fuzzer) sequence(ctx context.Context, number int) int {
 	source := rand.New(rand.NewPCG(f.seed, uint64(number)))
 	s := &sequence{fuzzer: f, ctx: ctx, number: number}
-	s.g = generator{source, style(source.IntN(int(styles)))}
+	s.g = generator{source, pick(generator{Rand: source}, []style{anyStyle, anyStyle, anyStyle, anyStyle, anyStyle, anyStyle, anyStyle, smallest, smallest, largest})}
 	chosen := s.g.IntN(100)
 	for _, kind := range kinds() {
 		if chosen -= kind.percent; chosen < 0 {
