@@ -118,7 +118,7 @@ func (f *fuzzer) fuzz(ctx context.Context, o options, started *server, out io.Wr
 	}
 	var differs error
 	if started != nil {
-		report, err := started.reconcile(ctx)
+		report, err := started.reconcile(ctx, len(f.paid))
 		fmt.Fprint(out, report)
 		if err != nil {
 			differs = fmt.Errorf("orders reconcile: %w", err)

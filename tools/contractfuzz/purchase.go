@@ -96,9 +96,31 @@ func (p *purchase) again() request {
 
 // preferences are lines of Prefer: wanted, unknown and malformed ones.
 var preferences = [][]string{
-	{"wait=1"}, {"wait=30"}, {"wait=31"}, {"wait=99999999999999999999"}, {`wait="2"`}, {"WAIT=2"}, {"wait = 2"}, {"foo=bar, wait=2"}, {"foo", "wait=2"},
-	{"wait"}, {"wait="}, {"wait=0"}, {"wait=-1"}, {"wait=x"}, {"wait=1.5"}, {"foo; bar=\"a, b\""}, {""}, {","}, {"\""}, {"=1"}, {"wait=1, wait=2"}, {"ä"},
-	{"respond-async=maybe"}, {"return=minimal"}, {"handling=strict"},
+	{"wait=1"},
+	{"wait=30"},
+	{"wait=31"},
+	{"wait=99999999999999999999"},
+	{`wait="2"`},
+	{"WAIT=2"},
+	{"wait = 2"},
+	{"foo=bar, wait=2"},
+	{"foo", "wait=2"},
+	{"wait"},
+	{"wait="},
+	{"wait=0"},
+	{"wait=-1"},
+	{"wait=x"},
+	{"wait=1.5"},
+	{"foo; bar=\"a, b\""},
+	{""},
+	{","},
+	{"\""},
+	{"=1"},
+	{"wait=1, wait=2"},
+	{"ä"},
+	{"respond-async=maybe"},
+	{"return=minimal"},
+	{"handling=strict"},
 }
 
 // post sends a request under the key and records what it tells about executions.

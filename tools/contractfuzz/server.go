@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"syscall"
+	"strconv"
 	"time"
 )
 
@@ -16,7 +16,8 @@ import (
 // data is thrown away.
 type server struct {
 	program, folder         string
-	command                 *exec.Cmd
+	process                 *os.Process
+	ended                   chan struct{} // closed when the process has ended
 	url, apiKey             string
 	databaseURL, stripePage string
 }
@@ -58,14 +59,21 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	s.command = exec.Command(s.program, "dev", "--provider-latency=0s") //nolint:noctx // stop lets it stop its database
-	s.command.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=", "LOG_LEVEL=warn",
+	command := exec.Command(s.program, "dev", "--provider-latency=0s") // stop lets it stop its database
+	command.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=", "LOG_LEVEL=warn",
 		"DATABASE_URL=", "SMTP_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "STRIPE_WEBHOOK_SECRET="+webhookSecret)
-	s.command.Stdout, s.command.Stderr = log, log
-	if err := s.command.Start(); err != nil {
+	command.Stdout, command.Stderr = log, log
+	if err := command.Start(); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(2 * time.Minute); ctx.Err() == nil && time.Now().Before(deadline); pause(ctx, 100*time.Millisecond) {
+	s.process, s.ended = command.Process, make(chan struct{})
+	go func() {
+		_ = command.Wait()
+		close(s.ended)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for ; ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		text, err := os.ReadFile(log.Name())
 		if err != nil {
 			return err
@@ -75,8 +83,10 @@ func (s *server) start(ctx context.Context) error {
 			s.stripePage = line(text, `it has charged: (\S+)`)
 			return nil
 		}
-		if s.command.Process.Signal(syscall.Signal(0)) != nil {
-			break
+		select {
+		case <-s.ended:
+			cancel()
+		default:
 		}
 	}
 	text, _ := os.ReadFile(log.Name())
@@ -90,23 +100,30 @@ func line(text []byte, pattern string) string {
 	return ""
 }
 
-// reconcile compares the orders with the provider's records. It returns the report.
-func (s *server) reconcile(ctx context.Context) (string, error) {
+// reconcile compares the orders with the provider's records, at least so many of them.
+// It returns the report.
+func (s *server) reconcile(ctx context.Context, least int) (string, error) {
 	pause(ctx, grace)
 	command := exec.CommandContext(ctx, s.program, "reconcile", "--since=1h")
 	command.Env = append(os.Environ(), "DATABASE_URL="+s.databaseURL, "STRIPE_API_BASE="+s.stripePage, "STRIPE_SECRET_KEY="+standInKey,
-		"STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE="+grace.String())
+		"STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE="+grace.String(), "LOG_LEVEL=warn")
 	report, err := command.CombinedOutput()
+	if compared, _ := strconv.Atoi(line(report, `Compared (\d+) intents`)); err == nil && compared < least {
+		err = fmt.Errorf("of %d intents", least)
+	}
 	return string(report), err
 }
 
 // stop stops the server, which stops its database, and removes the data.
 func (s *server) stop() error {
-	if s.command != nil && s.command.Process != nil {
-		_ = s.command.Process.Signal(os.Interrupt)
-		stuck := time.AfterFunc(time.Minute, func() { _ = s.command.Process.Kill() })
-		_ = s.command.Wait()
-		stuck.Stop()
+	if s.process != nil {
+		_ = s.process.Signal(os.Interrupt)
+		select {
+		case <-s.ended:
+		case <-time.After(time.Minute):
+			_ = s.process.Kill()
+			<-s.ended
+		}
 	}
 	return os.RemoveAll(s.folder)
 }
