@@ -42,6 +42,7 @@ type exchange struct {
 	header   http.Header // of the response
 	reply    []byte
 	document node // the decoded reply, nil if it is no JSON object
+	resent   bool // because the server had too much to do
 }
 
 // text returns a member of the reply. It is "" without a response.

@@ -46,7 +46,11 @@ func newFuzzer(c *contract, base *url.URL, apiKey string, seed uint64) *fuzzer {
 	return &fuzzer{
 		contract: c, base: base, apiKey: apiKey, seed: seed,
 		// The contract is about requests, so connections are reused.
-		client:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true}, Timeout: 2 * time.Minute},
+		client: &http.Client{
+			Transport:     &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // no redirect is documented
+			Timeout:       2 * time.Minute,
+		},
 		requests: map[string]int{}, violations: map[string]*violation{}, paid: map[string]bool{},
 	}
 }
@@ -148,6 +152,9 @@ func (s *sequence) send(r request) *exchange {
 	for attempt := 0; ; attempt++ {
 		x := s.try(r)
 		if x == nil || x.status != http.StatusTooManyRequests && x.status != http.StatusServiceUnavailable {
+			if x != nil {
+				x.resent = attempt > 0
+			}
 			return x
 		}
 		if attempt == 10 {

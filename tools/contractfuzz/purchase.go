@@ -18,7 +18,8 @@ type purchase struct {
 	key     string
 	plain   request // with the key and the body
 	value   any     // of the body
-	removed bool    // an earlier response was 202 or lost, so even the first final response may be a replay
+	pending bool    // a response was 202, 409 or lost, so even the first final response may be a replay
+	lost    bool    // a response was 503 or lost, and the run may have gone on
 
 	mu         sync.Mutex
 	first      *exchange // the first final response
@@ -69,12 +70,11 @@ func (s *sequence) body(o *operation) any {
 
 // limitTotal lowers the prices so that the total is one that the contract allows.
 func limitTotal(items []any) {
-	most := maxTotal
 	for _, item := range items {
 		if item, ok := item.(node); ok {
 			quantity, _ := item["quantity"].(int)
 			price, _ := item["unit_amount"].(int)
-			item["unit_amount"] = max(1, min(price, most/len(items)/max(1, quantity)))
+			item["unit_amount"] = max(1, min(price, maxTotal/len(items)/max(1, quantity)))
 		}
 	}
 }
@@ -89,51 +89,23 @@ func (p *purchase) again() request {
 		r = r.with([]byte(text))
 	}
 	if p.g.chance(20) {
-		r = r.set("Prefer", pick(p.g, preferences)...)
+		r = r.set("Prefer", pick(p.g, preferences))
 	}
 	return r
 }
 
-// preferences are lines of Prefer: wanted, unknown and malformed ones.
-var preferences = [][]string{
-	{"wait=1"},
-	{"wait=30"},
-	{"wait=31"},
-	{"wait=99999999999999999999"},
-	{`wait="2"`},
-	{"WAIT=2"},
-	{"wait = 2"},
-	{"foo=bar, wait=2"},
-	{"foo", "wait=2"},
-	{"wait"},
-	{"wait="},
-	{"wait=0"},
-	{"wait=-1"},
-	{"wait=x"},
-	{"wait=1.5"},
-	{"foo; bar=\"a, b\""},
-	{""},
-	{","},
-	{"\""},
-	{"=1"},
-	{"wait=1, wait=2"},
-	{"ä"},
-	{"respond-async=maybe"},
-	{"return=minimal"},
-	{"handling=strict"},
-}
+// preferences are values of Prefer: wanted, unknown and malformed ones.
+var preferences = strings.Split(`wait=1|wait=30|wait=31|wait=99999999999999999999|wait="2"|WAIT=2|wait = 2|foo=bar, wait=2|wait|wait=|wait=0|wait=-1|wait=x|wait=1.5|`+
+	`foo; bar="a, b"||,|"|=1|wait=1, wait=2|ä|respond-async=maybe|return=minimal|handling=strict`, "|")
 
 // post sends a request under the key and records what it tells about executions.
 func (p *purchase) post(r request) *exchange {
 	x := p.send(r)
-	if x == nil {
-		p.removed = true
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.removed = p.removed || x.status == http.StatusAccepted || x.status == http.StatusConflict
-	if !x.final() {
+	p.lost = p.lost || x == nil || x.resent
+	p.pending = p.pending || p.lost || x.status == http.StatusAccepted || x.status == http.StatusConflict
+	if x == nil || !x.final() {
 		return x
 	}
 	if !x.replayed() {
@@ -163,7 +135,7 @@ func (p *purchase) complete() bool {
 		case x == nil:
 			return false
 		case x.final():
-			return p.expect(p.first, p.removed || p.executions == 1, "the first response to a request is a replay")
+			return p.expect(p.first, p.pending || p.executions == 1, "the first response to a request is a replay")
 		case x.status == http.StatusAccepted || x.status == http.StatusConflict:
 			status := p.send(p.request("getIdempotencyKey", p.key).set("Prefer", "wait=10"))
 			if status == nil || status.text("state") == "requires_action" || status.text("state") == "needs_review" {
