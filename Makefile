@@ -77,6 +77,13 @@ fuzz: ## Fuzz each target for FUZZTIME (30s)
 		done; \
 	done
 
+# FUZZ has flags of the program, such as -seed 7 -requests 100000.
+.PHONY: contract-fuzz
+contract-fuzz: ## Send 20,000 generated requests to a server and check each response against openapi.yaml
+	@$(GO) build -o bin/orders ./cmd/orders
+	@$(GO) -C tools build -o ../bin/contractfuzz ./contractfuzz
+	bin/contractfuzz $(FUZZ)
+
 .PHONY: up
 up: ## Start PostgreSQL and a mail catcher in containers (compose)
 	docker compose up -d --wait

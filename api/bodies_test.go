@@ -200,6 +200,7 @@ func TestCreateOrder_textLength(t *testing.T) {
 	// Texts that must have a certain form. The payment method does not exist.
 	long := map[string]func(n int) string{
 		"email":          func(n int) string { return "a@" + strings.Repeat(strings.Repeat("x", 60)+".", 5)[:n-3] + "x" },
+		"currency":       func(n int) string { return "usdx"[:n] },
 		"payment_method": func(n int) string { return "pppppppppp_" + strings.Repeat("x", n-11) },
 	}
 	f := newFixture(t)

@@ -124,10 +124,10 @@ func problemSchemas() string {
       properties:
         type: { type: string, const: /problems/%s }
         title: { $ref: '#/components/schemas/ProblemTitle' }
-        status: { type: integer, const: %d }
+        status: { type: integer, format: int32, const: %d }
         detail: { $ref: '#/components/schemas/ProblemDetail' }
         retry: { type: string, %s }
-        outcome: { type: string, x-extensible-enum: [%s] }
+        outcome: { type: string, maxLength: 64, x-extensible-enum: [%s] }
 %s
 `, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, strings.Join(p.outcomes, ", "), more.String())
 	}

@@ -79,9 +79,16 @@ func NewRouter(config Config) (chi.Router, error) {
 	)
 	noPage := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNoPage }).ServeHTTP
 	notAllowed := methodNotAllowed(r, errNotFound)
+	unknownMethod, unknownMethodBelowV1 := methodNotAllowed(r, errNoPage), requireAPIKey(config.Authenticator)(notAllowed)
 	notFound := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNotFound }).ServeHTTP
 	r.NotFound(noPage)
-	r.MethodNotAllowed(methodNotAllowed(r, errNoPage))
+	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			unknownMethodBelowV1.ServeHTTP(w, r) // chi does not enter the subrouter, so 401 would not come first
+			return
+		}
+		unknownMethod(w, r)
+	})
 
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
