@@ -109,6 +109,7 @@ func TestCreateRefund_rejected(t *testing.T) {
 		"trailing slash":       {order + "/", `{}`, "not-found", nil},
 		"order is not paid":    {declined, `{}`, "order-not-refundable", nil},
 		"more than the order":  {order, `{"amount":4301}`, "refund-exceeds-remaining", nil},
+		"amount of 0":          {order, `{"amount":0}`, "validation-failed", []string{"/amount"}},
 		"several errors":       {order, `{"amount":0,"reason":"x","x":1}`, "validation-failed", []string{"/amount", "/x", "/reason"}},
 		"not JSON":             {order, `amount=1`, "malformed-request", nil},
 		"more than 64 KiB":     {order, strings.Repeat(" ", 64<<10) + `{}`, "too-large", nil},
