@@ -60,7 +60,7 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSOpportunistic))
 	}
 	if server.user != "" {
-		s.options = append(s.options, mail.WithUsername(server.user), mail.WithPassword(server.password), loginOption(server.host))
+		s.options = append(s.options, mail.WithUsername(server.user), mail.WithPassword(server.password), loginOption())
 	}
 	s.options = append(s.options,
 		mail.WithPort(server.port),
@@ -75,13 +75,11 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 	return s, nil
 }
 
-// loginOption chooses the strongest mechanism that the server offers. A mechanism
-// that sends the password in the clear requires TLS or a server on this machine.
-func loginOption(host string) mail.Option {
-	if isLoopback(host) {
-		return mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthPlainNoEnc, mail.SMTPAuthLoginNoEnc)
-	}
-	return mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover)
+// loginOption names the mechanisms, so that the client does not look for one itself:
+// it ignores that a connection of ours began with TLS, and then refuses PLAIN and
+// LOGIN. Both require TLS or a server on this machine.
+func loginOption() mail.Option {
+	return mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthPlain, mail.SMTPAuthLogin)
 }
 
 // String returns the server's URL without credentials.

@@ -231,6 +231,7 @@ func TestSMTP_encryption(t *testing.T) {
 		{name: "login elsewhere, valid certificate", url: "smtp://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer}, trusted: true, encrypted: true, login: "shop"},
 		{name: "smtps, invalid certificate", url: "smtps://127.0.0.1:%s", script: script{certs: offer, smtps: true}, failure: "certificate"},
 		{name: "smtps, valid certificate", url: "smtps://shop:s3cret@127.0.0.1:%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
+		{name: "smtps, login elsewhere", url: "smtps://shop:s3cret@" + elsewhere + ":%s", script: script{password: "s3cret", certs: offer, smtps: true}, trusted: true, encrypted: true, login: "shop"},
 		{name: "wrong password", url: "smtp://shop:guess@127.0.0.1:%s", script: script{password: "s3cret"}, failure: "535"},
 		{name: "server without login", url: "smtp://shop:s3cret@127.0.0.1:%s", failure: "AUTH"},
 	} {
