@@ -66,6 +66,7 @@ func TestClient_contract(t *testing.T) {
 	declined, err := c.GetOrder(t.Context(), problem.OrderID)
 	require.NoError(t, err)
 	require.Nil(t, declined.PaidAt)
+	require.Equal(t, &client.Failure{Code: "card_declined", DeclineCode: "insufficient_funds"}, declined.Failure)
 
 	page, err := c.ListOrders(t.Context(), 1, declined.ID)
 	require.NoError(t, err)

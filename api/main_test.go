@@ -32,8 +32,9 @@ func (s suite) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Every exchange is checked against the contract, so it must be readable.
-	if _, err := loadContract(); err != nil {
+	// Every exchange is checked against the contract, so it must be readable, except
+	// to write its generated parts anew.
+	if _, err := loadContract(); err != nil && flag.Lookup("update").Value.String() == "false" {
 		fmt.Fprintln(os.Stderr, "openapi.yaml:", err)
 		return 1
 	}

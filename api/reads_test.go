@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/payments/stripetest"
 )
 
 // page decodes a page of orders.
@@ -37,7 +39,7 @@ func TestListOrders_pages(t *testing.T) {
 	for range 2 {
 		newestFirst = append([]string{f.create(t, newKey(), orderBody()).order(t).ID.String()}, newestFirst...)
 	}
-	declined := f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined"))).problem(t)
+	declined := f.create(t, newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))).problem(t)
 	newestFirst = append([]string{declined.OrderID}, newestFirst...)
 	ids, more := f.get(t, "/v1/orders").page(t)
 	require.Equal(t, newestFirst, ids)
@@ -65,6 +67,47 @@ func TestListOrders_invalidPage(t *testing.T) {
 		require.Equal(t, "validation-failed", got.problem(t).slug(), query)
 		require.Equal(t, pointers, got.problem(t).pointers(), query)
 	}
+}
+
+// A failed order states its reason, alone and in a list. Other orders have none.
+func TestReads_failure(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	want := map[string]string{}
+	create := func(method, failure string) {
+		got := f.create(t, newKey(), orderBody(withMember("payment_method", method)))
+		if failure == "null" {
+			want[got.order(t).ID.String()] = failure
+			return
+		}
+		want[got.problem(t).OrderID] = failure
+	}
+	create("pm_card_visa", `null`)
+	create("pm_card_visa_chargeDeclinedLostCard", `{"code":"card_declined","decline_code":"lost_card"}`)
+	create("pm_card_nobody", `{"code":"resource_missing","decline_code":null}`)
+
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
+	key := newKey()
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
+	closed, err := f.service.Resolve(t.Context(), f.account, idempotency.KeyID(f.account, idempotency.Key(key)),
+		orders.OperatorAction{Actor: "test", Reason: "test"})
+	require.NoError(t, err)
+	want[response{body: closed.Response.Body}.problem(t).OrderID] = `{"code":"closed_by_operator","decline_code":null}`
+
+	type member struct {
+		ID      string          `json:"id"`
+		Failure json.RawMessage `json:"failure"`
+	}
+	var page struct{ Data []member }
+	require.NoError(t, json.Unmarshal(f.get(t, "/v1/orders").body, &page))
+	listed := map[string]string{}
+	for _, o := range page.Data {
+		listed[o.ID] = string(o.Failure)
+		var alone member
+		require.NoError(t, json.Unmarshal(f.get(t, "/v1/orders/"+o.ID).body, &alone))
+		require.Equal(t, o, alone)
+	}
+	require.Equal(t, want, listed)
 }
 
 // An object of another account gets the same response as one that does not exist.

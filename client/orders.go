@@ -39,6 +39,13 @@ type Order struct {
 	Metadata        map[string]string `json:"metadata"`
 	CreatedAt       time.Time         `json:"created_at"`
 	PaidAt          *time.Time        `json:"paid_at"` // nil when it is not paid
+	Failure         *Failure          `json:"failure"` // nil unless Status is payment_failed
+}
+
+// Failure is the reason why an order was not charged.
+type Failure struct {
+	Code        string `json:"code"`
+	DeclineCode string `json:"decline_code"` // "" if there is none
 }
 
 // CreateOrder makes an order and charges it, once, however often it takes and

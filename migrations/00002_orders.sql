@@ -30,6 +30,8 @@ CREATE TABLE orders (
     confirm_attempt   attempt_number NOT NULL DEFAULT 1, -- the same for the confirm
     created_at        timestamptz    NOT NULL,
     paid_at           timestamptz,
+    failure_code      text,                    -- why the order failed, as in the stored response, which has no limit either
+    decline_code      text,                    -- the same, NULL if there is none
 
     -- A key creates one order, also after its row was reaped (R17).
     CONSTRAINT orders_idempotency_key_unique UNIQUE (account_id, idempotency_key),
@@ -41,6 +43,12 @@ CREATE TABLE orders (
     CONSTRAINT paid_has_intent CHECK (
         (status IN ('paid', 'partially_refunded', 'refunded')) = (paid_at IS NOT NULL)
         AND (paid_at IS NULL OR payment_intent_id IS NOT NULL)
+    ),
+
+    -- A failed order has a reason, and no other order has one.
+    CONSTRAINT failed_has_reason CHECK (
+        (status = 'payment_failed') = (failure_code IS NOT NULL)
+        AND (decline_code IS NULL OR failure_code IS NOT NULL)
     )
 ) WITH (
     fillfactor = 90, -- free space on each page, for HOT updates

@@ -111,7 +111,8 @@ var (
 		"confirm_attempt": 1,
 		"created_at":      "2026-01-02T03:04:05Z",
 	}
-	paidOrder = pendingOrder.with(row{"status": "paid", "payment_intent_id": "pi_1", "paid_at": "2026-01-02T03:04:06Z"})
+	paidOrder   = pendingOrder.with(row{"status": "paid", "payment_intent_id": "pi_1", "paid_at": "2026-01-02T03:04:06Z"})
+	failedOrder = pendingOrder.with(row{"status": "payment_failed", "failure_code": "card_declined"})
 
 	pendingRefund = row{
 		"account_id":      account,
@@ -135,6 +136,7 @@ func TestSchema_checks(t *testing.T) {
 	const (
 		finished   = "finished_has_response"
 		paid       = "paid_has_intent"
+		reason     = "failed_has_reason"
 		providerID = "status_requires_provider_refund_id"
 		failure    = "failure_reason_requires_failure"
 	)
@@ -160,7 +162,13 @@ func TestSchema_checks(t *testing.T) {
 		"key: unfinished with body":          {"idempotency_keys", startedKey.with(row{"response_body": `\x7b7d`}), finished},
 		"order: pending":                     {"orders", pendingOrder, ""},
 		"order: pending with intent":         {"orders", pendingOrder.with(row{"payment_intent_id": "pi_1"}), ""},
-		"order: failed without intent":       {"orders", pendingOrder.with(row{"status": "payment_failed"}), ""},
+		"order: failed without intent":       {"orders", failedOrder, ""},
+		"order: failed with decline code":    {"orders", failedOrder.with(row{"decline_code": "lost_card"}), ""},
+		"order: failed without reason":       {"orders", failedOrder.with(row{"failure_code": nil}), reason},
+		"order: failed, decline code alone":  {"orders", failedOrder.with(row{"failure_code": nil, "decline_code": "lost_card"}), reason},
+		"order: pending with reason":         {"orders", pendingOrder.with(row{"failure_code": "card_declined"}), reason},
+		"order: pending with decline code":   {"orders", pendingOrder.with(row{"decline_code": "lost_card"}), reason},
+		"order: paid with reason":            {"orders", paidOrder.with(row{"failure_code": "card_declined"}), reason},
 		"order: paid":                        {"orders", paidOrder, ""},
 		"order: partially refunded":          {"orders", paidOrder.with(row{"status": "partially_refunded", "amount_refunded": 1}), ""},
 		"order: refunded":                    {"orders", paidOrder.with(row{"status": "refunded", "amount_refunded": 1200}), ""},
@@ -171,7 +179,7 @@ func TestSchema_checks(t *testing.T) {
 		"order: refunded without time":       {"orders", paidOrder.with(row{"status": "refunded", "paid_at": nil}), paid},
 		"order: pending with time":           {"orders", paidOrder.with(row{"status": "pending"}), paid},
 		"order: requires action with time":   {"orders", paidOrder.with(row{"status": "requires_action"}), paid},
-		"order: failed with time":            {"orders", paidOrder.with(row{"status": "payment_failed"}), paid},
+		"order: failed with time":            {"orders", failedOrder.with(row{"paid_at": "2026-01-02T03:04:06Z"}), paid},
 		"refund: pending":                    {"refunds", pendingRefund, ""},
 		"refund: pending at the provider":    {"refunds", madeRefund.with(row{"status": "pending"}), ""},
 		"refund: succeeded":                  {"refunds", madeRefund.with(row{"reason": "duplicate"}), ""},

@@ -209,7 +209,7 @@ func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 func (r *orderRun) recordFailure(why failure, cause *payments.Error) idempotency.Record {
 	r.logMisuse(cause, "order_id", r.order.ID, "key_id", r.KeyID)
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-		setPaymentFailedTx(tx, r.AccountID, r.order.ID)
+		setPaymentFailedTx(tx, r.AccountID, r.order.ID, why)
 		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.code, "decline_code": why.declineCode})
 		return why.finish(r.order.ID)
 	}

@@ -105,6 +105,14 @@ func checkInvariants(t *testing.T, f *fixture) {
 
 	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished' AND needs_review_at IS NULL"),
 		"every key is finished or needs review")
+	require.Zero(t, f.count(`
+SELECT count(*)
+  FROM orders o
+  JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key,
+       convert_from(k.response_body, 'UTF8') AS body
+ WHERE k.response_code IN (402, 422)
+   AND (o.failure_code, o.decline_code) IS DISTINCT FROM (body::json->>'code', body::json->>'decline_code')`),
+		"a failed order has the reason of its response")
 	require.Zero(t, f.count("SELECT count(*) FROM staged_jobs j WHERE NOT EXISTS (SELECT FROM orders o WHERE o.id::text = j.args->>'order_id' AND o.paid_at IS NOT NULL)"),
 		"no receipt without a paid order")
 }

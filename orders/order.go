@@ -42,6 +42,14 @@ type Order struct {
 	Metadata        map[string]string `json:"metadata"`
 	CreatedAt       Timestamp         `json:"created_at"`
 	PaidAt          *Timestamp        `json:"paid_at"`
+	Failure         *Failure          `json:"failure"` // nil unless the status is payment_failed
+}
+
+// Failure is the reason why an order was not charged. Its members have the same values
+// as in the stored response.
+type Failure struct {
+	Code        string  `json:"code"`
+	DeclineCode *string `json:"decline_code"`
 }
 
 // orderID is the id of the order that a key creates (R5).
@@ -117,7 +125,7 @@ func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
 func declined(d payments.Decline) failure {
 	return failure{
 		slug:        SlugPaymentDeclined,
-		code:        d.Code,
+		code:        cmp.Or(d.Code, "card_declined"), // the provider's general code; an order needs one
 		declineCode: d.DeclineCode,
 		detail:      cmp.Or(d.Message, "The card was declined."),
 	}

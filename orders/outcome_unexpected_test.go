@@ -181,6 +181,11 @@ func unexpectedOutcomes() []outcome {
 			calls: "create 402",
 		},
 		{
+			name:  "create declined without a code, which a failed order requires",
+			tries: []try{{intercept: respondWith("create", 402, `"type":"card_error"`), want: "402 card_declined"}},
+			calls: "create 402",
+		},
+		{
 			name:      "create refused because of a wrong parameter",
 			tries:     []try{{intercept: respondWith("create", 400, `"type":"invalid_request_error","code":"parameter_unknown","param":"amont"`), want: "422 parameter_unknown"}},
 			calls:     "create 400",

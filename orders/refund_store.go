@@ -129,7 +129,7 @@ SELECT $6,
        'refund.' || status,
        'refund',
        id::text,
-       jsonb_build_object('refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
+       jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
   FROM applied`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
 	// A refund that the provider does not have yet returns no money.

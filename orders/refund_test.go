@@ -328,4 +328,6 @@ func TestHistory_refund(t *testing.T) {
 	require.Equal(t, p.getRefund(oneRefund), *history.Refund)
 	require.Equal(t, []string{"refund refund.created", "refund refund.pending"}, f.withKey(t, oneRefund).history())
 	require.Equal(t, clientIP.String(), history.Records[1].ClientIP)
+	require.JSONEq(t, fmt.Sprintf(`{"provider_refund_id":%q,"amount":1800,"currency":"usd"}`, *history.Refund.ProviderRefundID),
+		string(history.Records[1].Data))
 }

@@ -40,6 +40,8 @@ const orderColumns = `
        metadata,
        created_at,
        paid_at,
+       failure_code,
+       decline_code,
        payment_method,
        create_attempt,
        confirm_attempt`
@@ -48,14 +50,18 @@ func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	var o orderRow
 	var items, metadata []byte
 	var paidAt *time.Time
+	var failureCode, declineCode *string
 	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &items, &o.PaymentIntentID,
-		&metadata, &o.CreatedAt.Time, &paidAt, &o.paymentMethod, &o.createAttempt, &o.confirmAttempt)
+		&metadata, &o.CreatedAt.Time, &paidAt, &failureCode, &declineCode, &o.paymentMethod, &o.createAttempt, &o.confirmAttempt)
 	if err != nil {
 		return orderRow{}, err
 	}
 	o.CreatedAt.Time = o.CreatedAt.UTC()
 	if paidAt != nil {
 		o.PaidAt = &Timestamp{paidAt.UTC()}
+	}
+	if failureCode != nil {
+		o.Failure = &Failure{Code: *failureCode, DeclineCode: declineCode}
 	}
 	return o, errors.Join(json.Unmarshal(items, &o.Items), json.Unmarshal(metadata, &o.Metadata))
 }
@@ -154,12 +160,14 @@ UPDATE orders
    AND id = $2`, accountID, id, at)
 }
 
-func setPaymentFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID) {
+func setPaymentFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, why failure) {
 	tx.Queue(`
 UPDATE orders
-   SET status = 'payment_failed'
+   SET status       = 'payment_failed',
+       failure_code = $3,
+       decline_code = nullif($4, '')
  WHERE account_id = $1
-   AND id = $2`, accountID, id)
+   AND id = $2`, accountID, id, why.code, why.declineCode)
 }
 
 // auditTx writes an audit record about the resource that the action names, as in

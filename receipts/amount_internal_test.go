@@ -27,9 +27,7 @@ func TestFormatAmount(t *testing.T) {
 		{"no fraction in ISO 4217, hundredths at the provider", "isk", 500, "5.00 ISK"},
 		{"the same for Uganda", "ugx", 500, "5.00 UGX"},
 		{"an unknown currency has two", "xyz", 123, "1.23 XYZ"},
-		{"a discount line", "eur", -5, "-0.05 EUR"},
 		{"beyond a float's 53 bits", "eur", math.MaxInt64, "92233720368547758.07 EUR"},
-		{"the least int64", "jpy", math.MinInt64, "-9223372036854775808 JPY"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

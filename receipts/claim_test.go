@@ -75,7 +75,7 @@ func TestRunOnce_changedCandidate(t *testing.T) {
 					_, err = f.pool.Exec(ctx, change, second)
 				}
 				return err
-			}), func(c *receipts.Config) { c.Concurrency = 1 })
+			}), func(w *receipts.Worker) { w.SetConcurrency(1) })
 			requirePass(t, worker, receipts.Result{Sent: 1})
 			for _, j := range f.jobs(t) {
 				require.LessOrEqual(t, j.Attempt, 1, "not claimed by this worker")
@@ -182,7 +182,7 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 func TestRunOnce_noAttemptEnded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	worker := f.worker(t, returns(errors.New("must not be called")), func(c *receipts.Config) { c.MaxAttempts = 3 })
+	worker := f.worker(t, returns(errors.New("must not be called")), func(w *receipts.Worker) { w.SetMaxAttempts(3) })
 	f.placeOrder(t, "jane@example.com")
 	f.exec(t, `UPDATE staged_jobs SET attempt = 3`)
 

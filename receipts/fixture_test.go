@@ -97,17 +97,14 @@ func (f fixture) orderText(t *testing.T, order uuid.UUID) string {
 // makeDue ends all leases and delays.
 const makeDue = `UPDATE staged_jobs SET run_at = now()`
 
-func (f fixture) worker(t *testing.T, mailer receipts.Mailer, configure ...func(*receipts.Config)) *receipts.Worker {
+func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*receipts.Worker)) *receipts.Worker {
 	t.Helper()
-	config := receipts.Config{
-		From:    "The Shop <shop@example.com>",
-		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour },
-	}
-	for _, change := range configure {
-		change(&config)
-	}
-	worker, err := receipts.NewWorker(f.pool, mailer, config, slog.New(slog.DiscardHandler))
+	worker, err := receipts.NewWorker(f.pool, mailer, receipts.Config{From: "The Shop <shop@example.com>"}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
+	worker.SetBackoff(func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour })
+	for _, c := range change {
+		c(worker)
+	}
 	return worker
 }
 

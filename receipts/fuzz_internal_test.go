@@ -13,12 +13,11 @@ import (
 // on its line. An order with another address is a permanent failure.
 func FuzzReceiptMail(f *testing.F) {
 	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999)) // the rest is in testdata
-	renderer := testRenderer(f)
 	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
 		o := testOrder()
-		o.email = email
-		o.items[0] = item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
-		message, err := renderer.message(o)
+		o.Email = email
+		o.Items[0] = item{SKU: sku, Description: description, Quantity: quantity, UnitAmount: amount}
+		message, err := newMessage(testSender, o)
 		if err != nil {
 			require.ErrorIs(t, err, ErrPermanent)
 			return

@@ -4,24 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
-
-	"example.com/orders-api/internal/postgres"
 )
 
 // batchSize is how many candidates one read returns. The read takes about as long
 // as one claim.
 const batchSize = 100
 
+// Result counts the attempts of one pass by outcome.
+type Result struct {
+	Sent    int // accepted by the mail server, job deleted
+	Retried int // to be tried again after its backoff
+	Failed  int // not to be tried again: failed_at is set, an operator has to act
+	// Lost outcomes could not be recorded, because the lease had expired or the
+	// database was unavailable. The job is tried again, so a mail that was accepted
+	// is sent twice.
+	Lost int
+}
+
 // pass is one pass of a worker over the jobs that are due.
 type pass struct {
 	*Worker
-	counter
+
 	claims atomic.Int64
+
+	mu        sync.Mutex
+	result    Result
+	lastError error // a sample, for the log
 }
 
 // sendDue sends the receipts that are due in the given period, the longest due first.
@@ -29,7 +43,7 @@ type pass struct {
 // other, a lease covers one mail, and a stop leaves no claimed job behind.
 func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
 	sending, ctx := errgroup.WithContext(ctx)
-	sending.SetLimit(p.config.Concurrency)
+	sending.SetLimit(p.concurrency)
 	for ctx.Err() == nil {
 		claims := p.claims.Load()
 		batch, err := p.store.candidates(ctx, from, to, batchSize)
@@ -51,96 +65,111 @@ func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
 	return sending.Wait()
 }
 
-// sendOne claims a candidate and makes one attempt. It passes over a candidate that
-// has changed since it was read, mostly because another worker has claimed it, and
-// over one whose row another transaction holds (R16). The lease is the longest time
-// that an attempt can take: reading the order, sending, and the statements around them.
+// sendOne claims a candidate and makes one attempt. The lease is the longest time that
+// an attempt can take: reading the order, sending, and the statements around them.
 func (p *pass) sendOne(ctx context.Context, c candidate) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	claiming, cancel := detached(ctx, queryTimeout)
 	defer cancel()
-	j, err := p.store.claim(claiming, c, p.config.SendTimeout+3*queryTimeout)
-	switch {
-	case errors.Is(err, errChanged), errors.Is(err, postgres.ErrLockTimeout):
-		return nil
-	case err != nil:
+	j, claimed, err := p.store.claim(claiming, c, p.sendTimeout+3*queryTimeout)
+	if err != nil || !claimed {
 		return err
 	}
 	p.claims.Add(1)
 	start := time.Now()
 	outcome, cause := p.attempt(ctx, j)
-	p.add(outcome, cause)
-	if p.config.Observe != nil {
-		p.config.Observe(outcome.String(), time.Since(start))
+	p.count(outcome, cause)
+	if p.observe != nil {
+		p.observe(outcome, time.Since(start))
 	}
 	return nil
 }
 
-// attempt sends one receipt and records the outcome.
-func (w *Worker) attempt(ctx context.Context, j job) (outcome, error) {
-	cause := w.send(ctx, j)
-	log := w.logger.With("account_id", j.accountID, "job_id", j.id, "order_id", j.orderID, "attempt", j.attempt)
+// Outcomes of an attempt, see [Result].
+const (
+	sent    = "sent"
+	retried = "retried"
+	failed  = "failed"
+	lost    = "lost"
+)
 
-	result, held, err := w.finishJob(ctx, j, cause)
-	switch {
-	case err != nil || !held:
-		log.WarnContext(ctx, "outcome of a receipt not recorded", "outcome", result.String(), "error", err)
-		return lost, cause
-	case result == failed:
-		log.ErrorContext(ctx, "receipt marked as failed", "error", cause)
-	case result == retried:
-		log.DebugContext(ctx, "receipt failed", "error", cause)
+func (p *pass) count(outcome string, cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch outcome {
+	case sent:
+		p.result.Sent++
+	case retried:
+		p.result.Retried++
+	case failed:
+		p.result.Failed++
+	default:
+		p.result.Lost++
 	}
-	return result, cause
+	if cause != nil {
+		p.lastError = cause
+	}
 }
 
-// finishJob deletes the job, schedules its next attempt or marks it as failed. held
-// is false if the lease has expired and another worker has claimed the job.
-func (w *Worker) finishJob(ctx context.Context, j job, cause error) (result outcome, held bool, err error) {
-	ctx, cancel := detached(ctx, queryTimeout)
+// attempt sends one receipt and records the outcome: it deletes the job, schedules its
+// next attempt or marks it as failed. The outcome is lost if the lease has expired and
+// another worker has claimed the job.
+func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause error) {
+	cause = w.send(ctx, j)
+	log := w.logger.With("account_id", j.accountID, "job_id", j.id, "order_id", j.orderID, "attempt", j.attempt)
+
+	recording, cancel := detached(ctx, queryTimeout)
 	defer cancel()
+	var held bool
+	var err error
 	switch {
 	case cause == nil:
-		held, err = w.store.delete(ctx, j)
-		return sent, held, err
-	case errors.Is(cause, ErrPermanent) || j.attempt >= w.config.MaxAttempts:
-		held, err = w.store.markFailed(ctx, j, cause)
-		return failed, held, err
+		outcome = sent
+		held, err = w.store.delete(recording, j)
+	case errors.Is(cause, ErrPermanent) || j.attempt >= w.maxAttempts:
+		outcome = failed
+		held, err = w.store.recordFailure(recording, j, 0, cause, true)
 	default:
-		held, err = w.store.retryLater(ctx, j, w.config.Backoff(j.attempt), cause)
-		return retried, held, err
+		outcome = retried
+		held, err = w.store.recordFailure(recording, j, w.backoff(j.attempt), cause, false)
 	}
+	switch {
+	case err != nil || !held:
+		log.WarnContext(ctx, "outcome of a receipt not recorded", "outcome", outcome, "error", err)
+		outcome = lost
+	case outcome == failed:
+		log.ErrorContext(ctx, "receipt marked as failed", "error", cause)
+	case outcome == retried:
+		log.DebugContext(ctx, "receipt failed", "error", cause)
+	}
+	return outcome, cause
 }
 
 // send reads the order, renders the receipt and sends it. It holds no database
 // connection while it sends (R6).
 func (w *Worker) send(ctx context.Context, j job) error {
-	if j.attempt > w.config.MaxAttempts {
+	if j.attempt > w.maxAttempts {
 		return errors.New("receipts: no attempt ended")
 	}
 	orderID, err := uuid.Parse(j.orderID)
 	if err != nil {
 		return fmt.Errorf("%w: the job has no order id", ErrPermanent)
 	}
-	o, err := w.order(ctx, j.accountID, orderID)
+	reading, cancel := detached(ctx, queryTimeout)
+	defer cancel()
+	o, err := w.store.order(reading, j.accountID, orderID)
 	if err != nil {
 		return err
 	}
-	message, err := w.renderer.message(o)
+	message, err := newMessage(w.from, o)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := detached(ctx, w.config.SendTimeout)
+	sending, cancel := detached(ctx, w.sendTimeout)
 	defer cancel()
-	return w.mailer.Send(ctx, message)
-}
-
-func (w *Worker) order(ctx context.Context, accountID, orderID uuid.UUID) (order, error) {
-	ctx, cancel := detached(ctx, queryTimeout)
-	defer cancel()
-	return w.store.order(ctx, accountID, orderID)
+	return w.mailer.Send(sending, message)
 }
 
 // detached returns a context for a step that a stop must not interrupt: the job of a

@@ -16,14 +16,20 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// order is the content of a receipt.
+var (
+	functions    = map[string]any{"amount": formatAmount}
+	textTemplate = texttemplate.Must(texttemplate.New("receipt.txt.tmpl").Funcs(functions).ParseFS(templates, "templates/receipt.txt.tmpl"))
+	htmlTemplate = htmltemplate.Must(htmltemplate.New("receipt.html.tmpl").Funcs(functions).ParseFS(templates, "templates/receipt.html.tmpl"))
+)
+
+// order is the data of the templates.
 type order struct {
-	id       uuid.UUID
-	email    string
-	currency string
-	amount   int64 // in the currency's smallest unit, like every amount
-	items    []item
-	paidAt   time.Time
+	ID       uuid.UUID
+	Email    string
+	Currency string
+	Amount   int64 // in the currency's smallest unit, like every amount
+	Items    []item
+	PaidAt   time.Time
 }
 
 // item is one line of orders.items.
@@ -34,90 +40,12 @@ type item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// renderer renders orders as messages.
-type renderer struct {
-	from   netmail.Address
-	domain string // of the sender's address
-	text   *texttemplate.Template
-	html   *htmltemplate.Template
-}
+// Total is the amount of the line.
+func (i item) Total() int64 { return i.Quantity * i.UnitAmount }
 
-func newRenderer(sender string) (*renderer, error) {
-	from, err := parseSender(sender)
-	if err != nil {
-		return nil, err
-	}
-	text, err := texttemplate.ParseFS(templates, "templates/receipt.txt.tmpl")
-	if err != nil {
-		return nil, fmt.Errorf("receipts: %w", err)
-	}
-	html, err := htmltemplate.ParseFS(templates, "templates/receipt.html.tmpl")
-	if err != nil {
-		return nil, fmt.Errorf("receipts: %w", err)
-	}
-	domain := from.Address[strings.LastIndexByte(from.Address, '@')+1:]
-	return &renderer{from: from, domain: domain, text: text, html: html}, nil
-}
-
-// page and line are the data of the templates.
-type (
-	page struct {
-		OrderID string
-		PaidAt  string
-		Items   []line
-		Total   string
-	}
-	line struct {
-		Name      string
-		Quantity  int64
-		UnitPrice string
-		Total     string
-	}
-)
-
-// message renders the receipt of a paid order. Its date is the time of the payment,
-// and its Message-ID is derived from the order, so every attempt sends the same mail
-// and a duplicate is recognisable.
-func (r *renderer) message(o order) (Message, error) {
-	to, err := parseAddress(o.email)
-	if err != nil {
-		return Message{}, err
-	}
-	p := page{
-		OrderID: o.id.String(),
-		PaidAt:  o.paidAt.UTC().Format("2 January 2006, 15:04 UTC"),
-		Total:   formatAmount(o.currency, o.amount),
-	}
-	for _, it := range o.items {
-		p.Items = append(p.Items, line{
-			Name:      oneLine(strings.TrimSpace(it.SKU + " " + it.Description)),
-			Quantity:  it.Quantity,
-			UnitPrice: formatAmount(o.currency, it.UnitAmount),
-			Total:     formatAmount(o.currency, it.Quantity*it.UnitAmount),
-		})
-	}
-	var text, html strings.Builder
-	if err := r.text.Execute(&text, p); err != nil {
-		return Message{}, fmt.Errorf("receipts: render text: %w", err)
-	}
-	if err := r.html.Execute(&html, p); err != nil {
-		return Message{}, fmt.Errorf("receipts: render html: %w", err)
-	}
-	return Message{
-		OrderID: o.id,
-		ID:      "receipt." + o.id.String() + "@" + r.domain,
-		Date:    o.paidAt.UTC(),
-		From:    r.from,
-		To:      to,
-		Subject: "Receipt for order " + o.id.String(),
-		Text:    text.String(),
-		HTML:    html.String(),
-	}, nil
-}
-
-// oneLine removes line breaks and characters that change the reading direction from
-// an item's name, because both could fake a total.
-func oneLine(s string) string {
+// Name is what was sold. Line breaks and characters that change the reading direction
+// are removed, because both could fake a total.
+func (i item) Name() string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.Is(unicode.Bidi_Control, r):
@@ -127,5 +55,59 @@ func oneLine(s string) string {
 		default:
 			return r
 		}
-	}, s)
+	}, strings.TrimSpace(i.SKU+" "+i.Description))
+}
+
+// newMessage renders the receipt of a paid order. Its date is the time of the payment,
+// and its Message-ID is derived from the order, so every attempt sends the same mail
+// and a duplicate is recognisable.
+func newMessage(from netmail.Address, o order) (Message, error) {
+	if !ValidAddress(o.Email) {
+		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
+	}
+	var text, html strings.Builder
+	if err := textTemplate.Execute(&text, o); err != nil {
+		return Message{}, fmt.Errorf("receipts: render text: %w", err)
+	}
+	if err := htmlTemplate.Execute(&html, o); err != nil {
+		return Message{}, fmt.Errorf("receipts: render html: %w", err)
+	}
+	_, domain, _ := strings.Cut(from.Address, "@")
+	return Message{
+		OrderID: o.ID,
+		ID:      "receipt." + o.ID.String() + "@" + domain,
+		Date:    o.PaidAt.UTC(),
+		From:    from,
+		To:      netmail.Address{Address: o.Email},
+		Subject: "Receipt for order " + o.ID.String(),
+		Text:    text.String(),
+		HTML:    html.String(),
+	}, nil
+}
+
+// formatAmount formats an amount in the currency's smallest unit, without a float:
+// formatAmount("eur", 1999) is "19.99 EUR".
+func formatAmount(currency string, amount int64) string {
+	places := decimals(currency)
+	digits := fmt.Sprintf("%0*d", places+1, amount)
+	if places > 0 {
+		point := len(digits) - places
+		digits = digits[:point] + "." + digits[point:]
+	}
+	return digits + " " + strings.ToUpper(currency)
+}
+
+// decimals returns the number of decimal places of a currency at the payment
+// provider. It differs from ISO 4217: ISK and UGX no longer have a fraction, but the
+// provider charges them in hundredths
+// (https://docs.stripe.com/currencies#special-cases).
+func decimals(currency string) int {
+	switch currency {
+	case "bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf":
+		return 0
+	case "bhd", "jod", "kwd", "omr", "tnd":
+		return 3
+	default:
+		return 2
+	}
 }

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/wneessen/go-mail"
@@ -23,11 +25,11 @@ const stepTimeout = 30 * time.Second
 // Receipts are few compared with what a mail server can take, and a new connection
 // is never stale.
 type SMTP struct {
-	address  string // host and port
-	host     string
-	tls      *tls.Config
-	implicit bool // the connection starts with TLS (smtps)
-	options  []mail.Option
+	url     string // without credentials
+	host    string
+	tls     *tls.Config
+	dial    mail.DialContextFunc
+	options []mail.Option
 }
 
 // NewSMTP returns an SMTP for a URL such as smtp://user:password@host:587. The
@@ -38,20 +40,42 @@ type SMTP struct {
 // has credentials, encryption and a valid certificate are required, except on this
 // machine.
 func NewSMTP(rawURL string) (*SMTP, error) {
-	server, err := parseSMTPURL(rawURL)
+	errForm := errors.New("receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, " +
+		"with special characters percent-encoded and nothing after the port")
+	server, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, errForm // the error of url.Parse quotes the whole URL
+	}
+	host, user := server.Hostname(), server.User.Username()
+	password, _ := server.User.Password()
+	port, err := strconv.Atoi(cmp.Or(server.Port(), map[string]string{"smtp": "587", "smtps": "465"}[server.Scheme]))
+	switch {
+	case server.Scheme != "smtp" && server.Scheme != "smtps",
+		host == "",
+		err != nil || port < 1 || port > 65535,
+		strings.Trim(server.Path, "/") != "" || server.RawQuery != "" || server.Fragment != "",
+		(user == "") != (password == ""):
+		return nil, errForm
 	}
 	s := &SMTP{
-		address:  net.JoinHostPort(server.host, strconv.Itoa(server.port)),
-		host:     server.host,
-		tls:      &tls.Config{ServerName: server.host, MinVersion: tls.VersionTLS12},
-		implicit: server.scheme == "smtps",
+		url:  server.Scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)),
+		host: host,
+		tls:  &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12},
+		dial: (&net.Dialer{}).DialContext,
+	}
+	s.options = []mail.Option{
+		mail.WithPort(port),
+		mail.WithTLSConfig(s.tls),
+		mail.WithTimeout(stepTimeout),
+		mail.WithoutNoop(),     // the connection is new
+		mail.WithoutRset(),     // and carries one mail
+		mail.WithoutSMTPUTF8(), // all addresses are ASCII, and older servers reject a mail that requests it
 	}
 	switch {
-	case s.implicit:
+	case server.Scheme == "smtps":
+		s.dial = (&tls.Dialer{Config: s.tls}).DialContext
 		s.options = append(s.options, mail.WithSSL())
-	case server.user != "" && !isLoopback(server.host):
+	case user != "" && host != "localhost" && !net.ParseIP(host).IsLoopback():
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSMandatory))
 	default:
 		// An attacker who can forge a certificate can also hide the STARTTLS offer,
@@ -59,177 +83,94 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 		s.tls.InsecureSkipVerify = true // opportunistic (RFC 7435): no password leaves this machine
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSOpportunistic))
 	}
-	if server.user != "" {
-		s.options = append(s.options, mail.WithUsername(server.user), mail.WithPassword(server.password), loginOption(server.host))
-	}
-	s.options = append(s.options,
-		mail.WithPort(server.port),
-		mail.WithTLSConfig(s.tls),
-		mail.WithTimeout(stepTimeout),
-		mail.WithoutNoop(), // the connection is new
-		mail.WithoutRset(), // and carries one mail
-	)
-	if _, err := mail.NewClient(s.host, s.options...); err != nil {
-		return nil, fmt.Errorf("receipts: mail client: %w", err)
+	if user != "" {
+		// The last two send the password itself, and only with TLS or on this machine.
+		s.options = append(s.options, mail.WithUsername(user), mail.WithPassword(password),
+			mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthPlain, mail.SMTPAuthLogin))
 	}
 	return s, nil
 }
 
-// loginOption chooses the strongest mechanism that the server offers. A mechanism
-// that sends the password in the clear requires TLS or a server on this machine.
-func loginOption(host string) mail.Option {
-	if isLoopback(host) {
-		return mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthPlainNoEnc, mail.SMTPAuthLoginNoEnc)
-	}
-	return mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover)
-}
-
 // String returns the server's URL without credentials.
-func (s *SMTP) String() string {
-	if s.implicit {
-		return "smtps://" + s.address
-	}
-	return "smtp://" + s.address
-}
+func (s *SMTP) String() string { return s.url }
 
 // GoString keeps the password out of %#v.
-func (s *SMTP) GoString() string { return s.String() }
+func (s *SMTP) GoString() string { return s.url }
 
 // Send sends one receipt. Only a 5xx to the recipient or the content is
 // [ErrPermanent]. Rejected credentials or a rejected sender are errors of the
 // configuration, and the receipt is sent after they are fixed.
 func (s *SMTP) Send(ctx context.Context, message Message) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // closes the connection, which the client leaves open if the login fails
-
-	var options []mail.Option
-	if isASCII(message.To.Address) {
-		// SMTPUTF8, if requested without need, makes a mail undeliverable beyond older servers.
-		options = append(options, mail.WithoutSMTPUTF8())
-	}
-	client, session, err := s.connect(ctx, options...)
-	if err != nil {
-		return err
-	}
-	if utf8, _ := session.Extension("SMTPUTF8"); !utf8 && !isASCII(message.To.Address) {
-		return fmt.Errorf("%w: %s does not support non-ASCII addresses (no SMTPUTF8)", ErrPermanent, s)
-	}
-	if err := client.SendWithSMTPClient(session, message.mime()); err != nil {
-		if cause := ctx.Err(); cause != nil {
-			return fmt.Errorf("%w: %w", cause, classify(err))
+	return s.withSession(ctx, func(client *mail.Client, session *smtp.Client) error {
+		err := client.SendWithSMTPClient(session, message.mime())
+		var failed *mail.SendError
+		if errors.As(err, &failed) {
+			err = &SendError{failed}
 		}
-		return classify(err)
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return err
+	})
+}
+
+// Check connects and logs in like [SMTP.Send] but sends no mail.
+func (s *SMTP) Check(ctx context.Context) error {
+	return s.withSession(ctx, func(_ *mail.Client, session *smtp.Client) error {
+		if err := session.Noop(); err != nil {
+			return fmt.Errorf("receipts: NOOP to %s: %w", s, err)
+		}
+		return nil
+	})
+}
+
+// withSession connects, logs in and calls do. The connection is closed when ctx is
+// done, and at the end.
+func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Client) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
+		conn, err := s.dial(dialCtx, network, address)
+		if err == nil {
+			// The client ignores the context once it is connected, and leaves the
+			// connection open if the login fails.
+			context.AfterFunc(ctx, func() { _ = conn.Close() })
+		}
+		return conn, err
+	}
+	client, err := mail.NewClient(s.host, append(slices.Clone(s.options), mail.WithDialContextFunc(dial))...)
+	if err != nil {
+		return fmt.Errorf("receipts: mail client: %w", err)
+	}
+	session, err := client.DialToSMTPClientWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("receipts: connect to %s: %w", s, err)
+	}
+	if err := do(client, session); err != nil {
+		return err
 	}
 	_ = client.CloseWithSMTPClient(session) // the mail is accepted even if QUIT fails
 	return nil
 }
 
-// Check connects and logs in like [SMTP.Send] but sends no mail.
-func (s *SMTP) Check(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	client, session, err := s.connect(ctx)
-	if err != nil {
-		return err
+// SendError means that the mail server did not accept the mail. It is
+// [ErrPermanent] if the server rejected the recipient or the content with a 5xx.
+type SendError struct{ cause *mail.SendError }
+
+// Error does not contain the server's own words, which may quote the recipient:
+// errors are logged, and the recipient's address must not be.
+func (e *SendError) Error() string {
+	if e.cause.ErrorCode() == 0 {
+		return fmt.Sprintf("receipts: %s: no response", e.cause.Reason)
 	}
-	if err := session.Noop(); err != nil {
-		return fmt.Errorf("receipts: NOOP to %s: %w", s, err)
-	}
-	_ = client.CloseWithSMTPClient(session) // the check succeeded even if QUIT fails
-	return nil
+	return strings.TrimSpace(fmt.Sprintf("receipts: %s: reply %d %s", e.cause.Reason, e.cause.ErrorCode(), e.cause.EnhancedStatusCode()))
 }
 
-// connect opens a connection and logs in. The connection is closed when ctx is done.
-func (s *SMTP) connect(ctx context.Context, options ...mail.Option) (*mail.Client, *smtp.Client, error) {
-	dial := func(dialCtx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := s.dial(dialCtx, network)
-		if err == nil {
-			// Once connected, the client ignores the context.
-			context.AfterFunc(ctx, func() { _ = conn.Close() })
-		}
-		return conn, err
-	}
-	client, err := mail.NewClient(s.host, append(slices.Concat(s.options, options), mail.WithDialContextFunc(dial))...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("receipts: mail client: %w", err)
-	}
-	session, err := client.DialToSMTPClientWithContext(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("receipts: connect to %s: %w", s, err)
-	}
-	return client, session, nil
-}
+// Detail returns the server's own words.
+func (e *SendError) Detail() string { return e.cause.Error() }
 
-func (s *SMTP) dial(ctx context.Context, network string) (net.Conn, error) {
-	if s.implicit {
-		dialer := tls.Dialer{Config: s.tls}
-		return dialer.DialContext(ctx, network, s.address)
-	}
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, network, s.address)
-}
-
-// classify returns the library's error in a form that is safe to log.
-func classify(err error) error {
-	var sendErr *mail.SendError
-	if !errors.As(err, &sendErr) {
-		return fmt.Errorf("receipts: send: %w", err)
-	}
-	aboutMail := sendErr.Reason == mail.ErrSMTPRcptTo || sendErr.Reason == mail.ErrSMTPData || sendErr.Reason == mail.ErrSMTPDataClose
-	return &SendError{
-		Stage:     sendErr.Reason.String(),
-		Code:      sendErr.ErrorCode(),
-		Status:    sendErr.EnhancedStatusCode(),
-		Detail:    sendErr.Error(),
-		permanent: aboutMail && sendErr.ErrorCode() >= 500,
-	}
-}
-
-// smtpURL is the parsed URL of a mail server.
-type smtpURL struct {
-	scheme   string
-	user     string
-	password string
-	host     string
-	port     int
-}
-
-// parseSMTPURL does not wrap errors of url.Parse, because they quote the whole URL.
-func parseSMTPURL(rawURL string) (smtpURL, error) {
-	const form = "receipts: SMTP URL: want smtp://user:password@host:port or smtps://…"
-	parsed, err := url.Parse(rawURL)
-	if err != nil {
-		return smtpURL{}, errors.New(form + ", special characters percent-encoded")
-	}
-	result := smtpURL{scheme: parsed.Scheme, host: parsed.Hostname(), user: parsed.User.Username()}
-	switch parsed.Scheme {
-	case "smtp":
-		result.port = 587
-	case "smtps":
-		result.port = 465
-	default:
-		return smtpURL{}, errors.New(form + ": unknown scheme")
-	}
-	if result.host == "" {
-		return smtpURL{}, errors.New(form + ": no host")
-	}
-	if (parsed.Path != "" && parsed.Path != "/") || parsed.RawQuery != "" || parsed.Fragment != "" {
-		return smtpURL{}, errors.New(form + ": nothing may follow the port")
-	}
-	if port := parsed.Port(); port != "" {
-		result.port, err = strconv.Atoi(port)
-		if err != nil || result.port < 1 || result.port > 65535 {
-			return smtpURL{}, errors.New(form + ": the port is not a number from 1 to 65535")
-		}
-	}
-	password, given := parsed.User.Password()
-	if (result.user == "") != (!given || password == "") {
-		return smtpURL{}, errors.New(form + ": user and password go together")
-	}
-	result.password = password
-	return result, nil
-}
-
-func isLoopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
+// Is reports whether target is [ErrPermanent] and the error is.
+func (e *SendError) Is(target error) bool {
+	aboutMail := slices.Contains([]mail.SendErrReason{mail.ErrSMTPRcptTo, mail.ErrSMTPData, mail.ErrSMTPDataClose}, e.cause.Reason)
+	return target == ErrPermanent && aboutMail && e.cause.ErrorCode() >= 500
 }

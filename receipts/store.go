@@ -79,10 +79,8 @@ func (s store) candidates(ctx context.Context, from, to time.Time, limit int) ([
 
 // job is a row of staged_jobs that this worker has claimed.
 type job struct {
-	accountID uuid.UUID
-	id        uuid.UUID
-	attempt   int
-	orderID   string // as stored in args, not validated
+	candidate
+	orderID string // as stored in args, not validated
 }
 
 // claimSQL counts an attempt and leases the job by moving its run_at ahead. It
@@ -100,22 +98,19 @@ UPDATE staged_jobs
 RETURNING attempt,
           coalesce(args->>'order_id', '')`
 
-// errChanged is the error of a claim whose candidate has changed since it was read,
-// mostly because another worker has claimed it.
-var errChanged = errors.New("receipts: the job has changed")
-
-// claim leases a job, or returns errChanged. An error that is
-// [postgres.ErrLockTimeout] means that another transaction holds the row.
-func (s store) claim(ctx context.Context, c candidate, lease time.Duration) (job, error) {
-	j := job{accountID: c.accountID, id: c.id}
-	err := s.pool.QueryRow(ctx, claimSQL, c.accountID, c.id, c.attempt, lease).Scan(&j.attempt, &j.orderID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return job{}, errChanged
+// claim leases a job. claimed is false if the candidate has changed since it was read,
+// mostly because another worker has claimed it, or if another transaction holds its row
+// (R16).
+func (s store) claim(ctx context.Context, c candidate, lease time.Duration) (j job, claimed bool, err error) {
+	j.candidate = c
+	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, c.accountID, c.id, c.attempt, lease).Scan(&j.attempt, &j.orderID))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
+		return job{}, false, nil
+	case err != nil:
+		return job{}, false, fmt.Errorf("receipts: claim a job: %w", err)
 	}
-	if err != nil {
-		return job{}, fmt.Errorf("receipts: claim a job: %w", postgres.Translate(err))
-	}
-	return j, nil
+	return j, true, nil
 }
 
 const orderSQL = `
@@ -126,29 +121,25 @@ SELECT email,
        paid_at
   FROM orders
  WHERE account_id = $1
-   AND id = $2`
+   AND id = $2
+   AND paid_at IS NOT NULL`
 
 // order reads the content of a receipt.
-func (s store) order(ctx context.Context, accountID, orderID uuid.UUID) (order, error) {
-	o := order{id: orderID}
-	var paidAt *time.Time
-	err := s.pool.QueryRow(ctx, orderSQL, accountID, orderID).Scan(&o.email, &o.currency, &o.amount, &o.items, &paidAt)
+func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error) {
+	o := order{ID: id}
+	err := s.pool.QueryRow(ctx, orderSQL, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return order{}, fmt.Errorf("%w: no such order", ErrPermanent)
+		return order{}, fmt.Errorf("%w: no such paid order", ErrPermanent)
 	}
 	if err != nil {
 		return order{}, fmt.Errorf("receipts: read the order: %w", err)
 	}
-	if paidAt == nil {
-		return order{}, fmt.Errorf("%w: the order is not paid", ErrPermanent)
-	}
-	o.paidAt = *paidAt
 	return o, nil
 }
 
-// The three statements that end an attempt. Each names the attempt (the fence), so
-// a worker whose lease has expired changes nothing. held reports whether this
-// worker still held the lease.
+// The two statements that end an attempt. Each names the attempt (the fence), so a
+// worker whose lease has expired changes nothing. held reports whether this worker
+// still held the lease.
 
 const deleteSQL = `
 DELETE FROM staged_jobs
@@ -162,31 +153,19 @@ func (s store) delete(ctx context.Context, j job) (held bool, err error) {
 	return tag.RowsAffected() == 1, err
 }
 
-const retryLaterSQL = `
+const recordFailureSQL = `
 UPDATE staged_jobs
    SET run_at     = now() + $4::interval,
-       last_error = $5
+       last_error = $5,
+       failed_at  = CASE WHEN $6 THEN now() END
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
    AND failed_at IS NULL`
 
-func (s store) retryLater(ctx context.Context, j job, delay time.Duration, cause error) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, retryLaterSQL, j.accountID, j.id, j.attempt, delay, errorText(cause))
-	return tag.RowsAffected() == 1, err
-}
-
-const markFailedSQL = `
-UPDATE staged_jobs
-   SET failed_at  = now(),
-       last_error = $4
- WHERE account_id = $1
-   AND id = $2
-   AND attempt = $3
-   AND failed_at IS NULL`
-
-func (s store) markFailed(ctx context.Context, j job, cause error) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, markFailedSQL, j.accountID, j.id, j.attempt, errorText(cause))
+// recordFailure schedules the next attempt, or marks the job as failed if permanent.
+func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
+	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.accountID, j.id, j.attempt, delay, errorText(cause), permanent)
 	return tag.RowsAffected() == 1, err
 }
 
@@ -197,7 +176,7 @@ func errorText(cause error) string {
 	text := cause.Error()
 	var sendErr *SendError
 	if errors.As(cause, &sendErr) {
-		text += " (" + sendErr.Detail + ")"
+		text += " (" + sendErr.Detail() + ")"
 	}
 	return postgres.Text(text, limit)
 }
@@ -214,10 +193,17 @@ SELECT count(*),
  WHERE kind = $1
    AND failed_at IS NULL`
 
-// stats counts the jobs of all accounts.
-func (s store) stats(ctx context.Context) (Stats, error) {
+// Stats counts the jobs of all accounts.
+type Stats struct {
+	Pending int           // jobs to be sent, leased ones included
+	Oldest  time.Duration // age of the oldest pending job; 0 if there is none
+	Failed  int           // jobs that an operator has to look at
+}
+
+// ReadStats counts the jobs, for metrics.
+func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 	var stats Stats
-	if err := s.pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Pending, &stats.Oldest, &stats.Failed); err != nil {
+	if err := pool.QueryRow(ctx, statsSQL, kind).Scan(&stats.Pending, &stats.Oldest, &stats.Failed); err != nil {
 		return Stats{}, fmt.Errorf("receipts: count jobs: %w", err)
 	}
 	return stats, nil

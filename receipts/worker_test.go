@@ -15,8 +15,51 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/receipts"
 )
+
+func TestNewWorker_incomplete(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	mailer := mailerFunc(nil)
+	logger := slog.New(slog.DiscardHandler)
+	good := receipts.Config{From: "shop@example.com"}
+	for _, test := range []struct {
+		name   string
+		create func() (*receipts.Worker, error)
+	}{
+		{"no pool", func() (*receipts.Worker, error) { return receipts.NewWorker(nil, mailer, good, logger) }},
+		{"no mailer", func() (*receipts.Worker, error) { return receipts.NewWorker(pool, nil, good, logger) }},
+		{"no logger", func() (*receipts.Worker, error) { return receipts.NewWorker(pool, mailer, good, nil) }},
+		{"no sender", func() (*receipts.Worker, error) {
+			return receipts.NewWorker(pool, mailer, receipts.Config{}, logger)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := test.create()
+			require.Error(t, err)
+		})
+	}
+	_, err := receipts.NewWorker(pool, mailer, good, logger)
+	require.NoError(t, err)
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	total := time.Duration(0)
+	for attempt := 1; attempt <= 300; attempt++ {
+		delay := receipts.Backoff(attempt)
+		middle := 15 * time.Minute
+		if attempt <= 10 {
+			middle = time.Second << (attempt - 1)
+		}
+		require.InEpsilon(t, middle, delay, 0.21, "attempt %d", attempt)
+		total += delay
+	}
+	require.InDelta(t, 72, total.Hours(), 3, "about three days")
+}
 
 func TestRunOnce_sends(t *testing.T) {
 	t.Parallel()
@@ -89,7 +132,7 @@ func TestRunOnce_permanentFailure(t *testing.T) {
 func TestRunOnce_lastAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	worker := f.worker(t, returns(errors.New("no")), func(c *receipts.Config) { c.MaxAttempts = 3 })
+	worker := f.worker(t, returns(errors.New("no")), func(w *receipts.Worker) { w.SetMaxAttempts(3) })
 	f.placeOrder(t, "jane@example.com")
 
 	for range 2 {
@@ -117,7 +160,7 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 	f.insertJob(t, "invoice", `{"order_id": "of another kind of job"}`)
 	f.placeOrder(t, "jane@example.com")
 
-	worker := f.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.Concurrency = 1 })
+	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetConcurrency(1) })
 	requirePass(t, worker, receipts.Result{Sent: 1, Failed: 6, Retried: 1})
 
 	require.Len(t, server.mails(), 1)
@@ -142,7 +185,7 @@ func TestRunOnce_sendTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	server := newMailServer(t, script{onData: waitForEnd(t)})
-	worker := f.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.SendTimeout = 50 * time.Millisecond })
+	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetSendTimeout(50 * time.Millisecond) })
 	f.placeOrder(t, "jane@example.com")
 	requirePass(t, worker, receipts.Result{Retried: 1})
 	require.Contains(t, f.jobs(t)[0].LastError, "deadline exceeded")
@@ -151,8 +194,8 @@ func TestRunOnce_sendTimeout(t *testing.T) {
 func TestRunOnce_oneAttemptPerJob(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	worker := f.worker(t, returns(errors.New("no")), func(c *receipts.Config) {
-		c.Backoff = func(int) time.Duration { return 0 }
+	worker := f.worker(t, returns(errors.New("no")), func(w *receipts.Worker) {
+		w.SetBackoff(func(int) time.Duration { return 0 })
 	})
 	f.placeOrder(t, "jane@example.com")
 	f.placeOrder(t, "joe@example.com")
@@ -190,7 +233,7 @@ func TestRunOnce_cancelled(t *testing.T) {
 	}})
 	f.placeOrder(t, "jane@example.com")
 	f.placeOrder(t, "joe@example.com")
-	worker := f.worker(t, newSMTP(t, server.url()), func(c *receipts.Config) { c.Concurrency = 1 })
+	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetConcurrency(1) })
 
 	result, err := worker.RunOnce(ctx)
 	require.NoError(t, err)
@@ -227,7 +270,7 @@ func TestRun_wakesForNextRetry(t *testing.T) {
 		}
 		stop()
 		return nil
-	}), func(c *receipts.Config) { c.Backoff = func(int) time.Duration { return time.Millisecond } })
+	}), func(w *receipts.Worker) { w.SetBackoff(func(int) time.Duration { return time.Millisecond }) })
 
 	require.NoError(t, worker.Run(ctx, time.Hour)) // polling alone would take two hours
 	require.Equal(t, 3, attempts)
@@ -245,16 +288,19 @@ func TestConfig_observe(t *testing.T) {
 	f.placeOrder(t, "jane@example.com")
 	errs := []error{errors.New("busy"), nil}
 	var observed []string
-	worker := f.worker(t, mailerFunc(func(context.Context, receipts.Message) error {
+	mailer := mailerFunc(func(context.Context, receipts.Message) error {
 		err := errs[0]
 		errs = errs[1:]
 		return err
-	}), func(c *receipts.Config) {
-		c.Observe = func(outcome string, took time.Duration) {
+	})
+	worker, err := receipts.NewWorker(f.pool, mailer, receipts.Config{
+		From: "shop@example.com",
+		Observe: func(outcome string, took time.Duration) {
 			observed = append(observed, outcome)
 			require.Positive(t, took)
-		}
-	})
+		},
+	}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
 	requirePass(t, worker, receipts.Result{Retried: 1})
 	f.exec(t, makeDue)
 	requirePass(t, worker, receipts.Result{Sent: 1})

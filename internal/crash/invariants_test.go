@@ -160,6 +160,14 @@ SELECT h.op::text
  WHERE h.final
    AND (h.status, convert_to(h.body, 'UTF8')) IS DISTINCT FROM (k.response_code, k.response_body)`},
 
+		{"a failed order without the reason of its response", `
+SELECT k.id::text
+  FROM idempotency_keys k
+  JOIN orders o ON o.account_id = k.account_id AND o.idempotency_key = k.idempotency_key,
+       convert_from(k.response_body, 'UTF8') AS body
+ WHERE k.response_code <> 201
+   AND (o.failure_code, o.decline_code) IS DISTINCT FROM (body::json->>'code', body::json->>'decline_code')`},
+
 		{"an unfinished key", `
 SELECT id::text
   FROM idempotency_keys

@@ -59,7 +59,7 @@ func discrepancyCases() map[string]discrepancyCase {
 	none := []string{}
 	const finish = `UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = last_run_at, response_code = 201, response_headers = '{}', response_body = ''`
 	const asPaid = `UPDATE orders SET status = 'paid', paid_at = created_at`
-	const asFailed = `UPDATE orders SET status = 'payment_failed', paid_at = NULL`
+	const asFailed = `UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'`
 	return map[string]discrepancyCase{
 		"both sides agree": {setup: refunded(visa, nothing), want: none},
 		"a second charge of a paid order": {

@@ -95,7 +95,7 @@ func TestLoad(t *testing.T) {
 				`KEY_RETENTION: "3 days" is not a positive duration such as 90s, 5m or 72h`,
 				`LOG_LEVEL: "loud" is not one of debug, info, warn and error`,
 				`LOG_FORMAT: "xml" is neither text nor json`,
-				"SMTP_URL: receipts: SMTP URL: want smtp://user:password@host:port or smtps://…: unknown scheme",
+				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
 				`COMPLETER_MAX_ATTEMPTS: "0" is not a positive number`,
 			},
