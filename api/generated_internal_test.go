@@ -75,14 +75,22 @@ func camel(words []string) string {
 	return name.String()
 }
 
+// firstSentence returns the first sentence of a text.
+func firstSentence(text string) string {
+	first, _, _ := strings.Cut(text, ". ")
+	return strings.TrimSuffix(first, ".") + "."
+}
+
 // problemSchemas returns a schema for each problem, and their union.
 func problemSchemas() string {
 	var schemas strings.Builder
-	schemas.WriteString(`    Problem:
-      description: |
-        Any of the errors. ` + "`type`" + ` says what happened, for programs, and is the address
-        of the page that explains it; ` + "`retry`" + ` says what the client may do next, and
-        ` + "`outcome`" + ` what its key has done; the rest is for people.
+	schemas.WriteString("    KnownProblemType:\n      description: The problem types of this version.\n      type: string\n      enum:\n")
+	for _, p := range byStatus(problemTypes()) {
+		fmt.Fprintf(&schemas, "        - /problems/%s\n", p.slug)
+	}
+	schemas.WriteString(`
+    Problem:
+      description: A problem of this version, with the members of its type.
       oneOf:
 `)
 	for _, p := range byStatus(problemTypes()) {
@@ -165,7 +173,7 @@ func problemExamples(t *testing.T) string {
 	for _, p := range byStatus(problemTypes()) {
 		document, _ := problemDocs()[p.slug].example()
 		decoder := json.NewDecoder(bytes.NewReader(document))
-		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      value:", schemaName(p.slug), scalar(p.title))
+		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      description: %s\n      value:", schemaName(p.slug), scalar(p.title), scalar(firstSentence(p.help)))
 		writeYAML(t, &examples, decoder, "        ", "\n        ")
 		examples.WriteString("\n")
 	}

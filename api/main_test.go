@@ -32,6 +32,7 @@ func (s suite) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	flag.Parse()
 	// Every exchange is checked against the contract, so it must be readable, except
 	// to write its generated parts anew.
 	if _, err := loadContract(); err != nil && flag.Lookup("update").Value.String() == "false" {
