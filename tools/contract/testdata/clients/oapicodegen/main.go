@@ -70,6 +70,6 @@ func main() {
 	expect(created.JSON201 != nil && created.JSON201.Status == "later", "unknown status of an order", created.Body)
 	for _, status := range []int{400, 401, 402, 409, 413, 415, 422, 429, 500, 503, 418} {
 		res, problem := later.create(fmt.Sprint("a-later-version-", status), "pm_card_visa")
-		expect(problem != nil && problem.Type == "/problems/later" && problem.Status == status && problem.Retry != "", "unknown problem type", res.Body)
+		expect(problem != nil && problem.Type == "/problems/later" && int(problem.Status) == status && problem.Retry != "", "unknown problem type", res.Body)
 	}
 }

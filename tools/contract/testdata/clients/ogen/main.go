@@ -79,6 +79,6 @@ func main() {
 	expect(created != nil && created.Response.Status == "later", "unknown status of an order", problem)
 	for _, status := range []int{400, 401, 402, 409, 413, 415, 422, 429, 500, 503, 418} {
 		_, problem = later.create(fmt.Sprint("a-later-version-", status), "pm_card_visa")
-		expect(problem.Type == "/problems/later" && problem.Status == status && problem.Retry.Validate() == nil, "unknown problem type", problem)
+		expect(problem.Type == "/problems/later" && int(problem.Status) == status && problem.Retry.Validate() == nil, "unknown problem type", problem)
 	}
 }
