@@ -155,6 +155,8 @@ func TestContract_openResponses(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, requests)
+	problem := doc.Components.Schemas["ProblemDetails"].Value
+	problem.If, problem.Then = nil, nil // the members of known types, which generators ignore
 	for _, s := range responseSchemas(doc) {
 		require.Empty(t, append(s.OneOf, s.AnyOf...), "generated clients reject an unknown variant: %s", s.Description)
 		require.False(t, requests[s], "a request has it as well: %s", s.Description)

@@ -77,7 +77,6 @@ func loadContract(text []byte) (*contract, error) {
 		operations: map[string]*operation{},
 		allowed:    map[string][]string{},
 		notFound:   l.response(shared["NotFound"]),
-		notAllowed: l.response(shared["MethodNotAllowed"]),
 	}
 	for path, item := range object(document["paths"]) {
 		for method, definition := range object(item) {
@@ -94,8 +93,13 @@ func loadContract(text []byte) (*contract, error) {
 		c.allowed[path] = append(c.allowed[path], "OPTIONS")
 		slices.Sort(c.allowed[path])
 	}
-	if shared["MethodNotAllowed"] == nil {
-		c.notAllowed = c.operations["listOrders"].responses["default"]
+	// A 405 belongs to no operation. The default response has its headers as optional
+	// ones, because it is also the response of proxies.
+	c.notAllowed = l.response(shared["UnexpectedProblem"])
+	for _, name := range []string{"Allow", "X-Request-Id"} {
+		h := c.notAllowed.headers[name]
+		h.required = true
+		c.notAllowed.headers[name] = h
 	}
 	return c, l.err
 }
