@@ -106,16 +106,18 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.resolve || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
+	why, ends := r.ending()
+	if ends || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
 		// The provider may have forgotten the key and would create another intent.
 		switch found, failed := r.findIntent(ctx); {
 		case failed != nil:
 			return nil, r.retryLater(ErrProviderUnavailable, failed)
 		case found.ID != "":
 			return r.recordIntent(found.ID), nil
-		case r.resolve:
-			// An intent that arrives late stays unconfirmed, because its id is not stored (R23).
-			return r.recordFailure(closedByOperator(), nil), nil
+		case ends:
+			// A create of an earlier run may still arrive. Its intent stays unconfirmed, because
+			// its id is not stored (R23): it moves no money, and reconcile cancels it.
+			return r.recordFailure(why, nil), nil
 		}
 	}
 	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
@@ -152,7 +154,8 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.unconfirmed {
+	why, ends := r.ending()
+	if r.unconfirmed && !ends {
 		r.unconfirmed = false
 		return r.confirm(ctx, true)
 	}
@@ -161,8 +164,8 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	switch {
 	case failed != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed)
-	case intent.Status == payments.StatusRequiresConfirmation && r.resolve:
-		return r.cancel(ctx, closedByOperator(), nil)
+	case ends:
+		return r.end(ctx, intent, why)
 	case intent.Status == payments.StatusRequiresConfirmation:
 		return r.confirm(ctx, false)
 	default:
