@@ -206,9 +206,11 @@ func (r *run) step(ctx context.Context) error {
 	return end.Err
 }
 
-// call makes the external call, on a context that ends with the lease (R8).
+// call makes the external call, on a context that ends with the lease (R8). While a
+// machine is suspended, only the wall clock continues.
 func (r *run) call(ctx context.Context) (Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.leaseEnd.Sub(r.engine.clock()))
+	now := r.engine.clock()
+	ctx, cancel := context.WithTimeout(ctx, min(r.leaseEnd.Sub(now), r.leaseEnd.Round(0).Sub(now.Round(0))))
 	defer cancel()
 	return r.steps.From[r.point](ctx)
 }

@@ -60,11 +60,9 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 	}
 }
 
-// sendConfirm sends the confirm. It may use three fifths of the time that is left;
-// the rest is for reading the intent afterwards.
+// sendConfirm sends the confirm.
 func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
-	deadline, _ := ctx.Deadline() // of the step
-	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)*3/5)
+	ctx, cancel := sendContext(ctx)
 	defer cancel()
 	key := providerKey(r.KeyID, "-confirm", r.order.confirmAttempt)
 	return r.verify(r.payments.Confirm(ctx, key, *r.order.PaymentIntentID))

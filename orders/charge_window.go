@@ -24,10 +24,14 @@ func (r *orderRun) ending() (why failure, ends bool) {
 
 // end ends the order with what the provider has: a charge, a payment in process or a
 // decline counts. Otherwise the intent is cancelled, and only then does the order fail
-// (R23).
-func (r *orderRun) end(ctx context.Context, intent payments.Intent, why failure) (idempotency.Record, error) {
+// (R23). failed is the error of reading the intent.
+func (r *orderRun) end(ctx context.Context, intent payments.Intent, failed *payments.Error, why failure) (idempotency.Record, error) {
 	notDeclined := intent.LastError == nil
 	switch {
+	case failed != nil && failed.IntentMissing: // deleted test data
+		return r.recordFailure(why, nil), nil
+	case failed != nil:
+		return nil, r.retryLater(ErrOutcomeUnknown, failed)
 	case intent.Status == payments.StatusRequiresConfirmation,
 		intent.Status == payments.StatusRequiresAction,
 		intent.Status == payments.StatusRequiresPaymentMethod && notDeclined:

@@ -101,7 +101,7 @@ func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempoten
 // createIntent creates the PaymentIntent, unconfirmed: no money moves.
 // Transaction 2 records its id.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 // confirmIntent charges the card. This is the only call that moves money, and it
 // does so at most once in the intent's life. Transaction 3 records the payment.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
@@ -162,10 +162,10 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	// An earlier run may have confirmed the intent: read it before acting (R12).
 	intent, failed := r.readIntent(ctx)
 	switch {
+	case ends:
+		return r.end(ctx, intent, failed, why)
 	case failed != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed)
-	case ends:
-		return r.end(ctx, intent, why)
 	case intent.Status == payments.StatusRequiresConfirmation:
 		return r.confirm(ctx, false)
 	default:

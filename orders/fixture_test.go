@@ -65,6 +65,7 @@ type options struct {
 	stepTimeout  time.Duration         // default: far more than a test takes
 	clock        func() time.Time      // the provider's; default: time.Now
 	chargeWindow time.Duration         // default: 24 hours
+	onStep       idempotency.StepHook
 }
 
 func newFixture(t *testing.T, o options) *fixture {
@@ -120,6 +121,7 @@ func newFixture(t *testing.T, o options) *fixture {
 	f.engine, err = idempotency.New(pool, idempotency.Config{
 		LockTimeout: lockTimeout,
 		Clock:       time.Now,
+		OnStep:      o.onStep,
 		Logger:      slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

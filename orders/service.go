@@ -67,6 +67,20 @@ func New(config Config) (*Service, error) {
 	}, nil
 }
 
+// stepContext bounds a step's calls to the provider. Its deadline is a wall time: the
+// monotonic clock stands still while a machine is suspended, and another run may have
+// taken over meanwhile.
+func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(ctx, time.Now().Add(s.stepTimeout).Round(0))
+}
+
+// sendContext is the context of a call that moves money. It has three fifths of the
+// step's time that is left; the rest is for reading the result afterwards.
+func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline() // of the step, and a wall time, as is the sum
+	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)*2/5))
+}
+
 // Resume continues an abandoned order or refund from what is stored, without a
 // client.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
