@@ -65,6 +65,7 @@ type orderRun struct {
 	// That is safe: it only saves one GET and picks between two 503 problems.
 	unconfirmed bool
 	rotated     bool // this run has used up a provider key, see rotateKey
+	search      intentSearch
 }
 
 // newOrder is the order of a new key: a function of the key and its parameters
@@ -109,9 +110,11 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 	why, ends := r.ending()
 	if ends || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
 		// The provider may have forgotten the key and would create another intent.
-		switch found, failed := r.findIntent(ctx); {
+		switch found, ended, failed := r.findIntent(ctx); {
 		case failed != nil:
 			return nil, r.retryLater(ErrProviderUnavailable, failed)
+		case !ended:
+			return r.continueSearch, nil
 		case found.ID != "":
 			return r.recordIntent(found.ID), nil
 		case ends:

@@ -206,7 +206,8 @@ func (d *Durations) validate(p *problems) {
 }
 
 // LongestRun bounds one request: three steps that each use all of STRIPE_TIMEOUT, and
-// 15 seconds for the database.
+// 15 seconds for the database. A request that searches the provider's list for its
+// intent may take longer. It can be interrupted at any time, as every request.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Duration + 15*time.Second }
 
 // Completer bounds the attempts of the completer.
