@@ -257,3 +257,13 @@ func TestChargeWindow_refund(t *testing.T) {
 	f.exec("UPDATE orders SET created_at = created_at - interval '9 days'")
 	require.Equal(t, "201", outcomeOf(p.resumeRefund(key)))
 }
+
+// The age is that of the order, in each step of a run.
+func TestChargeWindow_ageOfOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	f.interrupt(createEndpoint, visa)
+	f.exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
+	require.Equal(t, "201", outcomeOf(f.create(visa)))
+	f.checkFinal()
+}

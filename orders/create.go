@@ -176,14 +176,16 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	}
 }
 
-// load reads the order of a resumed run.
+// load reads the order of a resumed run. The first run has inserted it together with
+// its key, at the same time.
 func (r *orderRun) load(ctx context.Context) (err error) {
-	if r.order.ID == uuid.Nil {
+	switch {
+	case r.order.ID == uuid.Nil:
 		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
-		return mustExist(err, "the order of key", r.KeyID)
+	case r.order.CreatedAt.IsZero():
+		r.order.CreatedAt = Timestamp{r.CreatedAt}
 	}
-	r.order.CreatedAt = Timestamp{r.CreatedAt}
-	return nil
+	return mustExist(err, "the order of key", r.KeyID)
 }
 
 // recordIntent is transaction 2.
