@@ -86,7 +86,7 @@ func newOrderSender(tb testing.TB) func(n int) {
 	require.NoError(tb, err)
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
 	require.NoError(tb, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, Logger: logger})
+	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger})
 	require.NoError(tb, err)
 	background, err := api.NewBackground(1, logger)
 	require.NoError(tb, err)

@@ -117,7 +117,7 @@ func newFixture(t *testing.T, change ...func(*options)) *fixture {
 	})
 	require.NoError(t, err)
 	service, err := orders.New(orders.Config{
-		Engine: engine, Pool: f.pool, Payments: client, StepTimeout: stepTimeout, Logger: logger,
+		Engine: engine, Pool: f.pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger,
 	})
 	require.NoError(t, err)
 	f.engine, f.service = engine, service

@@ -161,7 +161,7 @@ func problemDocs() map[string]problemDoc {
 		},
 		problemRefused.slug: {
 			effect:  "The payment or the refund was not made and never will be under this key. The order or the refund exists with a failed status.",
-			next:    "Read `code` and `detail`, correct the request and send it with a new key. The same request with the same key gets this response again.",
+			next:    "Read `code` and `detail`, correct the request and send it with a new key. If `code` is `charge_window_over`, the order was too old to be charged: ask the customer first. The same request with the same key gets this response again.",
 			members: []string{"code", "order_id"},
 			see:     []string{problemDeclined.slug, problemValidation.slug},
 			stored:  `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","outcome":"final","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,

@@ -16,6 +16,10 @@ import (
 // day.
 const maxBackoff = 6 * time.Hour
 
+// pollingLimit is the age from which a key that clients keep running needs review. The
+// completer gives up an idle key after about as long, with the default configuration.
+const pollingLimit = 30 * time.Hour
+
 // Completer finishes the requests whose clients did not retry: it resumes
 // abandoned keys on the path of a retry, from the stored parameters. It checks
 // neither credentials nor validation rules. Any number of completers may run at
@@ -87,8 +91,27 @@ func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
 			return c.complete(ctx, key, &counts)
 		})
 	}
-	err = workers.Wait()
+	if err = workers.Wait(); err == nil && ctx.Err() == nil {
+		err = c.reviewPolled(ctx, &counts)
+	}
 	return counts.CompleterResult, err
+}
+
+// reviewPolled marks the old keys that clients run so often that they are never
+// abandoned. Each of their runs was an attempt without a result.
+func (c *Completer) reviewPolled(ctx context.Context, counts *counter) error {
+	keys, err := c.engine.store.polled(ctx, c.config)
+	if err != nil {
+		return fmt.Errorf("list polled keys: %w", err)
+	}
+	for _, key := range keys {
+		if err := c.markNeedsReview(ctx, key); err != nil {
+			return fmt.Errorf("mark polled key: %w", err)
+		}
+		c.logger.ErrorContext(ctx, "polled key needs review, no run finishes it", "account_id", key.accountID, "key_id", key.id)
+		counts.add(func(r *CompleterResult) { r.NeedsReview++ })
+	}
+	return nil
 }
 
 // complete claims one key, resumes it and counts the result.

@@ -76,3 +76,44 @@ func TestCompleter_clientRetries(t *testing.T) {
 	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
 	require.Equal(t, completerState{Attempts: 1}, f.completerState(req))
 }
+
+// A client that polls keeps its key from the completer. The key needs review all the
+// same, once it is old.
+func TestCompleter_polledKey(t *testing.T) {
+	t.Parallel()
+	op := failingToPay()
+	f := newCompleterFixture(newFixture(t), op)
+	const old = "created_at = now() - interval '31 hours', "
+	for name, test := range map[string]struct {
+		update string
+		want   idempotency.CompleterResult
+	}{
+		"polled for days":             {old + "attempt = 1000", idempotency.CompleterResult{NeedsReview: 1}},
+		"polled after some attempts":  {old + "attempt = 1000, completer_attempt = 2", idempotency.CompleterResult{NeedsReview: 1}},
+		"polled now":                  {old + "attempt = 1000, locked_at = now()", idempotency.CompleterResult{NeedsReview: 1}},
+		"young":                       {"created_at = now() - interval '29 hours', attempt = 1000", idempotency.CompleterResult{}},
+		"returned to the completer":   {old + "attempt = 5", idempotency.CompleterResult{}},
+		"marked before":               {old + "attempt = 1000, needs_review_at = now()", idempotency.CompleterResult{}},
+		"not polled, and not yet due": {old + "attempt = 1000, last_run_at = now() - interval '6 min', completer_attempt = 2", idempotency.CompleterResult{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
+			f.update(req, test.update)
+			require.Equal(t, test.want, f.pass())
+			require.Equal(t, test.want.NeedsReview > 0 || name == "marked before", f.completerState(req).NeedsReview)
+			require.Zero(t, f.pass())
+			f.update(req, "finished_at = NULL, needs_review_at = now()") // for the next test
+		})
+	}
+	require.Zero(t, op.calls.Load(), "a mark is no run")
+	require.Equal(t, 3, f.log.count(`level=ERROR msg="polled key needs review`))
+
+	// A run of the client may still finish the key.
+	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
+	f.update(req, old+"attempt = 1000")
+	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
+	op.pay = nil
+	_, err := f.do(req, op)
+	require.NoError(t, err)
+	require.False(t, f.completerState(req).NeedsReview)
+}

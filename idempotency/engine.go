@@ -103,7 +103,6 @@ type run struct {
 	existing *storedKey // the row that a claim met instead
 
 	token    uuid.UUID     // of the lease (R7)
-	since    time.Time     // start of the lease by the database's clock; each commit moves it
 	leaseEnd time.Time     // by this process's clock, never later than by the database's
 	from     RecoveryPoint // where the run began
 	point    RecoveryPoint
@@ -113,6 +112,7 @@ type run struct {
 
 func (e *Engine) newRun(r Run, op Operation, from RecoveryPoint, onClaim func()) *run {
 	run := &run{Run: r, engine: e, operation: op.Name(), onClaim: onClaim, token: uuid.New(), from: from, point: from}
+	run.lockTimeout = e.store.lockTimeout
 	run.extendLease(e.clock())
 	run.steps = op.Steps(&run.Run)
 	return run
@@ -138,7 +138,7 @@ func (r *run) setLease(attempt int, createdAt, since time.Time) {
 // extendLease moves the end of the lease after a statement that was sent at that
 // time set locked_at. By the database's clock the lease began later, so it ends
 // later too (R8).
-func (r *run) extendLease(sent time.Time) { r.leaseEnd = sent.Add(r.engine.store.lockTimeout) }
+func (r *run) extendLease(sent time.Time) { r.leaseEnd = sent.Add(r.lockTimeout) }
 
 // fence identifies the run in a fenced statement (R7).
 func (r *run) fence() fence { return fence{r.AccountID, r.KeyID, r.token, r.point, r.since} }
@@ -206,9 +206,11 @@ func (r *run) step(ctx context.Context) error {
 	return end.Err
 }
 
-// call makes the external call, on a context that ends with the lease (R8).
+// call makes the external call, on a context that ends with the lease (R8). While a
+// machine is suspended, only the wall clock continues.
 func (r *run) call(ctx context.Context) (Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.leaseEnd.Sub(r.engine.clock()))
+	now := r.engine.clock()
+	ctx, cancel := context.WithTimeout(ctx, min(r.leaseEnd.Sub(now), r.leaseEnd.Round(0).Sub(now.Round(0))))
 	defer cancel()
 	return r.steps.From[r.point](ctx)
 }

@@ -135,6 +135,9 @@ type Run struct {
 	Attempt   int // 1 on the first run
 	CreatedAt time.Time
 
+	since       time.Time     // start of the lease by the database's clock; each commit moves it
+	lockTimeout time.Duration // length of the lease
+
 	leasedAt time.Time            // by the database's clock
 	elapsed  func() time.Duration // since then, by this process's monotonic clock
 }
@@ -143,6 +146,10 @@ type Run struct {
 // monotonic clock, so that processes whose clocks differ write the same times. It
 // is not known yet in Start, whose statements use now().
 func (r *Run) Now() time.Time { return r.leasedAt.Add(r.elapsed()).UTC().Truncate(time.Microsecond) }
+
+// LeaseEnd returns when the lease ends by the database's clock. The run makes no
+// external call after it (R8). It is not known yet in Start.
+func (r *Run) LeaseEnd() time.Time { return r.since.Add(r.lockTimeout) }
 
 // Result is the result of a request.
 type Result struct {

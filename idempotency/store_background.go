@@ -163,6 +163,26 @@ func (s *store) claimAbandoned(ctx context.Context, key abandonedKey) (claimed b
 	return claimed, err
 }
 
+// polledSQL lists the old keys whose last run began within the grace although they had
+// far more runs than the completer makes. So a key that an operator has returned to the
+// completer is not among them.
+const polledSQL = `
+SELECT account_id,
+       id
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND needs_review_at IS NULL
+   AND last_run_at > now() - $1::interval
+   AND created_at <= now() - $2::interval
+   AND attempt > 2 * $3::bigint
+ LIMIT $4`
+
+func (s *store) polled(ctx context.Context, config CompleterConfig) ([]abandonedKey, error) {
+	return collect(ctx, s, func(row pgx.CollectableRow) (key abandonedKey, err error) {
+		return key, row.Scan(&key.accountID, &key.id)
+	}, polledSQL, config.Grace, pollingLimit, config.MaxAttempts, config.Limit)
+}
+
 const markNeedsReviewSQL = `
 UPDATE idempotency_keys
    SET needs_review_at = now()

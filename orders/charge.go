@@ -14,16 +14,12 @@ import (
 )
 
 // What happens if the outcome of a provider call is unknown: how an order's run
-// finds its intent, follows the intent's status, and makes sure that a failed order
-// is never charged.
+// follows the intent's status, and makes sure that a failed order is never charged.
 
 const (
 	// providerKeyTTL is how long the provider certainly knows an idempotency key:
 	// Stripe states at least 24 hours; the rest is for clock skew (R12).
 	providerKeyTTL = 23 * time.Hour
-
-	// clockSkew is how far the provider's clock may be from the database's.
-	clockSkew = 5 * time.Minute
 
 	// How long a client waits if the provider named no time: in general, for an
 	// error that only an operator can fix, and for a payment in process.
@@ -64,11 +60,9 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 	}
 }
 
-// sendConfirm sends the confirm. It may use three fifths of the time that is left;
-// the rest is for reading the intent afterwards.
+// sendConfirm sends the confirm.
 func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
-	deadline, _ := ctx.Deadline() // of the step
-	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)*3/5)
+	ctx, cancel := sendContext(ctx)
 	defer cancel()
 	key := providerKey(r.KeyID, "-confirm", r.order.confirmAttempt)
 	return r.verify(r.payments.Confirm(ctx, key, *r.order.PaymentIntentID))
@@ -129,38 +123,6 @@ func (r *orderRun) cancel(ctx context.Context, why failure, cause *payments.Erro
 		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed)
-	}
-}
-
-// findIntent searches the provider's list for the intent of an order whose
-// provider key may have expired. An intent without an id means that there is none.
-// A retry that created one may have been sent at any time until now.
-func (r *orderRun) findIntent(ctx context.Context) (payments.Intent, *payments.Error) {
-	var found payments.Intent
-	err := r.payments.List(ctx, r.order.CreatedAt.Add(-clockSkew), r.Now().Add(clockSkew), func(intent payments.Intent) bool {
-		// Whatever its amount is: confirmIntent verifies it.
-		ours := intent.Metadata["order_id"] == r.order.ID.String()
-		if ours && (found.ID == "" || precedence(intent.Status) > precedence(found.Status)) {
-			found = intent
-		}
-		return found.Status != payments.StatusSucceeded
-	})
-	return found, asPaymentError(err)
-}
-
-// precedence chooses between several intents of one order: succeeded, then in
-// progress, then terminal (a client may have received that result before this
-// database was restored), then unconfirmed.
-func precedence(status payments.Status) int {
-	switch status {
-	case payments.StatusSucceeded:
-		return 3
-	case payments.StatusCanceled, payments.StatusRequiresPaymentMethod:
-		return 1
-	case payments.StatusRequiresConfirmation:
-		return 0
-	default:
-		return 2
 	}
 }
 

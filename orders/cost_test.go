@@ -56,7 +56,7 @@ func newCostFixtureOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool
 	tb.Cleanup(client.Close)
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Waiters: benchWaiters, Logger: logger})
 	require.NoError(tb, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, Logger: logger})
+	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger})
 	require.NoError(tb, err)
 	return &costFixture{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
 }

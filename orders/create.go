@@ -65,6 +65,7 @@ type orderRun struct {
 	// That is safe: it only saves one GET and picks between two 503 problems.
 	unconfirmed bool
 	rotated     bool // this run has used up a provider key, see rotateKey
+	search      intentSearch
 }
 
 // newOrder is the order of a new key: a function of the key and its parameters
@@ -101,21 +102,25 @@ func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempoten
 // createIntent creates the PaymentIntent, unconfirmed: no money moves.
 // Transaction 2 records its id.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.resolve || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
+	why, ends := r.ending()
+	if ends || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
 		// The provider may have forgotten the key and would create another intent.
-		switch found, failed := r.findIntent(ctx); {
+		switch found, ended, failed := r.findIntent(ctx); {
 		case failed != nil:
 			return nil, r.retryLater(ErrProviderUnavailable, failed)
+		case !ended:
+			return r.continueSearch, nil
 		case found.ID != "":
 			return r.recordIntent(found.ID), nil
-		case r.resolve:
-			// An intent that arrives late stays unconfirmed, because its id is not stored (R23).
-			return r.recordFailure(closedByOperator(), nil), nil
+		case ends:
+			// A create of an earlier run may still arrive. Its intent stays unconfirmed, because
+			// its id is not stored (R23): it moves no money, and reconcile cancels it.
+			return r.recordFailure(why, nil), nil
 		}
 	}
 	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
@@ -147,22 +152,23 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 // confirmIntent charges the card. This is the only call that moves money, and it
 // does so at most once in the intent's life. Transaction 3 records the payment.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.unconfirmed {
+	why, ends := r.ending()
+	if r.unconfirmed && !ends {
 		r.unconfirmed = false
 		return r.confirm(ctx, true)
 	}
 	// An earlier run may have confirmed the intent: read it before acting (R12).
 	intent, failed := r.readIntent(ctx)
 	switch {
+	case ends:
+		return r.end(ctx, intent, failed, why)
 	case failed != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed)
-	case intent.Status == payments.StatusRequiresConfirmation && r.resolve:
-		return r.cancel(ctx, closedByOperator(), nil)
 	case intent.Status == payments.StatusRequiresConfirmation:
 		return r.confirm(ctx, false)
 	default:
@@ -170,14 +176,16 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	}
 }
 
-// load reads the order of a resumed run.
+// load reads the order of a resumed run. The first run has inserted it together with
+// its key, at the same time.
 func (r *orderRun) load(ctx context.Context) (err error) {
-	if r.order.ID == uuid.Nil {
+	switch {
+	case r.order.ID == uuid.Nil:
 		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
-		return mustExist(err, "the order of key", r.KeyID)
+	case r.order.CreatedAt.IsZero():
+		r.order.CreatedAt = Timestamp{r.CreatedAt}
 	}
-	r.order.CreatedAt = Timestamp{r.CreatedAt}
-	return nil
+	return mustExist(err, "the order of key", r.KeyID)
 }
 
 // recordIntent is transaction 2.

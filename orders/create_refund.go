@@ -93,12 +93,14 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 // restored database are indistinguishable here, and the list covers all three.
 // Transaction 2 records the result.
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.stepTimeout)
+	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
 	switch found, failed := r.findRefund(ctx); {
+	case failed != nil && failed.IntentMissing && r.resolution != nil:
+		return r.resolve()
 	case failed != nil && r.first():
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	case failed != nil:

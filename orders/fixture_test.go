@@ -58,12 +58,14 @@ type fixture struct {
 
 // options configure a fixture. The zero value is right for most tests.
 type options struct {
-	account     uuid.UUID             // default: a random one
-	connections int32                 // default: 1, so a run that needs a second connection, or keeps one, blocks
-	configure   func(*pgxpool.Config) // changes the pool further
-	concurrent  bool                  // several requests run at once
-	stepTimeout time.Duration         // default: far more than a test takes
-	clock       func() time.Time      // the provider's; default: time.Now
+	account      uuid.UUID             // default: a random one
+	connections  int32                 // default: 1, so a run that needs a second connection, or keeps one, blocks
+	configure    func(*pgxpool.Config) // changes the pool further
+	concurrent   bool                  // several requests run at once
+	stepTimeout  time.Duration         // default: far more than a test takes
+	clock        func() time.Time      // the provider's; default: time.Now
+	chargeWindow time.Duration         // default: 24 hours
+	onStep       idempotency.StepHook
 }
 
 func newFixture(t *testing.T, o options) *fixture {
@@ -73,6 +75,9 @@ func newFixture(t *testing.T, o options) *fixture {
 	}
 	if o.stepTimeout == 0 {
 		o.stepTimeout = 20 * time.Second
+	}
+	if o.chargeWindow == 0 {
+		o.chargeWindow = 24 * time.Hour
 	}
 	if o.account == uuid.Nil {
 		o.account = uuid.New()
@@ -116,15 +121,17 @@ func newFixture(t *testing.T, o options) *fixture {
 	f.engine, err = idempotency.New(pool, idempotency.Config{
 		LockTimeout: lockTimeout,
 		Clock:       time.Now,
+		OnStep:      o.onStep,
 		Logger:      slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	f.service, err = orders.New(orders.Config{
-		Engine:      f.engine,
-		Pool:        pool,
-		Payments:    client,
-		StepTimeout: o.stepTimeout,
-		Logger:      slog.New(slog.NewTextHandler(f.log, nil)),
+		Engine:       f.engine,
+		Pool:         pool,
+		Payments:     client,
+		StepTimeout:  o.stepTimeout,
+		ChargeWindow: o.chargeWindow,
+		Logger:       slog.New(slog.NewTextHandler(f.log, nil)),
 	})
 	require.NoError(t, err)
 	return f

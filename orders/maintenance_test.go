@@ -152,7 +152,7 @@ func TestReaper_keepsTheOrder(t *testing.T) {
 	require.Equal(t, history, f.history())
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.account, abandoned.key)))
 	require.Equal(t, 1, f.count("SELECT count(*) FROM staged_jobs"), "the receipt is still staged")
-	require.Equal(t, "201", outcomeOf(abandoned.create(visa)), "an unfinished key is never reaped")
+	require.Equal(t, "422 charge_window_over", outcomeOf(abandoned.create(visa)), "an unfinished key is never reaped")
 
 	f.transport.reset()
 	require.Equal(t, "expired", outcomeOf(f.create(visa)), "a reaped key never executes again (R17)")

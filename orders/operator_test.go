@@ -185,7 +185,7 @@ func TestResolve(t *testing.T) {
 				f.interrupt(confirmEndpoint, card)
 				cancelAtProvider(f)
 			},
-			want: "422 payment_intent_canceled", calls: "get 200", intent: "canceled",
+			want: "422 closed_by_operator", calls: "get 200", intent: "canceled",
 		},
 		{
 			name: "declined, response lost", card: "pm_card_chargeDeclinedExpiredCard", leave: func(f *fixture, card string) {
@@ -199,7 +199,7 @@ func TestResolve(t *testing.T) {
 				f.interrupt(confirmEndpoint, card)
 				confirmOnSession(f)
 			},
-			want: "402 authentication_required authentication_required", calls: "get 200, cancel 200", intent: "canceled",
+			want: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
 		},
 		{
 			name: "processing, then succeeded", card: stripetest.ProcessingCard, leave: func(f *fixture, card string) {

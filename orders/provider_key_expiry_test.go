@@ -17,9 +17,10 @@ import (
 const age = 25 * time.Hour
 
 // newOldFixture returns a fixture whose provider's clock is a day late, until passDay.
+// Its charge window is longer than that.
 func newOldFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newFixture(t, options{clock: func() time.Time { return time.Now().Add(-age) }})
+	return newFixture(t, options{clock: func() time.Time { return time.Now().Add(-age) }, chargeWindow: 3 * age})
 }
 
 // passDay lets a day pass: the provider's idempotency keys expire.

@@ -33,13 +33,11 @@ func (r *refundRun) providerReplaysError() bool {
 	return r.refund.providerFailedAt != nil && r.Now().Sub(*r.refund.providerFailedAt) < storedErrorTTL
 }
 
-// send sends the refund and resolves its outcome. It may use three fifths of the
-// time that is left; the rest is for the list afterwards.
+// send sends the refund and resolves its outcome.
 func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	first := r.first()
 	r.sent = true
-	deadline, _ := ctx.Deadline() // of the step
-	sending, cancel := context.WithTimeout(ctx, time.Until(deadline)*3/5)
+	sending, cancel := sendContext(ctx)
 	defer cancel()
 	params := payments.RefundParams{
 		IntentID: r.refund.intentID,

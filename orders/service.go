@@ -16,11 +16,12 @@ import (
 
 // Service creates and reads orders and refunds. It is safe for concurrent use.
 type Service struct {
-	engine      *idempotency.Engine
-	pool        *pgxpool.Pool
-	payments    *payments.Client
-	stepTimeout time.Duration
-	logger      *slog.Logger
+	engine       *idempotency.Engine
+	pool         *pgxpool.Pool
+	payments     *payments.Client
+	stepTimeout  time.Duration
+	chargeWindow time.Duration
+	logger       *slog.Logger
 }
 
 // Config configures a [Service]. All fields are required.
@@ -32,6 +33,10 @@ type Config struct {
 	// StepTimeout bounds one step's calls to the provider, retries included (R9:
 	// less than a lease).
 	StepTimeout time.Duration
+
+	// ChargeWindow is the age from which an order is not charged any more (R24). More
+	// than a lease (R9).
+	ChargeWindow time.Duration
 
 	Logger *slog.Logger
 }
@@ -47,16 +52,33 @@ func New(config Config) (*Service, error) {
 		return nil, errors.New("orders: no payments client")
 	case config.StepTimeout <= 0:
 		return nil, errors.New("orders: StepTimeout must be positive")
+	case config.ChargeWindow <= 0:
+		return nil, errors.New("orders: ChargeWindow must be positive")
 	case config.Logger == nil:
 		return nil, errors.New("orders: no logger")
 	}
 	return &Service{
-		engine:      config.Engine,
-		pool:        config.Pool,
-		payments:    config.Payments,
-		stepTimeout: config.StepTimeout,
-		logger:      config.Logger,
+		engine:       config.Engine,
+		pool:         config.Pool,
+		payments:     config.Payments,
+		stepTimeout:  config.StepTimeout,
+		chargeWindow: config.ChargeWindow,
+		logger:       config.Logger,
 	}, nil
+}
+
+// stepContext bounds a step's calls to the provider. Its deadline is a wall time: the
+// monotonic clock stands still while a machine is suspended, and another run may have
+// taken over meanwhile.
+func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(ctx, time.Now().Add(s.stepTimeout).Round(0))
+}
+
+// sendContext is the context of a call that moves money. It has three fifths of the
+// step's time that is left; the rest is for reading the result afterwards.
+func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline() // of the step, and a wall time, as is the sum
+	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)*2/5))
 }
 
 // Resume continues an abandoned order or refund from what is stored, without a

@@ -21,16 +21,17 @@ func TestNew_missingDependency(t *testing.T) {
 	require.NoError(t, err)
 	client, err := payments.New(payments.Config{SecretKey: "sk_test_1", Timeout: time.Second, Logger: logger})
 	require.NoError(t, err)
-	whole := orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: time.Second, Logger: logger}
+	whole := orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: time.Second, ChargeWindow: 24 * time.Hour, Logger: logger}
 	_, err = orders.New(whole)
 	require.NoError(t, err)
 
 	for want, remove := range map[string]func(*orders.Config){
-		"orders: no engine":                    func(c *orders.Config) { c.Engine = nil },
-		"orders: no pool":                      func(c *orders.Config) { c.Pool = nil },
-		"orders: no payments client":           func(c *orders.Config) { c.Payments = nil },
-		"orders: StepTimeout must be positive": func(c *orders.Config) { c.StepTimeout = 0 },
-		"orders: no logger":                    func(c *orders.Config) { c.Logger = nil },
+		"orders: no engine":                     func(c *orders.Config) { c.Engine = nil },
+		"orders: no pool":                       func(c *orders.Config) { c.Pool = nil },
+		"orders: no payments client":            func(c *orders.Config) { c.Payments = nil },
+		"orders: StepTimeout must be positive":  func(c *orders.Config) { c.StepTimeout = 0 },
+		"orders: ChargeWindow must be positive": func(c *orders.Config) { c.ChargeWindow = 0 },
+		"orders: no logger":                     func(c *orders.Config) { c.Logger = nil },
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

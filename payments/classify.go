@@ -37,7 +37,7 @@ const (
 // classify returns what the result of an attempt means, nil for a usable response.
 // It decides by status and code, because 401, 403, 404, 409 and 429 have the same
 // type.
-func classify(err error, trace *sendTrace, call call) *Error {
+func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	if err == nil && trace.status == http.StatusOK {
 		return nil
 	}
@@ -50,6 +50,7 @@ func classify(err error, trace *sendTrace, call call) *Error {
 	if response, ok := asStripeError(err); ok {
 		e.copyDetails(response)
 		e.classifyStripeError(response, call)
+		e.IntentMissing = testMode && intentMissing(response, call)
 	} else {
 		e.classifyOther(err, trace)
 	}
@@ -127,6 +128,14 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call) {
 	if e.Outcome == Declined || e.Outcome == Refused && !e.NeedsOperator {
 		e.Message = printable(response.Msg)
 	}
+}
+
+// intentMissing reports whether the intent of the call does not exist in test mode, nor
+// in live mode.
+func intentMissing(response *stripe.Error, call call) bool {
+	const otherMode = "live mode" // Stripe names the mode that has such an object
+	return call.intentID != "" && response.Code == stripe.ErrorCodeResourceMissing &&
+		(response.Param == "intent" || response.Param == "payment_intent") && !strings.Contains(response.Msg, otherMode)
 }
 
 // classifyCardError believes a card error, unless the intent inside it is another one

@@ -347,3 +347,45 @@ func TestClassify_invisibleCharacters(t *testing.T) {
 	require.Equal(t, "Sorry,[31m no.", e.Message)
 	require.Equal(t, &payments.Decline{Code: "card_declined", Message: "Sorry,[31m no."}, e.Intent.LastError)
 }
+
+// Test data can be deleted. Otherwise a missing intent belongs to another account or
+// mode, where it may be charged.
+func TestClassify_missingIntent(t *testing.T) {
+	t.Parallel()
+	get := func(c *payments.Client) error { _, err := c.Get(t.Context(), "pi_1"); return err }
+	list := func(c *payments.Client) error {
+		return c.ListRefunds(t.Context(), "pi_1", func(payments.Refund) bool { return true })
+	}
+	confirm := func(c *payments.Client) error { _, err := c.Confirm(t.Context(), confirmKey, "pi_1"); return err }
+	create := func(c *payments.Client) error { _, err := c.Create(t.Context(), createKey, createParams); return err }
+	missing := func(status int, param string) response {
+		return response{status: status, body: stripeError("invalid_request_error", "resource_missing", fmt.Sprintf(`,"param":%q`, param))}
+	}
+	live := response{status: 404, body: `{"error":{"type":"invalid_request_error","code":"resource_missing","param":"intent","message":` +
+		`"No such payment_intent: 'pi_1'; a similar object exists in live mode, but a test mode key was used to make this request."}}`}
+	for name, test := range map[string]struct {
+		key      string
+		call     func(*payments.Client) error
+		response response
+		want     bool
+	}{
+		"get":                    {secretKey, get, missing(404, "intent"), true},
+		"get, restricted key":    {"rk_test_" + canary, get, missing(404, "intent"), true},
+		"confirm":                {secretKey, confirm, missing(404, "intent"), true},
+		"list of refunds":        {secretKey, list, missing(400, "payment_intent"), true},
+		"get, live key":          {"sk_live_" + canary, get, missing(404, "intent"), false},
+		"get, unknown key":       {"sk_org_" + canary, get, missing(404, "intent"), false},
+		"get, intent of live":    {secretKey, get, live, false},
+		"get, URL unknown":       {secretKey, get, response{status: 404, body: stripeError("invalid_request_error", "", "")}, false},
+		"confirm, no such card":  {secretKey, confirm, missing(400, "payment_method"), false},
+		"create, no such intent": {secretKey, create, missing(404, "intent"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			provider := startProvider(t, test.response)
+			client := newClient(t, provider.url, func(c *payments.Config) { c.SecretKey = test.key })
+			e := failure(t, test.call(client))
+			require.Equal(t, test.want, e.IntentMissing)
+		})
+	}
+}

@@ -87,6 +87,7 @@ type Client struct {
 	sleep   func(context.Context, time.Duration) error // replaced by tests
 
 	webhookSecret string
+	testMode      bool // the API key is one of test mode
 }
 
 // Format prints no field with any verb, because some are secret.
@@ -131,6 +132,7 @@ func New(cfg Config) (*Client, error) {
 		sleep:   sleep,
 
 		webhookSecret: cfg.WebhookSecret,
+		testMode:      strings.HasPrefix(cfg.SecretKey, "sk_test_") || strings.HasPrefix(cfg.SecretKey, "rk_test_"),
 	}, nil
 }
 

@@ -90,6 +90,10 @@ type Error struct {
 	// UnexpectedState: the intent's state does not allow this call, perhaps because
 	// an earlier one took effect. Get the intent, then decide.
 	UnexpectedState bool
+	// IntentMissing: the intent of the call does not exist, and so cannot be charged. It
+	// is set in test mode only, whose data can be deleted. In live mode, an unknown id
+	// belongs to another account or mode, and its intent may be charged there.
+	IntentMissing bool
 	// NeedsOperator: a bug of ours, our configuration, or a change made at the
 	// provider. An operator must be told.
 	NeedsOperator bool

@@ -19,7 +19,20 @@ const pageSize = 100
 // It uses the list endpoint: the search endpoint lags by up to an hour, so it cannot
 // prove that an intent does not exist.
 func (c *Client) List(ctx context.Context, since, until time.Time, visit func(Intent) (more bool)) error {
-	send := func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
+	return paginate(ctx, c, call{name: "list"}, c.listIntents(since, until), newIntent, intentID, visit)
+}
+
+// ListPage returns one page of the list of [Client.List], and whether others follow. The
+// page begins after the intent with the id after, or at the beginning if that is "".
+func (c *Client) ListPage(ctx context.Context, since, until time.Time, after string) (intents []Intent, more bool, err error) {
+	return fetchPage(ctx, c, call{name: "list"}, after, c.listIntents(since, until), newIntent, intentID)
+}
+
+func intentID(i Intent) string { return i.ID }
+
+// listIntents returns a function that requests a page.
+func (c *Client) listIntents(since, until time.Time) func(stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
+	return func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
 		if err := it.Err(); err != nil {
 			return nil, false, err
@@ -27,7 +40,6 @@ func (c *Client) List(ctx context.Context, since, until time.Time, visit func(In
 		list := it.PaymentIntentList()
 		return list.Data, list.HasMore, nil
 	}
-	return paginate(ctx, c, call{name: "list"}, send, newIntent, func(i Intent) string { return i.ID }, visit)
 }
 
 // ListRefunds calls visit for every refund of an intent, like [Client.List].

@@ -108,3 +108,18 @@ func TestList_incomplete(t *testing.T) {
 		})
 	}
 }
+
+func TestListPage(t *testing.T) {
+	t.Parallel()
+	provider := startProvider(t, page(true, "pi_4", "pi_3"), page(false, "pi_2"))
+	client := newClient(t, provider.url)
+	intents, more, err := client.ListPage(t.Context(), time.Unix(100, 0), time.Unix(200, 0), "")
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Len(t, intents, 2)
+	intents, more, err = client.ListPage(t.Context(), time.Unix(100, 0), time.Unix(200, 0), "pi_3")
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Equal(t, "pi_2", intents[0].ID)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}, "starting_after": {"pi_3"}}, provider.seen()[1].form)
+}

@@ -97,7 +97,7 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 	defer cancel()
 	ctx, trace := traceSend(ctx)
 	start := time.Now()
-	failed := classify(send(ctx), trace, call)
+	failed := classify(send(ctx), trace, call, c.testMode)
 	took := time.Since(start)
 	c.logAttempt(ctx, call, n, took, trace, failed)
 	if c.observe != nil {
@@ -199,7 +199,13 @@ type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	// Timers and the monotonic clock stand still while a machine is suspended. A call
+	// that moves money must not be sent a day after its step decided so.
+	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
 		_ = req.Body.Close()
 		return nil, err
 	}

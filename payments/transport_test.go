@@ -268,3 +268,26 @@ func TestConfirm_transportWithoutTrace(t *testing.T) {
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
 	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
 }
+
+// suspendedContext is the context of a call on a machine that was suspended: its
+// deadline has passed, but its timer and the monotonic clock stood still meanwhile.
+type suspendedContext struct{ context.Context }
+
+func (suspendedContext) Deadline() (time.Time, bool) {
+	return time.Now().Add(-24 * time.Hour).Round(0), true
+}
+
+func TestSend_machineSuspended(t *testing.T) {
+	t.Parallel()
+	provider := startProvider(t, response{status: 200, body: intent("succeeded")})
+	client := newClient(t, provider.url)
+	ctx := suspendedContext{t.Context()}
+	_, confirmed := client.Confirm(ctx, confirmKey, "pi_1")
+	_, refunded := client.Refund(ctx, "orders-api-7b0f-refund", payments.RefundParams{IntentID: "pi_1", Amount: 1, Currency: "eur"})
+	for _, err := range []error{confirmed, refunded} {
+		e := failure(t, err)
+		require.Equal(t, payments.NotExecuted, e.Outcome)
+		require.ErrorIs(t, e, context.DeadlineExceeded)
+	}
+	require.Empty(t, provider.seen())
+}

@@ -47,7 +47,7 @@ func TestGenerated(t *testing.T) {
 	t.Cleanup(client.Close)
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: 90 * time.Second, Clock: time.Now, Logger: logger})
 	require.NoError(t, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: time.Minute, Logger: logger})
+	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: time.Minute, ChargeWindow: 24 * time.Hour, Logger: logger})
 	require.NoError(t, err)
 	account := idempotencytest.Account(t, pool)
 	body, err := json.Marshal(orderParams())

@@ -70,11 +70,12 @@ func newApp(
 		return nil, err
 	}
 	service, err := orders.New(orders.Config{
-		Engine:      engine,
-		Pool:        pool,
-		Payments:    client,
-		StepTimeout: durations.StripeTimeout.Duration,
-		Logger:      logger,
+		Engine:       engine,
+		Pool:         pool,
+		Payments:     client,
+		StepTimeout:  durations.StripeTimeout.Duration,
+		ChargeWindow: durations.ChargeWindow.Duration,
+		Logger:       logger,
 	})
 	if err != nil {
 		return nil, err

@@ -177,7 +177,7 @@ func TestReaper_singleRun(t *testing.T) {
 	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
 
-	code, stdout, stderr = run(t, append(env, "KEY_RETENTION=6m"), "reaper", "--dry-run")
+	code, stdout, stderr = run(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
 	require.Zero(t, code, stderr)
 	require.Equal(t, "finished keys older than 6m0s: 0; none was deleted\n", stdout)
 }

@@ -48,8 +48,8 @@ func TestStartupError_durationsOutOfOrder(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			requireStartupError(t, env, command, "\n  durations out of order: "+
-				"STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s !< KEY_RETENTION 1m12s "+
-				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, COMPLETER_GRACE must be less than KEY_RETENTION)\n")
+				"STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s < CHARGE_WINDOW 24h0m0s !< KEY_RETENTION 1m12s "+
+				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, CHARGE_WINDOW must be less than KEY_RETENTION)\n")
 		})
 	}
 }

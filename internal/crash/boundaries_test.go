@@ -24,7 +24,7 @@ func TestBoundaries(t *testing.T) {
 		for i, f := range flows() {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				h := newHarness(t, program)
+				h := newHarness(t, program, f)
 				h.setup(f)
 				exchanges := &interceptor{}
 				victim := h.startVictim(f.actor, exchanges, noFault())

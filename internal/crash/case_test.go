@@ -41,7 +41,7 @@ var errNotReached = errors.New("the boundary was not reached")
 // the fault was not triggered.
 func (c testCase) run(t testing.TB, program string) (wrong []string, err error) {
 	t.Helper()
-	h := newHarness(t, program)
+	h := newHarness(t, program, c.flow)
 	bystander := h.start(h.direct(), "serve")
 	h.setup(c.flow)
 

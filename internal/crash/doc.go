@@ -35,7 +35,7 @@
 // payment or a refund to report. The flows are new orders and refunds, and the
 // takeovers of what a first process left when it was killed, so that the fault is
 // the second one: by a retry, by the completer, by a webhook, from every recovery
-// point.
+// point, also when the order is older than the charge window (R24).
 //
 // # What a boundary is
 //
@@ -64,8 +64,8 @@
 //
 // # How to use it
 //
-// A plain go test runs a slice of the matrix. make crash runs all of it: 1,868 cases
-// in eight to eleven minutes on two cores that are busy with other builds. A failure
+// A plain go test runs a slice of the matrix. make crash runs all of it: 2,252 cases
+// in eight to fourteen minutes on two cores that are busy with other builds. A failure
 // prints how to run its case again:
 //
 //	go test ./internal/crash -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all

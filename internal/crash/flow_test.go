@@ -18,6 +18,7 @@ type flow struct {
 	diedMoment moment
 	actor      actor // starts the run that the fault hits
 	refund     bool  // of an order that is paid before
+	old        bool  // the charge window is over when the flow begins
 }
 
 // actor is what starts a run: the one that the fault hits, or the one that
@@ -59,6 +60,11 @@ func flows() []flow {
 		{name: "completer-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: completer},
 		{name: "webhook-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: after, actor: webhook},
 		{name: "webhook-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: webhook},
+
+		// The same, left more than a charge window ago (R24).
+		{name: "completer-of-old-created", card: visa, status: refused, diedAt: createIntent, diedMoment: after, actor: completer, old: true},
+		{name: "retry-of-old-unconfirmed", card: visa, status: refused, diedAt: confirmIntent, diedMoment: before, actor: retry, old: true},
+		{name: "webhook-of-old-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: webhook, old: true},
 
 		// "unrefunded" was left before the refund was created at the provider, "refunded"
 		// after it.
@@ -121,6 +127,24 @@ func (h *harness) setup(f flow) {
 	require.Zero(h.t, got.status, "the first process should have been killed: %v", got)
 	h.expireLeases()
 	useUp()
+	if f.old {
+		h.passChargeWindow()
+	}
+}
+
+// passChargeWindow makes the order older than the charge window, for the program and
+// for the provider.
+func (h *harness) passChargeWindow() {
+	h.t.Helper()
+	h.stripe.Advance(oldAge)
+	_, err := h.pool.Exec(h.t.Context(), `
+WITH aged_keys AS (
+    UPDATE idempotency_keys SET created_at = created_at - $1::interval
+), aged_orders AS (
+    UPDATE orders SET created_at = created_at - $1::interval
+)
+INSERT INTO observed.aged VALUES (clock_timestamp())`, oldAge)
+	require.NoError(h.t, err)
 }
 
 // createPaidOrder makes the request of the case one for a refund of a part of a

@@ -37,9 +37,17 @@ type account struct {
 	path   string // of its requests
 }
 
-func newHarness(t testing.TB, program string) *harness {
+// oldAge is more than the default of CHARGE_WINDOW.
+const oldAge = 25 * time.Hour
+
+func newHarness(t testing.TB, program string, f flow) *harness {
 	t.Helper()
-	h := &harness{t: t, program: program, pool: dbtest.New(t), stripe: stripetest.New(stripetest.Options{CompareBytes: true})}
+	h := &harness{t: t, program: program, pool: dbtest.New(t)}
+	provider := stripetest.Options{CompareBytes: true}
+	if f.old { // its clock is late, until passChargeWindow
+		provider.Clock = func() time.Time { return time.Now().Add(-oldAge) }
+	}
+	h.stripe = stripetest.New(provider)
 	h.account, h.otherAccount = h.createAccount("ann@example.test"), h.createAccount("bob@example.test")
 	_, err := h.pool.Exec(t.Context(), observedSchema)
 	require.NoError(t, err)

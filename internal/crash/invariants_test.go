@@ -121,6 +121,14 @@ SELECT c.path
               AND l.at <= c.at
        )`},
 
+		{"a confirm of an order that is older than the charge window (R24)", `
+SELECT c.path
+  FROM observed.call c
+  JOIN observed.aged a ON c.at >= a.at
+  JOIN orders o ON o.id::text = c.order_id
+ WHERE c.path LIKE '%/confirm'
+   AND o.created_at < c.at - interval '24 hours'`},
+
 		{"a provider key used for two orders or two different requests (R5)", `
 SELECT provider_key
   FROM observed.call

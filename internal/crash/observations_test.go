@@ -55,6 +55,7 @@ CREATE TABLE observed.call (
 );
 CREATE TABLE observed.open_transaction (at timestamptz, pid integer); -- during a provider call
 CREATE TABLE observed.account (id uuid, email text);
+CREATE TABLE observed.aged (at timestamptz); -- when the harness made the order old
 
 CREATE TABLE observed.key_log (
     at            timestamptz DEFAULT clock_timestamp(),

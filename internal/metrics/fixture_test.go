@@ -78,7 +78,7 @@ func newFixture(t *testing.T) *fixture {
 		LockTimeout: time.Minute, Clock: time.Now, Waiters: 10, OnStep: f.metrics.OnStep, Logger: discard,
 	})
 	require.NoError(t, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: f.pool, Payments: client, StepTimeout: 5 * time.Second, Logger: discard})
+	service, err := orders.New(orders.Config{Engine: engine, Pool: f.pool, Payments: client, StepTimeout: 5 * time.Second, ChargeWindow: 24 * time.Hour, Logger: discard})
 	require.NoError(t, err)
 	f.background, err = api.NewBackground(10, discard)
 	require.NoError(t, err)

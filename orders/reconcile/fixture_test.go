@@ -91,7 +91,7 @@ func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	f.engine, err = idempotency.New(f.pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
 	require.NoError(t, err)
 	f.service, err = orders.New(orders.Config{
-		Engine: f.engine, Pool: f.pool, Payments: f.payments, StepTimeout: 20 * time.Second, Logger: logger,
+		Engine: f.engine, Pool: f.pool, Payments: f.payments, StepTimeout: 20 * time.Second, ChargeWindow: 24 * time.Hour, Logger: logger,
 	})
 	require.NoError(t, err)
 	return f

@@ -163,13 +163,16 @@ type Durations struct {
 	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Limit for one step's calls to Stripe, retries included."`
 	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s" desc:"Length of a lease: how long a run may hold a key. More than STRIPE_TIMEOUT."`
 	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m" desc:"Age at which an unfinished key counts as abandoned. More than LOCK_TIMEOUT."`
-	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h" desc:"How long a finished key is kept. More than COMPLETER_GRACE."`
+	ChargeWindow   Duration `envconfig:"CHARGE_WINDOW" default:"24h" desc:"Age from which an order is never charged: its payment is cancelled instead. More than COMPLETER_GRACE."`
+	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h" desc:"How long a finished key is kept. More than CHARGE_WINDOW."`
 }
 
 // validate rejects durations that are out of order (R9). If a provider call outlived
 // its lease, another run would take over during the call. If the grace were shorter
 // than a lease, the completer would resume keys in progress. If the retention were
-// shorter than the grace, a client's retry would find its key deleted.
+// shorter than the grace, a client's retry would find its key deleted. The window is
+// longer than the grace, so that the completer can still charge an abandoned order, and
+// shorter than the retention, so that its end is a stored response (R24).
 func (d *Durations) validate(p *problems) {
 	chain := []struct {
 		name  string
@@ -178,6 +181,7 @@ func (d *Durations) validate(p *problems) {
 		{"STRIPE_TIMEOUT", d.StripeTimeout},
 		{"LOCK_TIMEOUT", d.LockTimeout},
 		{"COMPLETER_GRACE", d.CompleterGrace},
+		{"CHARGE_WINDOW", d.ChargeWindow},
 		{"KEY_RETENTION", d.KeyRetention},
 	}
 	var text strings.Builder
@@ -202,7 +206,8 @@ func (d *Durations) validate(p *problems) {
 }
 
 // LongestRun bounds one request: three steps that each use all of STRIPE_TIMEOUT, and
-// 15 seconds for the database.
+// 15 seconds for the database. A request that searches the provider's list for its
+// intent may take longer. It can be interrupted at any time, as every request.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Duration + 15*time.Second }
 
 // Completer bounds the attempts of the completer.

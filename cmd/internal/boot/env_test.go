@@ -15,7 +15,7 @@ import (
 var names = []string{
 	"DATABASE_URL", "LISTEN_ADDR", "ADMIN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
 	"SMTP_URL", "RECEIPTS_FROM",
-	"LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "LOG_LEVEL", "LOG_FORMAT",
+	"LOCK_TIMEOUT", "COMPLETER_GRACE", "CHARGE_WINDOW", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "LOG_LEVEL", "LOG_FORMAT",
 }
 
 // all has every group of variables.
@@ -80,7 +80,7 @@ func TestLoad(t *testing.T) {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=pk_test_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
-				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=0", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
+				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=0", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
 				unreadable,
@@ -92,6 +92,7 @@ func TestLoad(t *testing.T) {
 				`STRIPE_TIMEOUT: "20" is not a positive duration such as 90s, 5m or 72h`,
 				`LOCK_TIMEOUT: "-90s" is not a positive duration such as 90s, 5m or 72h`,
 				`COMPLETER_GRACE: "0s" is not a positive duration such as 90s, 5m or 72h`,
+				`CHARGE_WINDOW: "1d" is not a positive duration such as 90s, 5m or 72h`,
 				`KEY_RETENTION: "3 days" is not a positive duration such as 90s, 5m or 72h`,
 				`LOG_LEVEL: "loud" is not one of debug, info, warn and error`,
 				`LOG_FORMAT: "xml" is neither text nor json`,
@@ -130,13 +131,13 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, testKey, "LISTEN_ADDR=127.0.0.1:0"},
 		},
 		"durations in the wrong order": {
-			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "KEY_RETENTION=10m"},
-			problems: []string{"durations out of order: STRIPE_TIMEOUT 2m0s !< LOCK_TIMEOUT 1m30s < COMPLETER_GRACE 10m0s !< KEY_RETENTION 10m0s " +
-				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, COMPLETER_GRACE must be less than KEY_RETENTION)"},
+			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
+			problems: []string{"durations out of order: STRIPE_TIMEOUT 2m0s !< LOCK_TIMEOUT 1m30s < COMPLETER_GRACE 10m0s !< CHARGE_WINDOW 10m0s !< KEY_RETENTION 10m0s " +
+				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, COMPLETER_GRACE must be less than CHARGE_WINDOW, CHARGE_WINDOW must be less than KEY_RETENTION)"},
 		},
 		"a duration that is less than a default": {
 			environment: []string{database, testKey, "LOCK_TIMEOUT=20s"},
-			problems: []string{"durations out of order: STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s < KEY_RETENTION 72h0m0s " +
+			problems: []string{"durations out of order: STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s < CHARGE_WINDOW 24h0m0s < KEY_RETENTION 72h0m0s " +
 				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT)"},
 		},
 		"an invalid number of attempts": {
@@ -203,6 +204,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
+	require.Equal(t, "24h0m0s", config.ChargeWindow.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
 	require.Equal(t, 10, config.MaxAttempts.Int)
 	require.Equal(t, "Orders <receipts@example.com>", config.From)

@@ -77,6 +77,7 @@ func (c *Console) prepare(ctx context.Context) error {
 			"STRIPE_TIMEOUT="+c.timeout().String(),
 			"LOCK_TIMEOUT="+c.lease().String(),
 			"COMPLETER_GRACE=5m",
+			"CHARGE_WINDOW=24h",
 			"KEY_RETENTION=72h",
 		),
 		Log: c.LogFile,

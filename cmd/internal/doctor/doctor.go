@@ -108,8 +108,8 @@ func (c Checker) checkConfiguration() []Result {
 	switch {
 	case c.ConfigError == nil:
 		d := c.Environment.Durations
-		return []Result{ok(name, "valid; STRIPE_TIMEOUT %s < LOCK_TIMEOUT %s < COMPLETER_GRACE %s < KEY_RETENTION %s",
-			d.StripeTimeout, d.LockTimeout, d.CompleterGrace, d.KeyRetention)}
+		return []Result{ok(name, "valid; STRIPE_TIMEOUT %s < LOCK_TIMEOUT %s < COMPLETER_GRACE %s < CHARGE_WINDOW %s < KEY_RETENTION %s",
+			d.StripeTimeout, d.LockTimeout, d.CompleterGrace, d.ChargeWindow, d.KeyRetention)}
 	case !errors.As(c.ConfigError, &invalid):
 		return []Result{{Failure, name, c.ConfigError.Error(), "orders help env lists every variable"}}
 	}

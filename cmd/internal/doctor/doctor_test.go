@@ -41,6 +41,7 @@ func validEnvironment(t *testing.T, pool *pgxpool.Pool) *doctor.Environment {
 			StripeTimeout:  boot.Duration{Duration: 20 * time.Second},
 			LockTimeout:    boot.Duration{Duration: 90 * time.Second},
 			CompleterGrace: boot.Duration{Duration: 5 * time.Minute},
+			ChargeWindow:   boot.Duration{Duration: 24 * time.Hour},
 			KeyRetention:   boot.Duration{Duration: 72 * time.Hour},
 		},
 	}

@@ -19,7 +19,7 @@ const maxKeys = 1000
 // a warning, because the installation itself is correct.
 func (c Checker) checkKeys(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) Result {
 	const name = "keys"
-	if !c.valid("STRIPE_TIMEOUT", "LOCK_TIMEOUT", "COMPLETER_GRACE", "KEY_RETENTION", "durations out of order") {
+	if !c.valid("STRIPE_TIMEOUT", "LOCK_TIMEOUT", "COMPLETER_GRACE", "CHARGE_WINDOW", "KEY_RETENTION", "durations out of order") {
 		return skipped(name, "a duration is invalid")
 	}
 	d := c.Environment.Durations

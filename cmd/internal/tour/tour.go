@@ -223,6 +223,7 @@ func (t *tour) start(ctx context.Context) error {
 		"STRIPE_TIMEOUT="+timeout,
 		"LOCK_TIMEOUT="+lease,
 		"COMPLETER_GRACE=5m",
+		"CHARGE_WINDOW=24h",
 		"KEY_RETENTION=72h",
 		"SMTP_URL=smtp://"+t.mail.address,
 		"RECEIPTS_FROM=Orders <receipts@example.com>",
