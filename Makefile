@@ -99,7 +99,7 @@ migrate: ## Apply the migrations to DATABASE_URL
 	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; $(GO) run ./cmd/orders migrate up
 
 .PHONY: check
-check: tidy lint generated memory workflows contract-check ## Run all checks of CI except the tests
+check: tidy lint generated memory workflows contract ## Run all checks of CI except the tests
 
 .PHONY: tidy
 tidy: ## Fail if go.mod or go.sum is not tidy
@@ -126,12 +126,12 @@ memory: ## Fail if an idle API uses 40 MiB or more
 	$(GO) test -run TestServe_idleMemory ./cmd/orders
 
 .PHONY: spec
-spec: contract-check ## contract-check, and rate openapi.yaml with vacuum (its first build takes ten minutes)
+spec: contract ## contract, and rate openapi.yaml with vacuum (its first build takes ten minutes)
 	$(GO) -C tools test -count=1 -vet=off -tags vacuum -run Vacuum -v ./contract
 
 # -count=1: go test does not notice changes outside of its module.
-.PHONY: contract-check
-contract-check: ## Lint openapi.yaml, compare it with the released one, check deploy/ and the alerts
+.PHONY: contract
+contract: ## Lint openapi.yaml, compare it with the released one, check deploy/ and the alerts
 	$(GO) -C tools test -count=1 -vet=off ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
