@@ -118,12 +118,19 @@ func start(t *testing.T, cmd *exec.Cmd) (*process, error) {
 // log says so.
 func (i image) start(environment []string, name string, args ...string) *process {
 	i.t.Helper()
-	cmd := exec.Command("/"+name, args...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", append([]string{}, environment...), i.confinement()
-	p, err := start(i.t, cmd)
+	confined := func() (*process, error) {
+		cmd := exec.Command("/"+name, args...)
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", append([]string{}, environment...), i.confinement()
+		return start(i.t, cmd)
+	}
+	p, err := confined()
+	for errors.Is(err, syscall.ETXTBSY) { // a child of another test still has the file open (golang/go#22315)
+		<-time.After(10 * time.Millisecond)
+		p, err = confined()
+	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
 		i.t.Logf("%s gets no root of its own: %v", name, err)
-		cmd = exec.Command(filepath.Join(i.root, name), args...)
+		cmd := exec.Command(filepath.Join(i.root, name), args...)
 		cmd.Dir, cmd.Env = i.root, append([]string{}, environment...)
 		p, err = start(i.t, cmd)
 	}
