@@ -55,6 +55,7 @@ func Translate(err error) error {
 		state == ReadOnlyTransaction, // a demoted primary
 		state == SerializationFailure,
 		state == DeadlockDetected,
+		changedResultType(err),
 		state == "57014",                // statement_timeout, or cancelled
 		state == "25P03",                // idle_in_transaction_session_timeout
 		strings.HasPrefix(state, "08"),  // connection exception
@@ -66,6 +67,14 @@ func Translate(err error) error {
 	default:
 		return err
 	}
+}
+
+// changedResultType reports whether a migration has invalidated a prepared statement. pgx
+// prepares it anew for the next request. The error's message depends on the server's
+// language, its routine does not.
+func changedResultType(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
 }
 
 // unreplicated is the connection's custom data that records a COMMIT for which
