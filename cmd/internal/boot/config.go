@@ -104,8 +104,11 @@ func (s *Stripe) validate(p *problems) {
 		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_ (its value is not shown); %s", source)
 	}
 	if s.APIBase != "" {
-		if u, err := url.Parse(s.APIBase); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		switch u, err := url.Parse(s.APIBase); {
+		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 			p.add("STRIPE_API_BASE", "is not an http or https URL; leave it empty for Stripe itself")
+		case u.Scheme == "http" && s.Mode() == "live":
+			p.add("STRIPE_API_BASE", "is plain http, which would expose a live key; use https")
 		}
 	}
 	if rest, found := strings.CutPrefix(string(s.WebhookSecret), "whsec_"); s.WebhookSecret != "" && (!found || rest == "") {

@@ -101,6 +101,13 @@ func TestLoad(t *testing.T) {
 				`COMPLETER_MAX_ATTEMPTS: "0" is not a positive number`,
 			},
 		},
+		"a live key over plain http": {
+			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
+			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
+		},
+		"a live key over https": {
+			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=https://stripe-proxy"},
+		},
 		"a webhook secret": {
 			environment: []string{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_1"},
 		},
