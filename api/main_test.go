@@ -33,8 +33,8 @@ func (s suite) Run() int {
 		return 1
 	}
 	flag.Parse()
-	// Every exchange is checked against the contract, so it must be readable, except
-	// to write its generated parts anew.
+	// Every exchange is checked against the contract, so it must be valid, except while
+	// its generated parts are written.
 	if _, err := loadContract(); err != nil && flag.Lookup("update").Value.String() == "false" {
 		fmt.Fprintln(os.Stderr, "openapi.yaml:", err)
 		return 1

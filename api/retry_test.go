@@ -145,7 +145,7 @@ func (c *literalClient) key() string { return c.keys[len(c.keys)-1] }
 func (c *literalClient) run() bool {
 	for {
 		c.sends++
-		require.Less(c.t, c.sends, 100, "the client does not come to an end")
+		require.Less(c.t, c.sends, 100, "the client does not stop")
 		retry := c.send()
 		c.counts[retry]++
 		switch retry {

@@ -14,7 +14,7 @@ import (
 // final. It returns
 //
 //   - the answer, a 201;
-//   - a [*Problem] whose Retry is not RetrySameKey: the API said no, and no send
+//   - a [*Problem] whose Retry is not RetrySameKey: the API rejected the request, and no send
 //     of this call has left a doubt;
 //   - an [*OutcomeUnknownError] when the context ended before that, or when a
 //     refusal does not settle what earlier sends did.

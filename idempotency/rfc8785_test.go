@@ -33,7 +33,7 @@ func TestCanonicalize_examplesOfRFC8785(t *testing.T) {
 		_, err := idempotency.Canonicalize([]byte(sample("1E30")))
 		require.ErrorIs(t, err, idempotency.ErrMalformed)
 	})
-	t.Run("section 3.2.2: refused for digits that a double does not keep", func(t *testing.T) {
+	t.Run("section 3.2.2: rejected for digits that a double does not keep", func(t *testing.T) {
 		t.Parallel()
 		_, err := idempotency.Canonicalize([]byte(sample("333333333.33333329")))
 		require.ErrorIs(t, err, idempotency.ErrMalformed)

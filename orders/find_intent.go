@@ -12,7 +12,7 @@ import (
 const clockSkew = 5 * time.Minute
 
 // intentSearch is a search of the provider's list that may take several steps of a run.
-// It is kept in memory: if the run dies, the next one searches anew.
+// It is kept in memory: if the run dies, the next one starts again.
 type intentSearch struct {
 	found payments.Intent // the best so far, see precedence
 	after string          // the id of the last intent that was read; "" at the beginning
@@ -46,7 +46,7 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, ended
 		}
 		found = r.search.found
 		if !more || found.Status == payments.StatusSucceeded {
-			r.search = intentSearch{} // another search begins anew
+			r.search = intentSearch{} // another search starts again
 			return found, true, nil
 		}
 		r.search.after = page[len(page)-1].ID

@@ -31,7 +31,7 @@ func (f *fixture) createForeignIntents(n int) {
 	}
 }
 
-// The provider's list is longer than one step can read. The search goes on in the next
+// The provider's list is longer than one step can read. The search continues in the next
 // step of the same run.
 func TestFindIntent_longList(t *testing.T) {
 	t.Parallel()

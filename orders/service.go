@@ -69,7 +69,7 @@ func New(config Config) (*Service, error) {
 
 // stepContext bounds a step's calls to the provider. Its deadline is a wall time: the
 // monotonic clock stands still while a machine is suspended, and another run may have
-// taken over meanwhile.
+// taken over by then.
 func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, time.Now().Add(s.stepTimeout).Round(0))
 }

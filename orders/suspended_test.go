@@ -13,7 +13,7 @@ import (
 )
 
 // suspendableContext is the context of a step on a machine that may be suspended for a
-// day. Then its deadline has passed, but its timer stood still meanwhile.
+// day. Its deadline has passed, but its timer stood still.
 type suspendableContext struct {
 	context.Context
 	deadline  time.Time
@@ -28,7 +28,7 @@ func (c suspendableContext) Deadline() (time.Time, bool) {
 }
 
 // The machine is suspended for a day between the read and the call that moves money:
-// the call is not sent. Another run may have made it meanwhile.
+// the call is not sent. Another run may have made it by then.
 func TestMachineSuspended(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -270,7 +270,7 @@ func TestConfirm_transportWithoutTrace(t *testing.T) {
 }
 
 // suspendedContext is the context of a call on a machine that was suspended: its
-// deadline has passed, but its timer and the monotonic clock stood still meanwhile.
+// deadline has passed, but its timer and the monotonic clock stood still.
 type suspendedContext struct{ context.Context }
 
 func (suspendedContext) Deadline() (time.Time, bool) {

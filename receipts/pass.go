@@ -40,7 +40,7 @@ type pass struct {
 
 // sendDue sends the receipts that are due in the given period, the longest due first.
 // It claims a job when the mail can be sent immediately. So a slow mail delays no
-// other, a lease covers one mail, and a stop leaves no claimed job behind.
+// other, a lease covers one mail, and no job stays claimed after a stop.
 func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
 	sending, ctx := errgroup.WithContext(ctx)
 	sending.SetLimit(p.concurrency)

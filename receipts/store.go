@@ -197,7 +197,7 @@ SELECT count(*),
 type Stats struct {
 	Pending int           // jobs to be sent, leased ones included
 	Oldest  time.Duration // age of the oldest pending job; 0 if there is none
-	Failed  int           // jobs that an operator has to look at
+	Failed  int           // jobs that an operator must examine
 }
 
 // ReadStats counts the jobs, for metrics.

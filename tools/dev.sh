@@ -5,7 +5,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=$(mktemp -d)
 trap 'jobs -p | xargs kill 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
-chmod 755 "$folder" # root's PostgreSQL runs as nobody
+chmod 755 "$folder" # if root starts PostgreSQL, it runs as another user
 mkdir -m 755 "$folder/cache"
 npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --no-update-notifier "$@"
 

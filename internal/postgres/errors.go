@@ -70,7 +70,7 @@ func Translate(err error) error {
 }
 
 // changedResultType reports whether a migration has invalidated a prepared statement. pgx
-// prepares it anew for the next request. The error's message depends on the server's
+// prepares it again for the next request. The error's message depends on the server's
 // language, its routine does not.
 func changedResultType(err error) bool {
 	var pg *pgconn.PgError

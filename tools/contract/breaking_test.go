@@ -1,5 +1,5 @@
 // Package contract_test compares openapi.yaml with the released one and rates it. It is
-// here and not beside the API because what it needs takes long to build: make spec.
+// here and not beside the API because what it needs takes long to build: make contract.
 package contract_test
 
 import (

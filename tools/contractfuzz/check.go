@@ -67,7 +67,7 @@ func (x *exchange) final() bool {
 // transportHeaders are headers that the contract does not document, with the reason.
 var transportHeaders = map[string]string{
 	"Accept-Ranges":           "of files; the contract promises no ranges",
-	"Cache-Control":           "for caches between client and server",
+	"Cache-Control":           "for caches; documented except for responses that belong to no operation",
 	"Connection":              "of HTTP/1.1",
 	"Content-Encoding":        "of the negotiation of gzip",
 	"Content-Length":          "of HTTP/1.1",

@@ -27,12 +27,12 @@ func signed(r request, secret string, age time.Duration) request {
 	return r.set("Stripe-Signature", "t="+at+",v1="+hex.EncodeToString(mac.Sum(nil)))
 }
 
-// events sends events of the provider, most of which the server must refuse.
+// events sends events of the provider, most of which the server must reject.
 func (s *sequence) events() {
 	event := node{"id": "evt_fuzz", "object": "event", "type": "payment_intent.succeeded", "data": node{"object": s.intent()}}
 	r := s.request("receiveStripeEvent").set("Content-Type", "application/json").with(encode(event))
 	large := r.with(padded(r.body, maxEvent+1))
-	for _, refused := range []struct {
+	for _, rejected := range []struct {
 		name   string
 		sent   request
 		status int
@@ -44,7 +44,7 @@ func (s *sequence) events() {
 		{"unknown parameter", func(r request) request { r.target += "?a=1"; return r }(r), http.StatusUnprocessableEntity, "validation-failed"},
 	} {
 		if s.g.chance(20) {
-			s.problem(s.send(refused.sent), refused.name, refused.status, refused.slug)
+			s.problem(s.send(rejected.sent), rejected.name, rejected.status, rejected.slug)
 		}
 	}
 	if s.secret == "" { // the webhook may be off
@@ -68,7 +68,7 @@ func (s *sequence) events() {
 	malformed("signed text", signed(r.with([]byte(pick(s.g, []string{"", "{", "[]", "null", `{"id":1E400}`}))), s.secret, 0))
 	for range 1 + s.g.IntN(2) {
 		x := s.send(signed(r, s.secret, time.Duration(s.g.IntN(200))*time.Second))
-		s.expect(x, x != nil && x.status == http.StatusOK, "a signed event was refused")
+		s.expect(x, x != nil && x.status == http.StatusOK, "a signed event was rejected")
 	}
 }
 

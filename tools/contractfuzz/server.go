@@ -51,7 +51,7 @@ func isFolder(path string) bool {
 
 func (s *server) start(ctx context.Context) error {
 	cache := filepath.Join(s.folder, "cache")
-	if err := errors.Join(os.Chmod(s.folder, 0o755), os.Mkdir(cache, 0o755)); err != nil { // root's PostgreSQL runs as nobody
+	if err := errors.Join(os.Chmod(s.folder, 0o755), os.Mkdir(cache, 0o755)); err != nil { // if root starts PostgreSQL, it runs as another user
 		return err
 	}
 	log, err := os.Create(filepath.Join(s.folder, "log"))

@@ -2,7 +2,7 @@
 // containers, the manifests, the units and the workflows. What reads them is the
 // library of the program that will, and every command in them is asked of the
 // orders that the Dockerfile builds. It is here because those libraries are large:
-// make spec.
+// make contract.
 package deploy_test
 
 import (

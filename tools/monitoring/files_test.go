@@ -2,7 +2,7 @@
 // Grafana with Prometheus's own parser and engine: they can be parsed, the program has
 // each metric and label that they name, each alert has an entry in the runbook, and it
 // fires when it should and only then. The package is in this module because its
-// dependencies take long to build: make spec.
+// dependencies take long to build: make contract.
 package monitoring_test
 
 import (

@@ -14,10 +14,10 @@ import (
 	"example.com/clients/oapicodegen/client"
 )
 
-// shop creates orders.
-type shop struct{ *client.ClientWithResponses }
+// caller sends the requests of the check.
+type caller struct{ *client.ClientWithResponses }
 
-func newShop(url, key string) shop {
+func newCaller(url, key string) caller {
 	c, err := client.NewClientWithResponses(url, client.WithRequestEditorFn(func(_ context.Context, req *http.Request) error {
 		req.Header.Set("Authorization", "Bearer "+key)
 		return nil
@@ -25,11 +25,11 @@ func newShop(url, key string) shop {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return shop{c}
+	return caller{c}
 }
 
 // create returns the response and its problem, which is nil if there is none.
-func (s shop) create(key, paymentMethod string) (*client.CreateOrderResponse, *client.ProblemDetails) {
+func (s caller) create(key, paymentMethod string) (*client.CreateOrderResponse, *client.ProblemDetails) {
 	res, err := s.CreateOrderWithResponse(context.Background(), &client.CreateOrderParams{IdempotencyKey: key}, client.OrderRequest{
 		Email: "ada@example.com", Currency: "usd", PaymentMethod: paymentMethod,
 		Items: []client.OrderRequestItem{{Sku: "MUG-BLUE", Quantity: 1, UnitAmount: 1800}},
@@ -50,7 +50,7 @@ func expect(holds bool, name string, body []byte) {
 }
 
 func main() {
-	s, key := newShop(os.Args[1], os.Args[2]), rand.Text()
+	s, key := newCaller(os.Args[1], os.Args[2]), rand.Text()
 	created, _ := s.create(key, "pm_card_visa")
 	expect(created.JSON201 != nil && created.JSON201.Status == "paid" && created.Headers201.IdempotentReplayed == nil, "create", created.Body)
 	replayed, _ := s.create(key, "pm_card_visa")
@@ -65,7 +65,7 @@ func main() {
 	}
 	expect(refunded.JSON201 != nil && refunded.JSON201.Amount == created.JSON201.Amount, "refund", refunded.Body)
 
-	later := newShop(os.Args[3], os.Args[2])
+	later := newCaller(os.Args[3], os.Args[2])
 	created, _ = later.create("a-later-version-201", "pm_card_visa")
 	expect(created.JSON201 != nil && created.JSON201.Status == "later", "unknown status of an order", created.Body)
 	for _, status := range []int{400, 401, 402, 409, 413, 415, 422, 429, 500, 503, 418} {

@@ -21,19 +21,19 @@ func (k apiKey) ApiKey(context.Context, client.OperationName) (client.ApiKey, er
 	return client.ApiKey{Token: string(k)}, nil
 }
 
-// shop creates orders.
-type shop struct{ *client.Client }
+// caller sends the requests of the check.
+type caller struct{ *client.Client }
 
-func newShop(url, key string) shop {
+func newCaller(url, key string) caller {
 	c, err := client.NewClient(url, apiKey(key))
 	if err != nil {
 		log.Fatal(err)
 	}
-	return shop{c}
+	return caller{c}
 }
 
 // create returns an order or a problem.
-func (s shop) create(key, paymentMethod string) (*client.OrderHeaders, client.ProblemDetails) {
+func (s caller) create(key, paymentMethod string) (*client.OrderHeaders, client.ProblemDetails) {
 	res, err := s.CreateOrder(context.Background(), &client.OrderRequest{
 		Email: "ada@example.com", Currency: "usd", PaymentMethod: paymentMethod,
 		Items: []client.OrderRequestItem{{Sku: "MUG-BLUE", Quantity: 1, UnitAmount: 1800}},
@@ -60,7 +60,7 @@ func expect(holds bool, name string, got any) {
 }
 
 func main() {
-	s, key := newShop(os.Args[1], os.Args[2]), rand.Text()
+	s, key := newCaller(os.Args[1], os.Args[2]), rand.Text()
 	created, problem := s.create(key, "pm_card_visa")
 	expect(created != nil && created.Response.Status == "paid" && !created.IdempotentReplayed.Set, "create", problem)
 	replayed, problem := s.create(key, "pm_card_visa")
@@ -74,7 +74,7 @@ func main() {
 	refunded, ok := res.(*client.RefundHeaders)
 	expect(ok && refunded.Response.Amount == created.Response.Amount, "refund", err)
 
-	later := newShop(os.Args[3], os.Args[2])
+	later := newCaller(os.Args[3], os.Args[2])
 	created, problem = later.create("a-later-version-201", "pm_card_visa")
 	expect(created != nil && created.Response.Status == "later", "unknown status of an order", problem)
 	for _, status := range []int{400, 401, 402, 409, 413, 415, 422, 429, 500, 503, 418} {
