@@ -41,6 +41,7 @@ func (b *bench) insistent(ctx context.Context) (err error) {
 		ideal   float64 // per second
 	}{
 		{fast, 200, 0},
+		{fast, 400, 0},
 		{fast, 600, 0},
 		{slow, 100, 100 / (2 * delay).Seconds()},
 		{slow, 256, 256 / (2 * delay).Seconds()},

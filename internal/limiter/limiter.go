@@ -26,12 +26,12 @@ const (
 	// finds one.
 	shareFactor = 4
 
-	// rejectionDelay is the least delay of a rejection. Clients that ignore Retry-After
-	// would otherwise come back as fast as they are rejected. A rejection costs about a
-	// twentieth of an order, so if there are many, the delay grows until there are
-	// rejectionsPerRequest of them for each new request that gets a permit.
-	rejectionDelay       = 100 * time.Millisecond
-	rejectionsPerRequest = 2.8
+	// rejectionDelay is the delay of a rejection. Clients that ignore Retry-After would
+	// otherwise come back as fast as they are rejected, and a rejection costs about a
+	// tenth of an order. If more rejections are delayed than requests may wait, most of
+	// these clients do so. Then a rejection is delayed by Wait for slowRejections.
+	rejectionDelay = 100 * time.Millisecond
+	slowRejections = 10 * time.Second
 
 	// averageOver is the number of requests over which the interval between two permits
 	// is averaged. A pause, such as a restart of the database, counts as maxInterval.
@@ -73,7 +73,8 @@ type Limiter struct {
 	interval   time.Duration // average time between two permits for requests that waited
 	lastPermit time.Time     // for such a request; zero if none waits now
 
-	rejecting int // rejections that are delayed
+	rejecting int       // rejections that are delayed
+	slowUntil time.Time // until then, rejections are delayed by Wait
 	rejected  uint64
 }
 
@@ -127,13 +128,24 @@ func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, er
 func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Lock()
 	l.rejecting++
-	delay := time.Duration(float64(l.rejecting) / rejectionsPerRequest * float64(l.interval))
-	delay = max(rejectionDelay, min(delay, l.config.Wait))
+	delay := l.rejectionDelay(time.Now())
 	l.mu.Unlock()
 	_ = wait(ctx, delay, nil)
 	l.mu.Lock()
 	l.rejecting--
 	l.mu.Unlock()
+}
+
+// rejectionDelay returns the delay of a rejection. After the end of slow rejections, it
+// lets those end that are delayed before it judges their number again.
+func (l *Limiter) rejectionDelay(now time.Time) time.Duration {
+	if l.rejecting > l.backlogBound() && now.Sub(l.slowUntil) > l.config.Wait {
+		l.slowUntil = now.Add(slowRejections)
+	}
+	if now.Before(l.slowUntil) {
+		return l.config.Wait
+	}
+	return rejectionDelay
 }
 
 // wait waits until w is closed. It returns [ErrOverloaded] after the timeout, or the

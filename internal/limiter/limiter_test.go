@@ -151,9 +151,34 @@ func TestDo_backlogIsFull(t *testing.T) {
 	})
 }
 
+// work returns work that takes a time.
+func work(duration time.Duration) func(context.Context) error {
+	return func(context.Context) error { <-time.After(duration); return nil }
+}
+
+// insist runs clients that send the next request when they have a response, until stop
+// is called, and passes each rejection's delay to rejected.
+func (f *fixture) insist(clients int, duration time.Duration, rejected func(time.Duration)) (stop func()) {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	var running sync.WaitGroup
+	for range clients {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				if begun := time.Now(); f.Do(ctx, alice, work(duration)) != nil && ctx.Err() == nil {
+					rejected(time.Since(begun))
+				}
+			}
+		})
+	}
+	return func() { cancel(); running.Wait() }
+}
+
+func fast() limiter.Config {
+	return limiter.Config{Work: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}
+}
+
 // The backlog is as long as the work of one Wait, at the speed that the limiter
-// measures. If many requests are rejected, their number is a multiple of those that are
-// served.
+// measures.
 func TestDo_speed(t *testing.T) {
 	for name, test := range map[string]struct {
 		work    time.Duration
@@ -164,33 +189,57 @@ func TestDo_speed(t *testing.T) {
 		"slow": {work: 20 * time.Millisecond, clients: 150, backlog: 40},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, limiter.Config{Work: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}, func(t *testing.T, f *fixture) {
-				var worked atomic.Int64
-				ctx, stop := context.WithCancel(t.Context())
-				var clients sync.WaitGroup
-				defer clients.Wait()
+			bubble(t, fast(), func(t *testing.T, f *fixture) {
+				stop := f.insist(test.clients, test.work, func(time.Duration) {})
 				defer stop()
-				for range test.clients { // none pauses between two requests
-					clients.Go(func() {
-						for ctx.Err() == nil {
-							_ = f.Do(ctx, alice, func(context.Context) error {
-								<-time.After(test.work)
-								worked.Add(1)
-								return nil
-							})
-						}
-					})
-				}
 				<-time.After(5 * time.Second) // by the bubble's clock
-				before, workedBefore := f.Stats(), worked.Load()
-				require.InEpsilon(t, test.backlog, before.Backlog, 0.05)
-				require.NoError(t, f.Do(ctx, bob, func(context.Context) error { return nil }), "another account")
-				<-time.After(5 * time.Second)
-				rejected := float64(f.Stats().Rejected - before.Rejected)
-				require.InEpsilon(t, 2.8, rejected/float64(worked.Load()-workedBefore), 0.05)
+				require.InEpsilon(t, test.backlog, f.Stats().Backlog, 0.05)
+				require.NoError(t, f.Do(t.Context(), bob, work(0)), "another account")
 			})
 		})
 	}
+}
+
+// Clients that ignore Retry-After get slow rejections, until they go.
+func TestDo_slowRejections(t *testing.T) {
+	bubble(t, fast(), func(t *testing.T, f *fixture) {
+		const warmUp, window = 2 * time.Second, 5 * time.Second
+		var rejected atomic.Int64
+		start := time.Now()
+		stop := f.insist(1200, 2*time.Millisecond, func(delay time.Duration) {
+			if now := time.Since(start); now > warmUp && now < warmUp+window {
+				require.Equal(t, fast().Wait, delay)
+				rejected.Add(1)
+			}
+		})
+		<-time.After(warmUp + window)
+		stop()
+		require.InEpsilon(t, 800*window.Seconds(), rejected.Load(), 0.05, "once a second for each client outside of the backlog")
+
+		<-time.After(30 * time.Second)
+		full := f.insist(420, 2*time.Millisecond, func(delay time.Duration) { require.Equal(t, 100*time.Millisecond, delay) })
+		<-time.After(5 * time.Second)
+		full()
+	})
+}
+
+// Slow rejections do not help against many independent clients, so these get none.
+func TestDo_independentClients(t *testing.T) {
+	bubble(t, fast(), func(t *testing.T, f *fixture) {
+		var rejected atomic.Int64
+		var clients sync.WaitGroup
+		for range 10_000 {
+			clients.Go(func() {
+				if begun := time.Now(); f.Do(t.Context(), alice, work(3*time.Millisecond)) != nil {
+					require.Equal(t, 100*time.Millisecond, time.Since(begun))
+					rejected.Add(1)
+				}
+			})
+			<-time.After(time.Millisecond)
+		}
+		clients.Wait()
+		require.Greater(t, rejected.Load(), int64(6000))
+	})
 }
 
 // The bound of requests in flight is shared like the backlog.
