@@ -10,51 +10,109 @@ import (
 	"example.com/orders-api/internal/limiter"
 )
 
-// limitReads executes a handler that only reads with a permit of the limiter.
-func limitReads(l *limiter.Limiter) func(handlerFunc) handlerFunc {
-	return func(next handlerFunc) handlerFunc {
+// limitReads responds with what next reads. next has a permit of the limiter, and
+// readTimeout. The client, which may be slow, reads the response without a permit.
+func limitReads(l *limiter.Limiter) func(readFunc) handlerFunc {
+	return func(next readFunc) handlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) error {
-			return l.Do(r.Context(), accountID(r.Context()), func(ctx context.Context) error { return next(w, r.WithContext(ctx)) })
+			var body []byte
+			err := l.Do(r.Context(), accountID(r.Context()), func(ctx context.Context) (err error) {
+				ctx, cancel := context.WithTimeout(ctx, readTimeout)
+				defer cancel()
+				body, err = next(r.WithContext(ctx))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			write(w, http.StatusOK, "application/json", body)
+			return nil
 		}
 	}
 }
 
-// bodyReads bounds the bodies that are read before their sender is known, for the
-// sake of memory. Beyond the limit, a new read interrupts the one that has taken
-// the longest, so slow senders delay only each other (R25).
-type bodyReads struct {
-	limit int
+// transfers bounds the bodies that are received or sent at once, for the sake of
+// memory. Beyond the limit, a new transfer interrupts the one that has taken the
+// longest, so slow clients delay only each other (R25).
+type transfers struct {
+	limit     int // sum of the sizes
+	interrupt func(*http.ResponseController)
 
-	mu      sync.Mutex
-	reading list.List // of *bodyRead, longest first
+	mu     sync.Mutex
+	total  int
+	active list.List // of *transfer, longest first
 }
 
-type bodyRead struct {
+type transfer struct {
 	connection  *http.ResponseController
+	size        int
 	interrupted bool
 }
 
-// read is readBody within the bound.
-func (b *bodyReads) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	own := &bodyRead{connection: http.NewResponseController(w)}
-	element := b.begin(own)
-	body, err := readBody(w, r, limit)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reading.Remove(element)
-	if own.interrupted {
-		return nil, errBodyCut // also a body that just arrived: the connection is unusable
-	}
-	return body, err
+func newTransfers(limit int, setDeadline func(*http.ResponseController, time.Time) error) *transfers {
+	longAgo := time.Unix(1, 0)
+	return &transfers{limit: limit, interrupt: func(c *http.ResponseController) { _ = setDeadline(c, longAgo) }}
 }
 
-func (b *bodyReads) begin(own *bodyRead) *list.Element {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.reading.Len() >= b.limit {
-		longest := b.reading.Remove(b.reading.Front()).(*bodyRead)
-		longest.interrupted = true
-		_ = longest.connection.SetReadDeadline(time.Unix(1, 0)) // long ago
-	}
-	return b.reading.PushBack(own)
+// do transfers a body, and reports whether it was interrupted.
+func (t *transfers) do(w http.ResponseWriter, size int, work func()) (interrupted bool) {
+	own := &transfer{connection: http.NewResponseController(w), size: size}
+	element := t.begin(own)
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if interrupted = own.interrupted; !interrupted {
+			t.remove(element)
+		}
+	}()
+	work()
+	return false // or as above
 }
+
+func (t *transfers) begin(own *transfer) *list.Element {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.total+own.size > t.limit && t.active.Len() > 0 {
+		longest := t.remove(t.active.Front())
+		longest.interrupted = true
+		t.interrupt(longest.connection)
+	}
+	t.total += own.size
+	return t.active.PushBack(own)
+}
+
+func (t *transfers) remove(element *list.Element) *transfer {
+	removed := t.active.Remove(element).(*transfer)
+	t.total -= removed.size
+	return removed
+}
+
+// limitResponses bounds the response bodies that are being sent.
+func limitResponses(next http.Handler) http.Handler {
+	sent := newTransfers(maxResponses, (*http.ResponseController).SetWriteDeadline)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(&limitedWriter{w, sent}, r)
+	})
+}
+
+const (
+	maxResponses  = 32 << 20 // bytes
+	smallResponse = 4 << 10  // bytes; net/http's buffer for a connection
+)
+
+// limitedWriter counts a body while it is written.
+type limitedWriter struct {
+	http.ResponseWriter
+	sent *transfers
+}
+
+func (w *limitedWriter) Write(body []byte) (n int, err error) {
+	if len(body) <= smallResponse {
+		return w.ResponseWriter.Write(body)
+	}
+	w.sent.do(w.ResponseWriter, len(body), func() { n, err = w.ResponseWriter.Write(body) })
+	return n, err
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *limitedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

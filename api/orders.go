@@ -1,9 +1,10 @@
 package api
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
+	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/orders"
 )
 
@@ -26,47 +28,63 @@ func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 // get is GET /v1/orders/{id}.
-func (a ordersAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a ordersAPI) get(r *http.Request) ([]byte, error) {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
-		return errNotFound
+		return nil, errNotFound
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-	defer cancel()
-	order, err := a.service.Get(ctx, accountID(ctx), id)
+	order, err := a.service.Get(r.Context(), accountID(r.Context()), id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, order)
+	return plainjson.Marshal(order)
 }
-
-// defaultPage is the default number of orders or refunds in a list.
-const defaultPage = 20
 
 // list is GET /v1/orders.
-func (a ordersAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a ordersAPI) list(r *http.Request) ([]byte, error) {
 	limit, after, err := parsePage(r.URL.RawQuery, "an order")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-	defer cancel()
-	page, more, err := a.service.List(ctx, accountID(ctx), limit, after)
+	body, err := encodePage(limit, a.service.List(r.Context(), accountID(r.Context()), limit+1, after))
 	if errors.Is(err, orders.ErrNotFound) {
-		return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Code: orders.CodeNotFound, Detail: "must be the id of an order of this account"}}}
+		err = &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Code: orders.CodeNotFound, Detail: "must be the id of an order of this account"}}}
 	}
-	if err != nil {
-		return err
-	}
-	return writePage(w, page, more)
+	return body, err
 }
 
-// writePage writes a page of a list.
-func writePage[T any](w http.ResponseWriter, page []T, more bool) error {
-	return writeJSON(w, http.StatusOK, struct {
-		Data    []T  `json:"data"`
-		HasMore bool `json:"has_more"`
-	}{page, more})
+// The number of orders or refunds in a list, and the size from which a list gets no
+// further ones: with the largest order, a list has up to 300 KiB.
+const (
+	defaultPage = 20
+	maxPage     = 100
+	maxPageSize = 256 << 10 // bytes
+)
+
+// encodePage encodes objects one at a time, until the page is full. A further object
+// shows that there are more.
+func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
+	page := bytes.NewBufferString(`{"data":[`)
+	n, more := 0, false
+	for object, err := range objects {
+		if err != nil {
+			return nil, err
+		}
+		if more = n == limit || page.Len() >= maxPageSize; more {
+			break
+		}
+		encoded, err := plainjson.Marshal(object)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			page.WriteByte(',')
+		}
+		page.Write(encoded)
+		n++
+	}
+	fmt.Fprintf(page, `],"has_more":%t}`, more)
+	return page.Bytes(), nil
 }
 
 // parsePage reads the parameters limit and after, and rejects all others. what is the
@@ -88,12 +106,12 @@ func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 		case len(values) > 1:
 			errs = append(errs, orders.FieldError{Pointer: "/" + name, Code: orders.CodeDuplicateParameter, Detail: "must be given once"})
 		case name == "limit":
-			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > orders.MaxPage || strconv.Itoa(limit) != value {
+			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxPage || strconv.Itoa(limit) != value {
 				code := orders.CodeOutOfRange
 				if strconv.Itoa(limit) != value && !errors.Is(err, strconv.ErrRange) {
 					code = orders.CodeInvalidFormat
 				}
-				errs = append(errs, orders.FieldError{Pointer: "/limit", Code: code, Detail: fmt.Sprintf("must be an integer from 1 to %d", orders.MaxPage)})
+				errs = append(errs, orders.FieldError{Pointer: "/limit", Code: code, Detail: fmt.Sprintf("must be an integer from 1 to %d", maxPage)})
 			}
 		default:
 			if after, err = parseID(value); err != nil {

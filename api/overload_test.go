@@ -60,8 +60,8 @@ func requireRejected(t *testing.T, slug string, got response) {
 // served.
 func TestOverload_backlogIsFull(t *testing.T) {
 	t.Parallel()
-	const work, backlog, requests = 1, 5, 20
-	const admitted = work + 4 // one account gets four fifths of the backlog
+	const work, backlog, requests = 1, 5, 10 // few enough for fast rejections
+	const admitted = work + 4                // one account gets four fifths of the backlog
 	f := newFixture(t, poolSize(4), limiterBounds(work, backlog), func(s *options) {
 		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["lock_timeout"] = "0" })
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/orders"
 )
 
@@ -28,39 +29,31 @@ func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 // get is GET /v1/orders/{id}/refunds/{refund_id}.
-func (a refundsAPI) get(w http.ResponseWriter, r *http.Request) error {
+func (a refundsAPI) get(r *http.Request) ([]byte, error) {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
-		return errNotFound
+		return nil, errNotFound
 	}
 	id, err := parseID(chi.URLParam(r, "refund_id"))
 	if err != nil {
-		return errNotFound
+		return nil, errNotFound
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-	defer cancel()
-	refund, err := a.service.GetRefund(ctx, accountID(ctx), order, id)
+	refund, err := a.service.GetRefund(r.Context(), accountID(r.Context()), order, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, refund)
+	return plainjson.Marshal(refund)
 }
 
 // list is GET /v1/orders/{id}/refunds.
-func (a refundsAPI) list(w http.ResponseWriter, r *http.Request) error {
+func (a refundsAPI) list(r *http.Request) ([]byte, error) {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
-		return errNotFound
+		return nil, errNotFound
 	}
 	limit, after, err := parsePage(r.URL.RawQuery, "a refund")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-	defer cancel()
-	page, more, err := a.service.ListRefunds(ctx, accountID(ctx), order, limit, after)
-	if err != nil {
-		return err
-	}
-	return writePage(w, page, more)
+	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), order, limit+1, after))
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/plainjson"
 )
 
 // handlerFunc is a handler whose error becomes a problem response.
@@ -21,10 +21,13 @@ func (h handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// readFunc reads what a GET asks for, and returns it as JSON.
+type readFunc func(r *http.Request) ([]byte, error)
+
 // writeJSON writes v. It encodes the value first, so that an error leaves no partial
 // response.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	body, err := json.Marshal(v)
+	body, err := plainjson.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode response: %w", err)
 	}
@@ -51,7 +54,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))
 	}
-	body, _ := json.Marshal(p) // strings, numbers and UUIDs cannot fail
+	body, _ := plainjson.Marshal(p) // strings, numbers and UUIDs cannot fail
 	write(w, p.Status, "application/problem+json", body)
 }
 

@@ -73,6 +73,7 @@ func NewRouter(config Config) (chi.Router, error) {
 		withRequestID,
 		middleware.ClientIPFromRemoteAddr,
 		withLog(config.Logger, config.Observer),
+		limitResponses,
 		withHeaders,
 		withOptions(r),
 		middleware.GetHead,
@@ -99,7 +100,8 @@ func NewRouter(config Config) (chi.Router, error) {
 	docs.Routes(plain) // /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooksAPI{config.Orders, config.Limiter, &bodyReads{limit: maxWebhookBodies}}.stripe)) // POST /v1/webhooks/stripe
+		webhooks := webhooksAPI{config.Orders, config.Limiter, newTransfers(maxWebhookBodies, (*http.ResponseController).SetReadDeadline)}
+		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe)) // POST /v1/webhooks/stripe
 
 		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention, config.Observer}
 		a := ordersAPI{config.Orders, idempotent}

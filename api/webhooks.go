@@ -27,14 +27,18 @@ const webhookPath = "/v1/webhooks/stripe"
 type webhooksAPI struct {
 	service *orders.Service
 	limiter *limiter.Limiter
-	bodies  *bodyReads
+	bodies  *transfers
 }
 
 // stripe is POST /v1/webhooks/stripe. Its client is the payment provider, which
 // delivers an event again, over days, until the response is a success. A request
 // takes a permit only after its signature was verified (R25).
 func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
-	payload, err := a.bodies.read(w, r, maxEventBody)
+	var payload []byte
+	var err error
+	if a.bodies.do(w, 1, func() { payload, err = readBody(w, r, maxEventBody) }) {
+		return errBodyCut // also a body that just arrived: the connection is unusable
+	}
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package orders_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/orders"
 )
 
@@ -168,7 +168,7 @@ func TestCreate_unusualCharacters(t *testing.T) {
 
 	result, err := f.send(req)
 	require.Equal(t, "201", outcomeOf(result, err))
-	read, err := json.Marshal(f.getOrder())
+	read, err := plainjson.Marshal(f.getOrder())
 	require.NoError(t, err)
 	require.Equal(t, string(read), string(result.Response.Body))
 	require.Equal(t, map[string]string{

@@ -2,12 +2,12 @@ package orders
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/payments"
 )
 
@@ -70,7 +70,7 @@ func finishCreated(location string, resource any) (idempotency.Outcome, error) {
 }
 
 func finish(status int, body any, headers map[string]string) (idempotency.Outcome, error) {
-	encoded, err := json.Marshal(body)
+	encoded, err := plainjson.Marshal(body)
 	if err != nil {
 		return idempotency.Outcome{}, fmt.Errorf("encode response: %w", err)
 	}

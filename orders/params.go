@@ -47,6 +47,7 @@ const (
 	maxMetadata      = 20
 	maxMetadataName  = 40
 	maxMetadataValue = 500
+	maxText          = 16 << 10 // bytes in UTF-8, of items and metadata together
 
 	// maxAmount is the largest charge that the provider accepts: eight digits.
 	maxAmount = 99_999_999
@@ -102,10 +103,24 @@ func DecodeParams(canonical []byte) (Params, error) {
 			in.addError("/items", CodeOutOfRange, err.Error())
 		}
 	}
+	if params.textSize() > maxText {
+		in.addError("", CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
+	}
 	if len(in.errs) > 0 {
 		return Params{}, &ValidationError{Fields: in.errs}
 	}
 	return params, nil
+}
+
+// textSize returns the length of the texts of items and metadata in bytes.
+func (p Params) textSize() (size int) {
+	for _, item := range p.Items {
+		size += len(item.SKU) + len(item.Description)
+	}
+	for name, value := range p.Metadata {
+		size += len(name) + len(value)
+	}
+	return size
 }
 
 // reader reads the members of objects and collects errors. encoding/json alone would

@@ -68,6 +68,7 @@ func codeOf(detail string) string {
 		{"at most 20 members", orders.CodeTooLong},
 		{"must be from", orders.CodeOutOfRange},
 		{"the total", orders.CodeOutOfRange},
+		{"the texts", orders.CodeTooLong},
 		{"must be one of", orders.CodeInvalidValue},
 		{"control characters", orders.CodeInvalidFormat},
 		{"such as", orders.CodeInvalidFormat},
@@ -169,7 +170,10 @@ func TestDecodeParams_limits(t *testing.T) {
 		cardNumber    = "4242424242424242"
 		longestMethod = 240
 	)
+	const texts = "the texts of items and metadata must have at most 16384 bytes in UTF-8 together"
 	good := item(`"A"`, "", "1", "100")
+	largest := item(quoted("é", 6), quoted("é", 250), "1", "1")
+	longer := item(quoted("é", 6), `"`+strings.Repeat("é", 249)+`€"`, "1", "1")
 	for name, test := range map[string]struct {
 		member string
 		value  string
@@ -269,6 +273,9 @@ func TestDecodeParams_limits(t *testing.T) {
 		"total above maximum": {"items", items(item(`"A"`, "", "9999", "10000"), item(`"B"`, "", "10000", "1")), []string{"/items " + total}},
 		"total of one item":   {"items", items(item(`"A"`, "", "10000", "10000")), []string{"/items " + total}},
 		"total beyond 64 bit": {"items", items(strings.Split(strings.Repeat(item(`"A"`, "", "10000", "99999999")+";", 99)+good, ";")...), []string{"/items " + total}},
+
+		"text maximum":  {"items", items(slices.Repeat([]string{largest}, 32)...), nil},
+		"text too long": {"items", items(append(slices.Repeat([]string{largest}, 31), longer)...), []string{" " + texts}},
 
 		"metadata null":              {"metadata", "null", []string{"/metadata " + anObject}},
 		"metadata an array":          {"metadata", "[]", []string{"/metadata " + anObject}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"time"
 
@@ -193,7 +194,7 @@ SELECT`+refundColumns+`,
 
 // listRefunds reads up to limit refunds of an order, newest first, that follow the
 // refund after unless it is nil.
-func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after *refundRow) ([]Refund, error) {
+func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after *refundRow) iter.Seq2[Refund, error] {
 	query, arguments := `
 SELECT`+refundColumns+`
   FROM refunds AS r
@@ -211,18 +212,10 @@ SELECT`+refundColumns+`
  ORDER BY r.created_at DESC, r.id DESC
  LIMIT $3`, append(arguments, after.CreatedAt.Time, after.ID)
 	}
-	rows, err := pool.Query(ctx, query, arguments...)
-	if err != nil {
-		return nil, fmt.Errorf("list refunds: %w", postgres.Translate(err))
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Refund, error) {
+	return each(ctx, pool, query, arguments, func(row pgx.CollectableRow) (Refund, error) {
 		var r Refund
 		err := row.Scan(r.fields()...)
 		r.CreatedAt.Time = r.CreatedAt.UTC()
 		return r, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list refunds: %w", postgres.Translate(err))
-	}
-	return found, nil
 }

@@ -3,7 +3,7 @@ package orders
 import (
 	"context"
 	"errors"
-	"fmt"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -108,33 +108,24 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 	return o.Order, err
 }
 
-// MaxPage is the largest number of orders or refunds on a page.
-const MaxPage = 100
-
-// List returns up to limit orders of the account, newest first, that
-// follow the order with the id after unless that is uuid.Nil, and whether older
-// ones follow. It returns [ErrNotFound] if there is no order with that id.
-func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) ([]Order, bool, error) {
-	if limit < 1 || limit > MaxPage {
-		return nil, false, fmt.Errorf("orders: limit must be from 1 to %d", MaxPage)
-	}
+// List returns up to limit orders of the account, newest first, that follow the order
+// with the id after unless that is uuid.Nil. It reads one at a time. The error is
+// [ErrNotFound] if there is no order with that id.
+func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Order, error] {
 	var cursor *orderRow
 	if after != uuid.Nil {
 		o, err := findOrder(ctx, s.pool, accountID, after)
 		if err != nil {
-			return nil, false, err
+			return failedList[Order](err)
 		}
 		cursor = &o
 	}
-	rows, err := listOrders(ctx, s.pool, accountID, limit+1, cursor) // one more shows whether there are more
-	if err != nil {
-		return nil, false, err
-	}
-	page := make([]Order, 0, limit)
-	for _, o := range rows[:min(len(rows), limit)] {
-		page = append(page, o.Order)
-	}
-	return page, len(rows) > limit, nil
+	return listOrders(ctx, s.pool, accountID, limit, cursor)
+}
+
+// failedList is a list that cannot be read.
+func failedList[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) { yield(*new(T), err) }
 }
 
 // GetRefund returns the refund of the account's order, or [ErrNotFound].
@@ -146,31 +137,24 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 	return r.Refund, err
 }
 
-// ListRefunds returns up to limit refunds of the account's order, newest first,
-// that follow the refund with the id after unless that is uuid.Nil, and whether
-// older ones follow. It returns [ErrNotFound] without such an order, and a
-// [*ValidationError] without such a refund.
-func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) ([]Refund, bool, error) {
-	if limit < 1 || limit > MaxPage {
-		return nil, false, fmt.Errorf("orders: limit must be from 1 to %d", MaxPage)
-	}
+// ListRefunds returns up to limit refunds of the account's order, newest first, that
+// follow the refund with the id after unless that is uuid.Nil. It reads one at a time.
+// The error is [ErrNotFound] without such an order, and a [*ValidationError] without
+// such a refund.
+func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
 	if _, err := findOrder(ctx, s.pool, accountID, order); err != nil {
-		return nil, false, err
+		return failedList[Refund](err)
 	}
 	var cursor *refundRow
 	if after != uuid.Nil {
 		r, err := findRefund(ctx, s.pool, accountID, after)
 		if errors.Is(err, ErrNotFound) || err == nil && r.OrderID != order {
-			return nil, false, invalid("/after", CodeNotFound, "must be the id of a refund of this order")
+			err = invalid("/after", CodeNotFound, "must be the id of a refund of this order")
 		}
 		if err != nil {
-			return nil, false, err
+			return failedList[Refund](err)
 		}
 		cursor = &r
 	}
-	found, err := listRefunds(ctx, s.pool, accountID, order, limit+1, cursor) // one more shows whether there are more
-	if err != nil {
-		return nil, false, err
-	}
-	return found[:min(len(found), limit)], len(found) > limit, nil
+	return listRefunds(ctx, s.pool, accountID, order, limit, cursor)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"strings"
 	"time"
@@ -88,7 +89,7 @@ SELECT`+orderColumns+`
 
 // listOrders reads up to limit orders of the account, newest first, that
 // follow the order after unless it is nil.
-func listOrders(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after *orderRow) ([]orderRow, error) {
+func listOrders(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after *orderRow) iter.Seq2[Order, error] {
 	query, arguments := `
 SELECT`+orderColumns+`
   FROM orders
@@ -104,15 +105,31 @@ SELECT`+orderColumns+`
  ORDER BY created_at DESC, id DESC
  LIMIT $2`, append(arguments, after.CreatedAt.Time, after.ID)
 	}
-	rows, err := pool.Query(ctx, query, arguments...)
-	if err != nil {
-		return nil, fmt.Errorf("list orders: %w", postgres.Translate(err))
+	return each(ctx, pool, query, arguments, func(r pgx.CollectableRow) (Order, error) {
+		o, err := scanOrder(r)
+		return o.Order, err
+	})
+}
+
+// each reads the rows of a query one at a time, and holds a connection until the last
+// one.
+func each[T any](ctx context.Context, pool *pgxpool.Pool, query string, arguments []any, scan pgx.RowToFunc[T]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		rows, err := pool.Query(ctx, query, arguments...)
+		if err == nil {
+			defer rows.Close()
+			for err == nil && rows.Next() {
+				var object T
+				if object, err = scan(rows); err == nil && !yield(object, nil) {
+					return
+				}
+			}
+			err = errors.Join(err, rows.Err())
+		}
+		if err != nil {
+			yield(*new(T), fmt.Errorf("list: %w", postgres.Translate(err)))
+		}
 	}
-	found, err := pgx.CollectRows(rows, scanOrder)
-	if err != nil {
-		return nil, fmt.Errorf("list orders: %w", postgres.Translate(err))
-	}
-	return found, nil
 }
 
 func insertOrderTx(tx *idempotency.Tx, run *idempotency.Run, o orderRow) {

@@ -1,0 +1,103 @@
+package api_test
+
+import (
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// insertLargestOrders creates n of the largest orders, of characters that JSON for HTML
+// escapes with six bytes each.
+func (f *fixture) insertLargestOrders(t *testing.T, n int) {
+	t.Helper()
+	require.Equal(t, http.StatusCreated, f.create(t, newKey(), largestOrder("<")).status)
+	f.exec(t, `
+INSERT INTO orders (id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method, status, created_at)
+SELECT gen_random_uuid(), account_id, 'copy-of-an-order-' || n, email, currency, amount, items, metadata, payment_method, 'pending', created_at
+  FROM orders, generate_series(2, $1) AS n`, n)
+}
+
+// A list of the largest orders has few of them, and other pages have the rest.
+func TestListOrders_size(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const all = 100
+	f.insertLargestOrders(t, all)
+	seen := map[string]bool{}
+	for more, after := true, ""; more; {
+		got := f.get(t, "/v1/orders?limit=100"+after)
+		require.Equal(t, http.StatusOK, got.status)
+		require.Less(t, len(got.body), 300<<10)
+		require.NotContains(t, string(got.body), `\u003c`)
+		var ids []string
+		ids, more = got.page(t)
+		require.Equal(t, more, len(ids) < all-len(seen))
+		for _, id := range ids {
+			require.False(t, seen[id])
+			seen[id] = true
+		}
+		after = "&after=" + ids[len(ids)-1]
+	}
+	require.Len(t, seen, all)
+}
+
+// slowClient is a client that does not read its response, until the deadline.
+type slowClient struct {
+	header  http.Header
+	writing chan struct{} // closed when the server sends the response
+	ended   chan struct{} // closed when the deadline is over
+	end     func()
+}
+
+func newSlowClient() *slowClient {
+	c := &slowClient{header: http.Header{}, writing: make(chan struct{}), ended: make(chan struct{})}
+	c.end = sync.OnceFunc(func() { close(c.ended) })
+	return c
+}
+
+func (c *slowClient) Header() http.Header { return c.header }
+func (c *slowClient) WriteHeader(int)     {}
+
+func (c *slowClient) Write([]byte) (int, error) {
+	close(c.writing)
+	<-c.ended
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (c *slowClient) SetWriteDeadline(deadline time.Time) error {
+	if deadline.Before(time.Now()) {
+		c.end()
+	}
+	return nil
+}
+
+// A client that reads slowly holds no permit. The responses of such clients have a
+// limited size together; beyond it the server ends the oldest ones.
+func TestReads_slowClients(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
+	f.insertLargestOrders(t, 20)
+	const limit, response = 32 << 20, 256 << 10
+	var clients []*slowClient
+	var running sync.WaitGroup
+	for range limit/response + 20 {
+		c := newSlowClient()
+		running.Go(func() { f.router.ServeHTTP(c, f.request(t, http.MethodGet, "/v1/orders?limit=100", "")) })
+		<-c.writing
+		clients = append(clients, c)
+	}
+	for i, c := range clients {
+		select {
+		case <-c.ended:
+			require.Less(t, i, 40)
+		default:
+			require.GreaterOrEqual(t, i, 20)
+			c.end()
+		}
+	}
+	running.Wait()
+}
