@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -26,14 +28,15 @@ const manifests = root + "/deploy/kubernetes"
 
 // cluster is what the manifests make.
 type cluster struct {
-	config, secret map[string]string
-	pods           map[string]corev1.PodTemplateSpec // by the name of what makes them
-	deployments    []appsv1.Deployment
-	crons          []batchv1.CronJob
-	services       []corev1.Service
-	budgets        []policyv1.PodDisruptionBudget
-	policies       []networkingv1.NetworkPolicy
-	namespaces     []string
+	config      map[string]string
+	secrets     map[string]map[string]string
+	pods        map[string]corev1.PodTemplateSpec // by the name of what makes them
+	deployments []appsv1.Deployment
+	crons       []batchv1.CronJob
+	services    []corev1.Service
+	budgets     []policyv1.PodDisruptionBudget
+	policies    []networkingv1.NetworkPolicy
+	namespaces  []string
 }
 
 // decode reads one object, and fails at a field that Kubernetes does not know.
@@ -82,7 +85,12 @@ func newCluster(t *testing.T) cluster {
 	}
 	example, err := os.ReadFile(filepath.Join(manifests, "secret.example.yaml"))
 	require.NoError(t, err)
-	c.secret = decode[corev1.Secret](t, example).StringData
+	c.secrets = map[string]map[string]string{}
+	for _, document := range bytes.Split(example, []byte("\n---\n")) {
+		secret := decode[corev1.Secret](t, document)
+		require.Equal(t, "orders", secret.Namespace)
+		c.secrets[secret.Name] = secret.StringData
+	}
 	return c
 }
 
@@ -105,17 +113,23 @@ func TestKubernetes_commands(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	require.Equal(t, []string{"orders"}, c.namespaces)
-	environment := maps.Clone(c.config)
-	maps.Copy(environment, c.secret)
 	ran := map[string]bool{}
 	for name, pod := range c.pods {
 		require.Len(t, pod.Spec.Containers, 1, name)
 		container := pod.Spec.Containers[0]
 		require.Empty(t, container.Command, "%s: the image's own", name)
-		require.Regexp(t, `^registry\.example\.com/shop/orders:\d`, container.Image, "%s: pinned", name)
-		require.Len(t, container.EnvFrom, 2, name)
+		require.Regexp(t, `^registry\.example\.com/shop/orders@sha256:[0-9a-f]{64}$`, container.Image, "%s: pinned", name)
 		require.Equal(t, "orders", container.EnvFrom[0].ConfigMapRef.Name, name)
-		require.Equal(t, "orders", container.EnvFrom[1].SecretRef.Name, name)
+		environment := maps.Clone(c.config)
+		needed := variablesOf(t, container.Args)
+		for _, source := range container.EnvFrom[1:] {
+			require.Contains(t, c.secrets, source.SecretRef.Name, name)
+			for variable, value := range c.secrets[source.SecretRef.Name] {
+				require.Contains(t, needed, variable, "%s has a secret that it does not need", name)
+				environment[variable] = value
+			}
+		}
+		require.Equal(t, name == "orders-migrate", strings.Contains(environment["DATABASE_URL"], "orders_owner"), "%s: only migrations change the schema", name)
 		requireCommand(t, container.Args, environment)
 		ran[container.Args[0]] = true
 
@@ -143,7 +157,11 @@ func TestKubernetes_pods(t *testing.T) {
 		require.Equal(t, []corev1.Capability{"ALL"}, container.SecurityContext.Capabilities.Drop, name)
 		require.False(t, container.Resources.Requests.Cpu().IsZero(), name)
 		require.False(t, container.Resources.Requests.Memory().IsZero(), name)
-		require.False(t, container.Resources.Limits.Memory().IsZero(), name)
+		require.Len(t, container.Env, 1, name)
+		require.Equal(t, "GOMEMLIMIT", container.Env[0].Name, name)
+		soft, err := resource.ParseQuantity(strings.TrimSuffix(container.Env[0].Value, "B"))
+		require.NoError(t, err, name)
+		require.Negative(t, soft.Cmp(*container.Resources.Limits.Memory()), name)
 	}
 }
 
@@ -220,8 +238,10 @@ func TestKubernetes_crons(t *testing.T) {
 // The example is no secret, and is not applied by mistake.
 func TestKubernetes_secret(t *testing.T) {
 	t.Parallel()
-	for name, value := range newCluster(t).secret {
-		require.True(t, value == "" || strings.Contains(value, "REPLACE"), name)
+	for _, secret := range newCluster(t).secrets {
+		for name, value := range secret {
+			require.True(t, value == "" || strings.Contains(value, "REPLACE"), name)
+		}
 	}
 	require.NotContains(t, read(t, "deploy/kubernetes/kustomization.yaml"), "secret")
 }

@@ -69,13 +69,19 @@ func variables(help string) map[string]string {
 	return known
 }
 
+// variablesOf returns the variables that a command reads, with their defaults.
+func variablesOf(t *testing.T, args []string) map[string]string {
+	t.Helper()
+	help, err := orders(t, append(args[:len(args):len(args)], "-h")...) // it parses what stands before -h
+	require.NoError(t, err, "orders %q", args)
+	return variables(help)
+}
+
 // requireCommand checks that orders takes the arguments, that the environment has
 // what the command cannot do without, and that orders knows each variable there is.
 func requireCommand(t *testing.T, args []string, environment map[string]string) {
 	t.Helper()
-	help, err := orders(t, append(args[:len(args):len(args)], "-h")...) // it parses what stands before -h
-	require.NoError(t, err, "orders %q", args)
-	read := variables(help)
+	read := variablesOf(t, args)
 	for _, name := range []string{"DATABASE_URL", "STRIPE_SECRET_KEY", "SMTP_URL"} {
 		if _, needed := read[name]; needed {
 			require.Contains(t, environment, name, "orders %q", args)

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"debug/elf"
 	"errors"
 	"net/url"
@@ -138,9 +139,9 @@ func (i image) start(environment []string, name string, args ...string) *process
 	return p
 }
 
-// newDatabase returns the address of an empty database, on the private PostgreSQL
-// of an orders dev that the test starts.
-func newDatabase(t *testing.T) string {
+// newDatabase returns the URLs of an empty database, for the role that migrates and for
+// the role of all other commands. It is on the private PostgreSQL of an orders dev.
+func newDatabase(t *testing.T) (owner, user string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "orders-dev-")
 	require.NoError(t, err)
@@ -163,7 +164,17 @@ func newDatabase(t *testing.T) string {
 	_, err = conn.Exec(t.Context(), "CREATE DATABASE orders")
 	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
 	address.Path = "/orders"
-	return address.String()
+	conn, err = pgx.Connect(t.Context(), address.String())
+	require.NoError(t, err)
+	password := rand.Text()
+	_, err = conn.Exec(t.Context(), read(t, "deploy/roles.sql")+
+		"ALTER ROLE orders_owner PASSWORD '"+password+"'; ALTER ROLE orders PASSWORD '"+password+"'")
+	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
+	as := func(role string) string {
+		address.User = url.UserPassword(role, password)
+		return address.String()
+	}
+	return as("orders_owner"), as("orders")
 }
 
 // patience bounds what takes a moment, or fetches PostgreSQL, on a machine that is busy.
@@ -208,8 +219,9 @@ func TestPrograms_inAnEmptyRoot(t *testing.T) {
 	i := newImage(t)
 	stripe := i.start(nil, "stripetest", "-addr", "127.0.0.1:0")
 	provider := stripe.waitFor(`(http://[0-9.:]+)\n`)
+	owner, user := newDatabase(t)
 	environment := []string{
-		"DATABASE_URL=" + newDatabase(t),
+		"DATABASE_URL=" + user,
 		"LISTEN_ADDR=127.0.0.1:0",
 		"ADMIN_ADDR=", // the default may be somebody else's
 		"STRIPE_API_BASE=" + provider,
@@ -217,6 +229,9 @@ func TestPrograms_inAnEmptyRoot(t *testing.T) {
 	}
 
 	migrate := i.start(environment, "orders", "migrate", "up")
+	require.NotZero(t, migrate.wait(), "it has no right to")
+	require.Contains(t, migrate.String(), "permission denied")
+	migrate = i.start([]string{"DATABASE_URL=" + owner}, "orders", "migrate", "up")
 	require.Zero(t, migrate.wait(), migrate)
 	require.Regexp(t, `applied: [1-9]`, migrate.String())
 	account := i.start(environment, "orders", "accounts", "create", "--name", "My shop")

@@ -103,7 +103,7 @@ func TestSystemd_hardening(t *testing.T) {
 	require.Equal(t, "strict", service["ProtectSystem"])
 	require.Equal(t, "yes", service["NoNewPrivileges"])
 	require.Empty(t, service["CapabilityBoundingSet"])
-	require.Equal(t, "/etc/orders/orders.env", service["EnvironmentFile"])
+	require.Equal(t, "/etc/orders/orders.env-/etc/orders/%N.env", service["EnvironmentFile"], "the second one is optional")
 }
 
 func TestSystemd_crontab(t *testing.T) {
