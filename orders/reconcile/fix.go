@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -50,7 +49,7 @@ func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID st
 		return err
 	case kind != d.Kind:
 		return errors.New("it has changed since it was listed")
-	case !slices.Contains(c.accounts, d.AccountID):
+	case !c.hasAccount(d.AccountID):
 		return errors.New("the account is unknown, so the intent may belong to another database")
 	}
 	failed := act()

@@ -124,6 +124,65 @@ func TestRun_lostRows(t *testing.T) {
 	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
+// After a failover or a restore the lost rows are the newest ones. With LostRows, while
+// no process runs, each of them is named at once.
+func TestRun_lostRowsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, -time.Minute, 1) // the provider's clock is ahead
+	lostOrder := f.createLost("the-key-of-a-lost-order", visa)
+	f.createLost("the-key-of-a-lost-failure", declinedCard)
+	f.insertIntent("metadata[order_id]", lostOrder.String())
+	f.insertIntent("metadata[order_id]", lostOrder.String(), "payment_method", stripetest.ProcessingCard, "confirm", "true")
+	f.insertCharge("metadata[account_id]", uuid.NewString())
+	require.Equal(t, http.StatusCreated, f.create(visa))
+	require.Equal(t, http.StatusCreated, f.refund())
+	for _, statement := range []string{
+		"DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
+		"UPDATE orders SET amount_refunded = 0, status = 'paid', created_at = created_at + interval '1 minute'", // the old primary's clock was ahead
+	} {
+		f.exec(statement)
+	}
+	require.Empty(t, f.discrepancies(), "recent activity may be in progress")
+
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows = true })
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"unrecorded_charge: intent succeeded, order missing, unknown account",
+		"unrecorded_charge: intent succeeded, order missing",
+		"unrecorded_refund: refund succeeded, our refund missing",
+		"open_intent: intent processing, order missing",
+		"orphaned_intent: intent requires_confirmation, order missing",
+	}, inWords(report))
+	require.Equal(t, 1, report.Orders)
+	charge := report.Discrepancies[1]
+	require.Equal(t, []uuid.UUID{f.account, lostOrder, idempotency.KeyID(f.account, "the-key-of-a-lost-order")},
+		[]uuid.UUID{charge.AccountID, charge.OrderID, charge.KeyID})
+	require.Equal(t, reconcile.Money{Amount: amount, Currency: "usd"}, charge.Provider)
+	require.WithinDuration(t, f.stripe.Now(), charge.Created, time.Minute)
+}
+
+// An account of another database is no discrepancy, and an account that is lost is counted.
+func TestRun_unknownAccount(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t)
+	other := uuid.NewString()
+	f.insertIntent("metadata[account_id]", other)
+	f.insertRefund("payment_intent", f.insertCharge("metadata[account_id]", other))
+	f.age()
+	report := f.reconcile(true)
+	require.Empty(t, report.Discrepancies)
+	require.Equal(t, []int{0, 2, 0}, []int{report.Intents, report.UnknownIntents, report.Refunds})
+
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"unrecorded_charge: intent succeeded, order missing, unknown account",
+		"unrecorded_refund: refund succeeded, our refund missing, unknown account",
+		"orphaned_intent: intent requires_confirmation, order missing, unknown account" +
+			" => not fixed: the account is unknown, so the intent may belong to another database",
+	}, inWords(report))
+}
+
 // With the shortest grace and orders being created all the time, each comparison
 // meets some at every step. A key whose run just failed is no false alarm: no run
 // holds it until its client retries.
@@ -341,7 +400,9 @@ func TestReport_json(t *testing.T) {
 	f.exec("UPDATE refunds SET amount = 1700")
 	f.insertIntent("metadata[account_id]", uuid.NewString())
 	f.age()
-	text, err := json.Marshal(f.reconcile(true))
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+	require.NoError(t, err)
+	text, err := json.Marshal(report)
 	require.NoError(t, err)
 	text = anyTime.ReplaceAll(anyID.ReplaceAll(text, []byte("ID")), []byte("TIME"))
 	require.JSONEq(t, `{
@@ -349,6 +410,7 @@ func TestReport_json(t *testing.T) {
 		"until": "TIME",
 		"intents": 2,
 		"foreign_intents": 0,
+		"unknown_intents": 0,
 		"orders": 1,
 		"refunds": 1,
 		"discrepancies": [{
@@ -359,6 +421,7 @@ func TestReport_json(t *testing.T) {
 			"intent_id": "ID",
 			"local": {"amount": 4200, "currency": "usd"},
 			"provider": {"amount": 4300, "currency": "usd"},
+			"created": "TIME",
 			"detail": "intent succeeded, order partially_refunded, response 201",
 			"fixed": false
 		}, {
@@ -371,6 +434,7 @@ func TestReport_json(t *testing.T) {
 			"provider_refund_id": "ID",
 			"local": {"amount": 1700, "currency": "usd"},
 			"provider": {"amount": 1800, "currency": "usd"},
+			"created": "TIME",
 			"detail": "refund succeeded, our refund succeeded, response 201",
 			"fixed": false
 		}, {
@@ -380,6 +444,7 @@ func TestReport_json(t *testing.T) {
 			"key_id": "ID",
 			"intent_id": "ID",
 			"provider": {"amount": 4300, "currency": "usd"},
+			"created": "TIME",
 			"detail": "intent requires_confirmation, order missing, unknown account",
 			"fixed": false,
 			"fix_error": "the account is unknown, so the intent may belong to another database"
