@@ -29,7 +29,7 @@ func runReconcile(ctx context.Context, call invocation) error {
 	var config boot.KeyCommands
 	flags := call.flags()
 	since := flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
-	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status, nothing else")
+	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
 	lostRows := flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
 	asJSON := flags.Bool("json", false, "print a JSON object")
 	if err := call.parse(flags, &config); err != nil {

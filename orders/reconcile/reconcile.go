@@ -36,8 +36,9 @@ type Config struct {
 	// for a database that lost rows, and requires that no other process runs.
 	LostRows bool
 
-	// Fix cancels orphaned intents and applies the provider's refund status.
-	// Without it nothing is changed.
+	// Fix cancels orphaned intents and applies the provider's refund status. With
+	// LostRows it also expires the key of a charge whose order is lost. Without it
+	// nothing is changed.
 	Fix bool
 
 	// Progress is called with the fraction of the provider's intents, from 0 to 1,

@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -161,6 +162,83 @@ func TestRun_lostRowsAtOnce(t *testing.T) {
 	require.WithinDuration(t, f.stripe.Now(), charge.Created, time.Minute)
 }
 
+// A retry of a lost key converges on the first charge while the provider knows its own
+// keys. After that it charges again, unless the key was expired.
+func TestRun_lostKeyIsRetried(t *testing.T) {
+	t.Parallel()
+	expire := func(f *fixture) {
+		for range 2 { // it may be repeated
+			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+			require.NoError(f.t, err)
+			require.Equal(f.t, []string{"unrecorded_charge: intent succeeded, order missing, key expired"}, inWords(report))
+			require.Equal(f.t, 1, report.Open(), "the charge itself needs an operator")
+		}
+	}
+	for name, test := range map[string]struct {
+		before  func(*fixture)
+		later   time.Duration
+		expired bool
+		charges int
+	}{
+		"within a day":              {later: 23 * time.Hour, charges: 1},
+		"after a day":               {later: 25 * time.Hour, charges: 2},
+		"expired, and within a day": {before: expire, later: 23 * time.Hour, expired: true, charges: 1},
+		"expired, and after a day":  {before: expire, later: 25 * time.Hour, expired: true, charges: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 0, 1)
+			id := f.createLost(orderKey, visa)
+			if test.before != nil {
+				test.before(f)
+			}
+			f.stripe.Advance(test.later)
+			_, err := f.service.Create(t.Context(), orderRequest(t, f.account, orderKey, visa))
+			var expired *idempotency.KeyExpiredError
+			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
+			if test.expired {
+				order, _ := orders.ResourcesOf(expired.Key)
+				require.Equal(t, id, order)
+			} else {
+				require.NoError(t, err)
+			}
+			require.Len(t, f.stripe.ChargesByOrder(id.String()), test.charges)
+		})
+	}
+}
+
+// A key is expired only with LostRows, only while its order is missing, and also if the
+// payment may still succeed.
+func TestRun_expiredKeys(t *testing.T) {
+	t.Parallel()
+	expired := func(f *fixture) (n int) {
+		require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM expired_keys").Scan(&n))
+		return n
+	}
+	lostRows := func(c *reconcile.Config) { c.LostRows, c.Fix = true, true }
+	f := newOldFixture(t)
+	f.createLost(orderKey, visa)
+	f.age()
+	f.reconcile(true)
+	require.Zero(t, expired(f))
+	f.transport.after = map[string]func(){listRefundsEndpoint: func() { require.Equal(t, http.StatusCreated, f.create(visa)) }}
+	report, err := f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order missing => not fixed: it has changed since it was listed"}, inWords(report))
+	f.exec("UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'")
+	report, err = f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order payment_failed, response 201"}, inWords(report))
+	require.Zero(t, expired(f))
+
+	f = newFixture(t, 0, 1)
+	f.insertIntent("payment_method", stripetest.ProcessingCard, "confirm", "true")
+	report, err = f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"open_intent: intent processing, order missing, key expired"}, inWords(report))
+	require.Equal(t, 1, expired(f))
+}
+
 // An account of another database is no discrepancy, and an account that is lost is counted.
 func TestRun_unknownAccount(t *testing.T) {
 	t.Parallel()
@@ -175,11 +253,11 @@ func TestRun_unknownAccount(t *testing.T) {
 
 	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
 	require.NoError(t, err)
+	const notFixed = " => not fixed: the account is unknown, so the intent may belong to another database"
 	require.Equal(t, []string{
-		"unrecorded_charge: intent succeeded, order missing, unknown account",
+		"unrecorded_charge: intent succeeded, order missing, unknown account" + notFixed,
 		"unrecorded_refund: refund succeeded, our refund missing, unknown account",
-		"orphaned_intent: intent requires_confirmation, order missing, unknown account" +
-			" => not fixed: the account is unknown, so the intent may belong to another database",
+		"orphaned_intent: intent requires_confirmation, order missing, unknown account" + notFixed,
 	}, inWords(report))
 }
 
