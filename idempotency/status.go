@@ -148,3 +148,12 @@ func (e *Engine) statuses(ctx context.Context, query string, arguments ...any) (
 func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID) error {
 	return e.store.exec(ctx, requeueSQL, accountID, id)
 }
+
+// Expire rejects all later requests of a key whose row was lost, as if the reaper had
+// deleted the row (R17).
+func (e *Engine) Expire(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
+	if err := e.store.exec(ctx, expireSQL, accountID, id, operation, path, createdAt); err != nil {
+		return fmt.Errorf("expire key: %w", err)
+	}
+	return nil
+}

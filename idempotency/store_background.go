@@ -293,6 +293,12 @@ SELECT operation,
 	}
 }
 
+// expireSQL records a key that has no row as finished now.
+const expireSQL = `
+INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
+VALUES ($1, $2, $3, $4, $5, now())
+ON CONFLICT DO NOTHING`
+
 const countExpiredSQL = `
 SELECT count(*)
   FROM idempotency_keys

@@ -58,6 +58,13 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 	})
 }
 
+// ExpireKey makes a retry fail whose key and order are lost although the card was
+// charged: its response is that of a reaped key (R17). Without it, a retry charges again
+// when the provider has forgotten its own keys. It must not be used while the key exists.
+func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
+	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
+}
+
 func (s *Service) auditAction(ctx context.Context, accountID, keyID uuid.UUID, name string, action OperatorAction) (idempotency.Status, error) {
 	if err := action.check(); err != nil {
 		return idempotency.Status{}, err

@@ -29,7 +29,8 @@ func runReconcile(ctx context.Context, call invocation) error {
 	var config boot.KeyCommands
 	flags := call.flags()
 	since := flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
-	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status, nothing else")
+	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
+	lostRows := flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
 	asJSON := flags.Bool("json", false, "print a JSON object")
 	if err := call.parse(flags, &config); err != nil {
 		return err
@@ -53,6 +54,7 @@ func runReconcile(ctx context.Context, call invocation) error {
 			Logger:   logger,
 			Since:    *since,
 			Grace:    config.CompleterGrace.Duration,
+			LostRows: *lostRows,
 			Fix:      *fix,
 			Progress: progress,
 		})
@@ -83,18 +85,19 @@ func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d.\n",
+	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
 		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
-		len(report.Discrepancies), len(report.Discrepancies)-report.Open(), report.ForeignIntents)
+		len(report.Discrepancies), len(report.Discrepancies)-report.Open(), report.ForeignIntents, report.UnknownIntents)
 	return err
 }
 
 func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tORDER\tKEY\tINTENT\tLOCAL\tPROVIDER\tDETAIL")
+	fmt.Fprintln(table, "KIND\tACCOUNT\tORDER\tKEY\tINTENT\tREFUND\tCREATED\tLOCAL\tPROVIDER\tDETAIL")
 	for _, d := range discrepancies {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			d.Kind, idCell(d.OrderID), idCell(d.KeyID), cell(d.IntentID), moneyCell(d.Local), moneyCell(d.Provider), cell(detail(d)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			d.Kind, idCell(d.AccountID), idCell(d.OrderID), idCell(d.KeyID), cell(d.IntentID), cell(d.ProviderRefundID),
+			timeCell(d.Created), moneyCell(d.Local), moneyCell(d.Provider), cell(detail(d)))
 	}
 	fmt.Fprintln(table)
 	return table.Flush()
@@ -117,6 +120,13 @@ func idCell(id uuid.UUID) string {
 		return cell("")
 	}
 	return id.String()
+}
+
+func timeCell(t time.Time) string {
+	if t.IsZero() {
+		return cell("")
+	}
+	return t.Format(time.RFC3339)
 }
 
 func moneyCell(m reconcile.Money) string {

@@ -61,12 +61,12 @@ func TestReconcile_progressBar(t *testing.T) {
 	}
 
 	stdout, stderr := run()
-	require.Contains(t, stdout, "Foreign intents: 150.")
+	require.Contains(t, stdout, "Foreign intents: 150,")
 	require.Empty(t, stderr, "a short run has no bar")
 
 	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listEndpoint, Delay: 1200 * time.Millisecond, Times: stripetest.Always})
 	stdout, stderr = run()
-	require.Contains(t, stdout, "Foreign intents: 150.")
+	require.Contains(t, stdout, "Foreign intents: 150,")
 	require.NotContains(t, stdout, "comparing")
 	require.Regexp(t, `comparing +\d\d% \|█+ +\|`, stderr)
 	require.Regexp(t, `\r +\r$`, stderr, "the bar is removed at the end")

@@ -64,7 +64,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 
 	code, stdout, stderr := run(t, f.environ, "reconcile")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0\. Foreign intents: 0\.\n$`, stdout)
+	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0\. Foreign intents: 0, of unknown accounts: 0\.\n$`, stdout)
 	require.Empty(t, stderr)
 
 	_, err := f.pool.Exec(t.Context(), "DELETE FROM orders WHERE id = $1", ids[1])
@@ -73,8 +73,8 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 	lines := strings.Split(stdout, "\n")
-	require.Equal(t, []string{"KIND", "ORDER", "KEY", "INTENT", "LOCAL", "PROVIDER", "DETAIL"}, strings.Fields(lines[0]))
-	require.Regexp(t, `^unrecorded_charge  `+ids[1]+`  [0-9a-f-]{36}  pi_\w+  -      2500 usd  intent succeeded, order missing$`, lines[1])
+	require.Equal(t, []string{"KIND", "ACCOUNT", "ORDER", "KEY", "INTENT", "REFUND", "CREATED", "LOCAL", "PROVIDER", "DETAIL"}, strings.Fields(lines[0]))
+	require.Regexp(t, `^unrecorded_charge  [0-9a-f-]{36}  `+ids[1]+`  [0-9a-f-]{36}  pi_\w+  -       \S+Z  -      2500 usd  intent succeeded, order missing$`, lines[1])
 	require.Regexp(t, `^Compared 3 intents, 2 orders and 0 refunds .* Discrepancies: 1, fixed: 0\. `, lines[3])
 
 	code, stdout, stderr = run(t, f.environ, "reconcile", "--json")
@@ -111,11 +111,35 @@ func TestReconcile_fix(t *testing.T) {
 	require.Contains(t, stdout, "Discrepancies: 1, fixed: 1.")
 
 	orphaned(uuid.NewString())
-	code, stdout, stderr = run(t, f.environ, "reconcile", "--fix")
+	code, stdout, stderr = run(t, f.environ, "reconcile")
+	require.Zero(t, code, "another database uses the same account of the provider")
+	require.Contains(t, stdout, "Discrepancies: 0, fixed: 0. Foreign intents: 0, of unknown accounts: 1.\n")
+	require.Empty(t, stderr)
+	code, stdout, stderr = run(t, f.environ, "reconcile", "--fix", "--lost-rows")
 	require.Equal(t, 1, code)
 	require.Regexp(t, `(?m)^orphaned_intent .*; NOT FIXED, the account is unknown`, stdout)
 	require.Contains(t, stdout, "Discrepancies: 1, fixed: 0.")
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
+}
+
+// After a failover, the charge of an order that was created seconds ago is named at once.
+func TestReconcile_lostRows(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a := f.serve(f.environ, "--shutdown-delay", "0")
+	response, err := a.order("the-key-of-a-lost-order", tea)
+	require.NoError(t, err)
+	id := requirePaid(t, response)
+	a.stop()
+	for _, table := range []string{"staged_jobs", "audit_records", "orders", "idempotency_keys"} {
+		_, err := f.pool.Exec(t.Context(), "DELETE FROM "+table)
+		require.NoError(t, err)
+	}
+	code, stdout, stderr := run(t, f.environ, "reconcile")
+	require.Zero(t, code, "recent activity may be in progress: %s%s", stdout, stderr)
+	code, stdout, stderr = run(t, f.environ, "reconcile", "--lost-rows", "--since", "24h")
+	require.Equal(t, 1, code, stderr)
+	require.Regexp(t, `(?m)^unrecorded_charge .*`+id+`.* 2500 usd  intent succeeded, order missing$`, stdout)
 }
 
 // An incomplete comparison exits with 2.
@@ -129,7 +153,7 @@ func TestReconcile_incomplete(t *testing.T) {
 
 	code, stdout, stderr := run(t, f.environ, "reconcile")
 	require.Zero(t, code, stderr)
-	require.Contains(t, stdout, "Foreign intents: 101.\n")
+	require.Contains(t, stdout, "Foreign intents: 101, of unknown accounts: 0.\n")
 
 	f.stripe.Inject(stripetest.Rule{Fault: stripetest.NextPageError, Endpoint: listEndpoint, Times: stripetest.Always})
 	code, stdout, stderr = run(t, f.environ, "reconcile", "--json")

@@ -214,8 +214,8 @@ func TestReplication_synchronous(t *testing.T) {
 }
 
 // With an asynchronous standby the newest rows can be lost. Here replication is stopped,
-// so that they are. A retry does not charge twice (R5), and reconcile finds the charges
-// without an order.
+// so that they are. A retry within a day does not charge twice (R5), and reconcile finds
+// the charges without an order.
 func TestReplication_asynchronous(t *testing.T) {
 	p := newPair(t)
 	a := p.serve(p.environ, "--shutdown-delay", "0")

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,8 @@ type comparison[P any] struct {
 	// run of the key is responsible.
 	classify func(localState, providerState) Kind
 
-	listed                 map[uuid.UUID]struct{} // records whose object was listed, 16 bytes each
-	ours, foreign, records int
+	listed                          map[uuid.UUID]struct{} // records whose object was listed, 16 bytes each
+	ours, foreign, unknown, records int
 }
 
 // reference identifies a record, which may be lost. It is in the metadata of each
@@ -124,8 +125,12 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 		return err
 	}
 	for i, l := range locals {
-		if l.accountID == uuid.Nil {
+		switch {
+		case l.accountID == uuid.Nil:
 			c.foreign++
+			continue
+		case !c.LostRows && !c.hasAccount(l.accountID): // mostly of another database
+			c.unknown++
 			continue
 		}
 		c.ours++
@@ -146,8 +151,12 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 // compareRecords compares our records, account by account, with the provider's
 // objects that were not in the list.
 func (c *comparison[P]) compareRecords(ctx context.Context) error {
+	newest := c.report.Until
+	if c.LostRows {
+		newest = newest.Add(clockSkew) // the clock of the failed primary set the records' times
+	}
 	for _, accountID := range c.accounts {
-		last := localState{reference: reference{accountID: accountID, recordID: uuid.Max}, createdAt: c.report.Until}
+		last := localState{reference: reference{accountID: accountID, recordID: uuid.Max}, createdAt: newest}
 		for more := true; more; {
 			page, err := c.recordsBefore(ctx, last)
 			if err != nil {
@@ -212,6 +221,9 @@ func (c *comparison[P]) check(l localState, p providerState) Kind {
 
 // isRecent reports whether a run may have been active since Until.
 func (c *comparison[P]) isRecent(l localState, p providerState) bool {
+	if c.LostRows {
+		return false // no run is active
+	}
 	times := []time.Time{l.createdAt, l.key.LastRunAt, p.created}
 	if l.key.FinishedAt != nil {
 		times = append(times, *l.key.FinishedAt)
@@ -252,7 +264,7 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	if p.recordID != l.recordID && p.recordID != uuid.Nil {
 		facts[0] += " of another " + c.record
 	}
-	if !slices.Contains(c.accounts, l.accountID) {
+	if !c.hasAccount(l.accountID) {
 		facts = append(facts, "unknown account")
 	}
 	if l.providerID != "" && l.providerID != p.id {
@@ -269,10 +281,17 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	}
 	d := Discrepancy{
 		Kind: kind, AccountID: l.accountID, OrderID: l.orderID, KeyID: l.keyID, IntentID: p.id,
-		Local: l.money, Provider: p.money, Detail: strings.Join(facts, ", "),
+		Local: l.money, Provider: p.money, Created: p.created, Detail: strings.Join(facts, ", "),
 	}
 	if c.payment != nil {
 		d.IntentID, d.RefundID, d.ProviderRefundID = p.intentID, l.recordID, p.id
 	}
 	c.report.Discrepancies = append(c.report.Discrepancies, d)
+}
+
+// hasAccount reports whether the account is in this database. An account is a random
+// UUID, so no other database has it.
+func (r *run) hasAccount(id uuid.UUID) bool {
+	_, found := slices.BinarySearchFunc(r.accounts, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return found
 }

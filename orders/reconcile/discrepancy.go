@@ -48,6 +48,8 @@ type Discrepancy struct {
 	Local    Money `json:"local,omitzero"`    // of our order or refund, zero if there is none
 	Provider Money `json:"provider,omitzero"` // of the intent or refund at the provider, zero if there is none
 
+	Created time.Time `json:"created,omitzero"` // at the provider, by its clock
+
 	Detail   string `json:"detail"` // for people
 	Fixed    bool   `json:"fixed"`
 	FixError string `json:"fix_error,omitempty"` // "" if no fix was tried
@@ -65,6 +67,7 @@ type Report struct {
 	Until          time.Time     `json:"until"` // later activity is ignored
 	Intents        int           `json:"intents"`
 	ForeignIntents int           `json:"foreign_intents"` // not created by this API, and ignored
+	UnknownIntents int           `json:"unknown_intents"` // of accounts that this database does not have, and ignored
 	Orders         int           `json:"orders"`
 	Refunds        int           `json:"refunds"`       // the provider's, of our payments
 	Discrepancies  []Discrepancy `json:"discrepancies"` // the most severe first, never nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -17,7 +16,19 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 	for i := range r.report.Discrepancies {
 		d := &r.report.Discrepancies[i]
 		var err error
+		fixed := true
 		switch d.Kind {
+		case UnrecordedCharge, OpenIntent:
+			if !r.LostRows || d.Local != (Money{}) {
+				continue
+			}
+			fixed = false // the charge needs an operator
+			if err = intents.verify(ctx, *d, d.IntentID); err == nil {
+				err = r.Orders.ExpireKey(ctx, d.AccountID, d.KeyID, d.Created)
+			}
+			if err == nil {
+				d.Detail += ", key expired"
+			}
 		case OrphanedIntent:
 			err = intents.repair(ctx, *d, d.IntentID, func() error {
 				// A cancel may be repeated under any key. An earlier one may keep a 500 (R12).
@@ -31,7 +42,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		default:
 			continue
 		}
-		d.Fixed = err == nil
+		d.Fixed = fixed && err == nil
 		if err != nil {
 			d.FixError = err.Error()
 		}
@@ -40,21 +51,31 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 	}
 }
 
-// repair checks the discrepancy again, because the client of a lost order may have
-// retried since. Then it acts and checks the result: if the discrepancy is gone, a
-// failed act has only lost its response.
-func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID string, act func() error) error {
+// verify checks the discrepancy again, because the client of a lost order may have
+// retried since.
+func (c *comparison[P]) verify(ctx context.Context, d Discrepancy, providerID string) error {
 	kind, err := c.recheck(ctx, providerID)
 	switch {
 	case err != nil:
 		return err
 	case kind != d.Kind:
 		return errors.New("it has changed since it was listed")
-	case !slices.Contains(c.accounts, d.AccountID):
+	case !c.hasAccount(d.AccountID):
 		return errors.New("the account is unknown, so the intent may belong to another database")
+	default:
+		return nil
+	}
+}
+
+// repair verifies the discrepancy, acts and checks the result: if the discrepancy is
+// gone, a failed act has only lost its response.
+func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID string, act func() error) error {
+	if err := c.verify(ctx, d, providerID); err != nil {
+		return err
 	}
 	failed := act()
-	if kind, err = c.recheck(ctx, providerID); err == nil && kind == "" {
+	kind, err := c.recheck(ctx, providerID)
+	if err == nil && kind == "" {
 		return nil
 	}
 	return cmp.Or(failed, err, fmt.Errorf("still %s", kind))

@@ -203,6 +203,15 @@ func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
 	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(account, key))
 }
 
+// createLost creates an order whose rows are lost, and returns its id.
+func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
+	f.t.Helper()
+	_, err := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, key, card))
+	require.NoError(f.t, err)
+	f.deleteOrder(f.account, key)
+	return orderID(f.account, key)
+}
+
 // post sends a request to the provider that our service knows nothing of.
 func (f *fixture) post(path string, form url.Values) (id string) {
 	f.t.Helper()

@@ -21,7 +21,7 @@ import (
 // maxStuckKeys bounds the keys in a report. If there are more, no completer runs.
 const maxStuckKeys = 10_000
 
-// Config is what a [Reconciler] needs. Only Fix and Progress are optional.
+// Config is what a [Reconciler] needs. Only LostRows, Fix and Progress are optional.
 type Config struct {
 	Orders   *orders.Service
 	Engine   *idempotency.Engine
@@ -32,8 +32,13 @@ type Config struct {
 	Since time.Duration // how far back to compare; more than Grace
 	Grace time.Duration // ignore later activity, which may be in progress (R9: COMPLETER_GRACE)
 
-	// Fix cancels orphaned intents and applies the provider's refund status.
-	// Without it nothing is changed.
+	// LostRows also reports recent activity, and the intents of unknown accounts. It is
+	// for a database that lost rows, and requires that no other process runs.
+	LostRows bool
+
+	// Fix cancels orphaned intents and applies the provider's refund status. With
+	// LostRows it also expires the key of a charge whose order is lost. Without it
+	// nothing is changed.
 	Fix bool
 
 	// Progress is called with the fraction of the provider's intents, from 0 to 1,
@@ -76,6 +81,9 @@ func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	report := Report{Since: now.Add(-r.Since), Until: now.Add(-r.Grace), Discrepancies: []Discrepancy{}}
+	if r.LostRows {
+		report.Until = now
+	}
 	c := &run{Config: r.Config, accounts: accounts, report: report}
 	intents := comparePayments(c)
 	refunds := compareRefunds(c, intents)
@@ -86,7 +94,8 @@ func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 			return Report{}, err
 		}
 	}
-	c.report.Intents, c.report.ForeignIntents, c.report.Orders, c.report.Refunds = intents.ours, intents.foreign, intents.records, refunds.ours
+	c.report.Intents, c.report.ForeignIntents, c.report.UnknownIntents = intents.ours, intents.foreign, intents.unknown
+	c.report.Orders, c.report.Refunds = intents.records, refunds.ours
 	slices.SortStableFunc(c.report.Discrepancies, func(a, b Discrepancy) int { return cmp.Compare(a.Kind.severity(), b.Kind.severity()) })
 	if r.Fix {
 		c.fix(ctx, intents, refunds)
@@ -97,7 +106,7 @@ func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 // run is one run of a Reconciler.
 type run struct {
 	Config
-	accounts []uuid.UUID // all
+	accounts []uuid.UUID // all, sorted
 	report   Report
 }
 

@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -122,6 +123,142 @@ func TestRun_lostRows(t *testing.T) {
 	f.age()
 	require.Empty(t, f.discrepancies())
 	require.Empty(t, f.stripe.OrdersChargedTwice())
+}
+
+// After a failover or a restore the lost rows are the newest ones. With LostRows, while
+// no process runs, each of them is named at once.
+func TestRun_lostRowsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, -time.Minute, 1) // the provider's clock is ahead
+	lostOrder := f.createLost("the-key-of-a-lost-order", visa)
+	f.createLost("the-key-of-a-lost-failure", declinedCard)
+	f.insertIntent("metadata[order_id]", lostOrder.String())
+	f.insertIntent("metadata[order_id]", lostOrder.String(), "payment_method", stripetest.ProcessingCard, "confirm", "true")
+	f.insertCharge("metadata[account_id]", uuid.NewString())
+	require.Equal(t, http.StatusCreated, f.create(visa))
+	require.Equal(t, http.StatusCreated, f.refund())
+	for _, statement := range []string{
+		"DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
+		"UPDATE orders SET amount_refunded = 0, status = 'paid', created_at = created_at + interval '1 minute'", // the old primary's clock was ahead
+	} {
+		f.exec(statement)
+	}
+	require.Empty(t, f.discrepancies(), "recent activity may be in progress")
+
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows = true })
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"unrecorded_charge: intent succeeded, order missing, unknown account",
+		"unrecorded_charge: intent succeeded, order missing",
+		"unrecorded_refund: refund succeeded, our refund missing",
+		"open_intent: intent processing, order missing",
+		"orphaned_intent: intent requires_confirmation, order missing",
+	}, inWords(report))
+	require.Equal(t, 1, report.Orders)
+	charge := report.Discrepancies[1]
+	require.Equal(t, []uuid.UUID{f.account, lostOrder, idempotency.KeyID(f.account, "the-key-of-a-lost-order")},
+		[]uuid.UUID{charge.AccountID, charge.OrderID, charge.KeyID})
+	require.Equal(t, reconcile.Money{Amount: amount, Currency: "usd"}, charge.Provider)
+	require.WithinDuration(t, f.stripe.Now(), charge.Created, time.Minute)
+}
+
+// A retry of a lost key converges on the first charge while the provider knows its own
+// keys. After that it charges again, unless the key was expired.
+func TestRun_lostKeyIsRetried(t *testing.T) {
+	t.Parallel()
+	expire := func(f *fixture) {
+		for range 2 { // it may be repeated
+			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+			require.NoError(f.t, err)
+			require.Equal(f.t, []string{"unrecorded_charge: intent succeeded, order missing, key expired"}, inWords(report))
+			require.Equal(f.t, 1, report.Open(), "the charge itself needs an operator")
+		}
+	}
+	for name, test := range map[string]struct {
+		before  func(*fixture)
+		later   time.Duration
+		expired bool
+		charges int
+	}{
+		"within a day":              {later: 23 * time.Hour, charges: 1},
+		"after a day":               {later: 25 * time.Hour, charges: 2},
+		"expired, and within a day": {before: expire, later: 23 * time.Hour, expired: true, charges: 1},
+		"expired, and after a day":  {before: expire, later: 25 * time.Hour, expired: true, charges: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 0, 1)
+			id := f.createLost(orderKey, visa)
+			if test.before != nil {
+				test.before(f)
+			}
+			f.stripe.Advance(test.later)
+			_, err := f.service.Create(t.Context(), orderRequest(t, f.account, orderKey, visa))
+			var expired *idempotency.KeyExpiredError
+			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
+			if test.expired {
+				order, _ := orders.ResourcesOf(expired.Key)
+				require.Equal(t, id, order)
+			} else {
+				require.NoError(t, err)
+			}
+			require.Len(t, f.stripe.ChargesByOrder(id.String()), test.charges)
+		})
+	}
+}
+
+// A key is expired only with LostRows, only while its order is missing, and also if the
+// payment may still succeed.
+func TestRun_expiredKeys(t *testing.T) {
+	t.Parallel()
+	expired := func(f *fixture) (n int) {
+		require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM expired_keys").Scan(&n))
+		return n
+	}
+	lostRows := func(c *reconcile.Config) { c.LostRows, c.Fix = true, true }
+	f := newOldFixture(t)
+	f.createLost(orderKey, visa)
+	f.age()
+	f.reconcile(true)
+	require.Zero(t, expired(f))
+	f.transport.after = map[string]func(){listRefundsEndpoint: func() { require.Equal(t, http.StatusCreated, f.create(visa)) }}
+	report, err := f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order missing => not fixed: it has changed since it was listed"}, inWords(report))
+	f.exec("UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'")
+	report, err = f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order payment_failed, response 201"}, inWords(report))
+	require.Zero(t, expired(f))
+
+	f = newFixture(t, 0, 1)
+	f.insertIntent("payment_method", stripetest.ProcessingCard, "confirm", "true")
+	report, err = f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"open_intent: intent processing, order missing, key expired"}, inWords(report))
+	require.Equal(t, 1, expired(f))
+}
+
+// An account of another database is no discrepancy, and an account that is lost is counted.
+func TestRun_unknownAccount(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t)
+	other := uuid.NewString()
+	f.insertIntent("metadata[account_id]", other)
+	f.insertRefund("payment_intent", f.insertCharge("metadata[account_id]", other))
+	f.age()
+	report := f.reconcile(true)
+	require.Empty(t, report.Discrepancies)
+	require.Equal(t, []int{0, 2, 0}, []int{report.Intents, report.UnknownIntents, report.Refunds})
+
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+	require.NoError(t, err)
+	const notFixed = " => not fixed: the account is unknown, so the intent may belong to another database"
+	require.Equal(t, []string{
+		"unrecorded_charge: intent succeeded, order missing, unknown account" + notFixed,
+		"unrecorded_refund: refund succeeded, our refund missing, unknown account",
+		"orphaned_intent: intent requires_confirmation, order missing, unknown account" + notFixed,
+	}, inWords(report))
 }
 
 // With the shortest grace and orders being created all the time, each comparison
@@ -341,7 +478,9 @@ func TestReport_json(t *testing.T) {
 	f.exec("UPDATE refunds SET amount = 1700")
 	f.insertIntent("metadata[account_id]", uuid.NewString())
 	f.age()
-	text, err := json.Marshal(f.reconcile(true))
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+	require.NoError(t, err)
+	text, err := json.Marshal(report)
 	require.NoError(t, err)
 	text = anyTime.ReplaceAll(anyID.ReplaceAll(text, []byte("ID")), []byte("TIME"))
 	require.JSONEq(t, `{
@@ -349,6 +488,7 @@ func TestReport_json(t *testing.T) {
 		"until": "TIME",
 		"intents": 2,
 		"foreign_intents": 0,
+		"unknown_intents": 0,
 		"orders": 1,
 		"refunds": 1,
 		"discrepancies": [{
@@ -359,6 +499,7 @@ func TestReport_json(t *testing.T) {
 			"intent_id": "ID",
 			"local": {"amount": 4200, "currency": "usd"},
 			"provider": {"amount": 4300, "currency": "usd"},
+			"created": "TIME",
 			"detail": "intent succeeded, order partially_refunded, response 201",
 			"fixed": false
 		}, {
@@ -371,6 +512,7 @@ func TestReport_json(t *testing.T) {
 			"provider_refund_id": "ID",
 			"local": {"amount": 1700, "currency": "usd"},
 			"provider": {"amount": 1800, "currency": "usd"},
+			"created": "TIME",
 			"detail": "refund succeeded, our refund succeeded, response 201",
 			"fixed": false
 		}, {
@@ -380,6 +522,7 @@ func TestReport_json(t *testing.T) {
 			"key_id": "ID",
 			"intent_id": "ID",
 			"provider": {"amount": 4300, "currency": "usd"},
+			"created": "TIME",
 			"detail": "intent requires_confirmation, order missing, unknown account",
 			"fixed": false,
 			"fix_error": "the account is unknown, so the intent may belong to another database"

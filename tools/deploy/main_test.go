@@ -87,6 +87,9 @@ func requireCommand(t *testing.T, args []string, environment map[string]string) 
 			require.Contains(t, environment, name, "orders %q", args)
 		}
 	}
+	if args[0] == "reconcile" {
+		require.Contains(t, args, "--fix", "without it, an orphaned intent fails every run until it is older than --since")
+	}
 	known := knownVariables(t)
 	for name := range environment {
 		require.Contains(t, known, name, "orders %q", args)
