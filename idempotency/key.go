@@ -218,7 +218,12 @@ scan:
 func doubleKeeps(digits []byte, exponent int) bool {
 	text := append([]byte{digits[0], '.'}, digits[1:]...)
 	double, _ := strconv.ParseFloat(string(strconv.AppendInt(append(text, 'e'), int64(exponent), 10)), 64)
-	return bytes.HasPrefix(strconv.AppendFloat(nil, double, 'e', len(digits)-1, 64), text)
+	for _, precision := range []int{len(digits) - 1, -1} { // the shortest form may round a tie, such as 2^-24, the other way
+		if bytes.HasPrefix(strconv.AppendFloat(nil, double, 'e', precision, 64), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // numberLength is the length of the number that valid JSON goes on with.
