@@ -50,7 +50,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 			origin == "" && r.Method != http.MethodGet && r.Method != http.MethodHead:
 			refuse(w, "The console takes orders from its own page only.")
 		case r.Method == http.MethodGet && r.URL.Path == Path && c.isToken(r.URL.Query().Get("token")):
-			http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure, because dev has no TLS
+			http.SetCookie(w, &http.Cookie{ // not Secure, because dev has no TLS
 				Name: cookieName, Value: token(c.APIKey), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 			})
 			http.Redirect(w, r, Path, http.StatusSeeOther) // without the token
