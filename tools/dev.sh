@@ -1,5 +1,5 @@
 # To be sourced by checks: installs the npm packages that it is given and starts "orders
-# dev". Sets root, folder, log, url and key. When the check ends, its folder is deleted and
+# dev". Sets root, folder, log, url, console and key. When the check ends, its folder is deleted and
 # the processes that it started end.
 # shellcheck shell=bash
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,6 +11,7 @@ npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --
 
 go -C "$root" build -o "$folder/orders" ./cmd/orders
 log=$folder/log
+(umask 077 && : >"$log") # it has the API key
 XDG_CACHE_HOME=$folder/cache LISTEN_ADDR=127.0.0.1:0 ADMIN_ADDR= "$folder/orders" dev >"$log" 2>&1 &
 server=$!
 for _ in $(seq 120); do
@@ -19,5 +20,7 @@ for _ in $(seq 120); do
 	sleep 0.5
 done
 url=$(sed -n 's/^Orders API *\(http:[^ ]*\).*/\1/p' "$log")
+# shellcheck disable=SC2034 # for the check
+console=$(sed -n 's/^Console *\(http:[^ ]*\).*/\1/p' "$log")
 # shellcheck disable=SC2034 # for the check
 key=$(sed -n 's/^API key *\(ok_.*\)/\1/p' "$log")

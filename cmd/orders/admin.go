@@ -9,6 +9,7 @@ import (
 	"net/http/pprof"
 	"time"
 
+	"example.com/orders-api/cmd/internal/hostcheck"
 	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/metrics"
 )
@@ -33,7 +34,7 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready r
 		return nil, err
 	}
 	server := &http.Server{
-		Handler:           adminRoutes(m, ready, logger),
+		Handler:           hostcheck.Handler(address, adminRoutes(m, ready, logger)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,

@@ -48,6 +48,18 @@ func get(t *testing.T, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
+// getAs returns the status of a GET with a Host header.
+func getAs(t *testing.T, host, url string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	request.Host = host
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode
+}
+
 // The admin routes are not on the port for clients, nor the other way round.
 func TestAdmin_separateListener(t *testing.T) {
 	t.Parallel()
@@ -79,6 +91,9 @@ func TestAdmin_separateListener(t *testing.T) {
 	for _, path := range []string{"/v1/orders", "/docs", "/openapi.yaml", "/problems/not-found"} {
 		status, _ := get(t, admin+path)
 		require.Equal(t, http.StatusNotFound, status, path)
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/heap"} {
+		require.Equal(t, http.StatusMisdirectedRequest, getAs(t, "evil.example:8081", admin+path), path)
 	}
 	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/cmdline"} {
 		status, _ := get(t, a.base+path)

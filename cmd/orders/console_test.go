@@ -3,7 +3,9 @@ package main_test
 import (
 	"bufio"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"net/http/cookiejar"
 	"strings"
 	"testing"
 
@@ -44,16 +46,42 @@ func (v consoleView) timeline() string {
 	return b.String()
 }
 
+// consoleAPI is dev with a client of its console.
+type consoleAPI struct {
+	*api
+	browser http.Client
+}
+
+// openConsole opens the printed URL like a browser, which then has the cookie.
+func (p *process) openConsole() *consoleAPI {
+	p.t.Helper()
+	match := p.waitFor(&p.stdout, `Console +((http://\S+)/console\?token=(\S+)) `)
+	jar, err := cookiejar.New(nil)
+	require.NoError(p.t, err)
+	a := &consoleAPI{&api{process: p, base: match[2]}, http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}}
+	response, err := http.Get(a.base + "/console")
+	require.NoError(p.t, err)
+	require.NoError(p.t, response.Body.Close())
+	require.Equal(p.t, http.StatusForbidden, response.StatusCode, "without the token")
+	response, err = a.browser.Get(match[1])
+	require.NoError(p.t, err)
+	require.NoError(p.t, response.Body.Close())
+	require.Equal(p.t, http.StatusOK, response.StatusCode)
+	require.Equal(p.t, "/console", response.Request.URL.RequestURI(), "the token is no longer in the URL")
+	require.NotContains(p.t, p.stderr.String(), match[3], "the token is in no log")
+	return a
+}
+
 // console sends a request to the page's server.
-func (a *api) console(method, path, body string, header http.Header) (*http.Response, error) {
+func (a *consoleAPI) console(method, path, body string, header http.Header) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(a.t.Context(), method, a.base+path, strings.NewReader(body))
 	require.NoError(a.t, err)
-	request.Header = header
-	return (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	maps.Copy(request.Header, header)
+	return a.browser.Do(request)
 }
 
 // orderInConsole places an order like the page, and returns the status.
-func (a *api) orderInConsole(card, failure string) int {
+func (a *consoleAPI) orderInConsole(card, failure string) int {
 	a.t.Helper()
 	response, err := a.console(http.MethodPost, "/console/plays", `{"card":"`+card+`","failure":"`+failure+`"}`,
 		http.Header{"Origin": {a.base}, "Content-Type": {"application/json"}})
@@ -64,7 +92,7 @@ func (a *api) orderInConsole(card, failure string) int {
 
 // watchConsole reads the page's stream. The function it returns returns the final view
 // of the next play.
-func (a *api) watchConsole() func() consoleView {
+func (a *consoleAPI) watchConsole() func() consoleView {
 	a.t.Helper()
 	response, err := a.console(http.MethodGet, "/console/plays", "", nil)
 	require.NoError(a.t, err)
@@ -97,7 +125,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	p := start(t, environ(t, "DATABASE_URL="+dbtest.URL(pool), "LISTEN_ADDR=127.0.0.1:0"), "dev", "--provider-latency", "0s")
-	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
+	a := p.openConsole()
 	a.key = p.waitFor(&p.stdout, `API key +(ok_\S+)`)[1]
 	p.waitFor(&p.stderr, "listening")
 
@@ -166,7 +194,7 @@ func TestConsole_onStripe(t *testing.T) {
 	env := environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_console", "STRIPE_API_BASE="+provider,
 		"LISTEN_ADDR=127.0.0.1:0")
 	p := start(t, env, "dev", "--provider-latency", "0s")
-	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
+	a := p.openConsole()
 	p.waitFor(&p.stderr, "listening")
 	response, err := a.console(http.MethodGet, "/console", "", nil)
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func demo(ctx context.Context, call invocation) error {
 		devConfig.Database, devConfig.Stripe = config.Database, config.Stripe
 		err = devAfterDemo(ctx, devConfig, devServices, call)
 	default:
-		fmt.Fprintln(call.stdout, "\nTo break an order yourself, and watch it heal: make run, then http://localhost:8080/console")
+		fmt.Fprintln(call.stdout, "\nTo break an order yourself, and watch it heal: make run, then the URL of the console that it prints")
 	}
 	return errors.Join(err, devServices.Stop())
 }

@@ -38,7 +38,7 @@ var claims = []string{
 // console.
 func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
 	t.Helper()
-	match := regexp.MustCompile(`\n   together +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*/console`).FindStringSubmatch(stdout)
+	match := regexp.MustCompile(`\n   together +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*[Cc]onsole`).FindStringSubmatch(stdout)
 	require.NotNil(t, match, stdout)
 	var numbers [4]int
 	for i := range numbers {
@@ -100,7 +100,7 @@ func TestDemo(t *testing.T) {
 	require.Equal(t, []int{6, 5, 5}, []int{orders, charges, receipts})
 
 	// The console runs on the tour's database.
-	a := &api{process: p, base: p.waitFor(&p.stdout, `Console +(http://\S+)/console `)[1]}
+	a := p.openConsole()
 	next := a.watchConsole()
 	require.Equal(t, http.StatusAccepted, a.orderInConsole("pm_card_visa", "none"))
 	view := next()

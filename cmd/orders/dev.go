@@ -24,9 +24,15 @@ import (
 
 // devEnv is the environment of orders dev.
 type devEnv struct {
-	boot.Serve
+	boot.Database
+	boot.DevListen
+	boot.Admin
+	boot.Stripe
 	boot.Mail
+	boot.Durations
 	boot.Completer
+	boot.Traces
+	boot.Log
 }
 
 // dev runs API, worker, completer and reaper in one process. It starts a database and
@@ -75,7 +81,7 @@ func runDev(
 		if err != nil {
 			return err
 		}
-		server, err := newServer(ctx, a, config.Serve, logger)
+		server, err := newServer(ctx, a, config.Database, config.Durations, logger)
 		if err != nil {
 			return err
 		}
@@ -99,7 +105,8 @@ func runDev(
 		if err != nil {
 			return err
 		}
-		printWelcome(stdout, config, devServices, baseURL(listener.Addr()), key)
+		base := baseURL(listener.Addr())
+		printWelcome(stdout, config, devServices, base, page.URL(base), key)
 		if devServices.Postgres != nil {
 			group.Go(func() error {
 				select {
@@ -186,11 +193,11 @@ func baseURL(address net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-func printWelcome(w io.Writer, config devEnv, devServices *boot.DevServices, base, key string) {
+func printWelcome(w io.Writer, config devEnv, devServices *boot.DevServices, base, consoleURL, key string) {
 	fmt.Fprintf(w, "\nOrders API   %s   contract: %s/docs\n", base, base)
-	fmt.Fprintf(w, "Console      %s%s   break an order, and watch it heal\n", base, console.Path)
+	fmt.Fprintf(w, "Console      %s   break an order, and watch it heal\n", consoleURL)
 	if devServices.Postgres != nil {
-		fmt.Fprintf(w, "PostgreSQL   %s\n", devServices.Postgres.URL("postgres"))
+		fmt.Fprintf(w, "PostgreSQL   psql '%s'\n", devServices.Postgres.URL("postgres"))
 	}
 	if devServices.Stripe != nil {
 		fmt.Fprintf(w, "Stripe       a stand-in; what it has charged: %s\n", config.APIBase)

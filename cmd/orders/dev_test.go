@@ -71,10 +71,9 @@ func TestDev(t *testing.T) {
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 
 	// The stand-in has a page, and the receipt is in the folder that the log names.
-	page, err := http.Get(a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1])
-	require.NoError(t, err)
-	require.NoError(t, page.Body.Close())
-	require.Equal(t, http.StatusOK, page.StatusCode)
+	page := a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]
+	require.Equal(t, http.StatusOK, getAs(t, "localhost", page))
+	require.Equal(t, http.StatusMisdirectedRequest, getAs(t, "evil.example", page))
 	folder := a.waitFor(&a.stderr, `\.eml files.*folder=(\S+)`)[1]
 	require.Contains(t, folder, value(env, "HOME"))
 	eventually(t, func() bool {

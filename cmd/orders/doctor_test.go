@@ -1,12 +1,14 @@
 package main_test
 
 import (
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/internal/embeddedpg"
@@ -30,7 +32,11 @@ func TestDoctor(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	database, err := url.Parse(server.URL("postgres"))
 	require.NoError(t, err)
-	database.User = url.UserPassword(database.User.Username(), "canary-database") // the server requires no password
+	admin, err := pgx.Connect(t.Context(), database.String())
+	require.NoError(t, err)
+	_, err = admin.Exec(t.Context(), "ALTER ROLE postgres PASSWORD 'canary-database'")
+	require.NoError(t, errors.Join(err, admin.Close(t.Context())))
+	database.User = url.UserPassword(database.User.Username(), "canary-database")
 	_, provider := standIn(t)
 	env := environ(t, "DATABASE_URL="+database.String(), "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary",
 		"STRIPE_API_BASE="+provider, "SMTP_URL=smtp://tester:canary-mail@"+newMailServer(t, "canary-mail").address, "LOG_LEVEL=debug")

@@ -75,10 +75,17 @@ func (p *pair) copyPrimary(folder string) {
 	data := filepath.Join(folder, "data")
 	require.NoError(p.t, os.MkdirAll(data, 0o700))
 	basebackup := exec.CommandContext(p.t.Context(), "pg_basebackup", "-d", p.primary.URL("postgres"), "-D", data, "-R", "-X", "stream", "-c", "fast")
-	basebackup.Env = []string{"PATH=" + p.primary.BinDir() + ":" + os.Getenv("PATH"), "LC_ALL=C"}
+	// The standby's user may be unable to read the passfile, so its configuration gets
+	// the password itself.
+	basebackup.Env = []string{
+		"PATH=" + p.primary.BinDir() + ":" + os.Getenv("PATH"), "LC_ALL=C",
+		"PGPASSWORD=" + p.onPrimary.Config().ConnConfig.Password,
+	}
 	basebackup.Path = filepath.Join(p.primary.BinDir(), "pg_basebackup")
 	printed, err := basebackup.CombinedOutput()
 	require.NoError(p.t, err, "%s", printed)
+	const passfile = "pgpass"
+	require.NoError(p.t, os.Link(filepath.Join(p.primary.Dir(), passfile), filepath.Join(folder, passfile)))
 	info, err := os.Stat(filepath.Join(p.primary.Dir(), "data"))
 	require.NoError(p.t, err)
 	owner := info.Sys().(*syscall.Stat_t)

@@ -47,7 +47,7 @@ func serve(ctx context.Context, call invocation) error {
 	logger := config.Logger(call.stderr)
 	tuneGC()
 	return withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
-		server, err := newServer(ctx, a, config, logger)
+		server, err := newServer(ctx, a, config.Database, config.Durations, logger)
 		if err != nil {
 			return err
 		}
@@ -101,12 +101,12 @@ type server struct {
 }
 
 // newServer returns the API of an app, for serve and for dev. Close it after run.
-func newServer(ctx context.Context, a *app, config boot.Serve, logger *slog.Logger) (*server, error) {
+func newServer(ctx context.Context, a *app, database boot.Database, durations boot.Durations, logger *slog.Logger) (*server, error) {
 	runs, err := api.NewBackground(maxBackground, logger)
 	if err != nil {
 		return nil, err
 	}
-	side, err := boot.SidePool(ctx, config.Database, a.traces.ConfigurePool)
+	side, err := boot.SidePool(ctx, database, a.traces.ConfigurePool)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func newServer(ctx context.Context, a *app, config boot.Serve, logger *slog.Logg
 		return nil, err
 	}
 	ready := api.NewReadiness(func(ctx context.Context) error { return boot.CheckSchema(ctx, side) })
-	s := &server{side: side, ready: ready, engine: a.engine, runs: runs, drain: config.LongestRun(), logger: logger}
+	s := &server{side: side, ready: ready, engine: a.engine, runs: runs, drain: durations.LongestRun(), logger: logger}
 	router, err := api.NewRouter(api.Config{
 		Orders:        a.orders,
 		Authenticator: authenticator,
@@ -126,7 +126,7 @@ func newServer(ctx context.Context, a *app, config boot.Serve, logger *slog.Logg
 
 		Observer:   a.metrics.API(),
 		Background: runs,
-		Retention:  config.KeyRetention.Duration,
+		Retention:  durations.KeyRetention.Duration,
 		Trace:      a.traces.Requests(),
 		Ready:      ready,
 	})
@@ -134,7 +134,7 @@ func newServer(ctx context.Context, a *app, config boot.Serve, logger *slog.Logg
 		side.Close()
 		return nil, err
 	}
-	s.http = api.NewServer(router, config.LongestRun(), logger)
+	s.http = api.NewServer(router, durations.LongestRun(), logger)
 	return s, nil
 }
 

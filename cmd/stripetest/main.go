@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/orders-api/cmd/internal/hostcheck"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "stand-in for Stripe: http://%s\n", listener.Addr())
-	server := &http.Server{Handler: stripe, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: hostcheck.Handler(*address, stripe), ReadHeaderTimeout: 5 * time.Second}
 	context.AfterFunc(ctx, func() {
 		stripe.Close()
 		_ = server.Close()

@@ -29,11 +29,8 @@ var configuration string
 //go:embed role.sql
 var role string
 
-// The role of role.sql, and its password at the pooler.
-const (
-	roleName = "orders"
-	password = "a-password-for-tests"
-)
+// roleName is the role of role.sql.
+const roleName = "orders"
 
 // startTimeout bounds the start of a pooler, which takes about 20 ms.
 const startTimeout = 30 * time.Second
@@ -47,8 +44,8 @@ type Options struct {
 	// Program is the path of pgbouncer.
 	Program string
 
-	// Server is the connection string of a PostgreSQL server whose superuser needs no
-	// password.
+	// Server is the connection string of a superuser of a PostgreSQL server. The role
+	// gets the password of that user.
 	Server string
 
 	// Port is the pooler's port at 127.0.0.1. With 0, Start chooses a free one.
@@ -63,9 +60,10 @@ type Pooler struct {
 	// Version is the version of PgBouncer, such as 1.18.0.
 	Version string
 
-	port   int
-	pipe   *os.File // the pooler is killed when this end of a pipe is closed
-	exited chan struct{}
+	password string // of the role
+	port     int
+	pipe     *os.File // the pooler is killed when this end of a pipe is closed
+	exited   chan struct{}
 }
 
 // Start creates the role of role.sql, as a superuser, and starts a pooler for all
@@ -81,7 +79,7 @@ func Start(ctx context.Context, options Options) (*Pooler, error) {
 		return nil, fmt.Errorf("pgbouncer: role: %w", err)
 	}
 	for attempt := 1; ; attempt++ {
-		p := &Pooler{port: options.Port, exited: make(chan struct{})}
+		p := &Pooler{password: server.Password, port: options.Port, exited: make(chan struct{})}
 		err := p.start(ctx, options, server)
 		if err == nil {
 			return p, nil
@@ -123,6 +121,12 @@ func createRole(ctx context.Context, server *pgx.ConnConfig) error {
 	}
 	if err != nil {
 		return err
+	}
+	if server.Password != "" {
+		password := "'" + strings.ReplaceAll(server.Password, "'", "''") + "'"
+		if _, err := conn.Exec(ctx, "ALTER ROLE "+roleName+" PASSWORD "+password); err != nil {
+			return err
+		}
 	}
 	_, err = conn.Exec(ctx, role, pgx.QueryExecModeSimpleProtocol)
 	return err
@@ -168,7 +172,7 @@ func (p *Pooler) configure(folder string, server *pgx.ConnConfig, settings strin
 		"",
 	)
 	return errors.Join(
-		os.WriteFile(users, fmt.Appendf(nil, "%q %q\n", roleName, password), 0o600),
+		os.WriteFile(users, fmt.Appendf(nil, "%q %q\n", roleName, p.password), 0o600),
 		os.WriteFile(filepath.Join(folder, "pgbouncer.ini"), []byte(strings.Join(lines, "\n")), 0o600),
 	)
 }
@@ -245,7 +249,7 @@ func readOutput(output *io.PipeReader, up chan<- string) error {
 func (p *Pooler) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
-		User:     url.UserPassword(roleName, password),
+		User:     url.UserPassword(roleName, p.password),
 		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)),
 		Path:     "/" + database,
 		RawQuery: "sslmode=disable&default_query_exec_mode=cache_describe",

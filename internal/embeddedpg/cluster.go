@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -64,7 +65,10 @@ func (s *Server) initialise(ctx context.Context) error {
 			return fmt.Errorf("%w: %s is of version %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or remove that folder and begin anew",
 				ErrVersion, s.Dir(), major, s.found.bin, s.found.major, major)
 		}
-		return nil
+		if _, err := os.Lstat(s.passfile()); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return s.requirePassword(ctx)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -72,32 +76,51 @@ func (s *Server) initialise(ctx context.Context) error {
 
 	// Renamed when complete: an interrupted start leaves nothing half-made.
 	fresh := s.dataDir() + ".new"
-	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700), s.handOver(fresh)); err != nil {
 		return err
 	}
-	if s.as.switched {
-		if err := os.Chown(fresh, s.as.uid, s.as.gid); err != nil {
-			return err
-		}
+	passfile, verifier, err := newPassword()
+	if err != nil {
+		return err
 	}
-	args := []string{"-D", fresh, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"}
+	// initdb runs as the server's user, and gets the verifier only.
+	verifierFile := filepath.Join(s.Dir(), "verifier")
+	if err := errors.Join(s.writePassfile(passfile), os.WriteFile(verifierFile, []byte(verifier), 0o600), s.handOver(verifierFile)); err != nil {
+		return err
+	}
+	args := []string{
+		"-D", fresh, "-U", superuser, "--pwfile", verifierFile, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C",
+	}
 	if !s.data.kept {
 		args = append(args, "--no-sync")
 	}
 	cmd := s.program().command(s.found.initdb(), args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("initdb as user %d: %w", s.as.uid, err)
+	if err := runGroup(ctx, cmd); err != nil {
+		return fmt.Errorf("initdb as user %d: %w\n%s", s.as.uid, err, lastLines(out.Bytes(), 10))
 	}
-	// As with exec.CommandContext, but initdb's children go too.
+	return errors.Join(os.Remove(verifierFile), os.Rename(fresh, s.dataDir()))
+}
+
+// handOver makes the server's user the owner of a file or folder.
+func (s *Server) handOver(path string) error {
+	if !s.as.switched {
+		return nil
+	}
+	return os.Lchown(path, s.as.uid, s.as.gid)
+}
+
+// runGroup is like the Run of exec.CommandContext, but children of the command are
+// killed too.
+func runGroup(ctx context.Context, cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
 	release := context.AfterFunc(ctx, func() { _ = killGroup(cmd.Process.Pid) })
-	err = cmd.Wait()
+	err := cmd.Wait()
 	if !release() {
 		return context.Cause(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, lastLines(out.Bytes(), 10))
-	}
-	return os.Rename(fresh, s.dataDir())
+	return err
 }

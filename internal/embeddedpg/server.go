@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,9 @@ import (
 // stopPatience bounds the wait for a server that was told to stop. Throw-away
 // data needs some 20 ms; kept data is first written to disk, which may be busy.
 const stopPatience = time.Minute
+
+// superuser is the role of [Server.URL].
+const superuser = "postgres"
 
 // Options say which server to start.
 type Options struct {
@@ -92,16 +96,22 @@ func newServer(options Options) *Server {
 }
 
 // URL returns the connection string for one of the server's databases, of which
-// "postgres" is there from the start.
+// "postgres" is there from the start. It names a file that has the password.
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
-		User:     url.User("postgres"),
+		User:     url.User(superuser),
 		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
 		Path:     "/" + database,
-		RawQuery: "sslmode=disable",
+		RawQuery: "passfile=" + escapePath(s.passfile()) + "&sslmode=disable",
 	}
 	return u.String()
+}
+
+// escapePath escapes a path for the query of a URL. Unlike url.QueryEscape, it keeps
+// slashes and has no "+" for a space, which libpq would take literally.
+func escapePath(path string) string {
+	return strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(path))
 }
 
 // Dir returns the folder that holds the server's data and its log, server.log.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/internal/embeddedpg"
@@ -111,6 +113,77 @@ func TestStart_throwAway(t *testing.T) {
 	require.NoDirExists(t, server.Dir())
 	<-server.Exited()
 	require.NoError(t, server.Stop(), "a second call does no harm")
+}
+
+// Any user of the machine can reach the port, and a superuser of PostgreSQL can run
+// commands as the server's user.
+func requirePassword(t *testing.T, server *embeddedpg.Server) {
+	t.Helper()
+	connect(t, server.URL("postgres"))
+	for _, password := range []string{"", "postgres", "wrong"} {
+		config, err := pgx.ParseConfig(server.URL("postgres"))
+		require.NoError(t, err)
+		require.NotEmpty(t, config.Password)
+		require.NotContains(t, server.URL("postgres"), config.Password, "a URL appears in logs")
+		config.Password = password
+		_, err = pgx.ConnectConfig(t.Context(), config)
+		var refused *pgconn.PgError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "28P01", refused.Code)
+	}
+	info, err := os.Stat(passfile(t, server))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// passfile returns the path of the file that has the password.
+func passfile(t *testing.T, server *embeddedpg.Server) string {
+	t.Helper()
+	u, err := url.Parse(server.URL("postgres"))
+	require.NoError(t, err)
+	return u.Query().Get("passfile")
+}
+
+func TestStart_password(t *testing.T) {
+	t.Parallel()
+	one, two := start(t, options()), start(t, options())
+	requirePassword(t, one)
+	config, err := pgx.ParseConfig(one.URL("postgres"))
+	require.NoError(t, err)
+	other, err := pgx.ParseConfig(two.URL("postgres"))
+	require.NoError(t, err)
+	require.NotEqual(t, config.Password, other.Password)
+	left, err := os.ReadDir(one.Dir())
+	require.NoError(t, err)
+	for _, entry := range left {
+		require.NotContains(t, entry.Name(), "verifier")
+	}
+}
+
+// Data from a version of this program whose server required no password gets one.
+func TestStart_keptDataWithoutPassword(t *testing.T) {
+	t.Parallel()
+	o := options()
+	o.DataDir = keptDir(t) + " of Ada's + Bob's & co"
+	server := start(t, o)
+	conn := connect(t, server.URL("postgres"))
+	for _, statement := range []string{
+		"CREATE TABLE kept ()",
+		"ALTER ROLE postgres PASSWORD NULL",
+		"COPY (SELECT 'host all all all trust') TO '" + strings.ReplaceAll(filepath.Join(server.Dir(), "data", "pg_hba.conf"), "'", "''") + "'",
+	} {
+		_, err := conn.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	require.NoError(t, server.Stop())
+	require.NoError(t, os.Remove(passfile(t, server)))
+
+	again := start(t, o)
+	requirePassword(t, again)
+	_, err := connect(t, again.URL("postgres")).Exec(t.Context(), "TABLE kept")
+	require.NoError(t, err)
+	require.NoError(t, again.Stop())
+	requirePassword(t, start(t, o))
 }
 
 func TestStart_twoAtOnce(t *testing.T) {
@@ -353,7 +426,7 @@ func TestAsNobody(t *testing.T) {
 	path := filepath.Join(dir, "embeddedpg.test")
 	require.NoError(t, os.WriteFile(path, program, 0o755))
 
-	again := []string{"TestCacheDir", "TestStart_throwAway", "TestStart_keptData", "TestServer_endsWithAKilledParent"}
+	again := []string{"TestCacheDir", "TestStart_throwAway", "TestStart_password", "TestStart_keptDataWithoutPassword", "TestStart_keptData", "TestServer_endsWithAKilledParent"}
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.run=^("+strings.Join(again, "|")+")$")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}

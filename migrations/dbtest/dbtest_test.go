@@ -141,7 +141,7 @@ func TestFailure_databaseEndsWithTheTestBinary(t *testing.T) {
 	out, err := asChild(t, "fails", "DATABASE_URL=", "DBTEST_KEEP=").CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "unless DBTEST_KEEP=1 is set:")
-	require.Regexp(t, `psql -h 127\.0\.0\.1 -p \d+ -U postgres t_\d+_\w+`, string(out))
+	require.Regexp(t, `psql 'postgres://postgres@127\.0\.0\.1:\d+/t_\d+_\w+\?passfile=/[^']+'`, string(out))
 	url := urlPattern.FindSubmatch(out)
 	require.NotNil(t, url)
 	requireGone(t, string(url[1]))

@@ -127,11 +127,11 @@ func withDatabase(dsn, database string) (string, error) {
 
 // keep says how to look at a database that is not dropped.
 func (s *server) keep(database string) string {
-	c := s.admin.Config().ConnConfig
-	psql := fmt.Sprintf("psql -h %s -p %d -U %s %s", c.Host, c.Port, c.User, database)
 	if s.private == nil {
-		return "dbtest: the database is kept:\n" + psql
+		c := s.admin.Config().ConnConfig
+		return fmt.Sprintf("dbtest: the database is kept:\npsql -h %s -p %d -U %s %s", c.Host, c.Port, c.User, database)
 	}
+	psql := "psql '" + s.private.URL(database) + "'"
 	if os.Getenv("DBTEST_KEEP") != "1" {
 		return "dbtest: the database ends with this test binary, unless DBTEST_KEEP=1 is set:\n" + psql
 	}

@@ -113,7 +113,8 @@ async function play(card, failure, press) {
 }
 
 const button = page.getByRole('button', { name: 'Order two teas' });
-await page.goto(`${url}/console`);
+await page.goto(process.env.CONSOLE_URL);
+expect(page.url() === `${url}/console`, 'the token is still in the URL');
 await page.getByText('Nothing ordered yet.').waitFor();
 await accessible('at first');
 

@@ -9,4 +9,5 @@ pictures=${1:+$(cd "$1" && pwd)}
 # shellcheck source=../browser/dev.sh
 . "$here/../browser/dev.sh" playwright-core@1.65.1 axe-core@4.14.1 upng-js@2.1.0
 cp "$here/check.mjs" "$folder"
-node "$folder/check.mjs" "$browser" "$url" "$folder" "$pictures"
+# The URL has a token, which other users must not see among the arguments.
+CONSOLE_URL=$console node "$folder/check.mjs" "$browser" "$url" "$folder" "$pictures"

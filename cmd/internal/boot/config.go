@@ -43,12 +43,21 @@ func (d *Database) validate(p *problems) {
 
 // Listen is the address of the API.
 type Listen struct {
-	Addr string `envconfig:"LISTEN_ADDR" default:":8080" desc:"Address of the API, host:port."`
+	Addr string `envconfig:"LISTEN_ADDR" default:":8080" desc:"Address of the API, host:port. The default of orders dev is 127.0.0.1:8080."`
 }
 
-func (l *Listen) validate(p *problems) {
-	if !isAddress(l.Addr) {
-		p.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", l.Addr)
+func (l *Listen) validate(p *problems) { validateListenAddr(p, l.Addr) }
+
+// DevListen is [Listen] for orders dev. By default other machines cannot reach it.
+type DevListen struct {
+	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080" desc:"Address of the API and the console, host:port."`
+}
+
+func (l *DevListen) validate(p *problems) { validateListenAddr(p, l.Addr) }
+
+func validateListenAddr(p *problems, address string) {
+	if !isAddress(address) {
+		p.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", address)
 	}
 }
 

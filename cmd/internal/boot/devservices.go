@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"example.com/orders-api/cmd/internal/hostcheck"
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -71,7 +72,7 @@ func (d *DevServices) startStripe(ctx context.Context, logger *slog.Logger) (str
 	}
 	d.Stripe = stripetest.New(stripetest.Options{})
 	d.stripe = &http.Server{
-		Handler:           d.Stripe,
+		Handler:           hostcheck.Handler(listener.Addr().String(), d.Stripe),
 		ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}

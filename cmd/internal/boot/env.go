@@ -227,8 +227,8 @@ func ExampleEnv() string {
 			value = "'" + value + "'"
 		}
 		mark := ""
-		if v.empty != "" {
-			mark = "#" // a shared file would give all processes of a machine one address
+		if strings.HasSuffix(v.name, "_ADDR") {
+			mark = "#" // the default depends on the command
 		}
 		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", v.description, mark, v.name, value)
 	}

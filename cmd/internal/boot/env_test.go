@@ -234,6 +234,21 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 	require.NotContains(t, boot.Load(&worker).Error(), "LISTEN_ADDR")
 }
 
+// Only orders dev shows an API key in a page, so only dev is for its machine alone.
+func TestLoad_listenAddress(t *testing.T) {
+	setenv(t, database, testKey)
+	var serve boot.Serve
+	require.NoError(t, boot.Load(&serve))
+	require.Equal(t, ":8080", serve.Addr)
+	var dev struct{ boot.DevListen }
+	require.NoError(t, boot.LoadDev(&dev))
+	require.Equal(t, "127.0.0.1:8080", dev.Addr)
+
+	setenv(t, database, testKey, "LISTEN_ADDR=:9000")
+	require.NoError(t, boot.LoadDev(&dev))
+	require.Equal(t, ":9000", dev.Addr)
+}
+
 // Two processes on one machine cannot share an address, so only serve has a default.
 func TestLoad_adminAddress(t *testing.T) {
 	setenv(t, database, testKey)

@@ -53,7 +53,7 @@ func TestExampleEnv_inAShell(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"RECEIPTS_FROM": "Orders <receipts@example.com>",
-		"LISTEN_ADDR":   ":8080",
+		"LISTEN_ADDR":   "",
 		"LOCK_TIMEOUT":  "90s",
 		"DATABASE_URL":  "",
 	} {

@@ -1,9 +1,14 @@
 package console
 
 import (
-	"net"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
 	"net/http"
 	"net/netip"
+
+	"example.com/orders-api/cmd/internal/hostcheck"
 )
 
 // policy lets the page load from and call its own server only. Inline scripts and
@@ -25,7 +30,10 @@ const policy = "default-src 'none'; " +
 //     rebinding) is rejected.
 //   - An Origin header must name this origin, and a request that changes something
 //     must have one. So other pages in the same browser cannot place orders.
-func guard(next http.Handler) http.Handler {
+//   - The browser must have opened [Console.URL] once, which sets a cookie. Otherwise
+//     other users of this machine could connect, and so could the clients of a proxy
+//     that sets Host to localhost and adds no header.
+func (c *Console) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -36,11 +44,18 @@ func guard(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		origin := r.Header.Get("Origin")
 		switch {
-		case !fromHere(r) || !localName(r.Host):
+		case !fromHere(r) || !hostcheck.IsLoopback(r.Host):
 			refuse(w, "The console answers to this machine only, and by its own name. Open it at http://localhost, with the port that was printed.")
 		case origin != "" && origin != "http://"+r.Host,
 			origin == "" && r.Method != http.MethodGet && r.Method != http.MethodHead:
 			refuse(w, "The console takes orders from its own page only.")
+		case r.Method == http.MethodGet && r.URL.Path == Path && c.isToken(r.URL.Query().Get("token")):
+			http.SetCookie(w, &http.Cookie{ // not Secure, because dev has no TLS
+				Name: cookieName, Value: token(c.APIKey), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+			})
+			http.Redirect(w, r, Path, http.StatusSeeOther) // without the token
+		case !c.hasCookie(r):
+			refuse(w, "The console shows an API key, so it needs a token. Open the URL that orders dev prints after \"Console\".")
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -60,15 +75,25 @@ func fromHere(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// localName reports whether a Host header names this machine, on any port.
-func localName(host string) bool {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil { // it has no port
-		name = host
-	}
-	switch name {
-	case "localhost", "127.0.0.1", "::1", "[::1]":
-		return true
-	}
-	return false
+// cookieName is the name of the cookie that has the token.
+const cookieName = "orders_console"
+
+// URL returns the URL that opens the page of a server. It contains a token.
+func (c *Console) URL(server string) string { return server + Path + "?token=" + token(c.APIKey) }
+
+// token returns the secret of the page. It is derived from the API key, so that a page
+// keeps working when dev is restarted.
+func token(apiKey string) string {
+	mac := hmac.New(sha256.New, []byte(apiKey))
+	mac.Write([]byte("console"))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+func (c *Console) isToken(text string) bool {
+	return subtle.ConstantTimeCompare([]byte(text), []byte(token(c.APIKey))) == 1
+}
+
+func (c *Console) hasCookie(r *http.Request) bool {
+	cookie, err := r.Cookie(cookieName)
+	return err == nil && c.isToken(cookie.Value)
 }

@@ -40,7 +40,7 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 			c.Logger.Warn("console: page not written", "error", err)
 		}
 	})
-	guarded := guard(files)
+	guarded := c.guard(files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/" && r.Method == http.MethodGet: // not a route of the API

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -38,12 +39,45 @@ func request(t *testing.T, site http.Handler, method, path, body string, change 
 		r.Header.Set("Origin", "http://localhost:8080")
 		r.Header.Set("Content-Type", "application/json")
 	}
+	r.AddCookie(&http.Cookie{Name: cookieName, Value: token("ok_TEST")})
 	if change != nil {
 		change(r)
 	}
 	w := httptest.NewRecorder()
 	site.ServeHTTP(w, r)
 	return w
+}
+
+// A proxy on this machine may set Host to localhost and add no header, so only the
+// token tells its clients from a person at this machine.
+func TestPage_token(t *testing.T) {
+	t.Parallel()
+	c, site := newSite(t)
+	other := func(r *http.Request) {
+		r.Header.Del("Cookie")
+		r.AddCookie(&http.Cookie{Name: cookieName, Value: token("ok_OTHER")})
+	}
+	none := func(r *http.Request) { r.Header.Del("Cookie") }
+	for _, change := range []func(*http.Request){none, other} {
+		for _, path := range []string{"/console", "/console?token=", "/console?token=x", "/console?token=" + token("ok_OTHER"), "/console/plays", "/console/console.js"} {
+			w := request(t, site, http.MethodGet, path, "", change)
+			require.Equal(t, http.StatusForbidden, w.Code, path)
+			require.Contains(t, w.Body.String(), "the URL that orders dev prints")
+			require.Empty(t, w.Header()["Set-Cookie"])
+		}
+		w := request(t, site, http.MethodPost, "/console/plays?token="+token("ok_TEST"), `{"card":"pm_card_visa","failure":"none"}`, change)
+		require.Equal(t, http.StatusForbidden, w.Code, "only a cookie of the same site authorizes an order")
+	}
+
+	url := c.URL("http://localhost:8080")
+	require.NotContains(t, url, "ok_TEST")
+	first := request(t, site, http.MethodGet, strings.TrimPrefix(url, "http://localhost:8080"), "", none)
+	require.Equal(t, http.StatusSeeOther, first.Code)
+	require.Equal(t, "/console", first.Header().Get("Location"))
+	require.Equal(t, "no-referrer", first.Header().Get("Referrer-Policy"))
+	require.Equal(t, []string{cookieName + "=" + token("ok_TEST") + "; Path=/console; HttpOnly; SameSite=Strict"}, first.Header()["Set-Cookie"])
+	abroad := request(t, site, http.MethodGet, strings.TrimPrefix(url, "http://localhost:8080"), "", func(r *http.Request) { r.Host = "evil.example" })
+	require.Equal(t, http.StatusForbidden, abroad.Code)
 }
 
 func TestPage(t *testing.T) {
@@ -167,6 +201,12 @@ func TestStream(t *testing.T) {
 	server.Config.ReadTimeout, server.Config.WriteTimeout = bound, bound
 	server.Start()
 	defer server.Close()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	server.Client().Jar = jar
+	page, err := server.Client().Get(c.URL(server.URL))
+	require.NoError(t, err)
+	require.NoError(t, page.Body.Close())
 	response, err := server.Client().Get(server.URL + "/console/plays")
 	require.NoError(t, err)
 	defer response.Body.Close()

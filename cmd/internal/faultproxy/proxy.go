@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"example.com/orders-api/cmd/internal/hostcheck"
 )
 
 // stripeURL is the address of Stripe's API.
@@ -83,7 +85,7 @@ func New(ctx context.Context, options Options) (*Proxy, error) {
 			ErrorLog: discard,
 		},
 	}
-	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second, ErrorLog: discard}
+	p.server = &http.Server{Handler: hostcheck.Handler(listener.Addr().String(), p), ReadHeaderTimeout: 5 * time.Second, ErrorLog: discard}
 	go func() { _ = p.server.Serve(listener) }()
 	return p, nil
 }

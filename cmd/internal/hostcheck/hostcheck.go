@@ -1,0 +1,58 @@
+// Package hostcheck checks the Host header of requests to listeners that require no
+// credentials. A page on the internet can let its own name resolve to the address of
+// such a listener (DNS rebinding), and could then read its responses. The browser still
+// sends the page's name as Host.
+package hostcheck
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Handler rejects requests whose Host could be the name of a page on the internet. It
+// accepts
+//
+//   - IP addresses, and requests without a Host: browsers always send one,
+//   - names without a dot, and those below .localhost, .svc and .cluster.local, which
+//     nobody can register,
+//   - the name of this machine and the host of address, the configured address of the
+//     listener.
+func Handler(address string, next http.Handler) http.Handler {
+	machine, _ := os.Hostname() // "" if unknown, which is accepted in any case
+	own := []string{hostname(machine), hostname(address)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := hostname(r.Host); !isPrivate(host) && !slices.Contains(own, host) {
+			http.Error(w, "Unknown host name: use an IP address, or listen on an address with this name.", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// IsLoopback reports whether a Host header is localhost or a usual loopback address.
+func IsLoopback(host string) bool {
+	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, hostname(host))
+}
+
+// hostname returns the name or the IP address of host or host:port.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// isPrivate reports whether a host cannot be a name in the public DNS.
+func isPrivate(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
+		return true
+	}
+	return slices.ContainsFunc([]string{".localhost", ".svc", ".cluster.local"}, func(suffix string) bool {
+		return strings.HasSuffix(host, suffix)
+	})
+}
