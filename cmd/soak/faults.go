@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The streams of random numbers of a seed: a fault that takes a number more does not
+// change the others.
+const (
+	killStream = iota
+	pauseStream
+	crashStream
+	providerStream
+	webhookStream
+	transportStream
+	duplicateStream
+	customerStream = 1000 // and above
+)
+
+func random(seed, stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, stream)) //nolint:gosec // a seed repeats the faults
+}
+
+// pause waits and reports whether ctx is still alive.
+func pause(ctx context.Context, duration time.Duration) bool {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// spread calls work n times at random moments, one in each n-th of duration.
+func spread(ctx context.Context, r *rand.Rand, n int, duration time.Duration, work func()) {
+	start, part := time.Now(), duration/time.Duration(max(n, 1))
+	for i := range n {
+		due := time.Duration(i)*part + time.Duration(r.Int64N(int64(part)))
+		if !pause(ctx, due-time.Since(start)) {
+			return
+		}
+		work()
+	}
+}
+
+// faults kills, pauses and crashes processes.
+type faults struct {
+	system  *system
+	kills   map[string]int // by kind
+	pauses  int
+	crashes int
+	err     error
+}
+
+// run causes all faults and returns when they are over.
+func (f *faults) run(ctx context.Context, o options) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		r := random(o.seed, killStream)
+		spread(ctx, r, o.kills, o.duration, func() { f.kill(r) })
+	})
+	all.Go(func() {
+		r := random(o.seed, pauseStream)
+		spread(ctx, r, o.kills/3, o.duration, func() { f.pause(ctx, r) })
+	})
+	all.Go(func() {
+		r := random(o.seed, crashStream)
+		spread(ctx, r, o.crashes, o.duration, func() {
+			if err := f.crash(ctx, r); err != nil {
+				f.err = errors.Join(f.err, fmt.Errorf("crash the database: %w", err))
+			}
+		})
+	})
+	all.Go(func() {
+		faulty, cancel := context.WithTimeout(ctx, o.duration)
+		defer cancel()
+		f.system.provider.fail(faulty, random(o.seed, providerStream), o.duration/time.Duration(max(o.orders/20, 1)))
+	})
+	all.Wait()
+}
+
+// kill kills a random process that runs.
+func (f *faults) kill(r *rand.Rand) {
+	for {
+		s := f.system.services[r.IntN(len(f.system.services))]
+		if s.kind == "reaper" && r.IntN(3) > 0 {
+			continue // rarely: the others move money
+		}
+		if s.signal(syscall.SIGKILL) {
+			f.kills[s.kind]++
+			return
+		}
+	}
+}
+
+// pause stops a process for up to two leases, while others take over its keys.
+func (f *faults) pause(ctx context.Context, r *rand.Rand) {
+	s := f.system.services[r.IntN(len(f.system.services))]
+	if !s.signal(syscall.SIGSTOP) {
+		return
+	}
+	f.pauses++
+	pause(ctx, time.Duration(r.Int64N(int64(2*lockTimeout))))
+	s.signal(syscall.SIGCONT)
+}
+
+// signal sends a signal and reports whether the process runs.
+func (s *service) signal(signal syscall.Signal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pid == 0 {
+		return false
+	}
+	process, err := os.FindProcess(s.pid)
+	return err == nil && process.Signal(signal) == nil
+}
+
+// crash kills all processes of the database except for the first one, which is
+// stopped until the outage is over. It then loses the shared memory and recovers
+// from the write-ahead log, as after a power failure.
+func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
+	first, err := os.FindProcess(f.system.postgres.PID())
+	if err != nil {
+		return err
+	}
+	rows, err := f.system.pool.Query(ctx, "SELECT pid FROM pg_stat_activity")
+	if err != nil {
+		return err
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		return err
+	}
+	if err := first.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill() // it may have ended
+		}
+	}
+	f.crashes++
+	pause(ctx, 500*time.Millisecond+time.Duration(r.Int64N(int64(5*time.Second))))
+	return first.Signal(syscall.SIGCONT)
+}
+
+// report prints a table of the faults.
+func (f *faults) report(w io.Writer) {
+	total := 0
+	for _, n := range f.kills {
+		total += n
+	}
+	fmt.Fprintf(w, "kills\t%d\t%v\n", total, f.kills)
+	fmt.Fprintf(w, "pauses\t%d\n", f.pauses)
+	fmt.Fprintf(w, "database crashes\t%d\n", f.crashes)
+	fmt.Fprintf(w, "provider faults\t%d\n", f.system.provider.triggered())
+}
