@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -84,7 +85,7 @@ func (c *checker) add(e *exchanges, order, format string, args ...any) {
 // purchase checks one order and its refunds.
 func (c *checker) purchase(p *purchase) {
 	var order client.Order
-	response := c.finalResponse(&p.exchanges, &order)
+	response := c.finalResponse(&p.exchanges, &order, p.expires)
 	if response == nil {
 		c.add(&p.exchanges, "", "lost: no final response")
 		return
@@ -125,7 +126,7 @@ func (c *checker) orderRefunds(p *purchase, order string) {
 	made := 0
 	for _, r := range p.refunds {
 		var refund client.Refund
-		response := c.finalResponse(&r.exchanges, &refund)
+		response := c.finalResponse(&r.exchanges, &refund, false)
 		switch {
 		case response == nil:
 			c.add(&r.exchanges, order, "lost: no response to a refund")
@@ -159,7 +160,7 @@ func (c *checker) orderRefunds(p *purchase, order string) {
 // finalResponse returns the response of a key, and decodes it. It checks that all
 // responses and the replay are the same. A rejected request has no stored response:
 // the last one counts.
-func (c *checker) finalResponse(e *exchanges, target any) *client.Response {
+func (c *checker) finalResponse(e *exchanges, target any, expired bool) *client.Response {
 	if len(e.stored) == 0 {
 		if e.replay == nil || isStored(*e.replay) {
 			return nil
@@ -173,6 +174,10 @@ func (c *checker) finalResponse(e *exchanges, target any) *client.Response {
 	switch {
 	case e.replay == nil:
 		c.add(e, "", "not replayed; before: %s", first)
+	case expired:
+		if problem := problemOf(*e.replay); problem.Type != "/problems/idempotency-key-expired" || problem.OrderID != orderOf(first) {
+			c.add(e, "", "not expired: %s; before: %s", e.replay, first)
+		}
 	case !e.replay.Replayed() || !same(first, *e.replay):
 		c.add(e, "", "replayed differently: %s; before: %s", e.replay, first)
 	}
@@ -192,12 +197,18 @@ func same(a, b client.Response) bool {
 
 // isStored reports whether the API stores a response: each replay must be equal to it.
 func isStored(r client.Response) bool {
-	if r.Status == http.StatusCreated {
-		return true
-	}
-	var problem client.Problem
-	if json.Unmarshal(r.Body, &problem) != nil {
-		return false
-	}
-	return problem.Type == "/problems/payment-declined" || problem.Type == "/problems/payment-refused"
+	problem := problemOf(r)
+	return r.Status == http.StatusCreated || problem.Type == "/problems/payment-declined" || problem.Type == "/problems/payment-refused"
+}
+
+func problemOf(r client.Response) (problem client.Problem) {
+	_ = json.Unmarshal(r.Body, &problem) // another response has no type
+	return problem
+}
+
+// orderOf returns the id of the order in a response to the request that created it.
+func orderOf(r client.Response) string {
+	var order client.Order
+	_ = json.Unmarshal(r.Body, &order) // a response without an order has no id
+	return cmp.Or(order.ID, problemOf(r).OrderID)
 }

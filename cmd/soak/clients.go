@@ -22,7 +22,8 @@ type purchase struct {
 	email      string
 	method     string
 	amount     int64
-	want       int // status of the final response
+	want       int  // status of the final response
+	expires    bool // the key is reaped before its last request
 	refunds    []*refund
 	atLeastOne bool // of the refunds must succeed
 	concurrent bool // the refunds are requested at the same time
@@ -76,7 +77,9 @@ func newPurchase(seed uint64, number, accounts int) (*purchase, error) {
 		Email: p.email, Currency: "usd", PaymentMethod: p.method,
 		Items: []client.Item{{SKU: fmt.Sprintf("sku-%d", number), Quantity: 1, UnitAmount: p.amount}},
 	})
-	p.planRefunds(r)
+	if p.expires = r.IntN(50) == 0; !p.expires {
+		p.planRefunds(r)
+	}
 	return p, err
 }
 
@@ -111,15 +114,17 @@ type customers struct {
 	clients   []*client.Client // by account
 	transport *transport
 
-	mu       sync.Mutex
-	keys     map[string]*exchanges // by account and key
-	statuses map[int]int           // 0: no response
-	replays  int
-	sends    int
+	mu         sync.Mutex
+	keys       map[string]*exchanges // by account and key
+	statuses   map[int]int           // 0: no response
+	replays    int
+	sends      int
+	random     *rand.Rand
+	concurrent int // clients that sent the request of another one at the same time
 }
 
 func newCustomers(addresses, apiKeys []string, seed uint64) (*customers, error) {
-	c := &customers{keys: map[string]*exchanges{}, statuses: map[int]int{}}
+	c := &customers{keys: map[string]*exchanges{}, statuses: map[int]int{}, random: random(seed, duplicateStream)}
 	c.transport = &transport{
 		addresses: addresses,
 		random:    random(seed, transportStream),
@@ -144,6 +149,15 @@ func newCustomers(addresses, apiKeys []string, seed uint64) (*customers, error) 
 }
 
 func keyOf(account int, key client.Key) string { return fmt.Sprintf("%d %s", account, key) }
+
+// duplicates returns how many more clients send a request at the same time.
+func (c *customers) duplicates() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := max(0, c.random.IntN(20)-16) // mostly none, at most three
+	c.concurrent += n
+	return n
+}
 
 // watch stores the responses to a key in e.
 func (c *customers) watch(e *exchanges) {
@@ -179,9 +193,9 @@ func (c *customers) observe(account int, a client.Attempt) {
 
 // buy creates an order and requests its refunds. It returns when each of the keys
 // has a final response, or when ctx ends.
-func (c *customers) buy(ctx context.Context, p *purchase, duplicates func() int) {
+func (c *customers) buy(ctx context.Context, p *purchase) {
 	c.watch(&p.exchanges)
-	response := c.finish(ctx, &p.exchanges, "/v1/orders", p.body, duplicates())
+	response := c.finish(ctx, &p.exchanges, "/v1/orders", p.body)
 	var order client.Order
 	if response.Status != http.StatusCreated || json.Unmarshal(response.Body, &order) != nil {
 		p.refunds = nil // a purchase that was not expected to fail is reported
@@ -190,7 +204,7 @@ func (c *customers) buy(ctx context.Context, p *purchase, duplicates func() int)
 	var all sync.WaitGroup
 	for _, r := range p.refunds {
 		c.watch(&r.exchanges)
-		request := func() { c.finish(ctx, &r.exchanges, refundPath(order.ID), r.body(), duplicates()) }
+		request := func() { c.finish(ctx, &r.exchanges, refundPath(order.ID), r.body()) }
 		if p.concurrent {
 			all.Go(request)
 		} else {
@@ -209,12 +223,12 @@ func (r *refund) body() []byte {
 	return fmt.Appendf(nil, `{"amount":%d}`, r.amount)
 }
 
-// finish sends a request from several clients at once, and returns the response of
-// the first client.
-func (c *customers) finish(ctx context.Context, e *exchanges, path string, body []byte, duplicates int) client.Response {
+// finish sends a request, sometimes from several clients at once, and returns the
+// response of the first client.
+func (c *customers) finish(ctx context.Context, e *exchanges, path string, body []byte) client.Response {
 	request := client.Request{Key: e.key, Path: path, Body: body}
 	var all sync.WaitGroup
-	for range duplicates {
+	for range c.duplicates() {
 		all.Go(func() { c.insist(ctx, e.account, request) })
 	}
 	response := c.insist(ctx, e.account, request)
@@ -222,22 +236,37 @@ func (c *customers) finish(ctx context.Context, e *exchanges, path string, body 
 	return response
 }
 
-// insist repeats a request as the reference client does. If the outcome is unknown
-// when the client gives up, the customer comes back with the same key.
+// insist repeats a request as the reference client does, until its outcome is known.
 func (c *customers) insist(ctx context.Context, account int, request client.Request) client.Response {
 	for ctx.Err() == nil {
-		visit, cancel := context.WithTimeout(ctx, 20*time.Second)
-		response, err := c.clients[account].Do(visit, request)
-		cancel()
+		response, err := c.clients[account].Do(ctx, request)
 		var unknown *client.OutcomeUnknownError
 		if !errors.As(err, &unknown) {
 			return response
 		}
+		// The API rejected the last send, which does not settle the earlier ones.
+		pause(ctx, time.Second)
 	}
 	return client.Response{}
 }
 
-// replay sends each key once more.
+// replayAll sends each key once more.
+func (c *customers) replayAll(ctx context.Context, purchases []*purchase) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var all sync.WaitGroup
+	clients := make(chan struct{}, 16)
+	for _, p := range purchases {
+		clients <- struct{}{}
+		all.Go(func() {
+			defer func() { <-clients }()
+			c.replay(ctx, p)
+		})
+	}
+	all.Wait()
+}
+
+// replay sends the keys of a purchase once more.
 func (c *customers) replay(ctx context.Context, p *purchase) {
 	again := func(e *exchanges, path string, body []byte) client.Response {
 		response := c.insist(ctx, e.account, client.Request{Key: e.key, Path: path, Body: body})
@@ -287,30 +316,12 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// duplicates decides how many more clients send a request at the same time.
-type duplicates struct {
-	mu     sync.Mutex
-	random *rand.Rand
-	n      int // so far
-}
-
-func newDuplicates(seed uint64) *duplicates {
-	return &duplicates{random: random(seed, duplicateStream)}
-}
-
-func (d *duplicates) next() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := max(0, d.random.IntN(20)-16) // mostly none, at most three
-	d.n += n
-	return n
-}
-
 // report prints a table of the responses.
-func (c *customers) report(w io.Writer, duplicates int) {
+func (c *customers) report(w io.Writer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fmt.Fprintf(w, "requests\t%d\t%s (0: no response)\n", c.sends, byStatus(c.statuses))
-	fmt.Fprintf(w, "keys\t%d\t%d requests were retries, of which %d duplicates at the same time; %d replays\n",
-		len(c.keys), c.sends-len(c.keys), duplicates, c.replays)
+	fmt.Fprintf(w, "keys\t%d\n", len(c.keys))
+	fmt.Fprintf(w, "retries\t%d\t%d replayed\n", c.sends-len(c.keys)-c.concurrent, c.replays)
+	fmt.Fprintf(w, "duplicates\t%d\n", c.concurrent)
 }

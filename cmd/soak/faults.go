@@ -7,6 +7,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"regexp"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -60,11 +62,15 @@ type faults struct {
 	kills   map[string]int // by kind
 	pauses  int
 	crashes int
+	runs    int // of orders reconcile --fix
+	fixed   int // discrepancies
 	err     error
 }
 
 // run causes all faults and returns when they are over.
 func (f *faults) run(ctx context.Context, o options) {
+	during, cancel := context.WithTimeout(ctx, o.duration)
+	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() {
 		r := random(o.seed, killStream)
@@ -83,10 +89,9 @@ func (f *faults) run(ctx context.Context, o options) {
 		})
 	})
 	all.Go(func() {
-		faulty, cancel := context.WithTimeout(ctx, o.duration)
-		defer cancel()
-		f.system.provider.fail(faulty, random(o.seed, providerStream), o.duration/time.Duration(max(o.orders/20, 1)))
+		f.system.provider.fail(during, random(o.seed, providerStream), o.duration/time.Duration(max(o.orders/20, 1)))
 	})
+	all.Go(func() { f.reconcile(during) })
 	all.Wait()
 }
 
@@ -155,8 +160,25 @@ func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
 	return first.Signal(syscall.SIGCONT)
 }
 
-// report prints a table of the faults.
+var fixedPattern = regexp.MustCompile(`fixed: (\d+)`)
+
+// reconcile runs orders reconcile --fix repeatedly. With faults it may find
+// discrepancies and lose the database.
+func (f *faults) reconcile(ctx context.Context) {
+	for pause(ctx, 10*time.Second) {
+		text, _ := f.system.command(ctx, "reconcile", "--fix", "--since", reconcileSince)
+		if found := fixedPattern.FindStringSubmatch(text); found != nil {
+			n, _ := strconv.Atoi(found[1])
+			f.runs, f.fixed = f.runs+1, f.fixed+n
+		}
+	}
+}
+
+// report prints a table of the faults and of what happened beside the orders.
 func (f *faults) report(w io.Writer) {
+	provider := f.system.provider
+	fmt.Fprintf(w, "webhooks\t%d\t%d accepted\n", provider.delivered, provider.accepted)
+	fmt.Fprintf(w, "reconcile --fix\t%d\tfixed %d\n", f.runs, f.fixed)
 	total := 0
 	for _, n := range f.kills {
 		total += n

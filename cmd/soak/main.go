@@ -94,76 +94,47 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return os.RemoveAll(s.folder)
 }
 
-// patience bounds the time until everything is finished after the last fault.
-const patience = 5 * time.Minute
+// patience bounds each phase after the faults. What is unfinished then is a violation.
+const patience = 3 * time.Minute
 
-// soak runs the orders and the faults, waits until the system is quiet, and checks
-// the result.
+// soak runs the orders with all faults, waits until the system is quiet, replays
+// each key, and checks the result.
 func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation, error) {
 	start := time.Now()
-	c, err := newCustomers(s.addresses, s.apiKeys, o.seed)
-	if err != nil {
-		return nil, err
-	}
 	purchases := make([]*purchase, o.orders)
 	for i := range purchases {
+		var err error
 		if purchases[i], err = newPurchase(o.seed, i, accounts); err != nil {
 			return nil, err
 		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, o.duration+patience)
-	defer cancel()
-
-	var reconciled struct{ runs, fixed int }
-	faulty, calm := context.WithCancel(bounded)
-	defer calm()
-	var background, all sync.WaitGroup
-	f := &faults{system: s, kills: map[string]int{}}
-	background.Go(func() { reconciled.runs, reconciled.fixed = s.reconcile(faulty) })
-	all.Go(func() { f.run(bounded, o) })
-	duplicates := newDuplicates(o.seed)
-	for i, p := range purchases {
-		due := time.Duration(i) * o.duration / time.Duration(o.orders)
-		if !pause(bounded, due-time.Since(start)) {
-			break
-		}
-		all.Go(func() { c.buy(bounded, p, duplicates.next) })
-	}
-	all.Wait()
-	calm()
-	background.Wait()
-	c.transport.calm.Store(true)
-	s.provider.recovered()
-	fmt.Fprintf(out, "%s: all orders are finished and all faults are over\n", time.Since(start).Round(time.Second))
-	if f.err != nil {
-		return nil, f.err
-	}
-
-	observed, err := s.quiet(bounded)
+	c, err := newCustomers(s.addresses, s.apiKeys, o.seed)
 	if err != nil {
 		return nil, err
 	}
-	var replays sync.WaitGroup
-	limit := make(chan struct{}, 16)
-	for _, p := range purchases {
-		limit <- struct{}{}
-		replays.Go(func() {
-			defer func() { <-limit }()
-			c.replay(bounded, p)
-		})
+	f, err := buyAll(ctx, s, c, purchases, o)
+	if err != nil {
+		return nil, err
 	}
-	replays.Wait()
+	fmt.Fprintf(out, "%s: the faults are over\n", time.Since(start).Round(time.Second))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "seed\t%d\n", o.seed)
+	fmt.Fprintf(w, "orders\t%d\t%s\n", o.orders, finals(purchases))
+	c.report(w) // without the replays below
+
+	observed, err := s.quiet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.replayAll(ctx, purchases)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	observed.purchases = purchases
 	observed.charges, observed.refunds = s.provider.stripe.Charges(), s.provider.stripe.Refunds()
+	observed.receipts = s.mail.accepted()
 	violations := check(observed)
 
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "seed\t%d\n", o.seed)
-	fmt.Fprintf(w, "orders\t%d\t%s\n", o.orders, finals(purchases))
-	c.report(w, duplicates.n)
 	fmt.Fprintf(w, "charges\t%d\n", len(observed.charges))
 	fmt.Fprintf(w, "refunds\t%d\n", len(observed.refunds))
 	copies := 0
@@ -171,39 +142,66 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 		copies += n - 1
 	}
 	fmt.Fprintf(w, "receipts\t%d\tand %d copies\n", len(observed.receipts), copies)
-	fmt.Fprintf(w, "webhooks\t%d\t%d accepted\n", s.provider.delivered, s.provider.webhooks)
 	f.report(w)
-	fmt.Fprintf(w, "reconcile --fix\t%d\tfixed %d\n", reconciled.runs, reconciled.fixed)
 	fmt.Fprintf(w, "duration\t%s\n", time.Since(start).Round(time.Second))
 	fmt.Fprintf(w, "violations\t%d\n", len(violations))
 	return violations, w.Flush()
 }
 
-// quiet waits until no row is unfinished and no activity is recent. It then runs
-// orders reconcile, first with --fix.
+// buyAll starts the orders at a constant rate and causes all faults. It returns when
+// both are over.
+func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase, o options) (*faults, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.duration+patience)
+	defer cancel()
+	f := &faults{system: s, kills: map[string]int{}}
+	var all sync.WaitGroup
+	all.Go(func() { f.run(ctx, o) })
+	start := time.Now()
+	for i, p := range purchases {
+		due := time.Duration(i) * o.duration / time.Duration(o.orders)
+		if !pause(ctx, due-time.Since(start)) {
+			break
+		}
+		all.Go(func() {
+			c.buy(ctx, p)
+			if p.expires {
+				s.age(ctx, p.email)
+			}
+		})
+	}
+	all.Wait()
+	c.transport.calm.Store(true)
+	s.provider.recovered()
+	return f, f.err
+}
+
+// quiet waits until no row is unfinished and reconcile regards nothing as recent. It
+// then runs orders reconcile, first with --fix.
 func (s *system) quiet(ctx context.Context) (observation, error) {
 	var o observation
-	since := time.Now()
-	for {
+	for start := time.Now(); ; {
 		var err error
-		if o.unfinished, err = s.unfinished(ctx); err != nil {
+		if o.unfinished, err = s.rows(ctx, unfinishedQuery); err != nil {
 			return o, err
 		}
-		if len(o.unfinished) == 0 && time.Since(since) > completerGrace {
-			break // reconcile ignores what is younger than the grace
+		waited := time.Since(start)
+		if len(o.unfinished) == 0 && waited > completerGrace || waited > patience {
+			break
 		}
-		if time.Since(since) > 2*time.Minute || !pause(ctx, 200*time.Millisecond) {
-			break // reported as violations
-		}
+		pause(ctx, 200*time.Millisecond)
 	}
-	_, _ = s.command(ctx, "reconcile", "--fix", "--since", "2h") // what it could not fix, the next one reports
-	text, err := s.command(ctx, "reconcile", "--since", "2h")
-	if err != nil || !strings.Contains(text, "Discrepancies: 0") {
+	if _, err := s.command(ctx, "reconcile", "--fix", "--since", reconcileSince); err != nil {
+		o.reconcile = append(o.reconcile, err.Error())
+	}
+	refunds, err := s.rows(ctx, refundsQuery)
+	if err != nil {
+		return o, err
+	}
+	o.unfinished = append(o.unfinished, refunds...)
+	text, err := s.command(ctx, "reconcile", "--since", reconcileSince)
+	if err != nil || !strings.Contains(text, "Discrepancies: 0,") {
 		o.reconcile = append(o.reconcile, text, fmt.Sprint(err))
 	}
-	s.mail.mu.Lock()
-	defer s.mail.mu.Unlock()
-	o.receipts = maps.Clone(s.mail.receipts)
 	return o, nil
 }
 

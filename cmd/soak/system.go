@@ -7,12 +7,11 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +31,12 @@ const (
 	lockTimeout    = 4 * time.Second
 	completerGrace = 6 * time.Second
 )
+
+// keyRetention is longer than any run: only the keys that age changes are deleted.
+const keyRetention = "3h"
+
+// reconcileSince is longer than any run, and less than CHARGE_WINDOW.
+const reconcileSince = "1h"
 
 // accounts is the number of accounts, which use the same keys.
 const accounts = 3
@@ -117,7 +122,7 @@ func (s *system) start(ctx context.Context, seed uint64, out io.Writer) error {
 		"LOCK_TIMEOUT=" + lockTimeout.String(),
 		"COMPLETER_GRACE=" + completerGrace.String(),
 		"CHARGE_WINDOW=2h", // longer than any run: a card without a fault must be charged
-		"KEY_RETENTION=3h", // longer than any run: each key must be replayed
+		"KEY_RETENTION=" + keyRetention,
 	}
 	if _, err := s.command(ctx, "migrate", "up"); err != nil {
 		return err
@@ -177,37 +182,42 @@ func (s *system) command(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-var fixedPattern = regexp.MustCompile(`fixed: (\d+)`)
-
-// reconcile runs orders reconcile --fix repeatedly. It returns how often it
-// completed, and how many discrepancies it fixed.
-func (s *system) reconcile(ctx context.Context) (runs, fixed int) {
-	for pause(ctx, 10*time.Second) {
-		text, _ := s.command(ctx, "reconcile", "--fix", "--since", "2h") // it may find discrepancies, and lose the database
-		if found := fixedPattern.FindStringSubmatch(text); found != nil {
-			n, _ := strconv.Atoi(found[1])
-			runs, fixed = runs+1, fixed+n
-		}
-	}
-	return runs, fixed
-}
-
-// unfinished returns the rows that must not exist when all faults are over.
-func (s *system) unfinished(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx, `
+// unfinishedQuery returns what must end without help when all faults are over.
+const unfinishedQuery = `
 SELECT concat_ws(' ', 'unfinished key', id, recovery_point, last_error) FROM idempotency_keys WHERE finished_at IS NULL
 UNION ALL
-SELECT concat_ws(' ', 'order', id, status) FROM orders WHERE status NOT IN ('paid', 'partially_refunded', 'refunded', 'payment_failed')
+SELECT concat_ws(' ', 'key that is not reaped', id) FROM idempotency_keys WHERE finished_at < now() - interval '` + keyRetention + `'
 UNION ALL
-SELECT concat_ws(' ', 'refund', id, status) FROM refunds WHERE status <> 'succeeded'
+SELECT concat_ws(' ', 'order', id, status) FROM orders WHERE status IN ('pending', 'requires_action')
 UNION ALL
-SELECT concat_ws(' ', 'job', id, kind, args, last_error) FROM staged_jobs
-UNION ALL
-SELECT concat_ws(' ', 'expired key', id) FROM expired_keys`)
+SELECT concat_ws(' ', 'job', id, kind, args, last_error) FROM staged_jobs`
+
+// refundsQuery returns the refunds that reconcile --fix should have settled.
+const refundsQuery = `SELECT concat_ws(' ', 'refund', id, status) FROM refunds WHERE status <> 'succeeded'`
+
+func (s *system) rows(ctx context.Context, query string, args ...any) ([]string, error) {
+	rows, err := s.pool.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// age makes the finished key of an order older than the retention, so that the
+// reaper deletes it.
+func (s *system) age(ctx context.Context, email string) {
+	for ctx.Err() == nil {
+		_, err := s.pool.Exec(ctx, `
+UPDATE idempotency_keys k
+   SET finished_at = k.finished_at - interval '`+keyRetention+`', created_at = k.created_at - interval '`+keyRetention+`'
+  FROM orders o
+ WHERE o.email = $1 AND k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key
+   AND k.finished_at > now() - interval '`+keyRetention+`'`, email)
+		if err == nil {
+			return
+		}
+		pause(ctx, time.Second) // the database may have crashed
+	}
 }
 
 // close stops everything. The data is removed by remove.
@@ -295,6 +305,13 @@ func startMail() (*mailServer, error) {
 	m.server.ErrorLog = log.New(io.Discard, "", 0)
 	go func() { _ = m.server.Serve(listener) }()
 	return m, nil
+}
+
+// accepted returns how often each recipient got a receipt.
+func (m *mailServer) accepted() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.receipts)
 }
 
 type mailSession struct {
