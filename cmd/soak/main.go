@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command soak runs everything at once and checks that no order is charged twice,
 // lost or answered differently: `make soak`.
 //
