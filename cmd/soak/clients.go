@@ -59,7 +59,7 @@ func methods() []method {
 }
 
 func newPurchase(seed uint64, number, accounts int) (*purchase, error) {
-	r := random(seed, customerStream+uint64(number)) //nolint:gosec // a number is not negative
+	r := random(seed, customerStream+uint64(number))
 	account := number % accounts
 	p := &purchase{
 		// The same key in each account names different orders (R20).
@@ -161,6 +161,14 @@ func (c *customers) duplicates() int {
 	return n
 }
 
+// disconnect returns how long a client waits for its first response before it
+// disconnects; mostly 0: it does not.
+func (c *customers) disconnect() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(0, time.Duration(c.random.IntN(1000)-900)) * time.Millisecond
+}
+
 // watch stores the responses to a key in e.
 func (c *customers) watch(e *exchanges) {
 	c.mu.Lock()
@@ -233,6 +241,11 @@ func (c *customers) finish(ctx context.Context, e *exchanges, path string, body 
 	for range c.duplicates() {
 		all.Go(func() { c.insist(ctx, e.account, request) })
 	}
+	if patience := c.disconnect(); patience > 0 {
+		short, cancel := context.WithTimeout(ctx, patience)
+		_, _ = c.clients[e.account].Send(short, request) // observe has the response, if there is one
+		cancel()
+	}
 	response := c.insist(ctx, e.account, request)
 	all.Wait()
 	return response
@@ -287,11 +300,11 @@ func (c *customers) replay(ctx context.Context, p *purchase) {
 }
 
 // transport sends each request to one of the API processes, chosen at random. Some
-// requests prefer a response at once, and the clients of some disconnect.
+// requests prefer a response at once, and some to wait.
 type transport struct {
 	addresses []string
 	base      *http.Transport
-	calm      atomic.Bool // no client disconnects
+	calm      atomic.Bool // no request prefers anything
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -300,7 +313,6 @@ type transport struct {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Lock()
 	address, choice := t.addresses[t.random.IntN(len(t.addresses))], t.random.IntN(100)
-	patience := time.Duration(t.random.Int64N(int64(100 * time.Millisecond)))
 	t.mu.Unlock()
 	r = r.Clone(r.Context())
 	r.URL.Host = address
@@ -310,10 +322,6 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Prefer", "respond-async")
 	case choice < 15:
 		r.Header.Set("Prefer", "wait=2")
-	case choice < 20:
-		ctx, cancel := context.WithCancel(r.Context())
-		time.AfterFunc(patience, cancel)
-		r = r.WithContext(ctx)
 	}
 	return t.base.RoundTrip(r)
 }
