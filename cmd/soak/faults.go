@@ -14,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // The streams of random numbers of a seed: a fault that takes a number more does not
@@ -141,18 +139,23 @@ func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	rows, err := f.system.pool.Query(ctx, "SELECT pid FROM pg_stat_activity")
-	if err != nil {
-		return err
-	}
-	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		return err
+	var pids []string
+	for {
+		if pids, err = f.system.rows(ctx, "SELECT pid::text FROM pg_stat_activity"); err == nil {
+			break
+		}
+		if !pause(ctx, 200*time.Millisecond) { // the last crash is not over
+			return err
+		}
 	}
 	if err := first.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for _, pid := range pids {
+	for _, text := range pids {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			return errors.Join(err, first.Signal(syscall.SIGCONT))
+		}
 		if p, err := os.FindProcess(pid); err == nil {
 			_ = p.Kill() // it may have ended
 		}

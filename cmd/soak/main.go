@@ -137,6 +137,13 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	observed.receipts = s.mail.accepted()
 	violations := check(observed)
 
+	reaped := 0
+	for _, p := range purchases {
+		if p.expires {
+			reaped++
+		}
+	}
+	fmt.Fprintf(w, "reaped keys\t%d\n", reaped)
 	fmt.Fprintf(w, "charges\t%d\n", len(observed.charges))
 	fmt.Fprintf(w, "refunds\t%d\n", len(observed.refunds))
 	copies := 0
@@ -184,13 +191,15 @@ func (s *system) quiet(ctx context.Context) (observation, error) {
 	for start := time.Now(); ; {
 		var err error
 		if o.unfinished, err = s.rows(ctx, unfinishedQuery); err != nil {
-			return o, err
+			o.unfinished = []string{err.Error()} // connections from before a crash
 		}
 		waited := time.Since(start)
 		if len(o.unfinished) == 0 && waited > completerGrace || waited > patience {
 			break
 		}
-		pause(ctx, 200*time.Millisecond)
+		if !pause(ctx, 200*time.Millisecond) {
+			return o, ctx.Err()
+		}
 	}
 	if _, err := s.command(ctx, "reconcile", "--fix", "--since", reconcileSince); err != nil {
 		o.reconcile = append(o.reconcile, err.Error())

@@ -69,7 +69,7 @@ func startSystem(ctx context.Context, seed uint64, out io.Writer) (*system, erro
 	}
 	s := &system{program: filepath.Join(filepath.Dir(executable), "orders")}
 	if err := s.start(ctx, seed, out); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close(), os.RemoveAll(s.folder))
 	}
 	return s, nil
 }
