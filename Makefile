@@ -84,6 +84,12 @@ contract-fuzz: ## Send 20,000 generated requests to a server and check each resp
 	@$(GO) -C tools build -o ../bin/contractfuzz ./contractfuzz
 	bin/contractfuzz $(FUZZ)
 
+# SOAK has flags of the program. CI runs a short one: see .ci/run.
+.PHONY: soak
+soak: ## Run kills, pauses, database crashes, provider faults and all commands at once (a quarter of an hour)
+	@$(GO) build -o bin/ ./cmd/orders ./cmd/soak
+	bin/soak $(SOAK)
+
 .PHONY: up
 up: ## Start PostgreSQL and a mail catcher in containers (compose)
 	docker compose up -d --wait

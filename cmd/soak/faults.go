@@ -1,0 +1,195 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The streams of random numbers of a seed: a fault that takes a number more does not
+// change the others.
+const (
+	killStream = iota
+	pauseStream
+	crashStream
+	providerStream
+	webhookStream
+	transportStream
+	duplicateStream
+	customerStream = 1000 // and above
+)
+
+func random(seed, stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, stream)) //nolint:gosec // a seed repeats the faults
+}
+
+// pause waits and reports whether ctx is still alive.
+func pause(ctx context.Context, duration time.Duration) bool {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// spread calls work n times at random moments, one in each n-th of duration.
+func spread(ctx context.Context, r *rand.Rand, n int, duration time.Duration, work func()) {
+	start, part := time.Now(), duration/time.Duration(max(n, 1))
+	for i := range n {
+		due := time.Duration(i)*part + time.Duration(r.Int64N(int64(part)))
+		if !pause(ctx, due-time.Since(start)) {
+			return
+		}
+		work()
+	}
+}
+
+// faults kills, pauses and crashes processes.
+type faults struct {
+	system  *system
+	kills   map[string]int // by kind
+	pauses  int
+	crashes int
+	runs    int // of orders reconcile --fix
+	fixed   int // discrepancies
+	err     error
+}
+
+// run causes all faults and returns when they are over.
+func (f *faults) run(ctx context.Context, o options) {
+	during, cancel := context.WithTimeout(ctx, o.duration)
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() {
+		r := random(o.seed, killStream)
+		spread(ctx, r, o.kills, o.duration, func() { f.kill(r) })
+	})
+	all.Go(func() {
+		r := random(o.seed, pauseStream)
+		spread(ctx, r, o.kills/3, o.duration, func() { f.pause(ctx, r) })
+	})
+	all.Go(func() {
+		r := random(o.seed, crashStream)
+		spread(ctx, r, o.crashes, o.duration, func() {
+			if err := f.crash(ctx, r); err != nil {
+				f.err = errors.Join(f.err, fmt.Errorf("crash the database: %w", err))
+			}
+		})
+	})
+	all.Go(func() {
+		f.system.provider.fail(during, random(o.seed, providerStream), o.duration/time.Duration(max(o.orders/20, 1)))
+	})
+	all.Go(func() { f.reconcile(during) })
+	all.Wait()
+}
+
+// kill kills a random process that runs.
+func (f *faults) kill(r *rand.Rand) {
+	for {
+		s := f.system.services[r.IntN(len(f.system.services))]
+		if s.kind == "reaper" && r.IntN(3) > 0 {
+			continue // rarely: the others move money
+		}
+		if s.signal(syscall.SIGKILL) {
+			f.kills[s.kind]++
+			return
+		}
+	}
+}
+
+// pause stops a process for up to two leases, while others take over its keys.
+func (f *faults) pause(ctx context.Context, r *rand.Rand) {
+	s := f.system.services[r.IntN(len(f.system.services))]
+	if !s.signal(syscall.SIGSTOP) {
+		return
+	}
+	f.pauses++
+	pause(ctx, time.Duration(r.Int64N(int64(2*lockTimeout))))
+	s.signal(syscall.SIGCONT)
+}
+
+// signal sends a signal and reports whether the process runs.
+func (s *service) signal(signal syscall.Signal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pid == 0 {
+		return false
+	}
+	process, err := os.FindProcess(s.pid)
+	return err == nil && process.Signal(signal) == nil
+}
+
+// crash kills all processes of the database except for the first one, which is
+// stopped until the outage is over. It then loses the shared memory and recovers
+// from the write-ahead log, as after a power failure.
+func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
+	first, err := os.FindProcess(f.system.postgres.PID())
+	if err != nil {
+		return err
+	}
+	var pids []string
+	for {
+		if pids, err = f.system.rows(ctx, "SELECT pid::text FROM pg_stat_activity"); err == nil {
+			break
+		}
+		if !pause(ctx, 200*time.Millisecond) { // the last crash is not over
+			return err
+		}
+	}
+	if err := first.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for _, text := range pids {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			return errors.Join(err, first.Signal(syscall.SIGCONT))
+		}
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill() // it may have ended
+		}
+	}
+	f.crashes++
+	pause(ctx, 500*time.Millisecond+time.Duration(r.Int64N(int64(5*time.Second))))
+	return first.Signal(syscall.SIGCONT)
+}
+
+var fixedPattern = regexp.MustCompile(`fixed: (\d+)`)
+
+// reconcile runs orders reconcile --fix repeatedly. With faults it may find
+// discrepancies and lose the database.
+func (f *faults) reconcile(ctx context.Context) {
+	for pause(ctx, 10*time.Second) {
+		text, _ := f.system.command(ctx, "reconcile", "--fix", "--since", reconcileSince)
+		if found := fixedPattern.FindStringSubmatch(text); found != nil {
+			n, _ := strconv.Atoi(found[1])
+			f.runs, f.fixed = f.runs+1, f.fixed+n
+		}
+	}
+}
+
+// report prints a table of the faults and of what happened beside the orders.
+func (f *faults) report(w io.Writer) {
+	provider := f.system.provider
+	fmt.Fprintf(w, "webhooks\t%d\t%d accepted\n", provider.delivered, provider.accepted)
+	fmt.Fprintf(w, "reconcile --fix\t%d\tfixed %d\n", f.runs, f.fixed)
+	total := 0
+	for _, n := range f.kills {
+		total += n
+	}
+	fmt.Fprintf(w, "kills\t%d\t%v\n", total, f.kills)
+	fmt.Fprintf(w, "pauses\t%d\n", f.pauses)
+	fmt.Fprintf(w, "database crashes\t%d\n", f.crashes)
+	fmt.Fprintf(w, "provider faults\t%d\n", f.system.provider.triggered())
+}

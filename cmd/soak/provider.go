@@ -1,0 +1,188 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+const webhookSecret = "whsec_soak"
+
+// provider is the fake Stripe in this process, which is never killed. It delivers
+// events late, repeatedly and out of order, settles what is pending, and fails.
+type provider struct {
+	stripe    *stripetest.Server
+	server    *http.Server
+	url       string
+	addresses []string // of the API
+	client    *http.Client
+	ctx       context.Context
+	events    sync.WaitGroup
+
+	mu        sync.Mutex
+	random    *rand.Rand
+	faults    []*stripetest.Injection
+	delivered int // events
+	accepted  int
+}
+
+func startProvider(ctx context.Context, seed uint64, addresses []string) (*provider, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &provider{
+		stripe:    stripetest.New(stripetest.Options{}),
+		url:       "http://" + listener.Addr().String(),
+		addresses: addresses,
+		client:    &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}},
+		ctx:       ctx,
+		random:    random(seed, webhookStream),
+	}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = p.server.Serve(listener) }()
+	return p, nil
+}
+
+func (p *provider) close() error {
+	p.stripe.Close()
+	return p.server.Close()
+}
+
+func (p *provider) chance(n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.IntN(n)
+}
+
+// ServeHTTP serves Stripe's API, and schedules events after a confirm or a refund.
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if id, ok := strings.CutSuffix(r.URL.Path, "/confirm"); ok {
+			p.schedule(strings.TrimPrefix(id, "/v1/payment_intents/"), "payment_intent.succeeded", "charge.succeeded", "payment_intent.processing")
+		}
+		if r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
+			if refunds := p.stripe.Refunds(); len(refunds) > 0 {
+				p.schedule(refunds[len(refunds)-1].ID, "refund.updated", "refund.created")
+			}
+		}
+	}()
+	p.stripe.ServeHTTP(w, r)
+}
+
+// schedule settles an intent or a refund a moment later, if it is pending, and
+// delivers events about it. Some contain the state before.
+func (p *provider) schedule(id string, types ...string) {
+	moment := func(limit int) time.Duration { return time.Duration(p.chance(limit)) * time.Millisecond }
+	settle := moment(2000)
+	for range p.chance(4) {
+		eventType, early, late := types[p.chance(len(types))], moment(3000), moment(6000)
+		p.events.Go(func() {
+			pause(p.ctx, early)
+			if payload, signature, err := p.stripe.Event(webhookSecret, eventType, id); err == nil {
+				pause(p.ctx, late)
+				p.deliver(payload, signature)
+			}
+		})
+	}
+	p.events.Go(func() {
+		pause(p.ctx, settle)
+		_ = p.stripe.Settle(id, true) // most are not pending
+	})
+}
+
+// deliver repeats an event until it is accepted, as Stripe does.
+func (p *provider) deliver(payload []byte, signature string) {
+	for range 5 {
+		address := p.addresses[p.chance(len(p.addresses))]
+		request, err := http.NewRequestWithContext(p.ctx, http.MethodPost, "http://"+address+"/v1/webhooks/stripe", bytes.NewReader(payload))
+		if err != nil {
+			return
+		}
+		request.Header.Set("Stripe-Signature", signature)
+		request.Header.Set("Content-Type", "application/json")
+		response, err := p.client.Do(request)
+		status := 0
+		if err == nil {
+			_ = response.Body.Close()
+			status = response.StatusCode
+		}
+		p.mu.Lock()
+		p.delivered++
+		if status == http.StatusOK {
+			p.accepted++
+		}
+		p.mu.Unlock()
+		if status == http.StatusOK || p.ctx.Err() != nil {
+			return
+		}
+		pause(p.ctx, 2*time.Second)
+	}
+}
+
+// rule returns a random fault of a random endpoint. A refund waits for a day after a
+// stored 500 without effect, because it may still be made (R12), so none gets that.
+func rule(r *rand.Rand) stripetest.Rule {
+	faults := []stripetest.Fault{
+		stripetest.CloseBefore, stripetest.RateLimit, stripetest.Unavailable, stripetest.KeyInUse, stripetest.LockTimeout,
+		stripetest.ErrorAfter, stripetest.NextPageError, stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse,
+		stripetest.CloseAfter, stripetest.ResetAfter, stripetest.CutBody, stripetest.BadGateway,
+	}
+	const confirm = "POST /v1/payment_intents/{id}/confirm"
+	endpoint := []string{
+		"POST /v1/refunds", "GET /v1/refunds", "POST /v1/payment_intents", "GET /v1/payment_intents/{id}", confirm, confirm,
+	}[r.IntN(6)]
+	if endpoint != "POST /v1/refunds" {
+		faults = append(faults, stripetest.ErrorBefore, stripetest.ErrorLater)
+	}
+	return stripetest.Rule{Fault: faults[r.IntN(len(faults))], Endpoint: endpoint, Times: 1 + r.IntN(3)}
+}
+
+// fail injects faults until ctx ends.
+func (p *provider) fail(ctx context.Context, r *rand.Rand, interval time.Duration) {
+	for pause(ctx, time.Duration(r.Int64N(int64(2*interval)))) {
+		i := p.stripe.Inject(rule(r))
+		p.mu.Lock()
+		p.faults = append(p.faults, i)
+		p.mu.Unlock()
+		// Longer than a lease at most: the response comes when another run has the key.
+		time.AfterFunc(time.Duration(r.Int64N(int64(2*lockTimeout))), i.Release)
+	}
+}
+
+// recovered ends all faults, waits for the scheduled events, and settles the refunds
+// that are pending, without an event: reconcile --fix must find them.
+func (p *provider) recovered() {
+	p.mu.Lock()
+	faults := p.faults
+	p.mu.Unlock()
+	for _, i := range faults {
+		i.Release()
+	}
+	p.events.Wait()
+	for _, refund := range p.stripe.Refunds() {
+		_ = p.stripe.Settle(refund.ID, true) // most are not pending
+	}
+}
+
+// triggered returns how often a fault was triggered.
+func (p *provider) triggered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, i := range p.faults {
+		n += i.Triggered()
+	}
+	return n
+}
