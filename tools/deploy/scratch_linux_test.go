@@ -157,7 +157,7 @@ func newDatabase(t *testing.T) (owner, user string) {
 	cmd.Env = append(cmd.Env, "ADMIN_ADDR=", "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0")
 	dev, err := start(t, cmd)
 	require.NoError(t, err)
-	address, err := url.Parse(dev.waitFor(`(?m)^PostgreSQL +(postgres://.*)$`))
+	address, err := url.Parse(dev.waitFor(`(?m)^PostgreSQL +psql '(postgres://.*)'$`))
 	require.NoError(t, err)
 	conn, err := pgx.Connect(t.Context(), address.String())
 	require.NoError(t, err)
