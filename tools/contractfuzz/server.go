@@ -79,7 +79,7 @@ func (s *server) start(ctx context.Context) error {
 			return err
 		}
 		if s.apiKey = line(text, `API key +(\S+)\n`); s.apiKey != "" {
-			s.url, s.databaseURL = line(text, `Orders API +(\S+)`), line(text, `PostgreSQL +(\S+)`)
+			s.url, s.databaseURL = line(text, `Orders API +(\S+)`), line(text, `PostgreSQL +psql '(\S+)'`)
 			s.stripePage = line(text, `it has charged: (\S+)`)
 			return nil
 		}
