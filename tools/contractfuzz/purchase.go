@@ -58,6 +58,10 @@ func (s *sequence) body(o *operation) any {
 			value["currency"] = pick(g, []string{"usd", "eur", "jpy"}) // the provider knows few of all codes
 		}
 		limitTotal(list(value["items"]))
+		if textSize(value["items"])+textSize(value["metadata"]) > maxText {
+			delete(value, "metadata")
+			value["items"] = list(value["items"])[:1] // has at most 564 characters
+		}
 		if len(encode(value)) > maxBody {
 			value["items"] = list(value["items"])[:1]
 		}
@@ -66,6 +70,30 @@ func (s *sequence) body(o *operation) any {
 		}
 	}
 	panic("no valid body for " + o.id)
+}
+
+// maxText is the size of the texts of items and metadata, as openapi.yaml states it in
+// prose.
+const maxText = 16_384
+
+// textSize returns the bytes of the texts in a value, names of metadata included.
+func textSize(value any) (size int) {
+	switch value := value.(type) {
+	case string:
+		return len(value)
+	case []any:
+		for _, element := range value {
+			size += textSize(element)
+		}
+	case node:
+		for name, element := range value {
+			size += textSize(element)
+			if name != "sku" && name != "description" {
+				size += len(name)
+			}
+		}
+	}
+	return size
 }
 
 // limitTotal lowers the prices so that the total is one that the contract allows.
