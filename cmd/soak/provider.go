@@ -69,8 +69,11 @@ func (p *provider) chance(n int) int {
 // ServeHTTP serves Stripe's API, and schedules events after a confirm or a refund.
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
-		if id, ok := strings.CutSuffix(r.URL.Path, "/confirm"); ok {
-			p.schedule(strings.TrimPrefix(id, "/v1/payment_intents/"), "payment_intent.succeeded", "charge.succeeded", "payment_intent.processing")
+		id, ofIntent := strings.CutPrefix(r.URL.Path, "/v1/payment_intents/")
+		if id, confirmed := strings.CutSuffix(id, "/confirm"); confirmed {
+			p.schedule(id, "payment_intent.succeeded", "charge.succeeded", "payment_intent.processing")
+		} else if ofIntent && r.Method == http.MethodGet {
+			_ = p.stripe.Settle(id, true) // of a confirm that arrived after its intent was settled
 		}
 		if r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
 			if refunds := p.stripe.Refunds(); len(refunds) > 0 {
