@@ -108,7 +108,7 @@ func TestCheck(t *testing.T) {
 		"a second refund":             {func(o *observation) { o.refunds = append(o.refunds, o.refunds[0]) }, "refunded 2 times"},
 		"no refund":                   {func(o *observation) { o.refunds = nil }, "refunded 0 times"},
 		"a refund of another amount":  {func(o *observation) { o.refunds[0].Amount++ }, "refunded 301 as re_1"},
-		"a refund nobody requested": {
+		"a refund without a request": {
 			func(o *observation) { o.refunds = append(o.refunds, stripetest.Refund{Name: "refund-2"}) },
 			"1 refunds refund-2 at the provider without a response 201",
 		},

@@ -60,9 +60,9 @@ func (s *Server) writePassfile(content string) error {
 }
 
 // requirePassword gives a password to kept data of an earlier version of this package,
-// whose server required none. It runs in PostgreSQL's single-user mode, which nobody
-// else can connect to. The passfile comes last: until it is there, each start begins
-// again.
+// whose server required none. It runs in PostgreSQL's single-user mode, which accepts
+// no connections. The passfile is written last: until it exists, each start repeats
+// this.
 func (s *Server) requirePassword(ctx context.Context) error {
 	passfile, verifier, err := newPassword()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 //
 //   - IP addresses, and requests without a Host: browsers always send one,
 //   - names without a dot, and those below .localhost, .svc and .cluster.local, which
-//     nobody can register,
+//     cannot be registered,
 //   - the name of this machine and the host of address, the configured address of the
 //     listener.
 func Handler(address string, next http.Handler) http.Handler {

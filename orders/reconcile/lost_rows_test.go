@@ -1,0 +1,165 @@
+package reconcile_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/orders/reconcile"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// A failover or a restore loses rows. Every charge without an order is reported
+// with its account and key, and a retry of its client restores the order.
+func TestRun_lostRows(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, time.Hour, 8)
+	requests := f.createMany(24)
+	lost := map[uuid.UUID]orders.Request{}
+	for i := 0; i < len(requests); i += 3 {
+		req := requests[i]
+		f.deleteOrder(req.AccountID, req.Key)
+		if id := orderID(req.AccountID, req.Key); len(f.stripe.ChargesByOrder(id.String())) == 1 {
+			lost[id] = req
+		}
+	}
+	require.Len(t, lost, 6)
+	f.age()
+
+	report := f.reconcile(true)
+	require.Len(t, report.Discrepancies, len(lost))
+	for _, d := range report.Discrepancies {
+		req, known := lost[d.OrderID]
+		require.True(t, known)
+		require.Equal(t, reconcile.UnrecordedCharge, d.Kind)
+		require.Equal(t, reconcile.Money{Amount: amount, Currency: "usd"}, d.Provider)
+		require.Equal(t, req.AccountID, d.AccountID)
+		require.Equal(t, idempotency.KeyID(req.AccountID, req.Key), d.KeyID)
+		result, err := f.service.Create(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, result.Response.Status)
+	}
+	f.age()
+	require.Empty(t, f.discrepancies())
+	require.Empty(t, f.stripe.OrdersChargedTwice())
+}
+
+// After a failover or a restore the lost rows are the newest ones. With LostRows, while
+// no process runs, each of them is named at once.
+func TestRun_lostRowsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, -time.Minute, 1) // the provider's clock is ahead
+	lostOrder := f.createLost("the-key-of-a-lost-order", visa)
+	f.createLost("the-key-of-a-lost-failure", declinedCard)
+	f.insertIntent("metadata[order_id]", lostOrder.String())
+	f.insertIntent("metadata[order_id]", lostOrder.String(), "payment_method", stripetest.ProcessingCard, "confirm", "true")
+	f.insertCharge("metadata[account_id]", uuid.NewString())
+	require.Equal(t, http.StatusCreated, f.create(visa))
+	require.Equal(t, http.StatusCreated, f.refund())
+	for _, statement := range []string{
+		"DELETE FROM refunds", "DELETE FROM idempotency_keys WHERE operation = 'create_refund'",
+		"UPDATE orders SET amount_refunded = 0, status = 'paid', created_at = created_at + interval '1 minute'", // the old primary's clock was ahead
+	} {
+		f.exec(statement)
+	}
+	require.Empty(t, f.discrepancies(), "recent activity may be in progress")
+
+	report, err := f.run(func(c *reconcile.Config) { c.LostRows = true })
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"unrecorded_charge: intent succeeded, order missing, unknown account",
+		"unrecorded_charge: intent succeeded, order missing",
+		"unrecorded_refund: refund succeeded, our refund missing",
+		"open_intent: intent processing, order missing",
+		"orphaned_intent: intent requires_confirmation, order missing",
+	}, inWords(report))
+	require.Equal(t, 1, report.Orders)
+	charge := report.Discrepancies[1]
+	require.Equal(t, []uuid.UUID{f.account, lostOrder, idempotency.KeyID(f.account, "the-key-of-a-lost-order")},
+		[]uuid.UUID{charge.AccountID, charge.OrderID, charge.KeyID})
+	require.Equal(t, reconcile.Money{Amount: amount, Currency: "usd"}, charge.Provider)
+	require.WithinDuration(t, f.stripe.Now(), charge.Created, time.Minute)
+}
+
+// A retry of a lost key converges on the first charge while the provider knows its own
+// keys. After that it charges again, unless the key was expired.
+func TestRun_lostKeyIsRetried(t *testing.T) {
+	t.Parallel()
+	expire := func(f *fixture) {
+		for range 2 { // it may be repeated
+			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+			require.NoError(f.t, err)
+			require.Equal(f.t, []string{"unrecorded_charge: intent succeeded, order missing, key expired"}, inWords(report))
+			require.Equal(f.t, 1, report.Open(), "the charge itself needs an operator")
+		}
+	}
+	for name, test := range map[string]struct {
+		before  func(*fixture)
+		later   time.Duration
+		expired bool
+		charges int
+	}{
+		"within a day":              {later: 23 * time.Hour, charges: 1},
+		"after a day":               {later: 25 * time.Hour, charges: 2},
+		"expired, and within a day": {before: expire, later: 23 * time.Hour, expired: true, charges: 1},
+		"expired, and after a day":  {before: expire, later: 25 * time.Hour, expired: true, charges: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 0, 1)
+			id := f.createLost(orderKey, visa)
+			if test.before != nil {
+				test.before(f)
+			}
+			f.stripe.Advance(test.later)
+			_, err := f.service.Create(t.Context(), orderRequest(t, f.account, orderKey, visa))
+			var expired *idempotency.KeyExpiredError
+			require.Equal(t, test.expired, errors.As(err, &expired), "%v", err)
+			if test.expired {
+				order, _ := orders.ResourcesOf(expired.Key)
+				require.Equal(t, id, order)
+			} else {
+				require.NoError(t, err)
+			}
+			require.Len(t, f.stripe.ChargesByOrder(id.String()), test.charges)
+		})
+	}
+}
+
+// A key is expired only with LostRows, only while its order is missing, and also if the
+// payment may still succeed.
+func TestRun_expiredKeys(t *testing.T) {
+	t.Parallel()
+	expired := func(f *fixture) (n int) {
+		require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM expired_keys").Scan(&n))
+		return n
+	}
+	lostRows := func(c *reconcile.Config) { c.LostRows, c.Fix = true, true }
+	f := newOldFixture(t)
+	f.createLost(orderKey, visa)
+	f.age()
+	f.reconcile(true)
+	require.Zero(t, expired(f))
+	f.transport.after = map[string]func(){listRefundsEndpoint: func() { require.Equal(t, http.StatusCreated, f.create(visa)) }}
+	report, err := f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order missing => not fixed: it has changed since it was listed"}, inWords(report))
+	f.exec("UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'")
+	report, err = f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order payment_failed, response 201"}, inWords(report))
+	require.Zero(t, expired(f))
+
+	f = newFixture(t, 0, 1)
+	f.insertIntent("payment_method", stripetest.ProcessingCard, "confirm", "true")
+	report, err = f.run(lostRows)
+	require.NoError(t, err)
+	require.Equal(t, []string{"open_intent: intent processing, order missing, key expired"}, inWords(report))
+	require.Equal(t, 1, expired(f))
+}
