@@ -56,17 +56,10 @@ func newTransfers(limit int, setDeadline func(*http.ResponseController, time.Tim
 
 // do transfers a body, and reports whether it was interrupted.
 func (t *transfers) do(w http.ResponseWriter, size int, work func()) (interrupted bool) {
-	own := &transfer{connection: http.NewResponseController(w), size: size}
-	element := t.begin(own)
-	defer func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if interrupted = own.interrupted; !interrupted {
-			t.remove(element)
-		}
-	}()
+	element := t.begin(&transfer{connection: http.NewResponseController(w), size: size})
+	defer func() { interrupted = t.end(element) }()
 	work()
-	return false // or as above
+	return interrupted // as end reports
 }
 
 func (t *transfers) begin(own *transfer) *list.Element {
@@ -79,6 +72,17 @@ func (t *transfers) begin(own *transfer) *list.Element {
 	}
 	t.total += own.size
 	return t.active.PushBack(own)
+}
+
+// end reports whether the transfer was interrupted.
+func (t *transfers) end(element *list.Element) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	own := element.Value.(*transfer)
+	if !own.interrupted {
+		t.remove(element)
+	}
+	return own.interrupted
 }
 
 func (t *transfers) remove(element *list.Element) *transfer {
