@@ -86,7 +86,8 @@ func TestConfirm_testPaymentMethods(t *testing.T) {
 				s := start(t, stripetest.Options{})
 				form := url.Values{
 					"amount": {"2000"}, "currency": {"usd"}, "payment_method": {name}, "confirm": {"true"},
-					"off_session": {session}, "payment_method_types[0]": {"card"}, "expand[0]": {"latest_charge"},
+					"off_session": {session}, "use_stripe_sdk": {"true"},
+					"payment_method_types[0]": {"card"}, "expand[0]": {"latest_charge"},
 				}
 				r := s.post(intentsPath, "k", form.Encode())
 				require.NoError(t, r.err)
@@ -95,7 +96,9 @@ func TestConfirm_testPaymentMethods(t *testing.T) {
 					require.Equal(t, want.status, r.field("status"))
 					require.Equal(t, want.status == "succeeded", len(s.Charges()) == 1)
 					require.Equal(t, want.status == "succeeded", r.field("latest_charge.paid") == "true")
-					require.Equal(t, want.status == "requires_action", r.field("next_action.type") != "")
+					require.Equal(t, want.status == "requires_action", r.field("next_action.type") == "use_stripe_sdk")
+					require.Equal(t, want.status == "succeeded", r.field("latest_charge") != "")
+					require.NotEmpty(t, r.field("client_secret"))
 					return
 				}
 				requireDecline(t, r, want.code, want.reason, want.param)

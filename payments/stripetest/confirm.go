@@ -12,6 +12,7 @@ type confirmation struct {
 	method        string
 	offSession    bool
 	errorOnAction bool
+	useStripeSDK  bool
 	returnURL     string
 	receiptEmail  string
 }
@@ -21,8 +22,27 @@ func readConfirmation(f *form) confirmation {
 		method:        f.ref("payment_method"),
 		offSession:    f.flag("off_session"),
 		errorOnAction: f.flag("error_on_requires_action"),
+		useStripeSDK:  f.flag("use_stripe_sdk"),
 		returnURL:     f.text("return_url", 2048),
 		receiptEmail:  f.text("receipt_email", 512),
+	}
+}
+
+// nextAction is what the customer must do. The content of use_stripe_sdk is for
+// Stripe.js only, and Stripe does not document it.
+func (c confirmation) nextAction() map[string]any {
+	if c.returnURL != "" && !c.useStripeSDK {
+		return map[string]any{
+			"type": "redirect_to_url",
+			"redirect_to_url": map[string]any{
+				"return_url": c.returnURL,
+				"url":        "https://hooks.stripe.com/redirect/authenticate/standin",
+			},
+		}
+	}
+	return map[string]any{
+		"type":           "use_stripe_sdk",
+		"use_stripe_sdk": map[string]any{"type": "three_d_secure_redirect"},
 	}
 }
 
@@ -48,9 +68,9 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// confirm is the only place where a client moves money. An intent that is succeeded,
-// processing or canceled cannot be confirmed, so it has at most one successful
-// charge.
+// confirm charges the card, or waits for the customer to authenticate. An intent that
+// is succeeded, processing or canceled cannot be confirmed, so it has at most one
+// successful charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	switch {
 	case pi.Status == succeeded:
@@ -88,10 +108,7 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 		return fail(pi, pm, authenticationRequired("authentication_not_handled").failure())
 	case authenticate:
 		pi.Status = requiresAction
-		pi.NextAction = map[string]any{
-			"type":           "use_stripe_sdk",
-			"use_stripe_sdk": map[string]any{"type": "three_d_secure_redirect"},
-		}
+		pi.NextAction = how.nextAction()
 		return nil
 	case pm.card.processing:
 		pi.Status = processing
@@ -173,10 +190,9 @@ func (d decline) failure() *apiError {
 	return e
 }
 
-// Settle ends what is pending: a payment that is processing, a payment that requires
-// authentication, a refund that is pending, or a succeeded refund to the card whose
-// refunds fail later. The id is that of the payment intent or refund. It is an error
-// if nothing is pending.
+// Settle ends what is pending at the bank: a payment that is processing, a refund that
+// is pending, or a succeeded refund to the card whose refunds fail later. The id is that
+// of the payment intent or refund. It is an error if nothing is pending.
 func (s *Server) Settle(id string, success bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,19 +200,14 @@ func (s *Server) Settle(id string, success bool) error {
 		return s.settleRefund(re, success)
 	}
 	pi, ok := s.intents.get(id)
-	if !ok || pi.Status != processing && pi.Status != requiresAction {
+	if !ok || pi.Status != processing {
 		return fmt.Errorf("stripetest: %s is not open to be settled", id)
 	}
 	pm, _ := s.methods.get(string(pi.PaymentMethod))
-	switch {
-	case success:
-		s.charge(pi, pm) // a decline stays in the intent
-	case pi.Status == processing:
-		s.decline(pi, pm, decline{code: "card_declined", reason: "generic_decline", message: declinedMessage})
-	default:
-		fail(pi, pm, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
-			"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
-				"PaymentMethod to attempt to fulfill this PaymentIntent again."))
+	if success {
+		_ = s.charge(pi, pm) // a decline is in the intent
+	} else {
+		_ = s.decline(pi, pm, decline{code: "card_declined", reason: "generic_decline", message: declinedMessage})
 	}
 	return nil
 }

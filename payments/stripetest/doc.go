@@ -16,8 +16,12 @@
 //     ledger. The last two must be empty after every test.
 //   - Inject scripts a fault before or after the effect. Nothing is random: the same
 //     script gives the same run.
+//   - Authenticate approves or declines a 3-D Secure challenge, and ConfirmAsCustomer
+//     pays with another card from the browser. A challenge that nobody ends stays open
+//     until a cancel. Other processes send the client_secret to
+//     /customer/{id}/approve, /decline or /confirm.
 //   - Advance moves its clock, ForgetKey forgets a key, Settle decides payments and
-//     refunds that are pending.
+//     refunds that are pending at the bank.
 //   - Event and SignedEvent create webhook events. The stand-in sends none by itself:
 //     a test delivers them, late, twice, out of order or not at all.
 //

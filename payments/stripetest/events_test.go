@@ -50,6 +50,29 @@ func TestEvent_stripeGo(t *testing.T) {
 	require.Equal(t, "order-1", ch.Metadata["order_id"])
 }
 
+// Each event about an intent contains its client secret, as at Stripe.
+func TestEvent_intentTypes(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	pi := challenge(t, newAPI(t, s.url), challengeCard)
+	for _, eventType := range []stripe.EventType{
+		stripe.EventTypePaymentIntentRequiresAction,
+		stripe.EventTypePaymentIntentSucceeded,
+		stripe.EventTypePaymentIntentPaymentFailed,
+		stripe.EventTypePaymentIntentCanceled,
+		stripe.EventTypePaymentIntentProcessing,
+	} {
+		payload, signature, err := s.Event(webhookSecret, string(eventType), pi.ID)
+		require.NoError(t, err)
+		e, err := webhook.ConstructEvent(payload, signature, webhookSecret)
+		require.NoError(t, err)
+		require.Equal(t, eventType, e.Type)
+		require.Equal(t, pi.ClientSecret, e.GetObjectValue("client_secret"))
+		require.Equal(t, "requires_action", e.GetObjectValue("status"))
+		require.Equal(t, "use_stripe_sdk", e.GetObjectValue("next_action", "type"))
+	}
+}
+
 func TestEvent_refund(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})

@@ -33,8 +33,9 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	description := f.text("description", 1000)
 	metadata := f.metadata()
 	automatic := readAutomaticMethods(f)
-	if !confirm && (confirmation.offSession || confirmation.errorOnAction || confirmation.returnURL != "") {
-		f.fail("", "confirm", "off_session, error_on_requires_action and return_url can only be set when confirm is true.")
+	if !confirm && (confirmation.offSession || confirmation.errorOnAction || confirmation.useStripeSDK || confirmation.returnURL != "") {
+		f.fail("", "confirm", "off_session, error_on_requires_action, use_stripe_sdk and return_url can only be set "+
+			"when confirm is true.")
 	}
 	expand := f.expands("latest_charge")
 	if err := f.done(); err != nil {

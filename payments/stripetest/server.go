@@ -90,10 +90,12 @@ func New(opts Options) *Server {
 	}
 	s.mux.HandleFunc("/", s.handle("", s.unrecognized))
 	s.mux.HandleFunc("GET /{$}", s.page)
+	s.mux.HandleFunc("POST /customer/{id}/{act}", s.actAsCustomer)
 	return s
 }
 
-// ServeHTTP serves Stripe's API under /v1 and an overview page at /.
+// ServeHTTP serves Stripe's API under /v1, an overview page at / and the customer's
+// actions under /customer.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }

@@ -1,0 +1,97 @@
+package stripetest
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Authenticate ends the 3-D Secure challenge of an intent that is requires_action, as
+// its customer does. If approve is true the card is charged, which it can decline. An
+// error means that there was no effect: the intent has no challenge, or a request has
+// locked it.
+func (s *Server) Authenticate(id string, approve bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pi, err := s.unlocked(id)
+	switch {
+	case err != nil:
+		return err
+	case pi.Status != requiresAction:
+		return fmt.Errorf("stripetest: %s has no challenge: its status is %s", id, pi.Status)
+	}
+	pm, _ := s.methods.get(string(pi.PaymentMethod))
+	if approve {
+		_ = s.charge(pi, pm) // a decline is in the intent
+		return nil
+	}
+	_ = fail(pi, pm, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
+		"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
+			"PaymentMethod to attempt to fulfill this PaymentIntent again."))
+	return nil
+}
+
+// ConfirmAsCustomer confirms an intent on-session, as Stripe.js does for a customer who
+// has the client secret, even after a decline. An empty payment method means the
+// intent's own. An error means that the card was not charged.
+func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pi, err := s.unlocked(id)
+	if err != nil {
+		return err
+	}
+	refused := s.checkMethod(paymentMethod)
+	if refused == nil {
+		refused = s.confirm(pi, confirmation{method: paymentMethod, useStripeSDK: true})
+	}
+	if refused != nil {
+		return fmt.Errorf("stripetest: %s cannot be confirmed: %s", id, refused.Message)
+	}
+	return nil
+}
+
+// unlocked returns an intent that no request has locked.
+func (s *Server) unlocked(id string) (*intent, error) {
+	pi, ok := s.intents.get(id)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("stripetest: no payment intent %s", id)
+	case pi.busy:
+		return nil, fmt.Errorf("stripetest: %s is locked by a request", id)
+	}
+	return pi, nil
+}
+
+// actAsCustomer lets another process act as the customer. Its credential is the
+// client_secret in the body, as for Stripe.js.
+func (s *Server) actAsCustomer(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	id := r.PathValue("id")
+	if !s.hasSecret(id, r.PostFormValue("client_secret")) {
+		http.Error(w, "stripetest: no payment intent with this id and client_secret", http.StatusNotFound)
+		return
+	}
+	err := errors.New("stripetest: a customer can approve, decline or confirm")
+	switch r.PathValue("act") {
+	case "approve":
+		err = s.Authenticate(id, true)
+	case "decline":
+		err = s.Authenticate(id, false)
+	case "confirm":
+		err = s.ConfirmAsCustomer(id, r.PostFormValue("payment_method"))
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) hasSecret(id, secret string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pi, ok := s.intents.get(id)
+	return ok && subtle.ConstantTimeCompare([]byte(pi.ClientSecret), []byte(secret)) == 1
+}
