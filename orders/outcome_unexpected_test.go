@@ -59,14 +59,14 @@ func outOfBandOutcomes() []outcome {
 			card: "pm_card_authenticationRequired",
 			tries: []try{stopped, {before: func(f *fixture) {
 				confirmOnSession(f)
-				settlePayment(true)(f)
+				authenticate(true)(f)
 			}, want: "201"}},
 			calls: begin + "get 200",
 		},
 		{
 			name:  "authenticated before our cancel arrives",
 			card:  "pm_card_authenticationRequired",
-			tries: []try{stopped, {before: confirmOnSession, intercept: beforeCall("cancel", settlePayment(true)), want: "201"}},
+			tries: []try{stopped, {before: confirmOnSession, intercept: beforeCall("cancel", authenticate(true)), want: "201"}},
 			calls: begin + "get 200, cancel 400, get 200",
 		},
 		{
@@ -74,7 +74,7 @@ func outOfBandOutcomes() []outcome {
 			card: "pm_card_authenticationRequired",
 			tries: []try{
 				stopped,
-				{before: confirmOnSession, intercept: beforeCall("cancel", settlePayment(false)), want: "402 authentication_required authentication_required"},
+				{before: confirmOnSession, intercept: beforeCall("cancel", authenticate(false)), want: "402 authentication_required authentication_required"},
 			},
 			calls: begin + "get 200, cancel 200",
 		},

@@ -214,6 +214,13 @@ func settlePayment(success bool) func(*fixture) {
 	}
 }
 
+// authenticate makes the customer end a 3-D Secure challenge.
+func authenticate(approve bool) func(*fixture) {
+	return func(f *fixture) {
+		require.NoError(f.t, f.stripe.Authenticate(*f.getOrder().PaymentIntentID, approve))
+	}
+}
+
 // transientOutcomes have a fault of one request each, after which it is sent again.
 func transientOutcomes() []outcome {
 	var rows []outcome
