@@ -62,7 +62,7 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 		entry := &requestLog{}
 		result := recovered(ctx, run, entry)
 		entry.result(result.Result, result.err)
-		if result.err != nil {
+		if result.err != nil && !errors.Is(result.err, idempotency.ErrActionRequired) {
 			entry.problem(ctx, problemOf(result.err), result.err)
 		}
 		b.logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
@@ -101,16 +101,16 @@ func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req or
 		return run
 	})
 	if done == nil { // too many background runs
-		return a.writeRunResult(w, r, a.run(r.Context(), req, prefer.wait, execute), prefer)
+		return a.writeRunResult(w, r, req.Key, a.run(r.Context(), req, prefer.wait, execute), prefer)
 	}
 	run, ended := awaitRun(claimed, done, prefer.wait)
 	switch {
 	case !ended:
-		return a.writeAccepted(w, r, req.Key, prefer)
+		return a.writeAccepted(w, r, req.Key, prefer, nil)
 	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
-		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.appliedWait(prefer)})
+		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.appliedWait(prefer)}, nil)
 	default:
-		return a.writeRunResult(w, r, run, prefer)
+		return a.writeRunResult(w, r, req.Key, run, prefer)
 	}
 }
 

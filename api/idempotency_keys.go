@@ -20,20 +20,26 @@ import (
 const (
 	acceptedRetryAfter    = time.Second           // most orders take less
 	waitingRetryAfter     = unavailableRetryAfter // as in the 503 of the run that left it
+	actionRetryAfter      = 5 * time.Second       // a customer needs longer
 	needsReviewRetryAfter = time.Minute
 )
 
-// writeAccepted responds with 202 to a request that is certain to be finished.
-func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences) error {
-	logAttrs(r.Context()).setOutcome("accepted")
+// writeAccepted responds with 202 to a request that is certain to be finished. required
+// is the action that it requires, if that is known.
+func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *orders.ActionRequiredError) error {
 	status, err := a.service.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
 		return err // the same request again finds the key
 	}
+	retryAfter := actionRetryAfter
+	if required == nil {
+		retryAfter = acceptedRetryAfter
+		logAttrs(r.Context()).setOutcome("accepted")
+	}
 	applied.write(w.Header())
 	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
-	w.Header().Set("Retry-After", strconv.Itoa(int(acceptedRetryAfter.Seconds())))
-	return writeJSON(w, http.StatusAccepted, a.view(status))
+	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	return writeJSON(w, http.StatusAccepted, a.view(status, required))
 }
 
 // getKey is GET /v1/idempotency-keys/{key}.
@@ -44,14 +50,14 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	account := accountID(r.Context())
 	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
-	status, err := a.keyStatus(r.Context(), account, key)
+	status, required, err := a.keyStatus(r.Context(), account, key)
 	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
 		defer cancel()
-		if a.service.AwaitKeyStatus(waiting, account, key) {
+		if a.service.AwaitKeyStatus(waiting, status) {
 			preferences{wait: prefer.wait}.write(w.Header())
 		}
-		status, err = a.keyStatus(r.Context(), account, key)
+		status, required, err = a.keyStatus(r.Context(), account, key)
 	}
 	if err != nil {
 		return err
@@ -59,7 +65,7 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	if wait, unfinished := retryAfterOf(status); unfinished {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
 	}
-	return writeJSON(w, http.StatusOK, a.view(status))
+	return writeJSON(w, http.StatusOK, a.view(status, required))
 }
 
 // retryAfterOf returns how long a client should wait before it sends the request again
@@ -70,6 +76,8 @@ func retryAfterOf(key orders.KeyStatus) (wait time.Duration, unfinished bool) {
 		return acceptedRetryAfter, true
 	case idempotency.StateWaiting:
 		return waitingRetryAfter, true
+	case idempotency.StateActionRequired:
+		return actionRetryAfter, true
 	case idempotency.StateNeedsReview:
 		return needsReviewRetryAfter, true
 	default:
@@ -77,10 +85,15 @@ func retryAfterOf(key orders.KeyStatus) (wait time.Duration, unfinished bool) {
 	}
 }
 
-// keyStatus reads the status of a key.
-func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status orders.KeyStatus, err error) {
+// keyStatus reads the status of a key, and the action that it requires.
+func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status orders.KeyStatus, required *orders.ActionRequiredError, err error) {
 	err = a.limiter.Do(ctx, account, func(ctx context.Context) (err error) {
-		status, err = a.service.KeyStatus(ctx, account, key)
+		if status, err = a.service.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
+			return err
+		}
+		if required, err = a.service.RequiredAction(ctx, status); err == nil && required == nil {
+			status, err = a.service.KeyStatus(ctx, account, key)
+		}
 		return err
 	})
 	switch {
@@ -89,7 +102,7 @@ func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key ide
 	case err != nil:
 		err = &keyedError{err} // the outcome is about the key in the path
 	}
-	return status, err
+	return status, required, err
 }
 
 // pathKey reads the key in the path, which is raw and not quoted. chi matches the
@@ -119,6 +132,14 @@ type keyView struct {
 	Response      *responseView              `json:"response"`
 	Order         *resource                  `json:"order"`
 	Refund        *resource                  `json:"refund"`
+	Action        *actionView                `json:"action,omitempty"`
+}
+
+// actionView is what Stripe.js needs for the customer's approval.
+type actionView struct {
+	Type            string `json:"type"`
+	ClientSecret    string `json:"client_secret"`
+	PaymentIntentID string `json:"payment_intent_id"`
 }
 
 type responseView struct {
@@ -127,7 +148,8 @@ type responseView struct {
 	Location *string `json:"location"`
 }
 
-func (a idempotentAPI) view(key orders.KeyStatus) keyView {
+// view returns the view of a key, which requires an action unless required is nil.
+func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequiredError) keyView {
 	view := keyView{
 		Key:       key.Key,
 		State:     key.State(),
@@ -148,6 +170,10 @@ func (a idempotentAPI) view(key orders.KeyStatus) keyView {
 	}
 	if key.RefundID != uuid.Nil {
 		view.Refund = &resource{key.RefundID, orders.RefundPath(key.OrderID, key.RefundID)}
+	}
+	if required != nil && !key.Settled() { // also if another run holds the key now
+		view.State = idempotency.StateActionRequired
+		view.Action = &actionView{required.Action.Type, required.Action.ClientSecret(), required.PaymentIntentID}
 	}
 	return view
 }

@@ -60,7 +60,7 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute exe
 	if prefer.respondAsync {
 		return a.serveAsync(w, r, req, prefer, execute)
 	}
-	return a.writeRunResult(w, r, a.run(r.Context(), req, prefer.wait, execute), prefer)
+	return a.writeRunResult(w, r, key, a.run(r.Context(), req, prefer.wait, execute), prefer)
 }
 
 // canonicalize parses the body before it executes the request, and so with a permit:
@@ -105,10 +105,15 @@ func (run runResult) appliedWait(prefer preferences) time.Duration {
 	return 0
 }
 
-// writeRunResult writes the response or the error of a run.
-func (a idempotentAPI) writeRunResult(w http.ResponseWriter, r *http.Request, run runResult, prefer preferences) error {
+// writeRunResult writes the response, the required action or the error of a run.
+func (a idempotentAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult, prefer preferences) error {
 	logAttrs(r.Context()).result(run.Result, run.err)
-	preferences{wait: run.appliedWait(prefer)}.write(w.Header())
+	applied := preferences{wait: run.appliedWait(prefer)}
+	var required *orders.ActionRequiredError
+	if errors.As(run.err, &required) {
+		return a.writeAccepted(w, r, key, applied, required)
+	}
+	applied.write(w.Header())
 	if run.err != nil {
 		return run.err
 	}

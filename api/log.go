@@ -78,6 +78,8 @@ func outcome(result idempotency.Result, err error) string {
 	switch {
 	case errors.Is(err, idempotency.ErrKeyReused):
 		return "reused"
+	case errors.Is(err, idempotency.ErrActionRequired):
+		return "action_required"
 	case errors.Is(err, idempotency.ErrLeaseLost):
 		return "lease_lost"
 	case errors.Is(err, idempotency.ErrInProgress):
@@ -136,17 +138,18 @@ type RequestEvent struct {
 // Outcomes are the outcomes of a request with an idempotency key, or of an event.
 func Outcomes() []string {
 	return []string{
-		"created",       // the first run stored a response, which may be a decline
-		"replayed",      // the response was stored before
-		"recovered",     // a later run stored a response
-		"accepted",      // 202, the run continues
-		"in_progress",   // another run holds the key
-		"reused",        // the key was used for another request
-		"lease_lost",    // another run took the key over
-		"refused",       // the request is not valid, or was rejected because of overload
-		"retryable",     // the run stored no response
-		"refund_synced", // an event changed the status of a refund
-		"ignored",       // an event was not about an object of ours
+		"created",         // the first run stored a response, which may be a decline
+		"replayed",        // the response was stored before
+		"recovered",       // a later run stored a response
+		"accepted",        // 202, the run continues
+		"action_required", // 202, the customer must approve the payment
+		"in_progress",     // another run holds the key
+		"reused",          // the key was used for another request
+		"lease_lost",      // another run took the key over
+		"refused",         // the request is not valid, or was rejected because of overload
+		"retryable",       // the run stored no response
+		"refund_synced",   // an event changed the status of a refund
+		"ignored",         // an event was not about an object of ours
 	}
 }
 

@@ -20,6 +20,11 @@ const maxBackoff = 6 * time.Hour
 // completer gives up an idle key after about as long, with the default configuration.
 const pollingLimit = 30 * time.Hour
 
+// actionPollGraces is after how many graces the completer runs a key that requires an
+// action: a quarter of an hour by default. Mostly a webhook or the client runs it
+// earlier.
+const actionPollGraces = 3
+
 // Completer finishes the requests whose clients did not retry: it resumes
 // abandoned keys on the path of a retry, from the stored parameters. It checks
 // neither credentials nor validation rules. Any number of completers may run at
@@ -64,6 +69,7 @@ func NewCompleter(engine *Engine, find func(operation string) (Operation, bool),
 type CompleterResult struct {
 	Completed   int // finished now, whatever the response
 	Skipped     int // taken or finished by another run since it was listed
+	Waiting     int // require an action
 	Failed      int // to be tried again
 	NeedsReview int // marked for an operator
 }
@@ -126,7 +132,6 @@ func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *coun
 	case err != nil:
 		return fmt.Errorf("claim abandoned key: %w", err)
 	}
-	key.attempts++
 	result, err := c.resume(ctx, key)
 	log := c.logger.With("account_id", key.accountID, "key_id", key.id, "attempt", result.Attempt, "recovery_point", result.To)
 	switch {
@@ -135,6 +140,8 @@ func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *coun
 		counts.add(func(r *CompleterResult) { r.Completed++ })
 	case err == nil, errors.Is(err, ErrInProgress):
 		counts.add(func(r *CompleterResult) { r.Skipped++ })
+	case errors.Is(err, ErrActionRequired):
+		counts.add(func(r *CompleterResult) { r.Waiting++ })
 	case key.attempts < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
 		counts.add(func(r *CompleterResult) { r.Failed++ })

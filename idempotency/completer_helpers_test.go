@@ -119,6 +119,20 @@ SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'PO
 	require.NoError(f.t, err)
 }
 
+// insertActionRequired inserts n keys that require an action and ran just now.
+func (f *fixture) insertActionRequired(n int) {
+	f.t.Helper()
+	_, err := f.pool.Exec(f.t.Context(), `
+INSERT INTO idempotency_keys (
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
+    recovery_point, lease_token, attempt, last_run_at, created_at, action_required_at
+)
+SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
+       'paid', gen_random_uuid(), 1, now(), now() - interval '1 hour', now()
+  FROM generate_series(1, $2)`, f.account, n)
+	require.NoError(f.t, err)
+}
+
 // analyze updates the planner's statistics, as autovacuum does.
 func (f *fixture) analyze() {
 	f.t.Helper()

@@ -410,7 +410,7 @@ func TestDatabase_queryExecModes(t *testing.T) {
 			abandoned := c.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
 			require.Equal(t, []idempotency.Key{abandoned.Key}, c.stuck(10))
 			require.Len(t, c.find(abandoned.AccountID, string(abandoned.Key)), 1)
-			wakes, err := c.engine.PollWakes(t.Context(), abandoned.AccountID, keyID(abandoned), false)
+			wakes, err := c.engine.PollWakes(t.Context(), abandoned.AccountID, keyID(abandoned), "turn")
 			require.NoError(t, err)
 			require.True(t, wakes)
 			require.Equal(t, idempotency.CompleterResult{Completed: 1}, c.pass())

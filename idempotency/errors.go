@@ -33,6 +33,12 @@ var (
 	// a fenced statement found that the row has changed (R7).
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
+	// ErrActionRequired is wrapped by the error of a step that cannot continue before
+	// somebody outside acts, such as a customer who must approve a payment. The lease is
+	// released as after any error. The completer then runs the key rarely, and without
+	// limit: the step must end the wait some day.
+	ErrActionRequired = errors.New("an action outside of the service is required")
+
 	// ErrNewerVersion means that a newer version of the program left the key at a
 	// recovery point, or with a fingerprint, that this one does not know. The row is
 	// unchanged (R18).

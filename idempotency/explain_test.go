@@ -43,7 +43,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.ErrorIs(t, err, errNoResponse)
 		op.pay = nil
 	}
-	_, err := f.engine.PollWakes(t.Context(), f.account, uuid.New(), false)
+	_, err := f.engine.PollWakes(t.Context(), f.account, uuid.New(), "turn")
 	require.NoError(t, err)
 	require.NoError(t, f.engine.Requeue(t.Context(), f.account, uuid.New()))
 	f.stuck(100)

@@ -13,9 +13,11 @@ func (e *Engine) Waiting() int {
 	return e.waiters.count
 }
 
-// PollWakes reports whether a poll wakes the waiters of a key: those that read its
-// status, or those that would take it over.
-func (e *Engine) PollWakes(ctx context.Context, accountID, id uuid.UUID, reads bool) (bool, error) {
-	changed, err := e.store.poll(ctx, []awaitedKey{{accountID, id, reads}})
+// AwaitedChanges are what waiters may await.
+var AwaitedChanges = []awaitedChange{awaitTurn, awaitStatus, awaitEnd}
+
+// PollWakes reports whether a poll wakes the waiters of a change of a key.
+func (e *Engine) PollWakes(ctx context.Context, accountID, id uuid.UUID, change awaitedChange) (bool, error) {
+	changed, err := e.store.poll(ctx, []awaitedKey{{accountID, id, change}})
 	return len(changed) == 1, err
 }

@@ -15,6 +15,9 @@ import (
 type Stats struct {
 	Unfinished []Unfinished // none without keys
 
+	ActionRequired       int           // keys that require an action
+	OldestActionRequired time.Duration // since the first of them was claimed; 0 if there is none
+
 	NeedsReview       int           // keys marked by the completer
 	OldestNeedsReview time.Duration // since the first of them was marked; 0 if there is none
 
@@ -24,7 +27,7 @@ type Stats struct {
 }
 
 // Unfinished counts the unfinished keys of an operation at a recovery point,
-// including leased keys and excluding those that need review.
+// including leased keys and excluding those that need review or an action.
 type Unfinished struct {
 	Operation string
 	Point     RecoveryPoint
@@ -45,6 +48,9 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 		var err error
 		stats.Unfinished, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
 		return err
+	})
+	batch.Queue(statsActionRequiredSQL).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&stats.ActionRequired, &stats.OldestActionRequired)
 	})
 	batch.Queue(needsReviewSQL).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&stats.NeedsReview, &stats.OldestNeedsReview)

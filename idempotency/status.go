@@ -24,16 +24,18 @@ type Status struct {
 	FinishedAt     *time.Time    // nil while unfinished
 	NeedsReviewAt  *time.Time    // nil unless the completer has marked the key
 	Leased         bool          // a run holds the key
+	ActionRequired bool          // the last run ended with ErrActionRequired
 	LastError      string        // of the last run, "" if it had none
 	ResponseStatus int           // of the stored response, 0 while unfinished
 }
 
 // The states of a key, see [Status.State].
 const (
-	StateInProgress  = "in_progress"  // a run holds the key
-	StateWaiting     = "waiting"      // unfinished, and no run holds the key
-	StateNeedsReview = "needs_review" // the completer has made its last attempt
-	StateFinished    = "finished"     // the response is stored
+	StateInProgress     = "in_progress"     // a run holds the key
+	StateWaiting        = "waiting"         // unfinished, and no run holds the key
+	StateActionRequired = "requires_action" // the same, and nothing happens before somebody outside acts
+	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
+	StateFinished       = "finished"        // the response is stored
 )
 
 // State returns the state of the key.
@@ -45,6 +47,8 @@ func (s Status) State() string {
 		return StateNeedsReview
 	case s.Leased:
 		return StateInProgress
+	case s.ActionRequired:
+		return StateActionRequired
 	default:
 		return StateWaiting
 	}
@@ -65,13 +69,14 @@ const statusColumns = `
        k.finished_at,
        k.needs_review_at,
        coalesce(k.locked_at > now() - $1::interval, false),
+       k.action_required_at IS NOT NULL,
        coalesce(k.last_error, ''),
        coalesce(k.response_code, 0)`
 
 func (s *Status) fields() []any {
 	return []any{
 		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
-		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.LastError, &s.ResponseStatus,
+		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.ActionRequired, &s.LastError, &s.ResponseStatus,
 	}
 }
 
@@ -116,7 +121,7 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 
 // Stuck lists up to limit unfinished keys of all accounts, the longest idle
 // first: those whose lease is over and whose last run is older than grace, and
-// those that need review.
+// those that need review. A key that requires an action is not stuck.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
 	return e.statuses(ctx, stuckSQL, grace, limit)
 }

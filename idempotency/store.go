@@ -269,10 +269,11 @@ func (s *store) takeOver(ctx context.Context, f fence) (attempt int, createdAt, 
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `
 UPDATE idempotency_keys
-   SET lease_token = $3,
-       attempt     = attempt + 1,
-       locked_at   = now(),
-       last_run_at = now()
+   SET lease_token        = $3,
+       attempt            = attempt + 1,
+       locked_at          = now(),
+       last_run_at        = now(),
+       action_required_at = NULL
  WHERE account_id = $1
    AND id = $2
    AND recovery_point = $4
@@ -292,10 +293,14 @@ func (s *store) release(ctx context.Context, f fence, cause error) error {
 	defer cancel()
 	return s.exec(ctx, `
 UPDATE idempotency_keys
-   SET locked_at  = NULL,
-       last_error = $4
+   SET locked_at          = NULL,
+       last_error         = $4,
+       action_required_at = CASE WHEN $5 THEN now() END,
+       needs_review_at    = CASE WHEN NOT $5 THEN needs_review_at END,
+       completer_attempt  = CASE WHEN $5 THEN 0 ELSE completer_attempt END
  WHERE account_id = $1
    AND id = $2
    AND lease_token = $3
-   AND recovery_point <> 'finished'`, f.accountID, f.id, f.token, postgres.Text(cause.Error(), limit))
+   AND recovery_point <> 'finished'`,
+		f.accountID, f.id, f.token, postgres.Text(cause.Error(), limit), errors.Is(cause, ErrActionRequired))
 }

@@ -16,14 +16,14 @@ import (
 // (R16).
 
 // pollSQL returns the awaited keys whose waiters should wake up: finished ones;
-// those that need review, for a waiter that only reads the status; and released
-// ones whose last run began at least $5 ago, for a waiter that would take the key
-// over. OFFSET 0 keeps the planner to one primary-key lookup per key.
+// those that need review or an action, for a waiter that only reads the status; and
+// released ones whose last run began at least $5 ago, for a waiter that would take the
+// key over. OFFSET 0 keeps the planner to one primary-key lookup per key.
 const pollSQL = `
 SELECT awaited.account_id,
        awaited.id,
-       awaited.reads
-  FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS awaited (account_id, id, reads)
+       awaited.change
+  FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS awaited (account_id, id, change)
        CROSS JOIN LATERAL (
            SELECT *
              FROM idempotency_keys
@@ -32,21 +32,22 @@ SELECT awaited.account_id,
            OFFSET 0
        ) AS k
  WHERE k.recovery_point = 'finished'
-    OR (awaited.reads AND k.needs_review_at IS NOT NULL)
+    OR (awaited.change IN ('status', 'end') AND k.needs_review_at IS NOT NULL)
+    OR (awaited.change = 'status' AND k.action_required_at IS NOT NULL)
     OR (
-        NOT awaited.reads
+        awaited.change = 'turn'
         AND coalesce(k.locked_at <= now() - $4::interval, true)
         AND k.last_run_at <= now() - $5::interval
     )`
 
 func (s *store) poll(ctx context.Context, keys []awaitedKey) ([]awaitedKey, error) {
-	accounts, ids, reads := make([]uuid.UUID, len(keys)), make([]uuid.UUID, len(keys)), make([]bool, len(keys))
+	accounts, ids, changes := make([]uuid.UUID, len(keys)), make([]uuid.UUID, len(keys)), make([]string, len(keys))
 	for i, key := range keys {
-		accounts[i], ids[i], reads[i] = key.accountID, key.id, key.reads
+		accounts[i], ids[i], changes[i] = key.accountID, key.id, string(key.change)
 	}
 	return collect(ctx, s, func(row pgx.CollectableRow) (key awaitedKey, err error) {
-		return key, row.Scan(&key.accountID, &key.id, &key.reads)
-	}, pollSQL, accounts, ids, reads, s.lockTimeout, takeoverPause)
+		return key, row.Scan(&key.accountID, &key.id, &key.change)
+	}, pollSQL, accounts, ids, changes, s.lockTimeout, takeoverPause)
 }
 
 const statusSQL = `
@@ -72,6 +73,7 @@ SELECT` + statusColumns + `
         k.needs_review_at IS NOT NULL
         OR (
             k.needs_review_at IS NULL
+            AND k.action_required_at IS NULL
             AND k.last_run_at <= now() - $2::interval
             AND coalesce(k.locked_at <= now() - $1::interval, true)
         )
@@ -112,7 +114,7 @@ func (s *store) statuses(ctx context.Context, query string, arguments ...any) ([
 type abandonedKey struct {
 	accountID, id uuid.UUID
 	lastRunAt     time.Time
-	attempts      int // of the completer
+	attempts      int // of the completer, with the next one; 0 if attempts do not count
 }
 
 // abandonedSQL lists the keys whose grace is over, the longest idle first. The
@@ -123,20 +125,46 @@ const abandonedSQL = `
 SELECT account_id,
        id,
        last_run_at,
-       completer_attempt
+       completer_attempt + 1
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND needs_review_at IS NULL
+   AND action_required_at IS NULL
    AND last_run_at <= now() - $1::interval
    AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
    AND coalesce(locked_at <= now() - $3::interval, true)
  ORDER BY last_run_at
  LIMIT $4`
 
+// actionRequiredSQL lists the keys that require an action and did not run for a few
+// graces. Their number does not matter: the index gives only those that are due.
+const actionRequiredSQL = `
+SELECT account_id,
+       id,
+       last_run_at,
+       0
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND needs_review_at IS NULL
+   AND action_required_at IS NOT NULL
+   AND last_run_at <= now() - $1::interval
+ ORDER BY last_run_at
+ LIMIT $2`
+
+// abandoned lists the keys that are due for the completer.
 func (s *store) abandoned(ctx context.Context, grace time.Duration, limit int) ([]abandonedKey, error) {
+	keys, err := s.candidates(ctx, abandonedSQL, grace, maxBackoff, s.lockTimeout, limit)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := s.candidates(ctx, actionRequiredSQL, actionPollGraces*grace, limit)
+	return append(keys, waiting...), err
+}
+
+func (s *store) candidates(ctx context.Context, query string, arguments ...any) ([]abandonedKey, error) {
 	return collect(ctx, s, func(row pgx.CollectableRow) (key abandonedKey, err error) {
 		return key, row.Scan(&key.accountID, &key.id, &key.lastRunAt, &key.attempts)
-	}, abandonedSQL, grace, maxBackoff, s.lockTimeout, limit)
+	}, query, arguments...)
 }
 
 // claimAbandonedSQL counts an attempt of the completer, so that no other pass
@@ -145,7 +173,7 @@ func (s *store) abandoned(ctx context.Context, grace time.Duration, limit int) (
 // was listed.
 const claimAbandonedSQL = `
 UPDATE idempotency_keys
-   SET completer_attempt = completer_attempt + 1,
+   SET completer_attempt = completer_attempt + (action_required_at IS NULL)::integer,
        last_run_at       = now()
  WHERE account_id = $1
    AND id = $2
@@ -172,6 +200,7 @@ SELECT account_id,
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND needs_review_at IS NULL
+   AND action_required_at IS NULL
    AND last_run_at > now() - $1::interval
    AND created_at <= now() - $2::interval
    AND attempt > 2 * $3::bigint
@@ -305,12 +334,12 @@ SELECT count(*)
  WHERE finished_at <= now() - $1::interval`
 
 // countOverdueSQL counts the unfinished keys that are past the retention. It names
-// the conditions of both partial indexes of unfinished keys.
+// the conditions of the partial indexes of unfinished keys.
 const countOverdueSQL = `
 SELECT count(*)
   FROM idempotency_keys
  WHERE finished_at IS NULL
-   AND (needs_review_at IS NULL OR needs_review_at IS NOT NULL)
+   AND (needs_review_at IS NULL AND (action_required_at IS NULL OR action_required_at IS NOT NULL) OR needs_review_at IS NOT NULL)
    AND created_at <= now() - $1::interval`
 
 func (s *store) count(ctx context.Context, query string, arguments ...any) (n int, err error) {
@@ -351,6 +380,7 @@ SELECT operation,
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND needs_review_at IS NULL
+   AND action_required_at IS NULL
  GROUP BY operation, recovery_point
  ORDER BY operation, recovery_point`
 
@@ -360,6 +390,14 @@ SELECT count(*),
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND needs_review_at IS NOT NULL`
+
+const statsActionRequiredSQL = `
+SELECT count(*),
+       coalesce(now() - min(created_at), interval '0')
+  FROM idempotency_keys
+ WHERE finished_at IS NULL
+   AND needs_review_at IS NULL
+   AND action_required_at IS NOT NULL`
 
 const oldestFinishedSQL = `
 SELECT now() - finished_at

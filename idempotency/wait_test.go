@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -319,18 +320,20 @@ func TestAwaitStatus_ends(t *testing.T) {
 
 			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
-			require.True(t, f.engine.AwaitStatus(short, req.AccountID, keyID(req)), "until the context ends")
+			require.True(t, f.engine.AwaitStatus(short, idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}), "until the context ends")
 
 			waited := make(chan bool)
-			go func() { waited <- f.engine.AwaitStatus(t.Context(), req.AccountID, keyID(req)) }()
+			go func() {
+				waited <- f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)})
+			}()
 			f.requireWaiting(1)
-			require.False(t, f.engine.AwaitStatus(t.Context(), req.AccountID, keyID(req)), "no more requests may wait")
+			require.False(t, f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}), "no more requests may wait")
 			f.update(req, columns)
 			require.True(t, <-waited)
 			require.Zero(t, op.calls.Load(), "a reader does not take the key over")
 
 			f.engine.DrainWaiters()
-			require.False(t, f.engine.AwaitStatus(t.Context(), req.AccountID, keyID(req)))
+			require.False(t, f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}))
 		})
 	}
 }
@@ -341,21 +344,24 @@ func TestPoll_conditions(t *testing.T) {
 	t.Parallel()
 	const old = time.Hour
 	f := newFixture(t)
+	all, readers := []string{"turn", "status", "end"}, []string{"status", "end"}
 	for name, test := range map[string]struct {
-		state          idempotencytest.State
-		ago            time.Duration // since the last run
-		update         string
-		turns, readers bool
+		state  idempotencytest.State
+		ago    time.Duration // since the last run
+		update string
+		wakes  []string
 	}{
-		"finished":                  {state: idempotencytest.State{Point: idempotency.Finished}, turns: true, readers: true},
+		"finished":                  {state: idempotencytest.State{Point: idempotency.Finished}, wakes: all},
 		"leased":                    {state: idempotencytest.State{Point: paid, Leased: true}, ago: old},
-		"lease expired":             {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}, ago: old, turns: true},
-		"released":                  {state: idempotencytest.State{Point: paid}, ago: old, turns: true},
+		"lease expired":             {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}, ago: old, wakes: []string{"turn"}},
+		"released":                  {state: idempotencytest.State{Point: paid}, ago: old, wakes: []string{"turn"}},
 		"released by a recent run":  {state: idempotencytest.State{Point: paid}},
-		"needs review":              {state: idempotencytest.State{Point: paid}, ago: old, update: "needs_review_at = now()", turns: true, readers: true},
-		"needs review, leased":      {state: idempotencytest.State{Point: paid, Leased: true}, ago: old, update: "needs_review_at = now()", readers: true},
-		"needs review, recent run":  {state: idempotencytest.State{Point: paid}, update: "needs_review_at = now()", readers: true},
-		"unknown recovery point":    {state: idempotencytest.State{}, ago: old, turns: true},
+		"needs review":              {state: idempotencytest.State{Point: paid}, ago: old, update: "needs_review_at = now()", wakes: all},
+		"needs review, leased":      {state: idempotencytest.State{Point: paid, Leased: true}, ago: old, update: "needs_review_at = now()", wakes: readers},
+		"needs review, recent run":  {state: idempotencytest.State{Point: paid}, update: "needs_review_at = now()", wakes: readers},
+		"action required":           {state: idempotencytest.State{Point: paid}, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
+		"action required, just now": {state: idempotencytest.State{Point: paid}, update: "action_required_at = now()", wakes: []string{"status"}},
+		"unknown recovery point":    {state: idempotencytest.State{}, ago: old, wakes: []string{"turn"}},
 		"expired, but a recent run": {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -367,11 +373,11 @@ func TestPoll_conditions(t *testing.T) {
 			if test.update != "" {
 				f.update(req, test.update)
 			}
-			for reads, want := range map[bool]bool{false: test.turns, true: test.readers} {
-				wakes, err := f.engine.PollWakes(t.Context(), req.AccountID, keyID(req), reads)
+			for _, change := range idempotency.AwaitedChanges {
+				wakes, err := f.engine.PollWakes(t.Context(), req.AccountID, keyID(req), change)
 				require.NoError(t, err)
-				require.Equal(t, want, wakes, "reads: %v", reads)
-				wakes, err = f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), reads)
+				require.Equal(t, slices.Contains(test.wakes, string(change)), wakes, change)
+				wakes, err = f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), change)
 				require.NoError(t, err)
 				require.False(t, wakes, "another account's key")
 			}

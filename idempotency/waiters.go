@@ -45,8 +45,17 @@ type waiters struct {
 // awaitedKey is a key and what its waiters wait for.
 type awaitedKey struct {
 	accountID, id uuid.UUID
-	reads         bool // they only read the status, and do not take the key over
+	change        awaitedChange
 }
+
+// awaitedChange is what wakes a waiter.
+type awaitedChange string
+
+const (
+	awaitTurn   awaitedChange = "turn"   // the key can be taken over, or is finished
+	awaitStatus awaitedChange = "status" // the key is finished, or needs review or an action
+	awaitEnd    awaitedChange = "end"    // the key is finished or needs review
+)
 
 // awaited is an entry of waiters.
 type awaited struct {
@@ -70,13 +79,18 @@ func newWaiters(capacity int, poll func(context.Context, []awaitedKey) ([]awaite
 // another call or ctx ends; a loop must check ctx itself. It reports false if it
 // did not wait, because too many requests wait already or the process stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
-	return e.waiters.wait(ctx, awaitedKey{accountID, id, false})
+	return e.waiters.wait(ctx, awaitedKey{accountID, id, awaitTurn})
 }
 
-// AwaitStatus blocks until the key is finished or needs review, or until ctx ends.
-// It reports false like [Engine.AwaitTurn].
-func (e *Engine) AwaitStatus(ctx context.Context, accountID, id uuid.UUID) bool {
-	return e.waiters.wait(ctx, awaitedKey{accountID, id, true})
+// AwaitStatus blocks until the key is finished, needs review or, unless its status is
+// known to require one, needs an action, or until ctx ends. It reports false like
+// [Engine.AwaitTurn].
+func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
+	change := awaitStatus
+	if known.ActionRequired {
+		change = awaitEnd
+	}
+	return e.waiters.wait(ctx, awaitedKey{known.AccountID, known.ID, change})
 }
 
 // DrainWaiters wakes all waiters of this process and lets no more wait. A process
@@ -137,7 +151,7 @@ func (w *waiters) unsubscribe(key awaitedKey, a *awaited) {
 
 // notify wakes the waiters of a key that a run of this process has finished.
 func (w *waiters) notify(accountID, id uuid.UUID) {
-	w.wake([]awaitedKey{{accountID, id, false}, {accountID, id, true}})
+	w.wake([]awaitedKey{{accountID, id, awaitTurn}, {accountID, id, awaitStatus}, {accountID, id, awaitEnd}})
 }
 
 // wake wakes the waiters of some keys. Those that come later get a new entry.

@@ -50,7 +50,9 @@ func newTestWaiters(t *testing.T, capacity int) (*waiters, *fakePoll, *bytes.Buf
 	return w, p, log
 }
 
-func newAwaitedKey(reads bool) awaitedKey { return awaitedKey{uuid.New(), uuid.New(), reads} }
+func newAwaitedKey(change awaitedChange) awaitedKey {
+	return awaitedKey{uuid.New(), uuid.New(), change}
+}
 
 // waitResult is the result of a wait.
 type waitResult struct {
@@ -85,8 +87,8 @@ func TestWaiters_onePollPerInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 500)
-		turn := newAwaitedKey(false)
-		status := awaitedKey{turn.accountID, turn.id, true}
+		turn := newAwaitedKey(awaitTurn)
+		status := awaitedKey{turn.accountID, turn.id, awaitStatus}
 		var waiting []<-chan waitResult
 		for i := range 500 {
 			waiting = append(waiting, w.waitAsync(t.Context(), []awaitedKey{turn, status}[i%2], time.Minute))
@@ -115,11 +117,11 @@ func TestWaiters_otherKeysStayAsleep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
-		turn := newAwaitedKey(false)
-		status := awaitedKey{turn.accountID, turn.id, true}
+		turn := newAwaitedKey(awaitTurn)
+		status := awaitedKey{turn.accountID, turn.id, awaitStatus}
 		turns := w.waitAsync(t.Context(), turn, time.Minute)
 		reader := w.waitAsync(t.Context(), status, time.Minute)
-		other := w.waitAsync(t.Context(), newAwaitedKey(false), 30*time.Second)
+		other := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), 30*time.Second)
 
 		p.set(nil, turn)
 		require.Equal(t, waitResult{true, pollInterval}, <-turns)
@@ -137,9 +139,9 @@ func TestWaiters_notify(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
-		turn := newAwaitedKey(false)
+		turn := newAwaitedKey(awaitTurn)
 		turns := w.waitAsync(t.Context(), turn, time.Minute)
-		reader := w.waitAsync(t.Context(), awaitedKey{turn.accountID, turn.id, true}, time.Minute)
+		reader := w.waitAsync(t.Context(), awaitedKey{turn.accountID, turn.id, awaitStatus}, time.Minute)
 		w.notify(uuid.New(), turn.id) // another account's
 		w.notify(turn.accountID, uuid.New())
 		synctest.Wait()
@@ -160,7 +162,7 @@ func TestWaiters_laterWaiterGetsANewEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
-		key := newAwaitedKey(false)
+		key := newAwaitedKey(awaitTurn)
 		first := w.subscribe(key)
 		w.wake([]awaitedKey{key})
 		second := w.subscribe(key)
@@ -182,19 +184,19 @@ func TestWaiters_fullOrDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p, log := newTestWaiters(t, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		first := w.waitAsync(ctx, newAwaitedKey(false), time.Minute)
-		second := w.waitAsync(t.Context(), newAwaitedKey(true), time.Minute)
-		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute), "full")
+		first := w.waitAsync(ctx, newAwaitedKey(awaitTurn), time.Minute)
+		second := w.waitAsync(t.Context(), newAwaitedKey(awaitStatus), time.Minute)
+		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute), "full")
 
 		cancel()
 		require.True(t, (<-first).waited)
-		third := w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute)
+		third := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute)
 		require.Empty(t, third, "a place was free")
 
 		w.drain()
 		require.Equal(t, waitResult{}, <-second)
 		require.Equal(t, waitResult{}, <-third)
-		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute), "drained")
+		require.Equal(t, waitResult{}, <-w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute), "drained")
 		synctest.Wait()
 		require.True(t, w.isEmpty())
 		require.Zero(t, p.count())
@@ -208,7 +210,7 @@ func TestWaiters_pollFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, log := newTestWaiters(t, 10)
-		key := newAwaitedKey(false)
+		key := newAwaitedKey(awaitTurn)
 		p.set(errors.New("no connection"))
 		long := w.waitAsync(t.Context(), key, time.Minute)
 		short := w.waitAsync(t.Context(), key, 5*time.Second)
@@ -234,7 +236,7 @@ func TestWaiters_drainedDuringAPoll(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, slog.New(slog.NewTextHandler(log, nil)))
-		waiting := w.waitAsync(t.Context(), newAwaitedKey(false), time.Minute)
+		waiting := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute)
 		<-time.After(2 * pollInterval)
 		w.drain()
 		require.False(t, (<-waiting).waited)

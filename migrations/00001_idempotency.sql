@@ -42,36 +42,38 @@ CREATE TABLE api_keys (
 -- One row per idempotency key: the state of its request. The reaper deletes the row
 -- KEY_RETENTION after the request has finished.
 CREATE TABLE idempotency_keys (
-    account_id        uuid            NOT NULL REFERENCES accounts (id),
-    id                uuid            NOT NULL, -- UUIDv8 derived from account and key; provider keys derive from it (R5)
-    idempotency_key   idempotency_key NOT NULL,
-    operation         name64          NOT NULL,
-    request_method    http_method     NOT NULL,
-    request_path      http_path       NOT NULL,
-    request_params    bytea           NOT NULL, -- the received JSON in RFC 8785 form; a resumed run reads only this (R4)
-    params_hash       fingerprint     NOT NULL, -- of method, path and request_params (R3)
-    recovery_point    name64          NOT NULL,
-    lease_token       uuid            NOT NULL, -- fence: random, new in each run (R7)
-    locked_at         timestamptz,              -- start of the lease by the database's clock; NULL: no lease (R8)
-    attempt           attempt_number  NOT NULL, -- runs so far; informational, never a fence (R7)
-    completer_attempt attempt_count   NOT NULL DEFAULT 0, -- runs by the completer; retries by the client do not count
-    last_run_at       timestamptz     NOT NULL,
-    last_error        error_message,
-    needs_review_at   timestamptz,              -- when the completer made its last attempt
-    created_at        timestamptz     NOT NULL,
-    finished_at       timestamptz,
-    response_code     response_code,
-    response_headers  jsonb,
-    response_body     bytea,                    -- the exact bytes; jsonb reorders members and rejects \u0000 (R14)
+    account_id         uuid            NOT NULL REFERENCES accounts (id),
+    id                 uuid            NOT NULL, -- UUIDv8 derived from account and key; provider keys derive from it (R5)
+    idempotency_key    idempotency_key NOT NULL,
+    operation          name64          NOT NULL,
+    request_method     http_method     NOT NULL,
+    request_path       http_path       NOT NULL,
+    request_params     bytea           NOT NULL, -- the received JSON in RFC 8785 form; a resumed run reads only this (R4)
+    params_hash        fingerprint     NOT NULL, -- of method, path and request_params (R3)
+    recovery_point     name64          NOT NULL,
+    lease_token        uuid            NOT NULL, -- fence: random, new in each run (R7)
+    locked_at          timestamptz,              -- start of the lease by the database's clock; NULL: no lease (R8)
+    attempt            attempt_number  NOT NULL, -- runs so far; informational, never a fence (R7)
+    completer_attempt  attempt_count   NOT NULL DEFAULT 0, -- runs by the completer; retries by the client do not count
+    last_run_at        timestamptz     NOT NULL,
+    last_error         error_message,
+    action_required_at timestamptz,              -- when the last run ended because somebody outside must act first
+    needs_review_at    timestamptz,              -- when the completer made its last attempt
+    created_at         timestamptz     NOT NULL,
+    finished_at        timestamptz,
+    response_code      response_code,
+    response_headers   jsonb,
+    response_body      bytea,                    -- the exact bytes; jsonb reorders members and rejects \u0000 (R14)
 
     -- The claim: of concurrent INSERTs for one key, one succeeds (R1).
     CONSTRAINT idempotency_keys_idempotency_key_unique UNIQUE (account_id, idempotency_key),
 
     -- A finished key has a complete response and no lease. An unfinished key has no response.
+    -- While an action is required, no run holds the key.
     CONSTRAINT finished_has_response CHECK (
         (recovery_point = 'finished') = (finished_at IS NOT NULL)
         AND num_nonnulls(finished_at, response_code, response_headers, response_body) IN (0, 4)
-        AND num_nonnulls(finished_at, locked_at) < 2
+        AND num_nonnulls(finished_at, locked_at, action_required_at) < 2
     )
 ) WITH (
     fillfactor = 90, -- free space on each page, for HOT updates
@@ -83,7 +85,9 @@ CREATE TABLE idempotency_keys (
 -- The predicates use finished_at, which changes once, and not recovery_point, which
 -- changes in every step: an update of an indexed column cannot be a HOT update.
 CREATE INDEX idempotency_keys_unfinished_idx ON idempotency_keys (last_run_at) -- completer
-    WHERE finished_at IS NULL AND needs_review_at IS NULL;
+    WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NULL;
+CREATE INDEX idempotency_keys_action_required_idx ON idempotency_keys (last_run_at) -- completer, rarely
+    WHERE finished_at IS NULL AND needs_review_at IS NULL AND action_required_at IS NOT NULL;
 CREATE INDEX idempotency_keys_needs_review_idx ON idempotency_keys (needs_review_at) -- operators
     WHERE finished_at IS NULL AND needs_review_at IS NOT NULL;
 CREATE INDEX idempotency_keys_finished_idx ON idempotency_keys (finished_at) -- reaper

@@ -24,6 +24,7 @@ CREATE TABLE orders (
     items             jsonb          NOT NULL CHECK (jsonb_typeof(items) = 'array'), -- no domain: pgx cannot encode JSON for it
     metadata          json           NOT NULL, -- jsonb rejects \u0000, which a client may send
     payment_method    external_id    NOT NULL,
+    off_session       boolean        NOT NULL DEFAULT false, -- the customer is not present and cannot approve the payment
     status            order_status   NOT NULL,
     payment_intent_id external_id,             -- committed before the intent is confirmed
     create_attempt    attempt_number NOT NULL DEFAULT 1, -- raised when the provider replays a 500; part of its key (R12)

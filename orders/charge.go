@@ -43,7 +43,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 	}
 
 	// The intent's status resolves the doubt (R12).
-	intent, unread := r.readIntent(ctx)
+	intent, unread := r.readIntent(ctx, r.order)
 	switch {
 	case unread != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, unread)
@@ -65,20 +65,22 @@ func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.
 	ctx, cancel := sendContext(ctx)
 	defer cancel()
 	key := providerKey(r.KeyID, "-confirm", r.order.confirmAttempt)
-	return r.verify(r.payments.Confirm(ctx, key, *r.order.PaymentIntentID))
+	intent, err := r.payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.offSession)
+	return verify(r.order, intent, err)
 }
 
-// readIntent reads the intent from the provider.
-func (r *orderRun) readIntent(ctx context.Context) (payments.Intent, *payments.Error) {
-	return r.verify(r.payments.Get(ctx, *r.order.PaymentIntentID))
+// readIntent reads the order's intent from the provider.
+func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
+	intent, err := s.payments.Get(ctx, *order.PaymentIntentID)
+	return verify(order, intent, err)
 }
 
 // verify returns an error for an intent that is not about this order's money, for
 // instance because it was changed at the provider. Such an intent is never
 // confirmed and never believed; an operator must look into it.
-func (r *orderRun) verify(intent payments.Intent, err error) (payments.Intent, *payments.Error) {
+func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := asPaymentError(err)
-	if failed == nil && !intent.Matches(r.order.Amount, r.order.Currency, r.order.ID.String()) {
+	if failed == nil && !intent.Matches(order.Amount, order.Currency, order.ID.String()) {
 		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"} // its Outcome is Unknown
 	}
 	return intent, failed
@@ -92,9 +94,12 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 	case payments.StatusProcessing:
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: string(intent.Status), RetryAfter: processingRetryAfter})
 	case payments.StatusRequiresAction:
-		return r.cancel(ctx, authenticationRequired(), nil)
+		return r.awaitAction(ctx, intent)
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
 		switch {
+		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.offSession:
+			// The customer may hold the client secret, and could pay with another card (R23).
+			return r.cancel(ctx, declined(*intent.LastError), nil)
 		case intent.LastError != nil:
 			return r.recordFailure(declined(*intent.LastError), nil), nil
 		case intent.Status == payments.StatusCanceled:
@@ -105,6 +110,25 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	}
+}
+
+// awaitAction ends the run of a payment that its customer must approve. The status of
+// the order is recorded once.
+func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.Record, error) {
+	if r.order.offSession || intent.Action == nil {
+		return r.cancel(ctx, authenticationRequired(), nil)
+	}
+	r.action = intent.Action
+	if r.order.Status == StatusRequiresAction {
+		return nil, r.actionRequired()
+	}
+	r.order.Status = StatusRequiresAction
+	return r.recordAction, nil
+}
+
+// actionRequired returns the error of a run that has recorded the action.
+func (r *orderRun) actionRequired() error {
+	return &ActionRequiredError{Action: *r.action, PaymentIntentID: *r.order.PaymentIntentID}
 }
 
 // cancel cancels the intent, so that it can never be charged, and only then fails

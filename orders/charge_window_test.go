@@ -86,7 +86,7 @@ func TestChargeWindow(t *testing.T) {
 		"declined, response lost": {
 			card:  "pm_card_chargeDeclinedIncorrectCvc",
 			leave: during("unknown 1s", always(stripetest.CloseAfter, confirmEndpoint, getEndpoint)),
-			want:  "402 incorrect_cvc incorrect_cvc", calls: "get 200", intent: "requires_payment_method",
+			want:  "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intent: "canceled",
 		},
 		"requires action": {
 			card: "pm_card_authenticationRequired",

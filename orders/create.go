@@ -64,7 +64,8 @@ type orderRun struct {
 	// no run has confirmed it. It can be wrong after a failover that lost the order.
 	// That is safe: it only saves one GET and picks between two 503 problems.
 	unconfirmed bool
-	rotated     bool // this run has used up a provider key, see rotateKey
+	rotated     bool             // this run has used up a provider key, see rotateKey
+	action      *payments.Action // read by this run, and recorded
 	search      intentSearch
 }
 
@@ -82,6 +83,7 @@ func newOrder(run *idempotency.Run, params Params) orderRow {
 			Metadata: params.Metadata,
 		},
 		paymentMethod:  params.PaymentMethod,
+		offSession:     params.OffSession,
 		createAttempt:  1,
 		confirmAttempt: 1,
 	}
@@ -157,13 +159,16 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
+	if r.action != nil {
+		return nil, r.actionRequired()
+	}
 	why, ends := r.ending()
 	if r.unconfirmed && !ends {
 		r.unconfirmed = false
 		return r.confirm(ctx, true)
 	}
 	// An earlier run may have confirmed the intent: read it before acting (R12).
-	intent, failed := r.readIntent(ctx)
+	intent, failed := r.readIntent(ctx, r.order)
 	switch {
 	case ends:
 		return r.end(ctx, intent, failed, why)
@@ -196,6 +201,15 @@ func (r *orderRun) recordIntent(id string) idempotency.Record {
 		r.auditTx(tx, "order.charge_created", map[string]any{"payment_intent_id": id})
 		return idempotency.Advance(pointChargeCreated), nil
 	}
+}
+
+// recordAction records that the customer must approve the payment, before anybody gets
+// the client secret: from then on, a decline alone does not end the payment (R23). The
+// request itself ends when this step runs again.
+func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+	setRequiresActionTx(tx, r.AccountID, r.order.ID)
+	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
+	return idempotency.Advance(pointChargeCreated), nil
 }
 
 // recordPayment is transaction 3: the order is paid, its receipt staged and the

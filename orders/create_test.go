@@ -71,7 +71,7 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, confirmEndpoint, confirm.Endpoint)
 		require.Equal(t, "/v1/payment_intents/"+*o.PaymentIntentID+"/confirm", confirm.Path)
 		require.Equal(t, "orders-api-"+frozenKeyID+"-confirm", confirm.Key)
-		require.Equal(t, "off_session=true", string(confirm.Body))
+		require.Equal(t, "use_stripe_sdk=true", string(confirm.Body))
 	})
 
 	t.Run("audit records", func(t *testing.T) {

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments"
 )
 
 var (
@@ -39,6 +42,17 @@ func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.
 
 // Unwrap makes errors.Is find the kind and the cause.
 func (e *ProviderError) Unwrap() []error { return []error{e.Kind, e.Cause} }
+
+// ActionRequiredError is a payment that its customer must approve first. It wraps
+// [idempotency.ErrActionRequired]: the order continues when its key runs again.
+type ActionRequiredError struct {
+	Action          payments.Action
+	PaymentIntentID string
+}
+
+func (e *ActionRequiredError) Error() string { return "the customer must approve the payment" }
+
+func (e *ActionRequiredError) Unwrap() error { return idempotency.ErrActionRequired }
 
 // FieldError is what is wrong with one member of a request.
 type FieldError struct {
@@ -81,7 +95,7 @@ type NotRefundableError struct {
 
 // Pending reports whether the order's payment is in progress, so that the same request
 // may succeed later.
-func (e *NotRefundableError) Pending() bool { return e.Status == StatusPending }
+func (e *NotRefundableError) Pending() bool { return e.Status.Open() }
 
 func (e *NotRefundableError) Error() string {
 	return "nothing can be refunded of an order that is " + string(e.Status)

@@ -54,6 +54,8 @@ type fixture struct {
 	transport *recordingTransport
 	log       *logBuffer
 	responses *responseLog
+
+	offSession bool // the requests are merchant-initiated
 }
 
 // options configure a fixture. The zero value is right for most tests.
@@ -152,11 +154,11 @@ const itemsJSON = `[
 
 const orderAmount = 4300
 
-func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string) orders.Request {
+func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod string, moreMembers ...string) orders.Request {
 	t.Helper()
 	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
-		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":%s,"metadata":{"basket":"b-77"}}`,
-		paymentMethod, itemsJSON))
+		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":%s,"metadata":{"basket":"b-77"}%s}`,
+		paymentMethod, itemsJSON, strings.Join(moreMembers, "")))
 	require.NoError(t, err)
 	return orders.Request{
 		Request: idempotency.Request{
@@ -173,6 +175,9 @@ func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod
 // create sends the request, as a client does and as it does again for a retry.
 func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
 	f.t.Helper()
+	if f.offSession {
+		return f.send(request(f.t, f.account, f.key, paymentMethod, `,"off_session":true`))
+	}
 	return f.send(request(f.t, f.account, f.key, paymentMethod))
 }
 
@@ -215,6 +220,8 @@ func outcomeOf(result idempotency.Result, err error) string {
 		return "unknown " + provider.RetryAfter.String()
 	case errors.As(err, &provider) && errors.Is(err, orders.ErrProviderUnavailable):
 		return "unavailable " + provider.RetryAfter.String()
+	case errors.Is(err, idempotency.ErrActionRequired):
+		return "action required"
 	case errors.Is(err, idempotency.ErrInProgress):
 		return "in progress"
 	case errors.As(err, &expired):

@@ -42,7 +42,7 @@ func (k KeyStatus) State() string {
 // needs review.
 func (k KeyStatus) Settled() bool {
 	switch k.State() {
-	case idempotency.StateInProgress, idempotency.StateWaiting:
+	case idempotency.StateInProgress, idempotency.StateWaiting, idempotency.StateActionRequired:
 		return false
 	default:
 		return true
@@ -84,10 +84,34 @@ func (s *Service) AwaitTurn(ctx context.Context, accountID, keyID uuid.UUID) boo
 	return s.engine.AwaitTurn(ctx, accountID, keyID)
 }
 
-// AwaitKeyStatus blocks until the key is finished or needs review, see
+// AwaitKeyStatus blocks until the status of the key changes, see
 // [idempotency.Engine.AwaitStatus].
-func (s *Service) AwaitKeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) bool {
-	return s.engine.AwaitStatus(ctx, accountID, idempotency.KeyID(accountID, key))
+func (s *Service) AwaitKeyStatus(ctx context.Context, known KeyStatus) bool {
+	return s.engine.AwaitStatus(ctx, known.Status)
+}
+
+// RequiredAction returns the action that the order of a key requires, read from the
+// provider: nothing stores its client secret. If the customer has acted, it runs the key
+// and returns nil.
+func (s *Service) RequiredAction(ctx context.Context, key KeyStatus) (*ActionRequiredError, error) {
+	order, err := findOrder(ctx, s.pool, key.AccountID, key.OrderID)
+	if err != nil {
+		return nil, mustExist(err, "the order of key", key.ID)
+	}
+	reading, cancel := s.stepContext(ctx)
+	defer cancel()
+	intent, failed := s.readIntent(reading, order)
+	if failed != nil {
+		return nil, s.retryLater(ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+	}
+	if intent.Action != nil {
+		return &ActionRequiredError{Action: *intent.Action, PaymentIntentID: intent.ID}, nil
+	}
+	var again *ActionRequiredError
+	if _, err = s.Resume(ctx, key.AccountID, key.ID); errors.As(err, &again) {
+		return again, nil
+	}
+	return nil, nil // the status of the key shows what the run has done
 }
 
 // ResourcesOf returns the ids of the order and the refund that a key's request names

@@ -192,7 +192,7 @@ func TestResolve(t *testing.T) {
 				f.interrupt(confirmEndpoint, card)
 				confirmAtProvider(f)
 			},
-			want: "402 expired_card expired_card", calls: "get 200", intent: "requires_payment_method",
+			want: "402 expired_card expired_card", calls: "get 200, cancel 200", intent: "canceled",
 		},
 		{
 			name: "requires action", card: "pm_card_authenticationRequired", leave: func(f *fixture, card string) {

@@ -16,7 +16,8 @@ type Status string
 
 // The states of an order.
 const (
-	StatusPending           Status = "pending" // not charged yet, as far as we know
+	StatusPending           Status = "pending"         // not charged yet, as far as we know
+	StatusRequiresAction    Status = "requires_action" // the same, and the customer must approve the payment first
 	StatusPaid              Status = "paid"
 	StatusPaymentFailed     Status = "payment_failed" // declined or refused; never charged
 	StatusPartiallyRefunded Status = "partially_refunded"
@@ -27,6 +28,9 @@ const (
 func (s Status) Paid() bool {
 	return s == StatusPaid || s == StatusPartiallyRefunded || s == StatusRefunded
 }
+
+// Open reports whether the payment of the order is in progress.
+func (s Status) Open() bool { return s == StatusPending || s == StatusRequiresAction }
 
 // Order is an order as the API shows it. Amounts are in the currency's smallest
 // unit.
@@ -135,8 +139,8 @@ func declinedBy(failed *payments.Error) failure {
 	return declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
 }
 
-// authenticationRequired is the failure of a card whose owner would have to be
-// present.
+// authenticationRequired is the failure of an off-session payment that its customer
+// would have to approve.
 func authenticationRequired() failure {
 	return declined(payments.Decline{
 		Code:        "authentication_required",

@@ -83,7 +83,7 @@ func confirmOutcomes() []outcome {
 			name:  "stored 500 after the decline",
 			card:  "pm_card_visa_chargeDeclinedLostCard",
 			tries: []try{{faults: once(stripetest.ErrorAfter, confirmEndpoint), want: "402 card_declined lost_card"}},
-			calls: "create 200, confirm 500, get 200",
+			calls: "create 200, confirm 500, get 200, cancel 200",
 		},
 		{
 			name:  "stored 500 before the effect, card charged",
@@ -130,7 +130,7 @@ func confirmOutcomes() []outcome {
 				{faults: always(stripetest.CloseAfter, confirmEndpoint, getEndpoint), want: "unknown 1s"},
 				{want: "402 card_declined stolen_card"},
 			},
-			calls: "create 200, confirm 0 ×3, get 0 ×3, get 200",
+			calls: "create 200, confirm 0 ×3, get 0 ×3, get 200, cancel 200",
 		},
 	}
 	// The card is charged and the response lost: the intent shows it.
@@ -225,8 +225,8 @@ func getOutcomes() []outcome {
 	return rows
 }
 
-// cancelOutcomes are about an intent that requires an action of the customer. It is
-// cancelled before the failure is stored (R23).
+// cancelOutcomes are about an intent that requires an action of the customer, who is not
+// present. It is cancelled before the failure is stored (R23).
 func cancelOutcomes() []outcome {
 	const (
 		declined = "402 authentication_required authentication_required"
@@ -268,10 +268,11 @@ func cancelOutcomes() []outcome {
 func requiresAction(name string, second, third try, calls string) outcome {
 	second.before = confirmOnSession
 	return outcome{
-		name:  name,
-		card:  "pm_card_authenticationRequired",
-		tries: []try{{faults: always(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"}, second, third},
-		calls: "create 200, confirm 429 ×3, get 200, " + calls,
+		name:       name,
+		card:       "pm_card_authenticationRequired",
+		offSession: true,
+		tries:      []try{{faults: always(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"}, second, third},
+		calls:      "create 200, confirm 429 ×3, get 200, " + calls,
 	}
 }
 

@@ -43,7 +43,7 @@ func outOfBandOutcomes() []outcome {
 			name:  "declined before the retry",
 			card:  "pm_card_visa_chargeDeclinedLostCard",
 			tries: []try{stopped, {before: confirmAtProvider, want: "402 card_declined lost_card"}},
-			calls: begin + "get 200",
+			calls: begin + "get 200, cancel 200",
 		},
 		{
 			name: "declined and then cancelled",
@@ -64,14 +64,16 @@ func outOfBandOutcomes() []outcome {
 			calls: begin + "get 200",
 		},
 		{
-			name:  "authenticated before our cancel arrives",
-			card:  "pm_card_authenticationRequired",
-			tries: []try{stopped, {before: confirmOnSession, intercept: beforeCall("cancel", authenticate(true)), want: "201"}},
-			calls: begin + "get 200, cancel 400, get 200",
+			name:       "authenticated before our cancel arrives",
+			offSession: true,
+			card:       "pm_card_authenticationRequired",
+			tries:      []try{stopped, {before: confirmOnSession, intercept: beforeCall("cancel", authenticate(true)), want: "201"}},
+			calls:      begin + "get 200, cancel 400, get 200",
 		},
 		{
-			name: "not authenticated before our cancel arrives",
-			card: "pm_card_authenticationRequired",
+			name:       "not authenticated before our cancel arrives",
+			offSession: true,
+			card:       "pm_card_authenticationRequired",
 			tries: []try{
 				stopped,
 				{before: confirmOnSession, intercept: beforeCall("cancel", authenticate(false)), want: "402 authentication_required authentication_required"},
@@ -102,7 +104,7 @@ func confirmAtProvider(f *fixture) {
 }
 
 // confirmOnSession makes the intent require an action of the customer, which our own
-// confirm never does.
+// off-session confirm never does.
 func confirmOnSession(f *fixture) {
 	f.outOfBand(f.intentPath()+"/confirm", nil)
 }
@@ -220,8 +222,9 @@ func unexpectedOutcomes() []outcome {
 			logsError: true,
 		},
 		{
-			name: "cancel without an effect",
-			card: "pm_card_authenticationRequired",
+			name:       "cancel without an effect",
+			offSession: true,
+			card:       "pm_card_authenticationRequired",
 			tries: []try{
 				stopped,
 				{before: confirmOnSession, intercept: replaceInResponse("cancel", `"status": "canceled"`, `"status": "requires_action"`), want: "unknown 1m0s"},

@@ -22,6 +22,8 @@ type outcome struct {
 	tries     []try
 	calls     string // to the provider, until the response is stored; "" is not compared
 	logsError bool   // an operator is alerted
+
+	offSession bool // the customer is not present
 }
 
 // try is the first request, or a retry.
@@ -38,6 +40,7 @@ type try struct {
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for name, rows := range map[string][]outcome{
+		"action":      actionOutcomes(),
 		"cards":       cardOutcomes(),
 		"create":      createOutcomes(),
 		"confirm":     confirmOutcomes(),
@@ -76,6 +79,7 @@ func TestOutcomes_timeout(t *testing.T) {
 
 func (o outcome) run(f *fixture, retry func(f *fixture, card string) (idempotency.Result, error)) {
 	t := f.t
+	f.offSession = o.offSession
 	card := visa
 	switch {
 	case o.prepare != nil:
@@ -179,30 +183,43 @@ func cardOutcomes() []outcome {
 				{want: "unknown 30s"},
 				{before: settlePayment(false), want: "402 card_declined generic_decline"},
 			},
-			calls: "create 200, confirm 200, get 200",
+			calls: "create 200, confirm 200, get 200, cancel 200",
+		},
+		{
+			name:       "setup for off-session payments",
+			card:       "pm_card_authenticationRequiredSetupForOffSession",
+			offSession: true,
+			tries:      []try{{want: "201"}},
+			calls:      "create 200, confirm 200",
 		},
 	}
 	for _, card := range []string{
 		visa, "pm_card_mastercard_prepaid", "pm_card_jp", "pm_card_avsZipFail", "pm_card_riskLevelElevated", "pm_card_createDispute",
-		"pm_card_authenticationRequiredSetupForOffSession",
 	} {
 		rows = append(rows, outcome{name: card, card: card, tries: []try{{want: "201"}}, calls: "create 200, confirm 200"})
 	}
 	for card, want := range map[string]string{
-		"pm_card_visa_chargeDeclined":                                   "402 card_declined generic_decline",
-		"pm_card_visa_chargeDeclinedInsufficientFunds":                  "402 card_declined insufficient_funds",
-		"pm_card_visa_chargeDeclinedLostCard":                           "402 card_declined lost_card",
-		"pm_card_visa_chargeDeclinedStolenCard":                         "402 card_declined stolen_card",
-		"pm_card_visa_chargeDeclinedVelocityLimitExceeded":              "402 card_declined card_velocity_exceeded",
-		"pm_card_chargeDeclinedExpiredCard":                             "402 expired_card expired_card",
-		"pm_card_chargeDeclinedIncorrectCvc":                            "402 incorrect_cvc incorrect_cvc",
-		"pm_card_chargeDeclinedProcessingError":                         "402 processing_error processing_error",
-		"pm_card_chargeCustomerFail":                                    "402 card_declined generic_decline",
-		"pm_card_radarBlock":                                            "402 card_declined fraudulent",
-		"pm_card_authenticationRequired":                                "402 authentication_required authentication_required",
-		"pm_card_authenticationRequiredChargeDeclinedInsufficientFunds": "402 authentication_required authentication_required",
+		"pm_card_visa_chargeDeclined":                      "402 card_declined generic_decline",
+		"pm_card_visa_chargeDeclinedInsufficientFunds":     "402 card_declined insufficient_funds",
+		"pm_card_visa_chargeDeclinedLostCard":              "402 card_declined lost_card",
+		"pm_card_visa_chargeDeclinedStolenCard":            "402 card_declined stolen_card",
+		"pm_card_visa_chargeDeclinedVelocityLimitExceeded": "402 card_declined card_velocity_exceeded",
+		"pm_card_chargeDeclinedExpiredCard":                "402 expired_card expired_card",
+		"pm_card_chargeDeclinedIncorrectCvc":               "402 incorrect_cvc incorrect_cvc",
+		"pm_card_chargeDeclinedProcessingError":            "402 processing_error processing_error",
+		"pm_card_chargeCustomerFail":                       "402 card_declined generic_decline",
+		"pm_card_radarBlock":                               "402 card_declined fraudulent",
 	} {
 		rows = append(rows, outcome{name: card, card: card, tries: []try{{want: want}}, calls: "create 200, confirm 402"})
+	}
+	for _, card := range authenticatedCards {
+		rows = append(rows, outcome{
+			name:       card + " off-session",
+			card:       card,
+			offSession: true,
+			tries:      []try{{want: "402 authentication_required authentication_required"}},
+			calls:      "create 200, confirm 402",
+		})
 	}
 	return rows
 }

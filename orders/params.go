@@ -24,6 +24,7 @@ type Params struct {
 	PaymentMethod string            `json:"payment_method"`
 	Items         []Item            `json:"items"`
 	Metadata      map[string]string `json:"metadata"`
+	OffSession    bool              `json:"off_session"` // the customer is not present
 
 	Amount int64 `json:"-"` // the total in the currency's smallest unit
 }
@@ -91,8 +92,9 @@ func DecodeParams(canonical []byte) (Params, error) {
 		PaymentMethod: in.text(members, "", "payment_method", required, 4, maxPaymentMethod),
 		Items:         in.items(members),
 		Metadata:      in.metadata(members),
+		OffSession:    in.flag(members, "off_session"),
 	}
-	in.unknown(members, "", "email", "currency", "payment_method", "items", "metadata")
+	in.unknown(members, "", "email", "currency", "payment_method", "items", "metadata", "off_session")
 
 	in.check("/email", params.Email, receipts.ValidAddress, CodeInvalidFormat, "must be an email address such as ada@example.com")
 	in.check("/currency", params.Currency, currencyPattern.MatchString, CodeInvalidFormat, "must be a three-letter currency code in lower case, such as usd")
@@ -183,6 +185,15 @@ func lengthDetail(minimum, maximum int) string {
 		return fmt.Sprintf("must be %d characters long", minimum)
 	}
 	return fmt.Sprintf("must be %d to %d characters long", minimum, maximum)
+}
+
+// flag reads a boolean that is false if it is absent.
+func (r *reader) flag(members map[string]json.RawMessage, name string) (set bool) {
+	value := r.member(members, "", name, optional)
+	if value != nil && (value[0] == 'n' || json.Unmarshal(value, &set) != nil) { // null is not a boolean
+		r.addError("/"+name, CodeInvalidType, "must be true or false")
+	}
+	return set
 }
 
 // integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in the canonical

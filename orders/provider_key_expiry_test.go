@@ -73,7 +73,7 @@ func TestProviderKeyExpired(t *testing.T) {
 		"confirm: response lost, card declined": {
 			card:   "pm_card_chargeDeclinedIncorrectCvc",
 			faults: always(stripetest.CloseAfter, confirmEndpoint, getEndpoint), first: "unknown 1s",
-			calls: "get 200", want: "402 incorrect_cvc incorrect_cvc", intents: 1,
+			calls: "get 200, cancel 200", want: "402 incorrect_cvc incorrect_cvc", intents: 1,
 		},
 		"payment in process for days": {
 			card: stripetest.ProcessingCard, first: "unknown 30s",
@@ -154,10 +154,10 @@ func TestProviderKeyExpired_severalIntents(t *testing.T) {
 		calls  string
 	}{
 		"one charged":         {visa, confirmed, "201", "list 200, get 200"},
-		"one declined":        {"pm_card_visa_chargeDeclined", confirmed, "402 card_declined generic_decline", "list 200, get 200"},
+		"one declined":        {"pm_card_visa_chargeDeclined", confirmed, "402 card_declined generic_decline", "list 200, get 200, cancel 200"},
 		"one cancelled":       {visa, cancelled, "422 payment_intent_canceled", "list 200, get 200"},
 		"one processing":      {stripetest.ProcessingCard, confirmed, "unknown 30s", "list 200, get 200"},
-		"one requires action": {"pm_card_authenticationRequired", func(f *fixture, path string) { f.outOfBand(path+"/confirm", nil) }, "402 authentication_required authentication_required", "list 200, get 200, cancel 200"},
+		"one requires action": {"pm_card_authenticationRequired", func(f *fixture, path string) { f.outOfBand(path+"/confirm", nil) }, "action required", "list 200, get 200"},
 	} {
 		for _, order := range []string{"first", "last"} {
 			t.Run(name+", created "+order, func(t *testing.T) {
@@ -185,9 +185,14 @@ func TestProviderKeyExpired_severalIntents(t *testing.T) {
 
 				require.Equal(t, test.want, outcomeOf(f.resume()))
 				require.Equal(t, test.calls, f.transport.calls())
-				if test.card == stripetest.ProcessingCard {
+				switch test.card {
+				case stripetest.ProcessingCard:
 					settlePayment(true)(f)
-					require.Equal(t, "201", outcomeOf(f.resume()))
+				case "pm_card_authenticationRequired":
+					authenticate(true)(f)
+				}
+				if result, err := f.resume(); err == nil && !result.Replayed {
+					require.Equal(t, "201", outcomeOf(result, err))
 				}
 				f.checkFinal()
 			})

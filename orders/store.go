@@ -25,6 +25,7 @@ import (
 type orderRow struct {
 	Order
 	paymentMethod  string
+	offSession     bool
 	createAttempt  int // number of the provider key (R12)
 	confirmAttempt int
 }
@@ -44,6 +45,7 @@ const orderColumns = `
        failure_code,
        decline_code,
        payment_method,
+       off_session,
        create_attempt,
        confirm_attempt`
 
@@ -53,7 +55,7 @@ func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	var paidAt *time.Time
 	var failureCode, declineCode *string
 	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &items, &o.PaymentIntentID,
-		&metadata, &o.CreatedAt.Time, &paidAt, &failureCode, &declineCode, &o.paymentMethod, &o.createAttempt, &o.confirmAttempt)
+		&metadata, &o.CreatedAt.Time, &paidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt)
 	if err != nil {
 		return orderRow{}, err
 	}
@@ -144,11 +146,12 @@ INSERT INTO orders (
     items,
     metadata,
     payment_method,
+    off_session,
     status,
     created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now())`,
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now())`,
 		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
-		o.paymentMethod, o.Status)
+		o.paymentMethod, o.offSession, o.Status)
 }
 
 func setIntentTx(tx *idempotency.Tx, accountID uuid.UUID, o orderRow) {
@@ -166,6 +169,14 @@ UPDATE orders
        confirm_attempt = $4
  WHERE account_id = $1
    AND id = $2`, accountID, o.ID, o.createAttempt, o.confirmAttempt)
+}
+
+func setRequiresActionTx(tx *idempotency.Tx, accountID, id uuid.UUID) {
+	tx.Queue(`
+UPDATE orders
+   SET status = 'requires_action'
+ WHERE account_id = $1
+   AND id = $2`, accountID, id)
 }
 
 func setPaidTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {

@@ -82,9 +82,9 @@ func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Even
 		return event, err
 	case !known:
 		return event, nil
-	case busy, event.Type == "payment_intent.processing" && stillProcessing(err):
+	case busy, errors.Is(err, idempotency.ErrActionRequired), event.Type == "payment_intent.processing" && stillProcessing(err):
 		// Events often arrive before our commit. The provider sends another event when it
-		// has decided.
+		// has decided, or when the customer has acted.
 		event.Result = result
 		return event, nil
 	default:

@@ -274,7 +274,7 @@ func TestClassify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, test.response)
-			got, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+			got, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
 			e := failure(t, err)
 			require.Equal(t, test.want, classified{
 				e.Outcome, e.ReplayedError, e.UnexpectedState, e.NeedsOperator, e.RetryAfter, e.Message, len(provider.seen()),
@@ -294,7 +294,7 @@ func TestClassify_declineDetails(t *testing.T) {
 	provider := startProvider(t, response{status: 402, body: stripeError("card_error", "card_declined",
 		`,"decline_code":"insufficient_funds","param":"number","payment_intent":`+intent("requires_payment_method"))})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, "card_error", e.Type)
 	require.Equal(t, "card_declined", e.Code)
@@ -326,7 +326,7 @@ func TestClassify_noSecrets(t *testing.T) {
 		clientSecret, secretKey)
 	provider := startProvider(t, response{status: 402, body: body, header: http.Header{"Request-Id": {secretKey}}})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, payments.Declined, e.Outcome)
 	require.Equal(t, &payments.Decline{}, e.Intent.LastError)
@@ -340,7 +340,7 @@ func TestClassify_invisibleCharacters(t *testing.T) {
 		strings.Replace(intent("requires_payment_method"), `"client_secret"`,
 			`"last_payment_error":{"type":"card_error","code":"card_declined\u0007","message":"`+text+`"},"client_secret"`, 1) + `}}`})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, "card_declined", e.Code)
 	require.Equal(t, "fraudulent", e.DeclineCode)
@@ -356,7 +356,7 @@ func TestClassify_missingIntent(t *testing.T) {
 	list := func(c *payments.Client) error {
 		return c.ListRefunds(t.Context(), "pi_1", func(payments.Refund) bool { return true })
 	}
-	confirm := func(c *payments.Client) error { _, err := c.Confirm(t.Context(), confirmKey, "pi_1"); return err }
+	confirm := func(c *payments.Client) error { _, err := c.Confirm(t.Context(), confirmKey, "pi_1", true); return err }
 	create := func(c *payments.Client) error { _, err := c.Create(t.Context(), createKey, createParams); return err }
 	missing := func(status int, param string) response {
 		return response{status: status, body: stripeError("invalid_request_error", "resource_missing", fmt.Sprintf(`,"param":%q`, param))}

@@ -41,7 +41,7 @@ func Example() {
 	}
 	fmt.Println(intent.Status)
 
-	_, err = client.Confirm(ctx, "order-1-confirm", intent.ID)
+	_, err = client.Confirm(ctx, "order-1-confirm", intent.ID, false)
 	var failed *payments.Error
 	if errors.As(err, &failed) {
 		fmt.Println(failed.Outcome, failed.DeclineCode)

@@ -55,7 +55,7 @@ func FuzzStripeResponse(f *testing.F) {
 			check(err)
 		}
 
-		confirmed, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+		confirmed, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 		if err == nil {
 			require.Equal(t, 200, code)
 			require.Equal(t, "pi_1", confirmed.ID)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"strings"
 	"time"
@@ -20,7 +22,8 @@ const (
 	StatusSucceeded Status = "succeeded"
 	// StatusProcessing means that the charge is in progress, perhaps for days.
 	StatusProcessing Status = "processing"
-	// StatusRequiresAction means that the customer would have to authenticate.
+	// StatusRequiresAction means that the customer must approve the payment first. The
+	// payment then succeeds or fails at Stripe, without another call of ours.
 	StatusRequiresAction Status = "requires_action"
 	// StatusRequiresConfirmation means created, not confirmed.
 	StatusRequiresConfirmation Status = "requires_confirmation"
@@ -34,7 +37,7 @@ const (
 	StatusRequiresCapture Status = "requires_capture"
 )
 
-// Intent is the part of a PaymentIntent that is used here. It has no client secret.
+// Intent is the part of a PaymentIntent that is used here.
 type Intent struct {
 	ID             string
 	Status         Status
@@ -45,7 +48,25 @@ type Intent struct {
 	Created        time.Time // by Stripe's clock, in whole seconds
 	ChargeID       string    // of the latest charge, which may have failed
 	LastError      *Decline  // why the latest attempt failed, nil if none did
+	Action         *Action   // what the customer must do, nil unless the status is StatusRequiresAction
 }
+
+// Action is what the customer must do in the browser before the payment can succeed.
+// The client secret lets its holder approve the payment, and retry it with another card
+// after a failure, until the intent is cancelled.
+type Action struct {
+	Type         string // of Stripe's next_action, such as use_stripe_sdk
+	clientSecret string
+}
+
+// ClientSecret returns what Stripe.js needs. It must not be stored or logged.
+func (a Action) ClientSecret() string { return a.clientSecret }
+
+// Format prints the type with any verb, never the client secret.
+func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type) }
+
+// LogValue hides the client secret from slog.
+func (a Action) LogValue() slog.Value { return slog.StringValue(a.Type) }
 
 // Decline is the reason why the card was not charged. Stripe wrote Message for the
 // customer.
@@ -103,15 +124,23 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 	})
 }
 
-// Confirm charges the intent, at most once in its life. The customer is not present,
-// so a card that requires authentication is Declined. After Unknown, call Get.
-func (c *Client) Confirm(ctx context.Context, key, intentID string) (Intent, error) {
+// Confirm charges the intent, at most once in its life. A card that requires the
+// customer's approval is Declined if the payment is off-session, that is, if the
+// customer is not present. Otherwise the status becomes StatusRequiresAction. After
+// Unknown, call Get.
+func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession bool) (Intent, error) {
 	if err := cmp.Or(checkKey(key), checkID(intentID)); err != nil {
 		return Intent{}, err
 	}
 	confirm := call{name: "confirm", key: key, intentID: intentID}
 	return do(ctx, c, confirm, newIntent, hasID(intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
-		return c.intents.Confirm(intentID, &stripe.PaymentIntentConfirmParams{Params: params, OffSession: stripe.Bool(true)})
+		confirm := &stripe.PaymentIntentConfirmParams{Params: params}
+		if offSession {
+			confirm.OffSession = stripe.Bool(true)
+		} else {
+			confirm.UseStripeSDK = stripe.Bool(true) // Stripe.js handles the action, without a return_url
+		}
+		return c.intents.Confirm(intentID, confirm)
 	})
 }
 
@@ -160,6 +189,9 @@ func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 	}
 	if pi.LatestCharge != nil {
 		intent.ChargeID = pi.LatestCharge.ID
+	}
+	if intent.Status == StatusRequiresAction && pi.NextAction != nil && pi.ClientSecret != "" {
+		intent.Action = &Action{Type: printable(string(pi.NextAction.Type)), clientSecret: pi.ClientSecret}
 	}
 	if last := pi.LastPaymentError; last != nil {
 		intent.LastError = &Decline{

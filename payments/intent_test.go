@@ -38,7 +38,9 @@ func TestIntentCalls_requests(t *testing.T) {
 			},
 		},
 		"confirm": {
-			func(c *payments.Client) (payments.Intent, error) { return c.Confirm(t.Context(), confirmKey, "pi_1") },
+			func(c *payments.Client) (payments.Intent, error) {
+				return c.Confirm(t.Context(), confirmKey, "pi_1", true)
+			},
 			"POST", "/v1/payment_intents/pi_1/confirm", confirmKey,
 			url.Values{"off_session": {"true"}},
 		},
@@ -129,7 +131,7 @@ func TestIntentCalls_invalid(t *testing.T) {
 		return err
 	}
 	confirm := func(key, id string) error {
-		_, err := client.Confirm(t.Context(), key, id)
+		_, err := client.Confirm(t.Context(), key, id, true)
 		return err
 	}
 	cancel := func(key, id string) error {

@@ -137,7 +137,7 @@ func TestRefund_responseLost(t *testing.T) {
 	t.Parallel()
 	stripe, client := startStripe(t)
 	intent := create(t, client)
-	_, err := client.Confirm(t.Context(), confirmKey, intent.ID)
+	_, err := client.Confirm(t.Context(), confirmKey, intent.ID, true)
 	require.NoError(t, err)
 	params := refundParams
 	params.IntentID = intent.ID

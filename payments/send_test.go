@@ -54,7 +54,7 @@ func TestRun_retries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, test.responses...)
-			_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+			_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
 			if test.outcome == ok {
 				require.NoError(t, err)
 			} else {
@@ -75,7 +75,7 @@ func TestRun_badAPIKeyAfterUnknown(t *testing.T) {
 		response{status: 502},
 		response{status: 401, body: stripeError("invalid_request_error", "", "")})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, payments.Unknown, e.Outcome)
 	require.True(t, e.NeedsOperator)
@@ -92,7 +92,7 @@ func TestRun_backoff(t *testing.T) {
 		return nil
 	})
 
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.Error(t, err)
 	require.Len(t, waits, 2)
 	for i, longest := range []time.Duration{500 * time.Millisecond, time.Second} {
@@ -113,7 +113,7 @@ func TestRun_retryAfter(t *testing.T) {
 		return nil
 	})
 
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.NoError(t, err)
 	require.Equal(t, []time.Duration{3 * time.Second}, waits)
 }
@@ -126,7 +126,7 @@ func TestRun_noTimeLeft(t *testing.T) {
 		header: http.Header{"Retry-After": {"19"}}, // of a budget of 20 seconds
 	})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.Equal(t, payments.NotExecuted, failure(t, err).Outcome)
 	require.Len(t, provider.seen(), 1)
 }
@@ -141,7 +141,7 @@ func TestRun_cancelled(t *testing.T) {
 		return ctx.Err()
 	})
 
-	_, err := client.Confirm(ctx, confirmKey, "pi_1")
+	_, err := client.Confirm(ctx, confirmKey, "pi_1", true)
 	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
 	require.Len(t, provider.seen(), 1)
 }
@@ -167,7 +167,7 @@ func TestAttempt_log(t *testing.T) {
 		response{status: 200, body: intent("succeeded")})
 	log := &buffer{}
 	client := newClient(t, provider.url, func(cfg *payments.Config) { cfg.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.Error(t, err)
 	_, err = client.Get(t.Context(), "pi_1")
 	require.NoError(t, err)
@@ -208,9 +208,9 @@ func TestAttempt_observe(t *testing.T) {
 	client := newClient(t, provider.url, func(c *payments.Config) {
 		c.Observe = func(e payments.Attempt) { observed = append(observed, e) }
 	})
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.NoError(t, err)
-	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err = client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.Error(t, err)
 	require.Len(t, observed, 3)
 	for i, want := range []string{"unknown", "", "declined"} {

@@ -33,7 +33,7 @@ func TestClient_requestsMatchAPIDescription(t *testing.T) {
 
 	// One attempt each: without state no response is about the requested object.
 	_, _ = client.Create(t.Context(), createKey, createParams)
-	_, _ = client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, _ = client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
 	_ = client.List(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Intent) bool { return false })

@@ -42,7 +42,7 @@ func TestClient_standIn(t *testing.T) {
 	created := create(t, client)
 	require.Empty(t, stripe.MoneyMoved())
 
-	confirmed, err := client.Confirm(t.Context(), confirmKey, created.ID)
+	confirmed, err := client.Confirm(t.Context(), confirmKey, created.ID, true)
 	require.NoError(t, err)
 	require.Equal(t, payments.StatusSucceeded, confirmed.Status)
 	require.Equal(t, createParams.Amount, confirmed.AmountReceived)
@@ -50,7 +50,7 @@ func TestClient_standIn(t *testing.T) {
 	require.True(t, confirmed.Matches(createParams.Amount, createParams.Currency, "7b0f"))
 	require.Equal(t, map[string]int64{"eur": 2500}, stripe.MoneyMoved())
 
-	again, err := client.Confirm(t.Context(), confirmKey, created.ID)
+	again, err := client.Confirm(t.Context(), confirmKey, created.ID, true)
 	require.NoError(t, err)
 	require.Equal(t, confirmed, again)
 
@@ -91,7 +91,7 @@ func TestClient_responseLostOnce(t *testing.T) {
 			onCreate := stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: createEndpoint})
 			onConfirm := stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: confirmEndpoint})
 
-			confirmed, err := client.Confirm(t.Context(), confirmKey, create(t, client).ID)
+			confirmed, err := client.Confirm(t.Context(), confirmKey, create(t, client).ID, true)
 			require.NoError(t, err)
 			require.Equal(t, payments.StatusSucceeded, confirmed.Status)
 
@@ -130,7 +130,7 @@ func TestClient_responseLost(t *testing.T) {
 			created := create(t, client)
 			stripe.Inject(stripetest.Rule{Fault: test.fault, Endpoint: confirmEndpoint, Times: stripetest.Always})
 
-			_, err := client.Confirm(t.Context(), confirmKey, created.ID)
+			_, err := client.Confirm(t.Context(), confirmKey, created.ID, true)
 			e := failure(t, err)
 			require.Equal(t, test.outcome, e.Outcome)
 			require.Equal(t, test.replayedError, e.ReplayedError)

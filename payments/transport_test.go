@@ -94,7 +94,7 @@ func TestConfirm_connectionFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, connections := listen(t, test.handle)
-			_, err := newClient(t, url).Confirm(t.Context(), confirmKey, "pi_1")
+			_, err := newClient(t, url).Confirm(t.Context(), confirmKey, "pi_1", true)
 			e := failure(t, err)
 			require.Equal(t, payments.Unknown, e.Outcome, e)
 			require.ErrorIs(t, e, test.cause)
@@ -111,7 +111,7 @@ func TestConfirm_connectionRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 
-	_, err = newClient(t, "http://"+listener.Addr().String()).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err = newClient(t, "http://"+listener.Addr().String()).Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, payments.NotExecuted, e.Outcome)
 	require.ErrorIs(t, e, payments.ErrNoResponse)
@@ -126,7 +126,7 @@ func TestConfirm_untrustedCertificate(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 
-	_, err := newClient(t, server.URL).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := newClient(t, server.URL).Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, payments.NotExecuted, e.Outcome)
 	var untrusted *tls.CertificateVerificationError
@@ -139,7 +139,7 @@ func TestConfirm_cancelledBeforeSend(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	_, err := newClient(t, provider.url).Confirm(ctx, confirmKey, "pi_1")
+	_, err := newClient(t, provider.url).Confirm(ctx, confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, payments.NotExecuted, e.Outcome)
 	require.ErrorIs(t, e, context.Canceled)
@@ -156,7 +156,7 @@ func TestConfirm_cancelledAfterSend(t *testing.T) {
 		_, _ = conn.Read(make([]byte, 1)) // until the client hangs up
 	})
 
-	_, err := newClient(t, url).Confirm(ctx, confirmKey, "pi_1")
+	_, err := newClient(t, url).Confirm(ctx, confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, payments.Unknown, e.Outcome)
 	require.ErrorIs(t, e, context.Canceled)
@@ -179,7 +179,7 @@ func TestConfirm_firstAttemptHangs(t *testing.T) {
 	client := newClient(t, url, func(cfg *payments.Config) { cfg.Backoff = time.Millisecond })
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the caller has less than Timeout
 	defer cancel()
-	got, err := client.Confirm(ctx, confirmKey, "pi_1")
+	got, err := client.Confirm(ctx, confirmKey, "pi_1", true)
 	require.NoError(t, err)
 	require.Equal(t, payments.StatusSucceeded, got.Status)
 }
@@ -193,7 +193,7 @@ func TestConfirm_everyAttemptHangs(t *testing.T) {
 
 	start := time.Now()
 	short := func(cfg *payments.Config) { cfg.Timeout = 400 * time.Millisecond }
-	_, err := newClient(t, url, short).Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := newClient(t, url, short).Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.Equal(t, payments.Unknown, e.Outcome)
 	require.ErrorIs(t, e, context.DeadlineExceeded)
@@ -233,7 +233,7 @@ func TestConfirm_dialErrorAfterBrokenConnection(t *testing.T) {
 	require.NoError(t, err)
 
 	client.SetSleep(func(context.Context, time.Duration) error { return context.Canceled }) // one attempt only
-	_, err = client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err = client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	e := failure(t, err)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)
 	require.Equal(t, payments.Unknown, e.Outcome)
@@ -250,7 +250,7 @@ func TestConfirm_abortedHTTP2(t *testing.T) {
 	t.Cleanup(server.Close)
 
 	client := newClient(t, server.URL, func(cfg *payments.Config) { cfg.Transport = server.Client().Transport })
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
 }
 
@@ -265,7 +265,7 @@ func TestConfirm_transportWithoutTrace(t *testing.T) {
 			return nil, errors.New("lost: " + clientSecret)
 		})
 	})
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1")
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
 }
 
@@ -282,7 +282,7 @@ func TestSend_machineSuspended(t *testing.T) {
 	provider := startProvider(t, response{status: 200, body: intent("succeeded")})
 	client := newClient(t, provider.url)
 	ctx := suspendedContext{t.Context()}
-	_, confirmed := client.Confirm(ctx, confirmKey, "pi_1")
+	_, confirmed := client.Confirm(ctx, confirmKey, "pi_1", true)
 	_, refunded := client.Refund(ctx, "orders-api-7b0f-refund", payments.RefundParams{IntentID: "pi_1", Amount: 1, Currency: "eur"})
 	for _, err := range []error{confirmed, refunded} {
 		e := failure(t, err)

@@ -78,6 +78,7 @@ func complete(ctx context.Context, c *idempotency.Completer, m *metrics.Metrics,
 	logger.InfoContext(ctx, "completer pass",
 		"completed", result.Completed,
 		"skipped", result.Skipped,
+		"waiting", result.Waiting,
 		"failed", result.Failed,
 		"needs_review", result.NeedsReview,
 		"took", time.Since(start))

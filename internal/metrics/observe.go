@@ -97,6 +97,7 @@ func (m *Metrics) Completed(r idempotency.CompleterResult, err error) {
 		"skipped":      r.Skipped,
 		"failed":       r.Failed,
 		"needs_review": r.NeedsReview,
+		"waiting":      r.Waiting,
 	} {
 		m.completed.WithLabelValues(result).Add(float64(n))
 	}

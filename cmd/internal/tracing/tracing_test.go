@@ -153,7 +153,7 @@ func TestProvider_outcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spans := inStep(t, func(ctx context.Context, traces *tracing.Tracing) {
-				_, err := client(t, traces, test.url).Confirm(ctx, "orders-api-canary-key-confirm", "pi_3U6HKD3L64ZNGFAI")
+				_, err := client(t, traces, test.url).Confirm(ctx, "orders-api-canary-key-confirm", "pi_3U6HKD3L64ZNGFAI", true)
 				var failure *payments.Error
 				require.ErrorAs(t, err, &failure)
 				require.Equal(t, test.outcome, failure.Outcome)

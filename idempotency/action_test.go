@@ -1,0 +1,99 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+)
+
+// untilPaid returns an operation whose second call requires an action until it is paid,
+// or returns another error if that is set.
+func untilPaid(isPaid *bool, failure *error) *threeSteps {
+	return &threeSteps{pay: func(context.Context, *idempotency.Run) error {
+		switch {
+		case *failure != nil:
+			return *failure
+		case !*isPaid:
+			return fmt.Errorf("the customer is absent: %w", idempotency.ErrActionRequired)
+		default:
+			return nil
+		}
+	}}
+}
+
+// A request that requires an action holds no lease, and continues with the next run.
+func TestDo_actionRequired(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var isPaid bool
+	op := untilPaid(&isPaid, new(error))
+	req := f.request()
+	for attempt := range 3 {
+		result, err := f.do(req, op)
+		require.ErrorIs(t, err, idempotency.ErrActionRequired)
+		require.Equal(t, attempt+1, result.Attempt)
+		status, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
+		require.NoError(t, err)
+		require.Equal(t, idempotency.StateActionRequired, status.State())
+		require.False(t, status.Leased)
+		require.Empty(t, f.stuck(10), "a key that requires an action is not stuck")
+	}
+	stats, err := idempotency.ReadStats(t.Context(), f.pool)
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.ActionRequired)
+	require.Empty(t, stats.Unfinished)
+
+	isPaid = true
+	result, err := f.do(req, op)
+	require.NoError(t, err)
+	require.Equal(t, idempotency.Finished, result.To)
+	require.Equal(t, onceEach, f.effects(req))
+	f.requireIdle()
+}
+
+// While a key requires an action, the completer runs it rarely and without limit. Any
+// other error makes the key an abandoned one.
+func TestCompleter_actionRequired(t *testing.T) {
+	t.Parallel()
+	var isPaid bool
+	var failure error
+	op := untilPaid(&isPaid, &failure)
+	f := newCompleterFixture(newFixture(t), op)
+	req := f.request()
+	_, err := f.do(req, op)
+	require.ErrorIs(t, err, idempotency.ErrActionRequired)
+
+	f.ageRun(req, 2*grace)
+	require.Zero(t, f.pass(), "too early")
+	for range 3 * maxAttempts {
+		f.ageRun(req, 4*grace)
+		require.Equal(t, idempotency.CompleterResult{Waiting: 1}, f.pass())
+		require.Zero(t, f.completerState(req))
+		require.Zero(t, f.pass(), "too early")
+	}
+
+	failure = errNoResponse
+	f.ageRun(req, 4*grace)
+	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
+	for range maxAttempts - 1 {
+		f.ageRun(req, 48*time.Hour)
+		require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
+	}
+	f.ageRun(req, 48*time.Hour)
+	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
+
+	failure = nil
+	_, err = f.do(req, op)
+	require.ErrorIs(t, err, idempotency.ErrActionRequired)
+	require.Zero(t, f.completerState(req), "the state of the payment is known again")
+	isPaid = true
+	f.ageRun(req, 4*grace)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
+	require.Equal(t, onceEach, f.effects(req))
+	f.requireIdle()
+}
