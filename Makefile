@@ -178,6 +178,10 @@ pgbouncer-check: ## Run the tests through PgBouncer (an installed one, or Debian
 replication-check: ## Kill the primary under load and promote its standby (PostgreSQL's programs must be installed)
 	$(GO) test -vet=off -count=1 -tags replication -run '^TestReplication_' ./cmd/orders
 
+.PHONY: stripe-check
+stripe-check: ## Compare the stand-in with Stripe's test mode (needs a test key; without one it lists the checks)
+	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; $(GO) -C payments/stripetest/conformance test -vet=off -count=1 -args -stripe
+
 .PHONY: links-check
 links-check: ## Request every external link of the pages (needs a network)
 	$(GO) test -vet=off -count=1 -run '^TestLinks_outside$$' ./internal/docscheck -args -fetch

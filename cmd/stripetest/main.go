@@ -4,7 +4,10 @@
 //	go run ./cmd/stripetest -addr 127.0.0.1:12111
 //	STRIPE_API_BASE=http://127.0.0.1:12111 STRIPE_SECRET_KEY=sk_test_anything orders serve
 //
-// Its page at / lists the requests. All data is in memory and lost at exit.
+// Its page at / lists the requests. All data is in memory and lost at exit. To end a
+// 3-D Secure challenge as the customer, send the client secret of the payment intent:
+//
+//	curl -d client_secret=pi_…_secret_… http://127.0.0.1:12111/customer/pi_…/approve
 package main
 
 import (

@@ -28,6 +28,8 @@
 // It is stricter than Stripe. It rejects a parameter that it does not implement as
 // unknown, because a stand-in that ignores a parameter proves nothing about it.
 //
+// The package conformance compares it with Stripe, see make stripe-check.
+//
 // It imports no other package of this module, reads no environment, and keeps
 // everything in memory.
 package stripetest
