@@ -111,6 +111,9 @@ func TestClient_followsRetry(t *testing.T) {
 		case errors.As(err, &problem):
 			results[problem.Type]++
 			require.Equal(t, client.RetryNewKey, problem.Retry)
+			if c.intent != "" {
+				require.Error(t, f.stripe.ConfirmAsCustomer(c.intent, "pm_card_visa"), "charged after its final response")
+			}
 			require.Empty(t, f.stripe.ChargesByOrder(c.orderID()))
 		default:
 			require.NoError(t, err)
@@ -134,6 +137,8 @@ type simulatedClient struct {
 	request client.Request
 	faults  []*stripetest.Injection
 	waits   int
+	intent  string // whose client secret the customer has
+	actions int
 }
 
 func newSimulatedClient(t *rapid.T, f *fixture, network *faultProxy) *simulatedClient {
@@ -177,13 +182,35 @@ var errCrash = errors.New("the program crashes")
 func (c *simulatedClient) run(apiClient *client.Client) (client.Response, error) {
 	for {
 		response, err := apiClient.Do(context.Background(), c.request)
-		if !errors.Is(err, errCrash) {
+		var required *client.ActionRequiredError
+		switch {
+		case errors.As(err, &required):
+			c.act(required.Action)
+		case !errors.Is(err, errCrash):
 			return response, err
 		}
 		if rapid.Bool().Draw(c.t, "resumed by the server meanwhile") {
 			key := idempotency.KeyID(c.fixture.account, idempotency.Key(c.request.Key))
 			c.network.inFlight.Go(func() { _, _ = c.fixture.service.Resume(context.Background(), c.fixture.account, key) })
 		}
+	}
+}
+
+// act is what the customer does, who may also do nothing. An error means that a request
+// has locked the intent, or that it is not open any more.
+func (c *simulatedClient) act(action client.Action) {
+	c.intent = action.PaymentIntentID
+	if c.actions++; c.actions > 5 {
+		_ = c.fixture.stripe.Authenticate(c.intent, true)
+	}
+	switch rapid.SampledFrom([]string{"nothing", "approves", "declines", "declines and pays with another card"}).Draw(c.t, "the customer") {
+	case "approves":
+		_ = c.fixture.stripe.Authenticate(c.intent, true)
+	case "declines":
+		_ = c.fixture.stripe.Authenticate(c.intent, false)
+	case "declines and pays with another card":
+		_ = c.fixture.stripe.Authenticate(c.intent, false)
+		_ = c.fixture.stripe.ConfirmAsCustomer(c.intent, "pm_card_visa")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"net/http"
 	"time"
 )
 
@@ -16,6 +17,8 @@ import (
 //   - the answer, a 201;
 //   - a [*Problem] whose Retry is not RetrySameKey: the API rejected the request, and no send
 //     of this call has left a doubt;
+//   - an [*ActionRequiredError]: the customer must approve the payment. Afterwards,
+//     call again with the same request and key;
 //   - an [*OutcomeUnknownError] when the context ended before that, or when a
 //     refusal does not settle what earlier sends did.
 //
@@ -25,6 +28,11 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 		return Response{}, err
 	}
 	answer, sends, err := c.repeat(ctx, post(r))
+	var action *ActionRequiredError
+	if errors.As(err, &action) {
+		action.Key = r.Key
+		return Response{}, action
+	}
 	var problem *Problem
 	final := errors.As(err, &problem) && (sends == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
 	if err == nil || final {
@@ -72,7 +80,8 @@ func (c *Client) repeat(ctx context.Context, call call) (answer Response, sends 
 			err = answer.outcome(call.success)
 		}
 		var problem *Problem
-		if err == nil || errors.As(err, &problem) && problem.Retry != RetrySameKey {
+		var action *ActionRequiredError
+		if err == nil || errors.As(err, &problem) && problem.Retry != RetrySameKey || errors.As(err, &action) {
 			return answer, sends, err
 		}
 		if stopped := c.pause(ctx, sends, answer.RetryAfter()); stopped != nil {
@@ -101,13 +110,17 @@ func (c *Client) pause(ctx context.Context, sends int, asked time.Duration) erro
 }
 
 // outcome says what an answer means: nil for success, a [*Problem] when the API
-// says no or not yet, and [ErrUnreadable] for what is no answer of the API's.
+// says no or not yet, an [*ActionRequiredError] when the customer must act, and [ErrUnreadable] for what is no answer of the API's.
 func (a Response) outcome(success int) error {
 	mediaType, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	switch mediaType {
 	case "application/json":
 		if a.Status == success && isObject(a.Body) {
 			return nil
+		}
+		var key KeyStatus
+		if a.Status == http.StatusAccepted && json.Unmarshal(a.Body, &key) == nil && key.Action != nil {
+			return &ActionRequiredError{Action: *key.Action}
 		}
 	case "application/problem+json":
 		var p Problem

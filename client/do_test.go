@@ -113,6 +113,28 @@ func TestAFinalNo(t *testing.T) {
 	})
 }
 
+// A payment that the customer must approve ends the call, and the next call continues it.
+func TestDo_actionRequired(t *testing.T) {
+	t.Parallel()
+	const secret = "pi_1_secret_x"
+	b := newBench(t,
+		answer(202, jsonType, `{"state":"in_progress"}`),
+		answer(202, jsonType, `{"state":"requires_action","action":{"type":"use_stripe_sdk","client_secret":"`+secret+`","payment_intent_id":"pi_1"}}`),
+		created())
+	_, err := b.CreateOrder(t.Context(), key, tea())
+	var required *client.ActionRequiredError
+	require.ErrorAs(t, err, &required)
+	require.Equal(t, &client.ActionRequiredError{
+		Key: key, Action: client.Action{Type: "use_stripe_sdk", ClientSecret: secret, PaymentIntentID: "pi_1"},
+	}, required)
+	require.NotContains(t, fmt.Sprintf("%v %+v %s", err, required, required.Action), secret)
+
+	order, err := b.CreateOrder(t.Context(), key, tea())
+	require.NoError(t, err)
+	require.Equal(t, "o1", order.ID)
+	require.Len(t, b.sent(), 3)
+}
+
 // A refusal is about one send. Whether it settles those before it is another
 // question.
 func TestARefusalAfterADoubt(t *testing.T) {

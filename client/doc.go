@@ -32,6 +32,8 @@
 //     means that the key has its final response: another attempt is another
 //     payment, with a key of its own. Only the caller knows whether it is wanted,
 //     so it is never made here.
+//     A 202 whose action member is an object ends the call, too: the customer must
+//     approve the payment. Afterwards, send the same request with the same key.
 //  3. All else says "the same again": the retry member same-key; no answer, or
 //     one that is cut; a page of some proxy's, whatever its status; an answer
 //     without a retry member that one knows. Neither status nor type decides: a

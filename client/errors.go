@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -87,6 +88,29 @@ func (p *Problem) Error() string {
 	}
 	return b.String()
 }
+
+// ActionRequiredError means that the customer must approve the payment before the order
+// can be paid. The key is unfinished: after the customer's action, the same request with
+// the same key returns the result.
+type ActionRequiredError struct {
+	Key    Key
+	Action Action
+}
+
+// Error has no client secret.
+func (e *ActionRequiredError) Error() string {
+	return "client: the customer must approve payment " + e.Action.PaymentIntentID + "; then send the same request with the same key"
+}
+
+// Action is what the customer must do in the browser, with Stripe.js.
+type Action struct {
+	Type            string `json:"type"`          // such as use_stripe_sdk
+	ClientSecret    string `json:"client_secret"` // for the customer's browser: never stored or logged
+	PaymentIntentID string `json:"payment_intent_id"`
+}
+
+// Format hides the client secret from every verb.
+func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type+" "+a.PaymentIntentID) }
 
 // OutcomeUnknownError says that nobody knows yet what became of a request: it
 // may have had its effect, have it later, or never. Keep the key. To find out,

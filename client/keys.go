@@ -9,7 +9,7 @@ import (
 // KeyStatus is what became of the request under a key.
 type KeyStatus struct {
 	Key           Key        `json:"key"`
-	State         string     `json:"state"` // in_progress, waiting, finished, needs_review or expired
+	State         string     `json:"state"` // in_progress, waiting, requires_action, finished, needs_review or expired
 	Operation     string     `json:"operation"`
 	RecoveryPoint string     `json:"recovery_point"` // empty of an expired key, as all that follows but CreatedAt and the links
 	Attempt       int        `json:"attempt"`
@@ -23,6 +23,8 @@ type KeyStatus struct {
 
 	Order  *Resource `json:"order"`  // the order that the request names or creates, or nil
 	Refund *Resource `json:"refund"` // the refund that the request creates, or nil
+
+	Action *Action `json:"action"` // nil unless the state is requires_action
 }
 
 // KeyResponse describes the stored response of a key.

@@ -16,6 +16,7 @@ type OrderParams struct {
 	PaymentMethod string            `json:"payment_method"`
 	Items         []Item            `json:"items"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
+	OffSession    bool              `json:"off_session,omitempty"` // the customer is not present
 }
 
 // Item is one line of an order.
@@ -50,7 +51,8 @@ type Failure struct {
 
 // CreateOrder makes an order and charges it, once, however often it takes and
 // however often it is called with this key. A card that is declined is a
-// [*Problem]; see [Client.Do] for the errors.
+// [*Problem], and a payment that the customer must approve is an
+// [*ActionRequiredError]; see [Client.Do] for the errors.
 func (c *Client) CreateOrder(ctx context.Context, key Key, params OrderParams) (Order, error) {
 	return create[Order](ctx, c, key, "/v1/orders", params)
 }
