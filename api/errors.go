@@ -172,7 +172,7 @@ var (
 	problemUnavailable = problemType{
 		"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey, noneOrUnknown,
 		"The service is temporarily unavailable",
-		"The server is overloaded or stopping, or it cannot reach the database or the payment provider. No data is lost.",
+		"The server is overloaded or stopping, it cannot reach the database or the payment provider, or the provider rejects its requests. No data is lost.",
 	}
 )
 
