@@ -459,7 +459,7 @@ func TestClassify_missingIntent(t *testing.T) {
 		"confirm":                {secretKey, confirm, missing(404, "intent"), true},
 		"list of refunds":        {secretKey, list, missing(400, "payment_intent"), true},
 		"get, live key":          {"sk_live_" + canary, get, missing(404, "intent"), false},
-		"get, unknown key":       {"sk_org_" + canary, get, missing(404, "intent"), false},
+		"get, unknown key":       {"sk_" + canary, get, missing(404, "intent"), false},
 		"get, intent of live":    {secretKey, get, live, false},
 		"get, URL unknown":       {secretKey, get, response{status: 404, body: stripeError("invalid_request_error", "", "")}, false},
 		"confirm, no such card":  {secretKey, confirm, missing(400, "payment_method"), false},

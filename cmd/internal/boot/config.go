@@ -105,6 +105,11 @@ func (s *Stripe) validate(p *problems) {
 		if s.APIBase != "" && p.dev {
 			p.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for a stand-in")
 		}
+	case strings.HasPrefix(string(s.SecretKey), "pk_"):
+		p.add("STRIPE_SECRET_KEY", "is a publishable key, which is for browsers (its value is not shown); %s", source)
+	case strings.HasPrefix(string(s.SecretKey), "sk_org_"):
+		p.add("STRIPE_SECRET_KEY", "is an organisation key, which requires a Stripe-Context header that this program does not send "+
+			"(its value is not shown); %s", source)
 	case p.dev && s.Mode() != "test":
 		// A key of an unknown kind may move real money, so only test keys are accepted.
 		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+
