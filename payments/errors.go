@@ -31,6 +31,9 @@ var (
 	// ErrInvalidEvent means that the signature is genuine, but the body is not an event,
 	// or has a number that a double cannot hold.
 	ErrInvalidEvent = errors.New("not an event of the provider")
+	// ErrThinEvent means that the signature is genuine, but the event does not contain
+	// the object that it is about.
+	ErrThinEvent = errors.New("an event without its object")
 )
 
 // Outcome is what is known about the effect of a call that failed.

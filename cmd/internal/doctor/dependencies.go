@@ -107,7 +107,7 @@ func (c Checker) checkWebhook() Result {
 	case c.Environment.WebhookSecret == "":
 		return Result{
 			Warning, name, "off, because STRIPE_WEBHOOK_SECRET is not set: only the completer and reconcile see what Stripe decides later",
-			"create an endpoint for /v1/webhooks/stripe and set its signing secret",
+			"create an endpoint for snapshot events at /v1/webhooks/stripe and set its signing secret",
 		}
 	}
 	return ok(name, "has a signing secret; to check that it belongs to the endpoint: stripe trigger payment_intent.succeeded")

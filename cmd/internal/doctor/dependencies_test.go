@@ -185,7 +185,7 @@ func TestRun_dependencies(t *testing.T) {
 		"no webhook": {
 			change: func(_ *testing.T, e *doctor.Environment) { e.Stripe.WebhookSecret = "" },
 			check:  "webhook",
-			want:   []string{"! ", "STRIPE_WEBHOOK_SECRET is not set", "→ create an endpoint for /v1/webhooks/stripe"},
+			want:   []string{"! ", "STRIPE_WEBHOOK_SECRET is not set", "→ create an endpoint for snapshot events at /v1/webhooks/stripe"},
 		},
 		"no mail server": {
 			change: func(t *testing.T, e *doctor.Environment) {
