@@ -243,11 +243,22 @@ func printableCause(err error) error {
 	if errors.As(err, &certificate) {
 		return certificate
 	}
+	var proxy forwardProxyError
+	if errors.As(err, &proxy) {
+		return proxy
+	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return tooLarge
 	}
 	return nil
+}
+
+// forwardProxyError is the status with which a forward proxy refused a connection.
+type forwardProxyError int
+
+func (e forwardProxyError) Error() string {
+	return fmt.Sprintf("the forward proxy refused the connection with status %d", int(e))
 }
 
 // printable returns s without invisible characters, or "" if it seems to contain an

@@ -142,9 +142,15 @@ func New(cfg Config) (*Client, error) {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // NewTransport returns the default transport of a [Client], to be wrapped by
-// tracing, for example. It reads no proxy from the environment.
+// tracing, for example. It uses no forward proxy unless the caller sets Proxy.
 func NewTransport() *http.Transport {
 	return &http.Transport{
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+			if response.StatusCode != http.StatusOK {
+				return forwardProxyError(response.StatusCode)
+			}
+			return nil
+		},
 		// A successful connect takes a fraction of a second. A longer timeout would
 		// leave no time for a retry, and a failed dial is certainly NotExecuted.
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,

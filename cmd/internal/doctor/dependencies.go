@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/payments"
 )
 
@@ -25,6 +26,7 @@ func (c Checker) checkProvider(ctx context.Context, logger *slog.Logger) []Resul
 			SecretKey: string(c.Environment.SecretKey),
 			BaseURL:   c.Environment.APIBase,
 			Timeout:   c.Timeout,
+			Transport: boot.ProviderTransport(),
 			Logger:    logger,
 		})
 		if err != nil {

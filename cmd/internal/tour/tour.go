@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/faultproxy"
 	"example.com/orders-api/cmd/internal/subprocess"
 	"example.com/orders-api/payments"
@@ -191,6 +192,7 @@ func (t *tour) start(ctx context.Context) error {
 		SecretKey: t.ProviderKey,
 		BaseURL:   t.ProviderURL,
 		Timeout:   30 * time.Second,
+		Transport: boot.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	}); err != nil {
 		return err
