@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// checkProvider checks the key and lists one payment at Stripe.
-func (c Checker) checkProvider(ctx context.Context, logger *slog.Logger) []Result {
+// CheckProvider checks the key and lists one payment at Stripe.
+func (c Checker) CheckProvider(ctx context.Context) []Result {
 	const nameKey, name, nameClock = "stripe key", "stripe", "stripe clock"
 	if !c.valid("STRIPE_SECRET_KEY", "STRIPE_API_BASE") {
 		const reason = "STRIPE_SECRET_KEY or STRIPE_API_BASE is invalid"
@@ -27,7 +27,7 @@ func (c Checker) checkProvider(ctx context.Context, logger *slog.Logger) []Resul
 			BaseURL:   c.Environment.APIBase,
 			Timeout:   c.Timeout,
 			Transport: boot.ProviderTransport(),
-			Logger:    logger,
+			Logger:    slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return Result{Failure, name, err.Error(), "correct STRIPE_SECRET_KEY or STRIPE_API_BASE"}
