@@ -51,6 +51,9 @@ func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *respon
 	if refused := authorize(c.request); refused != nil {
 		return refused.response()
 	}
+	if refused := s.permit(c); refused != nil {
+		return refused.response()
+	}
 	if resp, arrived := s.arrive(c); !arrived {
 		return resp
 	}
