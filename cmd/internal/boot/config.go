@@ -92,7 +92,7 @@ func validateAdminAddr(p *problems, address string) {
 
 // Stripe is the access to the payment provider.
 type Stripe struct {
-	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys. If not set, orders dev and orders demo use a stand-in. They reject live keys."`
+	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys, or a restricted one that may write PaymentIntents and Refunds (docs/doctor.md). If not set, orders dev and orders demo use a stand-in. They reject live keys."`
 	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another URL for Stripe's API, such as that of a stand-in. Requests use the forward proxy of HTTPS_PROXY, unless NO_PROXY names the host."`
 	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET" desc:"Signing secret (whsec_…) of the endpoint https://your-host/v1/webhooks/stripe, from https://dashboard.stripe.com/test/webhooks or stripe listen. If not set, the webhook is off."`
 }
