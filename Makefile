@@ -15,6 +15,9 @@ SPECTRAL      := @stoplight/spectral-cli@6.16.3
 # Packages must not run install scripts.
 NPX := npm_config_ignore_scripts=true npx --yes
 
+# Reads .env. A variable that is set already keeps its value.
+LOAD_ENV := if [ -f .env ]; then given=$$(export -p); set -a; . ./.env; set +a; eval "$$given"; fi
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -25,12 +28,12 @@ help: ## List the targets
 demo: ## Run the guided tour; it needs no setup (first build: about a minute)
 	@echo "Building cmd/orders (about a minute the first time) …"
 	@$(GO) build -o bin/orders ./cmd/orders
-	@bin/orders demo
+	@$(LOAD_ENV); exec bin/orders demo
 
 .PHONY: run
 run: ## Run everything in one process, on a private PostgreSQL and a stand-in for Stripe
 	@$(GO) build -o bin/orders ./cmd/orders
-	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; exec bin/orders dev
+	@$(LOAD_ENV); exec bin/orders dev
 
 # -vet=off: make lint vets. -parallel 4: most tests wait for the database. GOGC=400 makes
 # the compiler a tenth faster, -s -w omits debug tables, and atexit_sleep_ms=0 avoids the
@@ -102,7 +105,7 @@ compose-up: ## Start everything in containers: PROFILE=app, with the stand-in, o
 
 .PHONY: migrate
 migrate: ## Apply the migrations to DATABASE_URL
-	@set -a; if [ -f .env ]; then . ./.env; fi; set +a; $(GO) run ./cmd/orders migrate up
+	@$(LOAD_ENV); $(GO) run ./cmd/orders migrate up
 
 .PHONY: check
 check: tidy lint generated memory workflows contract ## Run all checks of CI except the tests

@@ -87,7 +87,7 @@ var (
 	problemMalformed = problemType{
 		"malformed-request", http.StatusBadRequest, retryCorrected, noneOrUnknown,
 		"The request is malformed",
-		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. The absolute value of a number is 0 or from 1e-30 to 2^53 − 1, and an IEEE 754 double must keep all of its digits. The webhook accepts only events that the payment provider has signed.",
+		"The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. The absolute value of a number is 0 or from 1e-30 to 2^53 − 1, and an IEEE 754 double must keep all of its digits. The webhook accepts only snapshot events that the payment provider has signed.",
 	}
 	problemUnauthorized = problemType{
 		"unauthorized", http.StatusUnauthorized, retryCorrected, noneOrUnknown,
@@ -172,7 +172,7 @@ var (
 	problemUnavailable = problemType{
 		"temporarily-unavailable", http.StatusServiceUnavailable, retrySameKey, noneOrUnknown,
 		"The service is temporarily unavailable",
-		"The server is overloaded or stopping, or it cannot reach the database or the payment provider. No data is lost.",
+		"The server is overloaded or stopping, it cannot reach the database or the payment provider, or the provider rejects its requests. No data is lost.",
 	}
 )
 
@@ -265,6 +265,8 @@ func problemOf(err error) problem {
 		return problemMalformed.detail("The Stripe-Signature header must sign this body with the endpoint's secret, at a time within five minutes of the server's clock.")
 	case errors.Is(err, orders.ErrInvalidEvent):
 		return problemMalformed.detail("The signature is valid, but the body is not an event: a JSON object with id, object, type and data, whose numbers fit in a double.")
+	case errors.Is(err, orders.ErrThinEvent):
+		return problemMalformed.detail("The signature is valid, but this is a thin event: it has no data.object. Set the payload style of the endpoint to Snapshot in Stripe's dashboard.")
 	case errors.Is(err, orders.ErrWebhooksOff):
 		return problemNotFound.detail("The server has no webhook secret, so the webhook is off.")
 	case errors.Is(err, idempotency.ErrKeyReused):

@@ -167,6 +167,8 @@ func TestWebhook_rejected(t *testing.T) {
 	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	huge := `{"id":"evt_1","object":"event","type":"x","data":{"object":{"amount":1E400}}}`
+	thin := `{"id":"evt_1","object":"v2.core.event","type":"v1.payment_intent.succeeded","created":"2026-09-29T01:38:41.385Z","livemode":false,` +
+		`"related_object":{"id":"pi_1","type":"payment_intent","url":"/v1/payment_intents/pi_1"}}`
 	now := time.Now()
 	before, requests := f.keyRows(t), len(f.stripe.Requests())
 	for name, test := range map[string]struct {
@@ -181,6 +183,7 @@ func TestWebhook_rejected(t *testing.T) {
 		"too old":            {payload, signatureHeader(f.webhook, payload, now.Add(-301*time.Second)), nil, "malformed-request"},
 		"signed, no event":   {"[]", signatureHeader(f.webhook, "[]", now), nil, "malformed-request"},
 		"signed, 1E400":      {huge, signatureHeader(f.webhook, huge, now), nil, "malformed-request"},
+		"signed, thin":       {thin, signatureHeader(f.webhook, thin, now), nil, "malformed-request"},
 		"too large":          {payload + strings.Repeat(" ", 1<<20), signature, nil, "too-large"},
 		"too large, chunked": {payload + strings.Repeat(" ", 1<<20), signature, []requestEdit{chunked}, "too-large"},
 		"text":               {payload, signature, []requestEdit{header("Content-Type", "text/plain")}, "unsupported-media-type"},
@@ -188,6 +191,7 @@ func TestWebhook_rejected(t *testing.T) {
 		got := f.deliver(t, test.payload, test.signature, test.edits...).problem(t)
 		require.Equal(t, test.slug, got.slug(), name)
 		require.Equal(t, strings.HasPrefix(name, "signed, "), strings.HasPrefix(got.Detail, "The signature is valid"), "%s: %s", name, got.Detail)
+		require.Equal(t, name == "signed, thin", strings.Contains(got.Detail, "thin event"), name)
 	}
 	require.Equal(t, before, f.keyRows(t))
 	require.Len(t, f.stripe.Requests(), requests, "no call to the provider")

@@ -67,6 +67,14 @@ func TestChargeWindow(t *testing.T) {
 			leave: during("unavailable 1s", always(stripetest.CloseAfter, createEndpoint)),
 			want:  over, calls: "list 200, get 200, cancel 200", intent: "canceled",
 		},
+		"account not set up for the create": {
+			leave: during("unavailable 1m0s", always(stripetest.AccountNotReady, createEndpoint)),
+			want:  over, calls: "list 200",
+		},
+		"account not set up for the confirm": {
+			leave: during("unavailable 1m0s", always(stripetest.AccountNotReady, confirmEndpoint)),
+			want:  over, calls: "get 200, cancel 200", intent: "canceled",
+		},
 		"unconfirmed": {
 			leave: stopped,
 			want:  over, calls: "get 200, cancel 200", intent: "canceled",

@@ -197,6 +197,46 @@ func confirmOutcomes() []outcome {
 	return rows
 }
 
+// accountOutcomes are about an account that is not set up. That is not the customer's
+// fault, so the order is charged once an operator has corrected it. Stripe stores the
+// error under the key, so the order continues under another one.
+func accountOutcomes() []outcome {
+	return []outcome{
+		{
+			name: "create",
+			tries: []try{
+				{faults: always(stripetest.AccountNotReady, createEndpoint), want: "unavailable 1m0s"},
+				{faults: always(stripetest.AccountNotReady, createEndpoint), want: "unavailable 1m0s"},
+				{want: "201"},
+			},
+			calls:     "create 400 ×2, create-2 400 ×2, create-3 200, get 200, confirm 200",
+			logsError: true,
+		},
+		{
+			name: "confirm",
+			tries: []try{
+				{faults: always(stripetest.AccountNotReady, confirmEndpoint), want: "unavailable 1m0s"},
+				{faults: always(stripetest.AccountNotReady, confirmEndpoint), want: "unknown 1m0s"},
+				{want: "201"},
+			},
+			calls: "create 200, confirm 400, get 200, confirm 400, get 200 ×2, confirm-2 400, get 200 ×2, " +
+				"confirm-2 400, get 200 ×2, confirm-3 200",
+			logsError: true,
+		},
+		{
+			name: "cancel",
+			card: "pm_card_authenticationRequired",
+			tries: []try{
+				{faults: always(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"},
+				{before: confirmOnSession, faults: always(stripetest.AccountNotReady, cancelEndpoint), want: "unknown 1m0s"},
+				{want: "402 authentication_required authentication_required"},
+			},
+			calls:     "create 200, confirm 429 ×3, get 200, cancel 400, get 200, cancel 400, get 200, cancel-2 200",
+			logsError: true,
+		},
+	}
+}
+
 // getOutcomes are about the read of the intent with which a retry starts.
 func getOutcomes() []outcome {
 	var rows []outcome

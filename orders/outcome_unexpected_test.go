@@ -189,8 +189,8 @@ func unexpectedOutcomes() []outcome {
 		},
 		{
 			name:      "create refused because of a wrong parameter",
-			tries:     []try{{intercept: respondWith("create", 400, `"type":"invalid_request_error","code":"parameter_unknown","param":"amont"`), want: "422 parameter_unknown"}},
-			calls:     "create 400",
+			tries:     []try{{intercept: respondWith("create", 400, `"type":"invalid_request_error","code":"parameter_unknown","param":"amont"`), want: "unavailable 1m0s"}, {want: "201"}},
+			calls:     "create 400, create 200, get 200, confirm 200",
 			logsError: true,
 		},
 		{
@@ -200,8 +200,8 @@ func unexpectedOutcomes() []outcome {
 		},
 		{
 			name:      "confirm refused because of a wrong parameter",
-			tries:     []try{{intercept: respondWith("confirm", 400, `"type":"invalid_request_error","code":"parameter_unknown","param":"of_session"`), want: "422 parameter_unknown"}},
-			calls:     "create 200, confirm 400, get 200, cancel 200",
+			tries:     []try{{intercept: respondWith("confirm", 400, `"type":"invalid_request_error","code":"parameter_unknown","param":"of_session"`), want: "unavailable 1m0s"}, {want: "201"}},
+			calls:     "create 200, confirm 400, get 200, confirm 200",
 			logsError: true,
 		},
 		{

@@ -49,6 +49,7 @@ func TestOutcomes(t *testing.T) {
 		"out of band": outOfBandOutcomes(),
 		"unexpected":  unexpectedOutcomes(),
 		"transient":   transientOutcomes(),
+		"account":     accountOutcomes(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

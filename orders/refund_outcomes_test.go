@@ -231,6 +231,16 @@ func refundDoubtOutcomes() []refundOutcome {
 			calls: "list 200, refund 500, list 200 ×4, refund 200", summary: refunded,
 		},
 		{
+			name: "account not set up: the key is sent again, and succeeds when the provider forgets the error",
+			tries: []refundTry{
+				{faults: once(stripetest.AccountNotReady, refundEndpoint), want: "unavailable 1m0s"},
+				{want: "unknown 1m0s"},
+				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
+			},
+			calls:   "list 200, refund 400, list 200, refund 400, list 200 ×2, refund 200",
+			summary: refunded, logsError: true,
+		},
+		{
 			name: "stored 500, and another one a day later",
 			tries: []refundTry{
 				{faults: once(stripetest.ErrorBefore, refundEndpoint), want: "unknown 1h0m0s"},

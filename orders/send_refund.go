@@ -70,7 +70,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 		return nil, r.retryLater(ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.applyRefund(found)
-	case failed.ReplayedError:
+	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // a 500, which may be followed by the refund
 		now := r.Now()
 		r.refund.providerFailedAt = &now
 		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {

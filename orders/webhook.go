@@ -21,6 +21,10 @@ var (
 
 	// ErrInvalidEvent means that the provider signed something that is not an event.
 	ErrInvalidEvent = payments.ErrInvalidEvent
+
+	// ErrThinEvent means that the provider signed an event that does not contain the
+	// object that it is about.
+	ErrThinEvent = payments.ErrThinEvent
 )
 
 // VerifiedEvent is an event whose signature was verified.
@@ -32,7 +36,8 @@ type VerifiedEvent struct {
 }
 
 // VerifyEvent verifies a delivery of the provider: the unchanged body and its
-// signature. Errors are [ErrWebhooksOff], [ErrEventRefused] and [ErrInvalidEvent].
+// signature. Errors are [ErrWebhooksOff], [ErrEventRefused], [ErrInvalidEvent] and
+// [ErrThinEvent].
 func (s *Service) VerifyEvent(payload []byte, signature string) (VerifiedEvent, error) {
 	delivered, err := s.payments.Event(payload, signature)
 	if err != nil {

@@ -49,7 +49,7 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	}
 	if response, ok := asStripeError(err); ok {
 		e.copyDetails(response)
-		e.classifyStripeError(response, call)
+		e.classifyStripeError(response, call, trace.header.Get("Idempotent-Replayed") == "true")
 		e.IntentMissing = testMode && intentMissing(response, call)
 	} else {
 		e.classifyOther(err, trace)
@@ -90,7 +90,7 @@ func (e *Error) copyDetails(response *stripe.Error) {
 
 // classifyStripeError classifies an error in Stripe's own format. What is not listed
 // stays Unknown.
-func (e *Error) classifyStripeError(response *stripe.Error, call call) {
+func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
 	switch e.HTTPStatus {
 	case http.StatusPaymentRequired:
 		if response.Type == stripe.ErrorTypeCard {
@@ -104,10 +104,12 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call) {
 			e.needOperator(nil)
 		case response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
 			e.UnexpectedState = true
-		case response.Type == stripe.ErrorTypeInvalidRequest:
+		case response.Type != stripe.ErrorTypeInvalidRequest:
+		case causedByClientData(response):
 			e.Outcome = Refused
 			e.RetryAfter = 0
-			e.NeedsOperator = !causedByClientData(response)
+		default:
+			e.classifyOurFault(replayed)
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		// Stripe checks these before it executes anything. They are not final for an
@@ -125,7 +127,7 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call) {
 			e.RetryAfter = replayedErrorRetryAfter
 		}
 	}
-	if e.Outcome == Declined || e.Outcome == Refused && !e.NeedsOperator {
+	if e.Outcome == Declined || e.Outcome == Refused {
 		e.Message = printable(response.Msg)
 	}
 }
@@ -158,23 +160,48 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-// causedByClientData reports whether a rejected parameter was chosen by our client.
-// Every other parameter is ours, and a missing one too.
+// classifyOurFault classifies a 400 that our client did not cause: an account that is
+// not set up, or a bug. It is not final for an order: an operator can fix the cause.
+// Stripe may have stored the error under the key; the next request shows that.
+func (e *Error) classifyOurFault(replayed bool) {
+	e.needOperator(nil)
+	e.ReplayedError = replayed
+	if e.Intent == nil || !e.Intent.mayHaveCharged() {
+		e.Outcome = NotExecuted
+	}
+}
+
+// causedByClientData reports whether a 400 is about a value that our client chose: the
+// payment method, the amount or the currency. In any doubt it is not: then the order
+// stays unfinished, and the operators are alerted.
 func causedByClientData(response *stripe.Error) bool {
+	for _, begin := range []string{
+		// A used payment method is rejected with neither code nor param.
+		"The provided PaymentMethod ",
+		// One that belongs to a customer is rejected as if a parameter was missing.
+		"The `payment_method` parameter supplied ",
+	} {
+		if strings.HasPrefix(response.Msg, begin) {
+			return true
+		}
+	}
 	switch response.Code {
-	case stripe.ErrorCodeParameterMissing, stripe.ErrorCodeParameterUnknown:
-		return false
 	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge,
+		stripe.ErrorCodePaymentIntentIncompatiblePaymentMethod, stripe.ErrorCodePaymentMethodCurrencyMismatch,
+		stripe.ErrorCodePaymentMethodUnsupportedType,
 		// Refunded or disputed at the provider, which our client cannot see.
-		stripe.ErrorCodeChargeAlreadyRefunded, stripe.ErrorCodeChargeDisputed:
+		stripe.ErrorCodeChargeAlreadyRefunded, stripe.ErrorCodeChargeDisputed,
+		stripe.ErrorCodeChargeNotRefundable, stripe.ErrorCodeRefundDisputedPayment:
 		return true
+	case "", stripe.ErrorCodeResourceMissing, stripe.ErrorCodeParameterInvalidEmpty, stripe.ErrorCodeParameterInvalidInteger,
+		stripe.ErrorCodePaymentIntentInvalidParameter, stripe.ErrorCodePaymentMethodInvalidParameter,
+		stripe.ErrorCodePaymentMethodUnexpectedState:
+		// A text with a link to the dashboard is written for the account's owner.
+		chosen := response.Param == "amount" || response.Param == "currency" || response.Param == "payment_method"
+		return chosen && !strings.Contains(response.Msg, "dashboard.stripe.com")
+	default:
+		return false
 	}
-	switch response.Param {
-	case "amount", "currency", "payment_method":
-		return true
-	}
-	// A used payment method is rejected with neither code nor param.
-	return strings.HasPrefix(response.Msg, "The provided PaymentMethod ")
 }
 
 // classifyOther classifies every failure that is not an error of Stripe's.
@@ -216,11 +243,22 @@ func printableCause(err error) error {
 	if errors.As(err, &certificate) {
 		return certificate
 	}
+	var proxy forwardProxyError
+	if errors.As(err, &proxy) {
+		return proxy
+	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return tooLarge
 	}
 	return nil
+}
+
+// forwardProxyError is the status with which a forward proxy refused a connection.
+type forwardProxyError int
+
+func (e forwardProxyError) Error() string {
+	return fmt.Sprintf("the forward proxy refused the connection with status %d", int(e))
 }
 
 // printable returns s without invisible characters, or "" if it seems to contain an

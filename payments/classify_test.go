@@ -27,6 +27,17 @@ func stripeError(kind, code, more string) string {
 	return fmt.Sprintf(`{"error":{"type":%q,"code":%q,"message":"Text for the customer."%s}}`, kind, code, more)
 }
 
+// noMethodForCurrency is Stripe's text for an account that is not set up.
+const noMethodForCurrency = "No valid payment method types for this Payment Intent. Please ensure that you have activated payment methods " +
+	"compatible with your chosen currency in your dashboard (https://dashboard.stripe.com/settings/payments)."
+
+const methodOfCustomer = "The `payment_method` parameter supplied pm_1 belongs to the Customer cus_1. " +
+	"Please include the Customer in the `customer` parameter on the PaymentIntent."
+
+func withMessage(code, param, message string) string {
+	return fmt.Sprintf(`{"error":{"type":"invalid_request_error","code":%q,"param":%q,"message":%q}}`, code, param, message)
+}
+
 // One case for each kind of response to a confirm.
 func TestClassify(t *testing.T) {
 	t.Parallel()
@@ -40,6 +51,8 @@ func TestClassify(t *testing.T) {
 		unknown  = payments.Unknown
 	)
 	embedded := `,"payment_intent":` + intent("requires_payment_method")
+	// An account that is not set up, or a bug: not final, because an operator can fix it.
+	ourFault := classified{outcome: notRun, needsOperator: true, retryAfter: 60 * sec, attempts: 1}
 	tests := map[string]struct {
 		response response
 		want     classified
@@ -97,17 +110,89 @@ func TestClassify(t *testing.T) {
 			response{status: 400, body: stripeError(invalid, "parameter_invalid_integer", `,"param":"amount"`)},
 			classified{outcome: refused, message: text, attempts: 1},
 		},
+		"payment method of a customer": {
+			response{status: 400, body: withMessage("parameter_missing", "source", methodOfCustomer)},
+			classified{outcome: refused, message: methodOfCustomer, attempts: 1},
+		},
+		"payment method of another kind": {
+			response{status: 400, body: stripeError(invalid, "payment_intent_incompatible_payment_method", "")},
+			classified{outcome: refused, message: text, attempts: 1},
+		},
+		"invalid currency": {
+			response{status: 400, body: withMessage("", "currency", "Invalid currency: xxx.")},
+			classified{outcome: refused, message: "Invalid currency: xxx.", attempts: 1},
+		},
 		"unknown parameter": {
 			response{status: 400, body: stripeError(invalid, "parameter_unknown", `,"param":"off_sesion"`)},
-			classified{outcome: refused, needsOperator: true, attempts: 1},
+			ourFault,
 		},
 		"missing parameter": {
 			response{status: 400, body: stripeError(invalid, "parameter_missing", `,"param":"amount"`)},
-			classified{outcome: refused, needsOperator: true, attempts: 1},
+			ourFault,
 		},
 		"other 400": {
 			response{status: 400, body: stripeError(invalid, "", "")},
-			classified{outcome: refused, needsOperator: true, attempts: 1},
+			ourFault,
+		},
+		"other 400 of a charged intent": {
+			response{status: 400, body: stripeError(invalid, "", `,"payment_intent":`+intent("succeeded"))},
+			classified{outcome: unknown, needsOperator: true, retryAfter: 60 * sec, attempts: 1},
+		},
+		"other 400 that Stripe replays": {
+			response{status: 400, body: stripeError(invalid, "", ""), header: http.Header{"Idempotent-Replayed": {"true"}}},
+			classified{outcome: notRun, replayedError: true, needsOperator: true, retryAfter: 60 * sec, attempts: 1},
+		},
+		"no payment method for the currency": {
+			response{status: 400, body: withMessage("", "", noMethodForCurrency)},
+			ourFault,
+		},
+		"no payment method for the currency, with a code": {
+			response{status: 400, body: withMessage("payment_intent_invalid_parameter", "", noMethodForCurrency)},
+			ourFault,
+		},
+		"no payment method for the currency, which is named": {
+			response{status: 400, body: withMessage("payment_intent_invalid_parameter", "currency", noMethodForCurrency)},
+			ourFault,
+		},
+		"payment method not activated": {
+			response{status: 400, body: stripeError(invalid, "payment_method_unactivated", `,"param":"payment_method"`)},
+			ourFault,
+		},
+		"live charges not enabled": {
+			response{status: 400, body: withMessage("", "", "Your account cannot currently make live charges.")},
+			ourFault,
+		},
+		"account invalid": {
+			response{status: 400, body: stripeError(invalid, "account_invalid", "")},
+			ourFault,
+		},
+		"test mode only": {
+			response{status: 400, body: stripeError(invalid, "testmode_charges_only", `,"param":"amount"`)},
+			ourFault,
+		},
+		"country not supported": {
+			response{status: 400, body: stripeError(invalid, "country_unsupported", "")},
+			ourFault,
+		},
+		"platform account required": {
+			response{status: 400, body: stripeError(invalid, "platform_account_required", "")},
+			ourFault,
+		},
+		"another mode": {
+			response{status: 400, body: stripeError(invalid, "livemode_mismatch", `,"param":"payment_method"`)},
+			ourFault,
+		},
+		"API version unknown": {
+			response{status: 400, body: withMessage("", "", "Invalid Stripe API version: 2024-06-20.")},
+			ourFault,
+		},
+		"TLS version unsupported": {
+			response{status: 400, body: stripeError(invalid, "tls_version_unsupported", "")},
+			ourFault,
+		},
+		"balance too low for a refund": {
+			response{status: 400, body: stripeError(invalid, "balance_insufficient", `,"param":"amount"`)},
+			ourFault,
 		},
 		"intent in another state": {
 			response{status: 400, body: stripeError(invalid, "payment_intent_unexpected_state", `,"payment_intent":`+intent("succeeded"))},
@@ -374,7 +459,7 @@ func TestClassify_missingIntent(t *testing.T) {
 		"confirm":                {secretKey, confirm, missing(404, "intent"), true},
 		"list of refunds":        {secretKey, list, missing(400, "payment_intent"), true},
 		"get, live key":          {"sk_live_" + canary, get, missing(404, "intent"), false},
-		"get, unknown key":       {"sk_org_" + canary, get, missing(404, "intent"), false},
+		"get, unknown key":       {"sk_" + canary, get, missing(404, "intent"), false},
 		"get, intent of live":    {secretKey, get, live, false},
 		"get, URL unknown":       {secretKey, get, response{status: 404, body: stripeError("invalid_request_error", "", "")}, false},
 		"confirm, no such card":  {secretKey, confirm, missing(400, "payment_method"), false},

@@ -19,7 +19,7 @@ import (
 
 // Config configures a [Client].
 type Config struct {
-	SecretKey string        // sk_test_…, rk_test_…, sk_live_… or rk_live_…
+	SecretKey string        // sk_test_…, rk_test_…, sk_live_… or rk_live_…, of one account
 	BaseURL   string        // "" means Stripe's own
 	Timeout   time.Duration // bounds one call, or one page of List, retries included
 	Logger    *slog.Logger
@@ -51,6 +51,8 @@ func (c Config) validate() error {
 		errs = append(errs, errors.New("payments: SecretKey is missing"))
 	} else if !strings.HasPrefix(c.SecretKey, "sk_") && !strings.HasPrefix(c.SecretKey, "rk_") {
 		errs = append(errs, errors.New("payments: SecretKey must begin with sk_ or rk_"))
+	} else if strings.HasPrefix(c.SecretKey, "sk_org_") {
+		errs = append(errs, errors.New("payments: SecretKey of an organisation requires a Stripe-Context header, which is not sent"))
 	}
 	if rest, found := strings.CutPrefix(c.WebhookSecret, "whsec_"); c.WebhookSecret != "" && (!found || rest == "") {
 		errs = append(errs, errors.New("payments: WebhookSecret must begin with whsec_"))
@@ -140,9 +142,15 @@ func New(cfg Config) (*Client, error) {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // NewTransport returns the default transport of a [Client], to be wrapped by
-// tracing, for example. It reads no proxy from the environment.
+// tracing, for example. It uses no forward proxy unless the caller sets Proxy.
 func NewTransport() *http.Transport {
 	return &http.Transport{
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
+			if response.StatusCode != http.StatusOK {
+				return forwardProxyError(response.StatusCode)
+			}
+			return nil
+		},
 		// A successful connect takes a fraction of a second. A longer timeout would
 		// leave no time for a retry, and a failed dial is certainly NotExecuted.
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,

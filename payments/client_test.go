@@ -23,6 +23,7 @@ func TestNew_invalidConfig(t *testing.T) {
 	}{
 		"no key":           {func(c *payments.Config) { c.SecretKey = "" }, "SecretKey is missing"},
 		"publishable key":  {func(c *payments.Config) { c.SecretKey = "pk_test_" + canary }, "SecretKey must begin"},
+		"organisation key": {func(c *payments.Config) { c.SecretKey = "sk_org_test_" + canary }, "SecretKey of an organisation requires a Stripe-Context header"},
 		"relative URL":     {func(c *payments.Config) { c.BaseURL = "/v1" }, "BaseURL"},
 		"URL without host": {func(c *payments.Config) { c.BaseURL = "http://" }, "BaseURL"},
 		"not a web URL":    {func(c *payments.Config) { c.BaseURL = "ftp://" + canary }, "BaseURL"},

@@ -31,6 +31,9 @@ var (
 	// ErrInvalidEvent means that the signature is genuine, but the body is not an event,
 	// or has a number that a double cannot hold.
 	ErrInvalidEvent = errors.New("not an event of the provider")
+	// ErrThinEvent means that the signature is genuine, but the event does not contain
+	// the object that it is about.
+	ErrThinEvent = errors.New("an event without its object")
 )
 
 // Outcome is what is known about the effect of a call that failed.
@@ -40,13 +43,12 @@ const (
 	// Unknown means that the call may have had its effect. It is the zero value, so
 	// an unclassified error proves nothing.
 	Unknown Outcome = iota
-	// NotExecuted means that no attempt of the call had an effect and its key is
-	// unused. It does not cover earlier calls under the same key.
+	// NotExecuted means that no attempt of the call had an effect. Its key can be sent
+	// again, except after ReplayedError. It does not cover earlier calls under the key.
 	NotExecuted
-	// Refused is final: the provider rejects the request for a reason that is not the
-	// card, such as an unknown payment method or an amount that is too small. After a
-	// Confirm the intent still exists, and must be cancelled before a client gets the
-	// refusal (R23).
+	// Refused is final: the provider rejects a value that our client chose, such as an
+	// unknown payment method or an amount that is too small. After a Confirm the intent
+	// still exists, and must be cancelled before a client gets the refusal (R23).
 	Refused
 	// Declined is final: the card was declined and the intent lost its payment
 	// method, so no later confirm can charge it.
@@ -77,15 +79,14 @@ type Error struct {
 	Type, Code, DeclineCode, Param string
 	RequestID                      string
 
-	// Message is Stripe's text for the customer. It is set for Declined, and for
-	// Refused without NeedsOperator.
+	// Message is Stripe's text for the customer. It is set for Declined and Refused.
 	Message string
 
 	// Intent is the PaymentIntent inside Stripe's error, nil if there was none.
 	Intent *Intent
 
-	// ReplayedError: Stripe stores a 500 under this key and replays it, so the key can
-	// never succeed. The call may have had its effect anyway (R12).
+	// ReplayedError: Stripe stores an error under this key and replays it, so the key
+	// can never succeed (R12). After a 500 the call may have had its effect anyway.
 	ReplayedError bool
 	// UnexpectedState: the intent's state does not allow this call, perhaps because
 	// an earlier one took effect. Get the intent, then decide.
@@ -94,8 +95,8 @@ type Error struct {
 	// is set in test mode only, whose data can be deleted. In live mode, an unknown id
 	// belongs to another account or mode, and its intent may be charged there.
 	IntentMissing bool
-	// NeedsOperator: a bug of ours, our configuration, or a change made at the
-	// provider. An operator must be told.
+	// NeedsOperator: a bug of ours, our configuration, an account that is not set up, or
+	// a change made at the provider. It is never final, and an operator must be told.
 	NeedsOperator bool
 
 	// RetryAfter is how long to wait before the next call, 0 for final outcomes.

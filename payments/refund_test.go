@@ -95,19 +95,24 @@ func TestRefund_invalidCall(t *testing.T) {
 func TestRefund_refused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		response      response
+		code, more    string
+		outcome       payments.Outcome
 		needsOperator bool
 	}{
-		"refunded already": {response{status: 400, body: stripeError("invalid_request_error", "charge_already_refunded", "")}, false},
-		"disputed":         {response{status: 400, body: stripeError("invalid_request_error", "charge_disputed", "")}, false},
-		"too much":         {response{status: 400, body: stripeError("invalid_request_error", "", `,"param":"amount"`)}, false},
-		"no such intent":   {response{status: 400, body: stripeError("invalid_request_error", "resource_missing", `,"param":"payment_intent"`)}, true},
+		"refunded already":                {"charge_already_refunded", "", payments.Refused, false},
+		"disputed":                        {"charge_disputed", "", payments.Refused, false},
+		"disputed, as Stripe now says":    {"refund_disputed_payment", "", payments.Refused, false},
+		"not refundable":                  {"charge_not_refundable", "", payments.Refused, false},
+		"too much":                        {"", `,"param":"amount"`, payments.Refused, false},
+		"no such intent":                  {"resource_missing", `,"param":"payment_intent"`, payments.NotExecuted, true},
+		"too little money in the account": {"balance_insufficient", "", payments.NotExecuted, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := newClient(t, startProvider(t, test.response).url).Refund(t.Context(), refundKey, refundParams)
+			provider := startProvider(t, response{status: 400, body: stripeError("invalid_request_error", test.code, test.more)})
+			_, err := newClient(t, provider.url).Refund(t.Context(), refundKey, refundParams)
 			e := failure(t, err)
-			require.Equal(t, payments.Refused, e.Outcome)
+			require.Equal(t, test.outcome, e.Outcome)
 			require.Equal(t, test.needsOperator, e.NeedsOperator)
 		})
 	}

@@ -23,8 +23,8 @@ type Event struct {
 }
 
 // Event verifies and decodes a webhook event: the unchanged body and the
-// Stripe-Signature header. Errors are [ErrWebhooksOff], [ErrSignature] and
-// [ErrInvalidEvent], without their cause, which can quote the payload.
+// Stripe-Signature header. Errors are [ErrWebhooksOff], [ErrSignature],
+// [ErrInvalidEvent] and [ErrThinEvent], without their cause, which can quote the payload.
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if c.webhookSecret == "" {
 		return Event{}, ErrWebhooksOff
@@ -37,8 +37,13 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	}
 	var event stripe.Event // its members are the same in all versions of Stripe's API
 	err := json.Unmarshal(payload, &event)
-	if err != nil || event.Object != "event" || event.ID == "" || event.Type == "" || event.Data == nil || event.Data.Object == nil {
+	switch {
+	case event.Object == "v2.core.event": // its other members have other types
+		return Event{}, ErrThinEvent
+	case err != nil || event.Object != "event" || event.ID == "" || event.Type == "":
 		return Event{}, ErrInvalidEvent
+	case event.Data == nil || event.Data.Object == nil:
+		return Event{}, ErrThinEvent
 	}
 	about := subject(event.Data)
 	about.ID, about.Type = event.ID, string(event.Type)

@@ -58,7 +58,7 @@ func newApp(
 		WebhookSecret: string(stripe.WebhookSecret),
 		BaseURL:       stripe.APIBase,
 		Timeout:       durations.StripeTimeout.Duration,
-		Transport:     limiter.Transport(traces.Provider()),
+		Transport:     limiter.Transport(traces.Provider(boot.ProviderTransport())),
 		Observe:       m.ProviderAttempt,
 		Logger:        logger,
 	})

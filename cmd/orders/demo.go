@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
+	checks "example.com/orders-api/cmd/internal/doctor"
 	"example.com/orders-api/cmd/internal/tour"
 	"example.com/orders-api/internal/accounts"
 )
@@ -48,7 +49,13 @@ func demo(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	err = runDemo(ctx, config, devServices, time.Since(begin), call.stdout)
+	started := time.Since(begin)
+	if devServices.Stripe == nil {
+		err = checkStripe(ctx, config.Stripe)
+	}
+	if err == nil {
+		err = runDemo(ctx, config, devServices, started, call.stdout)
+	}
 	switch {
 	case err != nil:
 	case *stay:
@@ -58,6 +65,22 @@ func demo(ctx context.Context, call invocation) error {
 		fmt.Fprintln(call.stdout, "\nTo break an order yourself, and watch it heal: make run, then the URL of the console that it prints")
 	}
 	return errors.Join(err, devServices.Stop())
+}
+
+// checkStripe returns the cause and the remedy if Stripe does not respond or rejects the
+// key. The tour would find them only in the log of its API.
+func checkStripe(ctx context.Context, stripe boot.Stripe) error {
+	checker := checks.Checker{Environment: &checks.Environment{Stripe: stripe}, Timeout: 30 * time.Second}
+	results := checker.CheckProvider(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, result := range results {
+		if result.Severity == checks.Failure {
+			return fmt.Errorf("Stripe cannot be used: %s → %s", result.Message, result.Remedy) //nolint:staticcheck // a name
+		}
+	}
+	return nil
 }
 
 // devAfterDemo runs orders dev on the services of the tour, and keeps no data.

@@ -164,6 +164,29 @@ func TestDemo_doubleCharge(t *testing.T) {
 	p.requireNoProcessLeft()
 }
 
+// The cause is in the output, not only in a log.
+func TestDemo_unreachableStripe(t *testing.T) {
+	t.Parallel()
+	database := dbtest.URL(dbtest.New(t))
+	unauthorized := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error":{"type":"invalid_request_error","message":"Invalid API Key provided: sk_test_***"}}`)
+	}))
+	t.Cleanup(unauthorized.Close)
+	for provider, want := range map[string]string{
+		"http://127.0.0.1:1": `http://127\.0\.0\.1:1: .*dial tcp 127\.0\.0\.1:1: connect: connection refused → allow HTTPS from this machine`,
+		unauthorized.URL:     `.* status 401.* → the key is wrong or was rolled`,
+	} {
+		env := stripeMode(t, database, provider)
+		p := start(t, env, "demo")
+		require.Equal(t, 1, p.wait())
+		require.Regexp(t, `^orders: Stripe cannot be used: `+want+`.*\n$`, p.stderr.String())
+		require.NotContains(t, p.stdout.String(), claims[0])
+		requireNoTempFiles(t, env)
+		p.requireNoProcessLeft()
+	}
+}
+
 // doubleCharger is a proxy that turns every payment into two: it sends each POST about
 // intents a second time, for a second intent.
 func doubleCharger(t *testing.T, provider string) string {

@@ -75,7 +75,7 @@ func (m *Metrics) ProviderAttempt(e payments.Attempt) {
 	switch {
 	case e.Err == nil:
 	case e.Err.NeedsOperator:
-		outcome = "needs_operator" // our API key, our parameters or another payment: needs an operator
+		outcome = "needs_operator" // our API key, our account, our parameters or another payment
 	default:
 		outcome = snakeCase(e.Err.Outcome.String())
 	}

@@ -2,6 +2,7 @@ package stripetest_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,6 +56,27 @@ func TestAuthorize(t *testing.T) {
 			require.Empty(t, s.Charges())
 		})
 	}
+}
+
+func TestServer_restrict(t *testing.T) {
+	t.Parallel()
+	s := start(t, stripetest.Options{})
+	s.Restrict("rk_test_canary", "payment_intents:read", "refunds:write")
+	header := http.Header{"Authorization": {"Bearer rk_test_canary"}, "Content-Type": {"application/x-www-form-urlencoded"}}
+	for endpoint, status := range map[string]int{
+		"GET " + intentsPath:                   http.StatusOK,
+		"POST " + intentsPath:                  http.StatusForbidden,
+		"POST " + intentsPath + "/pi_x/cancel": http.StatusForbidden,
+		"GET /v1/refunds":                      http.StatusOK,
+		"POST /v1/refunds":                     http.StatusBadRequest, // no parameters
+		"GET /v1/charges":                      http.StatusForbidden,
+	} {
+		method, path, _ := strings.Cut(endpoint, " ")
+		r := s.send(method, path, "", header)
+		require.Equal(t, status, r.status, endpoint)
+		require.NotContains(t, r.body, "canary")
+	}
+	require.Equal(t, http.StatusOK, s.get(intentsPath).status, "another key")
 }
 
 func TestServer_unknownURL(t *testing.T) {

@@ -51,6 +51,9 @@ func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *respon
 	if refused := authorize(c.request); refused != nil {
 		return refused.response()
 	}
+	if refused := s.permit(c); refused != nil {
+		return refused.response()
+	}
 	if resp, arrived := s.arrive(c); !arrived {
 		return resp
 	}
@@ -167,6 +170,8 @@ func (s *Server) outcome(x *execution) *response {
 		return s.execute(x)
 	}
 	switch i := x.triggered[failed]; {
+	case i.rule.Fault == AccountNotReady:
+		return accountNotReady().response()
 	case i.rule.Fault == ErrorAfter, i.rule.Fault == ErrorLater && i.ended:
 		s.execute(x)
 	case i.rule.Fault == ErrorLater:

@@ -75,6 +75,14 @@ func lockTimeout() *apiError {
 	return e
 }
 
+// accountNotReady is the error of an account that has no payment method for the
+// currency. Its owner must activate one.
+func accountNotReady() *apiError {
+	return invalidRequest(http.StatusBadRequest, "", "",
+		"No valid payment method types for this Payment Intent. Please ensure that you have activated payment "+
+			"methods compatible with your chosen currency in your dashboard (https://dashboard.stripe.com/settings/payments).")
+}
+
 func serverError() *apiError {
 	return &apiError{
 		status:  http.StatusInternalServerError,

@@ -40,6 +40,10 @@ const (
 	ErrorBefore Fault = "error-before"
 	// ErrorAfter returns 500 after the effect. The key stores the 500.
 	ErrorAfter Fault = "error-after"
+	// AccountNotReady returns the 400 of an account without a payment method for the
+	// currency, without the effect. The key stores the 400, which is the harder case:
+	// Stripe does not document whether it does.
+	AccountNotReady Fault = "account-not-ready"
 	// ErrorLater returns 500, which the key stores, and has its effect on Release.
 	// Stripe calls that rolling forward.
 	ErrorLater Fault = "error-later"
@@ -156,7 +160,7 @@ func (f Fault) stage() stage {
 		return onArrival
 	case LockTimeout:
 		return onLock
-	case HoldRunning, Slow, ErrorBefore, ErrorAfter, ErrorLater, NextPageError:
+	case HoldRunning, Slow, ErrorBefore, AccountNotReady, ErrorAfter, ErrorLater, NextPageError:
 		return onExecution
 	case CloseAfter, ResetAfter, CutBody, HoldResponse, BadGateway:
 		return onDelivery
@@ -170,7 +174,7 @@ func (f Fault) waits() bool {
 	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
 }
 
-// fails reports whether the fault replaces the response by a 500.
+// fails reports whether the fault replaces the response by an error.
 func (f Fault) fails() bool {
 	return f.stage() == onExecution && !f.waits()
 }

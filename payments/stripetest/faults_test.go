@@ -30,19 +30,20 @@ func TestFaults(t *testing.T) {
 		charged bool
 		again   string
 	}{
-		stripetest.CloseBefore:  {err: io.EOF, again: executed},
-		stripetest.RateLimit:    {status: 429, code: "rate_limit", again: executed},
-		stripetest.LockTimeout:  {status: 429, code: "lock_timeout", again: executed},
-		stripetest.Unauthorized: {status: 401, again: executed},
-		stripetest.Unavailable:  {status: 503, again: executed},
-		stripetest.KeyInUse:     {status: 409, code: "idempotency_key_in_use", again: executed},
-		stripetest.ErrorBefore:  {status: 500, again: stored500},
-		stripetest.ErrorAfter:   {status: 500, charged: true, again: stored500},
-		stripetest.ErrorLater:   {status: 500, again: stored500},
-		stripetest.CloseAfter:   {err: io.EOF, charged: true, again: replayed},
-		stripetest.ResetAfter:   {err: syscall.ECONNRESET, charged: true, again: replayed},
-		stripetest.CutBody:      {status: 200, err: io.ErrUnexpectedEOF, charged: true, again: replayed},
-		stripetest.BadGateway:   {status: 502, charged: true, again: replayed},
+		stripetest.CloseBefore:     {err: io.EOF, again: executed},
+		stripetest.RateLimit:       {status: 429, code: "rate_limit", again: executed},
+		stripetest.LockTimeout:     {status: 429, code: "lock_timeout", again: executed},
+		stripetest.Unauthorized:    {status: 401, again: executed},
+		stripetest.Unavailable:     {status: 503, again: executed},
+		stripetest.KeyInUse:        {status: 409, code: "idempotency_key_in_use", again: executed},
+		stripetest.ErrorBefore:     {status: 500, again: stored500},
+		stripetest.AccountNotReady: {status: 400, again: replayed},
+		stripetest.ErrorAfter:      {status: 500, charged: true, again: stored500},
+		stripetest.ErrorLater:      {status: 500, again: stored500},
+		stripetest.CloseAfter:      {err: io.EOF, charged: true, again: replayed},
+		stripetest.ResetAfter:      {err: syscall.ECONNRESET, charged: true, again: replayed},
+		stripetest.CutBody:         {status: 200, err: io.ErrUnexpectedEOF, charged: true, again: replayed},
+		stripetest.BadGateway:      {status: 502, charged: true, again: replayed},
 	}
 	for fault, test := range tests {
 		t.Run(string(fault), func(t *testing.T) {

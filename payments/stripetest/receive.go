@@ -3,9 +3,11 @@ package stripetest
 import (
 	"cmp"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -84,13 +86,45 @@ func (s *Server) orderOf(c *call) string {
 	return ""
 }
 
-// authorize accepts test keys in both forms that Stripe accepts. Its errors contain no
-// credential.
-func authorize(r *http.Request) *apiError {
-	key, _, _ := r.BasicAuth()
-	if token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); bearer {
-		key = token
+// Restrict gives an API key only the named permissions, such as "payment_intents:read".
+// Write includes read. By default every test key has all permissions.
+func (s *Server) Restrict(key string, permissions ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.restricted == nil {
+		s.restricted = make(map[string][]string)
 	}
+	s.restricted[key] = permissions
+}
+
+// permit is the check of a restricted key. Stripe makes it before it looks for the
+// object of a request.
+func (s *Server) permit(c *call) *apiError {
+	s.mu.Lock()
+	permissions, restricted := s.restricted[apiKey(c.request)]
+	s.mu.Unlock()
+	method, path, _ := strings.Cut(c.pattern, " /v1/")
+	resource, _, _ := strings.Cut(path, "/")
+	if !restricted || slices.Contains(permissions, resource+":write") ||
+		method == http.MethodGet && slices.Contains(permissions, resource+":read") {
+		return nil
+	}
+	return invalidRequest(http.StatusForbidden, "", "", fmt.Sprintf("The provided key 'rk_test_***' does not have the "+
+		"required permissions for this endpoint (%s).", c.pattern))
+}
+
+// apiKey returns the key in one of the two forms that Stripe accepts.
+func apiKey(r *http.Request) string {
+	if token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); bearer {
+		return token
+	}
+	key, _, _ := r.BasicAuth()
+	return key
+}
+
+// authorize accepts test keys. Its errors contain no credential.
+func authorize(r *http.Request) *apiError {
+	key := apiKey(r)
 	kind, mode := keyKind(key)
 	switch {
 	case key == "":

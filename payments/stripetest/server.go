@@ -50,6 +50,8 @@ type Server struct {
 	methods  table[*paymentMethod]
 	rules    []*Injection
 	requests requestLog
+
+	restricted map[string][]string // permissions by API key
 }
 
 // New returns an empty stand-in.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations"
+	"example.com/orders-api/payments"
 	"example.com/orders-api/receipts"
 )
 
@@ -147,6 +149,15 @@ func Migrate(ctx context.Context, d Database) error {
 		_, err := m.Up(ctx)
 		return err
 	})
+}
+
+// ProviderTransport returns the transport for requests to Stripe. It uses the forward
+// proxy of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, and never for a loopback address, such
+// as that of a stand-in.
+func ProviderTransport() *http.Transport {
+	transport := payments.NewTransport()
+	transport.Proxy = http.ProxyFromEnvironment
+	return transport
 }
 
 // Mailer returns the mailer of the receipts and logs which one it is.

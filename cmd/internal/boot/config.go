@@ -92,8 +92,8 @@ func validateAdminAddr(p *problems, address string) {
 
 // Stripe is the access to the payment provider.
 type Stripe struct {
-	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys. If not set, orders dev and orders demo use a stand-in. They reject live keys."`
-	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another URL for Stripe's API, such as that of a stand-in."`
+	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys, or a restricted one that may write PaymentIntents and Refunds (docs/doctor.md). If not set, orders dev and orders demo use a stand-in. They reject live keys."`
+	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another URL for Stripe's API, such as that of a stand-in. Requests use the forward proxy of HTTPS_PROXY, unless NO_PROXY names the host."`
 	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET" desc:"Signing secret (whsec_…) of the endpoint https://your-host/v1/webhooks/stripe, from https://dashboard.stripe.com/test/webhooks or stripe listen. If not set, the webhook is off."`
 }
 
@@ -105,6 +105,11 @@ func (s *Stripe) validate(p *problems) {
 		if s.APIBase != "" && p.dev {
 			p.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for a stand-in")
 		}
+	case strings.HasPrefix(string(s.SecretKey), "pk_"):
+		p.add("STRIPE_SECRET_KEY", "is a publishable key, which is for browsers (its value is not shown); %s", source)
+	case strings.HasPrefix(string(s.SecretKey), "sk_org_"):
+		p.add("STRIPE_SECRET_KEY", "is an organisation key, which requires a Stripe-Context header that this program does not send "+
+			"(its value is not shown); %s", source)
 	case p.dev && s.Mode() != "test":
 		// A key of an unknown kind may move real money, so only test keys are accepted.
 		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+

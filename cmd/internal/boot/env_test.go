@@ -50,6 +50,10 @@ const (
 	noKey    = "STRIPE_SECRET_KEY: not set; get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
 	wrongKey = "STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_ (its value is not shown); " +
 		"get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+	publishableKey = "STRIPE_SECRET_KEY: is a publishable key, which is for browsers (its value is not shown); " +
+		"get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
+	organisationKey = "STRIPE_SECRET_KEY: is an organisation key, which requires a Stripe-Context header that this program does not send " +
+		"(its value is not shown); get a test key (sk_test_…) at https://dashboard.stripe.com/test/apikeys; orders dev needs none"
 	noTestKey = "STRIPE_SECRET_KEY: is not a test key (its value is not shown), and orders dev and orders demo accept no other; " +
 		"expected sk_test_… or rk_test_…"
 	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
@@ -78,7 +82,7 @@ func TestLoad(t *testing.T) {
 		},
 		"every variable is invalid": {
 			environment: []string{
-				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=pk_test_canary",
+				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
 				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=0", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
@@ -165,9 +169,27 @@ func TestLoad(t *testing.T) {
 			problems:    []string{noTestKey},
 		},
 		"a key of an unknown kind, dev": {
-			environment: []string{"STRIPE_SECRET_KEY=sk_org_live_canary"},
+			environment: []string{"STRIPE_SECRET_KEY=sk_canary"},
 			dev:         true,
 			problems:    []string{noTestKey},
+		},
+		"a publishable key": {
+			environment: []string{database, "STRIPE_SECRET_KEY=pk_live_canary"},
+			problems:    []string{publishableKey},
+		},
+		"a publishable key, dev": {
+			environment: []string{"STRIPE_SECRET_KEY=pk_test_canary"},
+			dev:         true,
+			problems:    []string{publishableKey},
+		},
+		"an organisation's key": {
+			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
+			problems:    []string{organisationKey},
+		},
+		"an organisation's key, dev": {
+			environment: []string{"STRIPE_SECRET_KEY=sk_org_test_canary"},
+			dev:         true,
+			problems:    []string{organisationKey},
 		},
 		"a restricted test key, dev": {
 			environment: []string{"STRIPE_SECRET_KEY=rk_test_1"},
@@ -285,7 +307,7 @@ func TestPrintEnv(t *testing.T) {
 func TestStripe_modeAndURL(t *testing.T) {
 	t.Parallel()
 	for key, mode := range map[boot.Secret]string{
-		"sk_test_1": "test", "rk_test_1": "test", "sk_live_1": "live", "rk_live_1": "live", "sk_org_live_1": "unknown", "": "unknown",
+		"sk_test_1": "test", "rk_test_1": "test", "sk_live_1": "live", "rk_live_1": "live", "sk_1": "unknown", "": "unknown",
 	} {
 		require.Equal(t, mode, (&boot.Stripe{SecretKey: key}).Mode(), string(key))
 	}

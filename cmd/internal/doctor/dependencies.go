@@ -9,11 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/payments"
 )
 
-// checkProvider checks the key and lists one payment at Stripe.
-func (c Checker) checkProvider(ctx context.Context, logger *slog.Logger) []Result {
+// CheckProvider checks the key and its permissions, and lists one payment at Stripe.
+func (c Checker) CheckProvider(ctx context.Context) []Result {
 	const nameKey, name, nameClock = "stripe key", "stripe", "stripe clock"
 	if !c.valid("STRIPE_SECRET_KEY", "STRIPE_API_BASE") {
 		const reason = "STRIPE_SECRET_KEY or STRIPE_API_BASE is invalid"
@@ -25,12 +26,25 @@ func (c Checker) checkProvider(ctx context.Context, logger *slog.Logger) []Resul
 			SecretKey: string(c.Environment.SecretKey),
 			BaseURL:   c.Environment.APIBase,
 			Timeout:   c.Timeout,
-			Logger:    logger,
+			Transport: boot.ProviderTransport(),
+			Logger:    slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return Result{Failure, name, err.Error(), "correct STRIPE_SECRET_KEY or STRIPE_API_BASE"}
 		}
 		defer client.Close()
+		if c.restrictedKey() {
+			missing, err := client.MissingPermissions(ctx)
+			if err != nil {
+				return c.providerFailed(name, err)
+			}
+			if len(missing) > 0 {
+				return Result{
+					Failure, name, "the restricted key lacks permissions: " + strings.Join(missing, ", "),
+					"grant them at https://dashboard.stripe.com/apikeys",
+				}
+			}
+		}
 		sent := time.Now()
 		response, err := client.Ping(ctx)
 		if err != nil {
@@ -58,21 +72,22 @@ func (c Checker) checkProvider(ctx context.Context, logger *slog.Logger) []Resul
 // checkKeyMode checks the mode and the kind of the key. A key for live mode is a
 // warning, because only the operator knows whether it is intended.
 func (c Checker) checkKeyMode(name string) Result {
-	kind, remedy := "secret", ""
-	if strings.HasPrefix(string(c.Environment.SecretKey), "rk_") {
-		kind, remedy = "restricted", "check that it may write PaymentIntents and Refunds"
+	kind := "secret"
+	if c.restrictedKey() {
+		kind = "restricted"
 	}
 	switch c.Environment.Mode() {
 	case "live":
-		if remedy != "" {
-			remedy = "; " + remedy
-		}
-		return Result{Warning, name, kind + " key for LIVE mode: CARDS ARE CHARGED FOR REAL", "outside production, use a test key" + remedy}
+		return Result{Warning, name, kind + " key for LIVE mode: CARDS ARE CHARGED FOR REAL", "outside production, use a test key"}
 	case "test":
-		return Result{OK, name, kind + " key for test mode: no real money moves", remedy}
+		return ok(name, "%s key for test mode: no real money moves", kind)
 	default:
 		return Result{Warning, name, kind + " key without a mode: cards may be charged for real", "use one that begins with sk_test_ or sk_live_"}
 	}
+}
+
+func (c Checker) restrictedKey() bool {
+	return strings.HasPrefix(string(c.Environment.SecretKey), "rk_")
 }
 
 // providerFailed returns the remedy for a failed call to the provider.
@@ -87,7 +102,7 @@ func (c Checker) providerFailed(name string, err error) Result {
 	case status == http.StatusUnauthorized:
 		return Result{Failure, name, message, "the key is wrong or was rolled: get the current one at https://dashboard.stripe.com/apikeys"}
 	case status == http.StatusForbidden:
-		return Result{Failure, name, message, "let the restricted key write PaymentIntents and Refunds"}
+		return Result{Failure, name, message, "let the key write PaymentIntents and Refunds"}
 	case status == 0:
 		return Result{Failure, name, message, "allow HTTPS from this machine to it, or correct STRIPE_API_BASE"}
 	case errors.Is(err, payments.ErrUnreadable), status == http.StatusNotFound:
@@ -107,7 +122,7 @@ func (c Checker) checkWebhook() Result {
 	case c.Environment.WebhookSecret == "":
 		return Result{
 			Warning, name, "off, because STRIPE_WEBHOOK_SECRET is not set: only the completer and reconcile see what Stripe decides later",
-			"create an endpoint for /v1/webhooks/stripe and set its signing secret",
+			"create an endpoint for snapshot events at /v1/webhooks/stripe and set its signing secret",
 		}
 	}
 	return ok(name, "has a signing secret; to check that it belongs to the endpoint: stripe trigger payment_intent.succeeded")

@@ -16,6 +16,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/doctor"
+	"example.com/orders-api/payments/stripetest"
 )
 
 // unusedAddress returns an address where no program listens.
@@ -53,6 +54,18 @@ func newMailServer(t *testing.T) string {
 		require.NoError(t, <-done)
 	})
 	return listener.Addr().String()
+}
+
+// restrictKey replaces the provider by one at which the key has only these permissions.
+func restrictKey(permissions ...string) func(*testing.T, *doctor.Environment) {
+	return func(t *testing.T, e *doctor.Environment) {
+		t.Helper()
+		stripe := stripetest.New(stripetest.Options{})
+		server := httptest.NewServer(stripe)
+		t.Cleanup(server.Close)
+		e.Stripe.SecretKey, e.Stripe.APIBase = "rk_test_canary", server.URL
+		stripe.Restrict(string(e.Stripe.SecretKey), permissions...)
+	}
 }
 
 type mailSession struct{}
@@ -117,7 +130,7 @@ func TestRun_dependencies(t *testing.T) {
 				e.Stripe.APIBase = fixedProvider(t, 403, stripeVersion("2024-06-20"), wrongKey)
 			},
 			check: "stripe",
-			want:  []string{"✗ ", "status 403", "→ let the restricted key write PaymentIntents and Refunds"},
+			want:  []string{"✗ ", "status 403", "→ let the key write PaymentIntents and Refunds"},
 		},
 		"another web server": {
 			change: func(t *testing.T, e *doctor.Environment) {
@@ -167,12 +180,27 @@ func TestRun_dependencies(t *testing.T) {
 				e.Stripe.SecretKey = "rk_live_canary"
 			},
 			check: "stripe key",
-			want:  []string{"! ", " restricted key for LIVE mode", "; check that it may write PaymentIntents and Refunds"},
+			want:  []string{"! ", " restricted key for LIVE mode"},
 		},
 		"a restricted key": {
 			change: func(_ *testing.T, e *doctor.Environment) { e.Stripe.SecretKey = "rk_test_canary" },
 			check:  "stripe key",
-			want:   []string{"✓ ", " restricted key for test mode: no real money moves → check that it may write PaymentIntents and Refunds"},
+			want:   []string{"✓ ", " restricted key for test mode: no real money moves"},
+		},
+		"a restricted key with all permissions": {
+			change: restrictKey("payment_intents:write", "refunds:write"),
+			check:  "stripe",
+			want:   []string{"✓ ", "accepts the key"},
+		},
+		"a restricted key that may only read": {
+			change: restrictKey("payment_intents:read", "refunds:read"),
+			check:  "stripe",
+			want:   []string{"✗ ", "the restricted key lacks permissions: PaymentIntents: Write, Refunds: Write → grant them at https://dashboard.stripe.com/apikeys"},
+		},
+		"a restricted key without any permission": {
+			change: restrictKey(),
+			check:  "stripe",
+			want:   []string{"✗ ", "lacks permissions: PaymentIntents: Read, PaymentIntents: Write, Refunds: Read, Refunds: Write"},
 		},
 		"a key of an unknown kind": {
 			change: func(t *testing.T, e *doctor.Environment) {
@@ -185,7 +213,7 @@ func TestRun_dependencies(t *testing.T) {
 		"no webhook": {
 			change: func(_ *testing.T, e *doctor.Environment) { e.Stripe.WebhookSecret = "" },
 			check:  "webhook",
-			want:   []string{"! ", "STRIPE_WEBHOOK_SECRET is not set", "→ create an endpoint for /v1/webhooks/stripe"},
+			want:   []string{"! ", "STRIPE_WEBHOOK_SECRET is not set", "→ create an endpoint for snapshot events at /v1/webhooks/stripe"},
 		},
 		"no mail server": {
 			change: func(t *testing.T, e *doctor.Environment) {

@@ -81,7 +81,7 @@ func (c Checker) Run(ctx context.Context) []Result {
 	groups := []func() []Result{
 		c.checkConfiguration,
 		func() []Result { return c.checkDatabase(ctx, discard) },
-		func() []Result { return c.checkProvider(ctx, discard) },
+		func() []Result { return c.CheckProvider(ctx) },
 		func() []Result { return []Result{c.checkWebhook()} },
 		func() []Result { return []Result{c.checkMail(ctx, discard)} },
 	}

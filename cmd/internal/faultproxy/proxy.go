@@ -78,7 +78,7 @@ func New(ctx context.Context, options Options) (*Proxy, error) {
 		url:     "http://" + listener.Addr().String(),
 		reverse: &httputil.ReverseProxy{
 			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: &http.Transport{TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true},
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true},
 			ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
 				panic(http.ErrAbortHandler) // a broken connection, not a response
 			},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/faultproxy"
 	"example.com/orders-api/cmd/internal/subprocess"
 	"example.com/orders-api/payments"
@@ -191,6 +192,7 @@ func (t *tour) start(ctx context.Context) error {
 		SecretKey: t.ProviderKey,
 		BaseURL:   t.ProviderURL,
 		Timeout:   30 * time.Second,
+		Transport: boot.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	}); err != nil {
 		return err
@@ -210,10 +212,12 @@ func (t *tour) start(ctx context.Context) error {
 		return err
 	}
 
-	// Short timeouts, so that the lease of a killed process expires soon.
+	// Short timeouts, so that the lease of a killed process expires soon. A confirm at
+	// Stripe itself takes seconds over a slow link, and an attempt has a part of the
+	// timeout.
 	timeout, lease := "2s", "4s"
 	if t.StandIn == nil {
-		timeout, lease = "10s", "12s"
+		timeout, lease = "20s", "25s"
 	}
 	environ := append(t.Environ,
 		"LISTEN_ADDR="+address,

@@ -10,8 +10,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 	"go.opentelemetry.io/otel/trace"
-
-	"example.com/orders-api/payments"
 )
 
 // Requests is for api.Config: a span for each request to /v1, without pages and
@@ -47,9 +45,9 @@ func withRoute(next http.Handler) http.Handler {
 }
 
 // Provider is for payments.Config: a span for each request to the provider that is
-// part of a trace. The provider does not receive the trace context.
-func (t *Tracing) Provider() http.RoundTripper {
-	base := payments.NewTransport()
+// part of a trace. The provider does not receive the trace context. base sends the
+// requests.
+func (t *Tracing) Provider(base *http.Transport) http.RoundTripper {
 	if t == nil {
 		return base
 	}

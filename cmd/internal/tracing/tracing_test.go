@@ -118,7 +118,7 @@ func client(t *testing.T, traces *tracing.Tracing, url string) *payments.Client 
 	t.Helper()
 	client, err := payments.New(payments.Config{
 		SecretKey: "sk_test_canary", BaseURL: url, Timeout: 2 * time.Second, Backoff: time.Millisecond,
-		Logger: slog.New(slog.DiscardHandler), Transport: traces.Provider(),
+		Logger: slog.New(slog.DiscardHandler), Transport: traces.Provider(payments.NewTransport()),
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
@@ -244,7 +244,7 @@ func TestTracing_off(t *testing.T) {
 	t.Parallel()
 	var off *tracing.Tracing
 	require.Nil(t, off.OnStep(nil))
-	require.IsType(t, &http.Transport{}, off.Provider())
+	require.IsType(t, &http.Transport{}, off.Provider(payments.NewTransport()))
 	require.Nil(t, off.Requests())
 	require.Nil(t, off.Mailer(nil))
 	off.ConfigurePool(nil)
