@@ -224,8 +224,9 @@ func accountOutcomes() []outcome {
 			logsError: true,
 		},
 		{
-			name: "cancel",
-			card: "pm_card_authenticationRequired",
+			name:       "cancel",
+			offSession: true,
+			card:       "pm_card_authenticationRequired",
 			tries: []try{
 				{faults: always(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"},
 				{before: confirmOnSession, faults: always(stripetest.AccountNotReady, cancelEndpoint), want: "unknown 1m0s"},
