@@ -6,12 +6,27 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
+// challengeCard requires that the customer approves each payment, and then succeeds.
+const challengeCard = "pm_card_threeDSecure2Required"
+
 // authenticatedCards require that the customer approves each payment.
 var authenticatedCards = []string{
-	"pm_card_threeDSecure2Required",
+	challengeCard,
 	"pm_card_authenticationRequired",
 	"pm_card_authenticationRequiredOnSetup",
 	"pm_card_authenticationRequiredChargeDeclinedInsufficientFunds",
+}
+
+// payAsCustomer makes the customer, who holds the client secret, pay with another card.
+func payAsCustomer(f *fixture) {
+	require.NoError(f.t, f.stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
+}
+
+// customerFails checks that a customer who holds the client secret cannot pay any more.
+func customerFails(f *fixture) {
+	id := *f.getOrder().PaymentIntentID
+	require.Error(f.t, f.stripe.Authenticate(id, true))
+	require.Error(f.t, f.stripe.ConfirmAsCustomer(id, visa))
 }
 
 // actionOutcomes are about a payment that the present customer must approve.
@@ -38,7 +53,7 @@ func actionOutcomes() []outcome {
 	return append(rows, []outcome{
 		{
 			name: "the response of the confirm is lost",
-			card: "pm_card_threeDSecure2Required",
+			card: challengeCard,
 			tries: []try{
 				{faults: always(stripetest.CloseAfter, confirmEndpoint), want: "action required"},
 				{before: authenticate(true), want: "201"},
@@ -47,7 +62,7 @@ func actionOutcomes() []outcome {
 		},
 		{
 			name: "approved while the provider does not respond to us",
-			card: "pm_card_threeDSecure2Required",
+			card: challengeCard,
 			tries: []try{
 				{want: "action required"},
 				{before: authenticate(true), faults: always(stripetest.Unavailable, getEndpoint), want: "unknown 2s"},
@@ -57,7 +72,7 @@ func actionOutcomes() []outcome {
 		},
 		{
 			name: "not approved, and the response of the cancel is lost",
-			card: "pm_card_threeDSecure2Required",
+			card: challengeCard,
 			tries: []try{
 				{want: "action required"},
 				{before: authenticate(false), faults: always(stripetest.CloseAfter, cancelEndpoint), want: "unknown 1s"},
@@ -67,14 +82,33 @@ func actionOutcomes() []outcome {
 		},
 		{
 			name: "approved with another card before our cancel arrives",
-			card: "pm_card_threeDSecure2Required",
+			card: challengeCard,
 			tries: []try{
 				{want: "action required"},
-				{before: authenticate(false), intercept: beforeCall("cancel", func(f *fixture) {
-					require.NoError(f.t, f.stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
-				}), want: "201"},
+				{before: authenticate(false), intercept: beforeCall("cancel", payAsCustomer), want: "201"},
 			},
 			calls: begin + "get 200, cancel 400, get 200",
+		},
+		{
+			name: "not approved, and another card is tried after our cancel",
+			card: challengeCard,
+			tries: []try{
+				{want: "action required"},
+				{before: authenticate(false), intercept: afterCall("cancel", customerFails), want: "402 payment_intent_authentication_failure"},
+			},
+			calls: begin + "get 200, cancel 200",
+		},
+		{
+			name: "approved twice",
+			card: challengeCard,
+			tries: []try{
+				{want: "action required"},
+				{before: func(f *fixture) {
+					authenticate(true)(f)
+					customerFails(f)
+				}, want: "201"},
+			},
+			calls: begin + "get 200",
 		},
 	}...)
 }

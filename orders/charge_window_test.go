@@ -51,6 +51,13 @@ func TestChargeWindow(t *testing.T) {
 		}
 	}
 	stopped := func(f *fixture, card string) { f.interrupt(confirmEndpoint, card) }
+	challenged := during("action required")
+	answered := func(approve bool) func(*fixture, string) {
+		return func(f *fixture, card string) {
+			challenged(f, card)
+			authenticate(approve)(f)
+		}
+	}
 	for name, test := range map[string]struct {
 		card   string // visa when empty
 		leave  func(f *fixture, card string)
@@ -96,8 +103,40 @@ func TestChargeWindow(t *testing.T) {
 			leave: during("unknown 1s", always(stripetest.CloseAfter, confirmEndpoint, getEndpoint)),
 			want:  "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intent: "canceled",
 		},
-		"requires action": {
-			card: "pm_card_authenticationRequired",
+		"waits for the customer": {
+			card: challengeCard, leave: challenged,
+			want: over, calls: "get 200, cancel 200", intent: "canceled",
+		},
+		"approved in time": {
+			card: challengeCard, leave: answered(true),
+			want: "201", calls: "get 200", intent: "succeeded",
+		},
+		"not approved": {
+			card: challengeCard, leave: answered(false),
+			want: "402 payment_intent_authentication_failure", calls: "get 200, cancel 200", intent: "canceled",
+		},
+		"approved before our cancel arrives": {
+			card: challengeCard, leave: challenged,
+			around: beforeCall("cancel", authenticate(true)),
+			want:   "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+		},
+		"approved after our cancel": {
+			card: challengeCard, leave: challenged,
+			around: afterCall("cancel", customerFails),
+			want:   over, calls: "get 200, cancel 200", intent: "canceled",
+		},
+		"not approved before our cancel arrives": {
+			card: challengeCard, leave: challenged,
+			around: beforeCall("cancel", authenticate(false)),
+			want:   over, calls: "get 200, cancel 200", intent: "canceled",
+		},
+		"paid with another card before our cancel arrives": {
+			card: challengeCard, leave: answered(false),
+			around: beforeCall("cancel", payAsCustomer),
+			want:   "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+		},
+		"requires action, and no run has seen it": {
+			card: challengeCard,
 			leave: func(f *fixture, card string) {
 				stopped(f, card)
 				confirmOnSession(f)

@@ -123,6 +123,21 @@ func beforeCall(call string, do func(*fixture)) func(*fixture) interceptor {
 	}
 }
 
+// afterCall calls do once, before the response to the first call of that name arrives.
+func afterCall(call string, do func(*fixture)) func(*fixture) interceptor {
+	return func(f *fixture) interceptor {
+		done := false
+		return func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if callName(req) == call && !done {
+				done = true
+				do(f)
+			}
+			return resp, err
+		}
+	}
+}
+
 // unexpectedOutcomes: responses that the fake provider does not send by itself.
 func unexpectedOutcomes() []outcome {
 	stopped := try{faults: always(stripetest.RateLimit, confirmEndpoint), want: "unavailable 2s"}

@@ -141,6 +141,9 @@ func (f *fixture) checkFinal() {
 		require.Equal(f.t, orders.StatusPaymentFailed, f.getOrder().Status)
 		require.Empty(f.t, charges)
 		require.Equal(f.t, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
+		if f.count("SELECT count(*) FROM audit_records WHERE resource_id = $1 AND action = 'order.requires_action'", orderID(f.account, f.key).String()) > 0 {
+			customerFails(f) // no 402 or 422 for a charge that happens (R23)
+		}
 	}
 	checkInvariants(f.t, f)
 }

@@ -149,6 +149,45 @@ func TestHandleEvent_paymentDecidedLater(t *testing.T) {
 	}
 }
 
+// The customer approves or declines, and the event ends the order. Before that, no event
+// has an effect, and none is repeated by the provider.
+func TestHandleEvent_action(t *testing.T) {
+	t.Parallel()
+	for eventType, test := range map[string]struct {
+		act   func(*fixture)
+		want  string
+		calls string
+	}{
+		"payment_intent.succeeded":      {authenticate(true), "201", "get 200"},
+		"charge.succeeded":              {authenticate(true), "201", "get 200"},
+		"payment_intent.payment_failed": {authenticate(false), "402 payment_intent_authentication_failure", "get 200, cancel 200"},
+	} {
+		t.Run(eventType, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{})
+			require.Equal(t, "action required", outcomeOf(f.create(challengeCard)))
+			order, history := f.getOrder(), f.history()
+			for _, early := range []string{"payment_intent.requires_action", "payment_intent.created", "payment_intent.succeeded"} {
+				event, err := f.deliverEvent(early)
+				require.NoError(t, err, "no error, so the provider does not repeat it")
+				require.Zero(t, event.Result.Response)
+				require.Equal(t, idempotency.KeyID(f.account, f.key), event.KeyID)
+			}
+			require.Equal(t, order, f.getOrder())
+			require.Equal(t, history, f.history())
+
+			test.act(f)
+			f.transport.reset()
+			require.Equal(t, test.want, eventOutcome(f.deliverEvent(eventType)))
+			require.Equal(t, test.calls, f.transport.calls())
+			f.checkFinal()
+			before := f.snapshot()
+			require.Equal(t, test.want, eventOutcome(f.deliverEvent(eventType)), "repeated")
+			require.Equal(t, before, f.snapshot())
+		})
+	}
+}
+
 // The content of an event is not trusted: the status is read from the provider.
 func TestHandleEvent_untrue(t *testing.T) {
 	t.Parallel()

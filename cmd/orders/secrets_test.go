@@ -16,7 +16,7 @@ import (
 )
 
 // Even at LOG_LEVEL=debug, no log and no trace contains a secret, an idempotency key, a
-// customer's address or a card number.
+// customer's address or a card number. No row contains a secret.
 func TestLogs_noSecrets(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
@@ -24,16 +24,21 @@ func TestLogs_noSecrets(t *testing.T) {
 			t.Parallel()
 			l := newLeakTest(t, format)
 			l.createOrders()
+			l.awaitCustomers()
 			l.sendReceipts()
 			l.runMaintenance()
+			rows := l.rows()
 			l.breakDatabase()
 
 			log, traces := l.log(), l.traces.raw()
-			for _, line := range []string{"payment provider call", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed"} {
+			for _, line := range []string{"payment provider call", "action_required", "payment_intent.requires_action", "background run", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed"} {
 				require.Contains(t, log, line, "the test must cause this line")
 			}
 			for _, span := range []string{"POST /v1/orders", "GET /v1/orders/{id}", "step order_created", "POST /v1/payment_intents/{id}/confirm", "INSERT INTO orders", "send receipt"} {
 				require.Contains(t, traces, span, "the test must cause this line")
+			}
+			for _, secret := range append(l.clientSecrets(), l.fixture.apiKey, "_secret_", "sk_test", "whsec", "canary-database", "canary-mail") {
+				require.NotContains(t, rows, secret, "a row contains a secret")
 			}
 			secrets := append(l.clientSecrets(), l.fixture.apiKey, "canary", "CANARY", "4242424242424242", "_secret_", "ada@")
 			for _, secret := range secrets {
@@ -92,6 +97,38 @@ func (l *leakTest) run(args ...string) int {
 	return p.wait()
 }
 
+// challengedTea returns an order that its customer must approve.
+func challengedTea() string {
+	return strings.Replace(tea, "pm_card_visa", "pm_card_threeDSecure2Required", 1)
+}
+
+// challenge sends a new order that its customer must approve, and returns the status.
+func (l *leakTest) challenge(prefer ...string) int {
+	l.t.Helper()
+	l.sent++
+	response, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/orders", challengedTea(), http.Header{
+		"Idempotency-Key": {fmt.Sprintf("canary-key-%05d", l.sent)}, "Prefer": prefer,
+	})
+	require.NoError(l.t, err)
+	return response.status
+}
+
+func (l *leakTest) get(path string) (apiResponse, error) {
+	return l.api.do(l.t.Context(), http.MethodGet, path, "", nil)
+}
+
+// deliver delivers an event about an intent, with its client secret, and returns the
+// status.
+func (l *leakTest) deliver(eventType, id string) int {
+	l.t.Helper()
+	payload, signature, err := l.stripe.Event("whsec_canary", eventType, id)
+	require.NoError(l.t, err)
+	require.Contains(l.t, string(payload), id+"_secret_")
+	response, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
+	require.NoError(l.t, err)
+	return response.status
+}
+
 // order sends a new order, changed by the replacements, and returns its status.
 func (l *leakTest) order(replacements ...string) int {
 	l.t.Helper()
@@ -108,7 +145,7 @@ func (l *leakTest) createOrders() {
 	l.t.Helper()
 	require.Equal(l.t, http.StatusCreated, l.order())
 	require.Equal(l.t, http.StatusPaymentRequired, l.order("pm_card_visa", "pm_card_visa_chargeDeclined"))
-	require.Equal(l.t, http.StatusPaymentRequired, l.order("pm_card_visa", "pm_card_authenticationRequired"))
+	require.Equal(l.t, http.StatusPaymentRequired, l.order("pm_card_visa", "pm_card_authenticationRequired", `"metadata"`, `"off_session":true,"metadata"`))
 	require.Equal(l.t, http.StatusUnprocessableEntity, l.order("pm_card_visa", "pm_4242424242424242"), "no such payment method")
 	require.Equal(l.t, http.StatusUnprocessableEntity, l.order("usd", "4242424242424242"))
 	require.Equal(l.t, http.StatusUnprocessableEntity, l.order("metadata", "canary"))
@@ -140,6 +177,61 @@ func (l *leakTest) createOrders() {
 		_, err := l.api.do(l.t.Context(), http.MethodGet, path, "", nil)
 		require.NoError(l.t, err)
 	}
+}
+
+// awaitCustomers creates orders that their customers must approve. Only a response that
+// says so contains the client secret.
+func (l *leakTest) awaitCustomers() {
+	l.t.Helper()
+	for _, customer := range []struct {
+		approves bool
+		event    string
+		status   int
+	}{
+		{true, "payment_intent.succeeded", http.StatusCreated},
+		{false, "payment_intent.payment_failed", http.StatusPaymentRequired},
+	} {
+		require.Equal(l.t, http.StatusAccepted, l.challenge())
+		secret := l.clientSecrets()[0] // of the newest intent
+		id, _, _ := strings.Cut(secret, "_secret_")
+		key := fmt.Sprintf("canary-key-%05d", l.sent)
+		contains := func(want bool, what string, response apiResponse, err error) {
+			l.t.Helper()
+			require.NoError(l.t, err)
+			require.Equal(l.t, want, strings.Contains(response.body, secret), "%s: %d %s", what, response.status, response.body)
+			require.NotContains(l.t, fmt.Sprint(response.header), "_secret_", what)
+		}
+		again, err := l.api.order(key, challengedTea())
+		contains(true, "the response to a retry", again, err)
+		status, err := l.get("/v1/idempotency-keys/" + key)
+		contains(true, "the status of the key", status, err)
+		other, err := l.api.order(key, tea)
+		contains(false, "the response to another request", other, err)
+		orders, err := l.get("/v1/orders")
+		contains(false, "the list of orders", orders, err)
+		down := l.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: "GET /v1/payment_intents/{id}", Times: stripetest.Always})
+		failed, err := l.api.order(key, challengedTea())
+		contains(false, "the response without an outcome", failed, err)
+		down.Release()
+		require.Equal(l.t, http.StatusOK, l.deliver("payment_intent.requires_action", id))
+		require.Zero(l.t, l.run("keys", "show", key))
+		shown := &l.ran[len(l.ran)-1].stdout
+		require.NotContains(l.t, shown.String(), "_secret_")
+		shown.text.Reset()
+
+		require.NoError(l.t, l.stripe.Authenticate(id, customer.approves))
+		require.Equal(l.t, http.StatusOK, l.deliver(customer.event, id))
+		final, err := l.api.order(key, challengedTea())
+		contains(false, "the final response", final, err)
+		require.Equal(l.t, customer.status, final.status)
+		status, err = l.get("/v1/idempotency-keys/" + key)
+		contains(false, "the status of a finished key", status, err)
+	}
+	// Two stay with the completer.
+	require.Equal(l.t, http.StatusAccepted, l.challenge())
+	require.Equal(l.t, http.StatusAccepted, l.challenge("respond-async"))
+	eventually(l.t, func() bool { return strings.Contains(l.api.stderr.String(), "background run") })
+
 	for _, path := range []string{"/metrics", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2"} {
 		_, shown := get(l.t, l.api.admin()+path)
 		for _, secret := range append(l.clientSecrets(), l.apiKey, "_secret_", "sk_test", "whsec", "canary", "4242424242424242") {
@@ -226,6 +318,32 @@ func (l *leakTest) breakDatabase() {
 	})
 	l.run("migrate", "status")
 	l.api.stop()
+}
+
+// rows returns all rows of all tables as text.
+func (l *leakTest) rows() string {
+	l.t.Helper()
+	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
+	require.NoError(l.t, err)
+	defer conn.Close(l.t.Context())
+	_, err = conn.Exec(l.t.Context(), "SET bytea_output = 'escape'")
+	require.NoError(l.t, err)
+	list := func(query string) []string {
+		rows, err := conn.Query(l.t.Context(), query, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(l.t, err)
+		texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(l.t, err)
+		return texts
+	}
+	var all strings.Builder
+	for _, table := range list("SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace") {
+		for _, row := range list("SELECT t::text FROM " + table + " t") {
+			all.WriteString(row + "\n")
+		}
+	}
+	require.Contains(l.t, all.String(), "order.requires_action")
+	require.Contains(l.t, all.String(), "payment_intent_authentication_failure", "the text of a stored response")
+	return all.String()
 }
 
 // log returns the output of all processes.

@@ -30,7 +30,9 @@ func TestBoundaries(t *testing.T) {
 				victim := h.startVictim(f.actor, exchanges, noFault())
 				got := h.await(victim)
 				require.True(t, victim.allowed(got), "%v", got)
-				require.Empty(t, h.unfinishedKeys())
+				if f.customers == nil || f.acted != "" || f.old { // otherwise the customer must act first
+					require.Empty(t, h.unfinishedKeys())
+				}
 				recorded[i] = f.name + "\n"
 				for n, name := range exchanges.recorded() {
 					recorded[i] += fmt.Sprintf("%4d  %s\n", n+1, name)

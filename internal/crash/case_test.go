@@ -20,10 +20,19 @@ type testCase struct {
 	moment   moment
 	fault    fault
 	recovery actor
+	customer customer // what the customer does, when the fault is triggered or later
+	late     bool     // the customer acts only after the leases have expired
 }
 
 func (c testCase) String() string {
-	return fmt.Sprintf("%s/%02d-%s/%s/%s", c.flow.name, c.n, c.moment, c.fault, c.recovery)
+	name := fmt.Sprintf("%s/%02d-%s/%s/%s", c.flow.name, c.n, c.moment, c.fault, c.recovery)
+	if c.customer != "" {
+		name += "/" + string(c.customer)
+	}
+	if c.late {
+		name += "-late"
+	}
+	return name
 }
 
 // side is the other end of the exchange.
@@ -61,10 +70,16 @@ func (c testCase) run(t testing.TB, program string) (wrong []string, err error) 
 	}
 
 	url := bystander.url()
+	if !c.late {
+		h.act(c.customer)
+	}
 	if c.fault == pause {
-		wrong = append(wrong, h.recover(c.recovery, url)...)
+		wrong = append(wrong, h.recover(c, url)...)
 		wrong = append(wrong, h.resume(armed, victim)...)
 	} else {
+		if c.fault == hold {
+			armed.resume()
+		}
 		got := h.await(victim)
 		if c.fault != kill && !victim.allowed(got) {
 			wrong = append(wrong, fmt.Sprintf("the response after the %s: %v", c.fault, got))
@@ -73,9 +88,9 @@ func (c testCase) run(t testing.TB, program string) (wrong []string, err error) 
 		if c.fault != kill && victim.url != "" {
 			url = victim.url // the victim itself must work again
 		}
-		wrong = append(wrong, h.recover(c.recovery, url)...)
+		wrong = append(wrong, h.recover(c, url)...)
 	}
-	wrong = append(wrong, h.verifyFinal(c.flow.status, bystander.url())...)
+	wrong = append(wrong, h.verifyFinal(c, bystander.url())...)
 	return append(wrong, h.violations()...), nil
 }
 
@@ -92,19 +107,34 @@ func (h *harness) await(v *victim) response {
 	}
 }
 
-// recover lets an actor finish what the victim left unfinished: through the API at
-// url, or with the completer.
-func (h *harness) recover(by actor, url string) (wrong []string) {
+// recover lets the case's actor finish what the victim left unfinished: through the API
+// at url, or with the completer.
+func (h *harness) recover(c testCase, url string) (wrong []string) {
 	h.t.Helper()
-	if by == retry {
-		_, wrong = h.retry(url)
+	if c.recovery == retry {
+		_, wrong = h.retry(c, url)
 		return wrong
 	}
 	if !h.awaitTransactions() {
 		wrong = append(wrong, "a session keeps its transaction open (R21)")
 	}
+	wrong = append(wrong, h.resumeKey(c, url)...)
+	if c.customer != "" && h.unfinishedKeys() != nil { // that run found that the customer must act
+		wrong = append(wrong, h.resumeKey(c, url)...)
+	}
+	for _, key := range h.unfinishedKeys() {
+		wrong = append(wrong, fmt.Sprintf("unfinished after the %s: %s", c.recovery, key))
+	}
+	return wrong
+}
+
+// resumeKey expires the leases, lets the customer act, and starts a run of the case's
+// actor.
+func (h *harness) resumeKey(c testCase, url string) (wrong []string) {
+	h.t.Helper()
 	h.expireLeases()
-	switch by {
+	h.act(c.customer)
+	switch c.recovery {
 	case completer:
 		if got := exit(h.start(h.direct(), "completer")); got.exitCode != 0 {
 			wrong = append(wrong, fmt.Sprintf("the completer: %v", got))
@@ -113,9 +143,6 @@ func (h *harness) recover(by actor, url string) (wrong []string) {
 		if got := h.webhookEvent().send(url); got.status != http.StatusOK {
 			wrong = append(wrong, fmt.Sprintf("the webhook: %v", got))
 		}
-	}
-	for _, key := range h.unfinishedKeys() {
-		wrong = append(wrong, fmt.Sprintf("unfinished after the %s: %s", by, key))
 	}
 	return wrong
 }
@@ -138,13 +165,14 @@ func (h *harness) resume(paused *armedFault, v *victim) (wrong []string) {
 }
 
 // retry sends the account's request again, as the contract says, until the response
-// is final. It expires the leases between two attempts.
-func (h *harness) retry(url string) (last response, wrong []string) {
+// is final. Between two attempts it expires the leases, and the customer acts.
+func (h *harness) retry(c testCase, url string) (last response, wrong []string) {
 	h.t.Helper()
 	h.eventually(func() bool {
 		last = h.post(url, h.account, h.params)
 		if last.isRetryable() {
 			h.expireLeases()
+			h.act(c.customer)
 		}
 		return !last.isRetryable()
 	})
@@ -155,15 +183,19 @@ func (h *harness) retry(url string) (last response, wrong []string) {
 }
 
 // verifyFinal checks what clients receive after the recovery.
-func (h *harness) verifyFinal(status int, url string) []string {
+func (h *harness) verifyFinal(c testCase, url string) []string {
 	h.t.Helper()
-	last, wrong := h.retry(url)
+	last, wrong := h.retry(c, url)
 	expect := func(what string, got response, ok bool) {
 		if !ok {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", what, got))
 		}
 	}
-	expect("the final response", last, last.status == status)
+	expect("the final response", last, last.status == c.wantStatus(h))
+	if c.customer != "" { // a customer who has the client secret tries once more
+		h.act(approves)
+		h.act(paysAnew)
+	}
 	again := h.post(url, h.account, h.params)
 	expect("a replay", again, again.replayed && again.status == last.status && again.body == last.body && again.location == last.location)
 	other := h.post(url, h.account, orderParams(h.account.email, mastercard))

@@ -44,6 +44,9 @@ func start(t testing.TB, program string, environ []string, args ...string) *chil
 	}()
 	t.Cleanup(func() {
 		c.kill()
+		if c.log.contains("_secret_") {
+			t.Error("the log contains a client secret")
+		}
 		if t.Failed() {
 			t.Logf("orders %s: %s\n%s", strings.Join(args, " "), c.cmd.ProcessState, c.log.tail())
 		}
@@ -109,6 +112,12 @@ func (l *log) Write(p []byte) (int, error) {
 		l.listening <- string(match[1])
 	}
 	return len(p), nil
+}
+
+func (l *log) contains(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Contains(l.text.Bytes(), []byte(text))
 }
 
 // tail returns the last lines.

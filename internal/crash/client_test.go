@@ -52,7 +52,7 @@ func (r response) isFinal() bool {
 // isRetryable reports whether the response tells the client to retry with the same
 // key.
 func (r response) isRetryable() bool {
-	return r.status == http.StatusConflict || r.status == http.StatusServiceUnavailable
+	return r.status == http.StatusConflict || r.status == http.StatusServiceUnavailable || r.status == http.StatusAccepted
 }
 
 // webhookEvent is a delivery of the provider.

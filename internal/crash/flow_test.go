@@ -19,6 +19,10 @@ type flow struct {
 	actor      actor // starts the run that the fault hits
 	refund     bool  // of an order that is paid before
 	old        bool  // the charge window is over when the flow begins
+
+	waiting   bool       // the first process responded that the customer must approve the payment
+	acted     customer   // what the customer did after that
+	customers []customer // what the customer does when the fault is triggered, in turns
 }
 
 // actor is what starts a run: the one that the fault hits, or the one that
@@ -36,6 +40,8 @@ const (
 	mastercard = "pm_card_mastercard"
 	declining  = "pm_card_chargeDeclined"
 
+	challenging = "pm_card_threeDSecure2Required"
+
 	// usedElsewhere stands for a card that another payment uses up between the create
 	// and the confirm. The provider refuses the confirm, but the intent could still
 	// succeed: it has to be cancelled before the order fails (R23).
@@ -44,6 +50,7 @@ const (
 
 func flows() []flow {
 	const paid, declined, refused = http.StatusCreated, http.StatusPaymentRequired, http.StatusUnprocessableEntity
+	decisions := []customer{approves, declines, paysAnew}
 	return []flow{
 		{name: "paid", card: visa, status: paid, actor: retry},
 		{name: "declined", card: declining, status: declined, actor: retry},
@@ -60,6 +67,14 @@ func flows() []flow {
 		{name: "completer-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: completer},
 		{name: "webhook-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: after, actor: webhook},
 		{name: "webhook-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: webhook},
+
+		// The customer must approve the payment. "waiting" was left with a response that says
+		// so. Then the customer has approved or declined.
+		{name: "action", card: challenging, status: declined, actor: retry, customers: decisions},
+		{name: "retry-of-waiting", card: challenging, status: declined, waiting: true, actor: retry, customers: decisions},
+		{name: "webhook-of-approved", card: challenging, status: paid, waiting: true, acted: approves, actor: webhook, customers: []customer{approves}},
+		{name: "webhook-of-unapproved", card: challenging, status: declined, waiting: true, acted: declines, actor: webhook, customers: []customer{paysAnew, leaves}},
+		{name: "completer-of-old-waiting", card: challenging, status: refused, waiting: true, actor: completer, old: true, customers: []customer{approves, leaves, paysAnew}},
 
 		// The same, left more than a charge window ago (R24).
 		{name: "completer-of-old-created", card: visa, status: refused, diedAt: createIntent, diedMoment: after, actor: completer, old: true},
@@ -83,7 +98,7 @@ func (f flow) providerKnows(boundaries []string, n int, m moment) bool {
 	if f.refund {
 		creation = createRefund
 	}
-	if f.diedAt != "" && (f.diedAt != creation || f.diedMoment == after) {
+	if f.waiting || f.diedAt != "" && (f.diedAt != creation || f.diedMoment == after) {
 		return true
 	}
 	for i, name := range boundaries[:n] {
@@ -114,6 +129,17 @@ func (h *harness) setup(f flow) {
 	if f.refund {
 		h.createPaidOrder()
 	}
+	if f.waiting {
+		first := h.start(h.direct(), "serve")
+		got := h.post(first.url(), h.account, h.params)
+		require.Equal(h.t, http.StatusAccepted, got.status, "%v", got)
+		first.kill()
+		h.act(f.acted)
+		h.expireLeases()
+	}
+	if f.old {
+		defer h.passChargeWindow()
+	}
 	if f.diedAt == "" {
 		return
 	}
@@ -127,9 +153,6 @@ func (h *harness) setup(f flow) {
 	require.Zero(h.t, got.status, "the first process should have been killed: %v", got)
 	h.expireLeases()
 	useUp()
-	if f.old {
-		h.passChargeWindow()
-	}
 }
 
 // passChargeWindow makes the order older than the charge window, for the program and

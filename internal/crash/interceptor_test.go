@@ -23,9 +23,16 @@ const (
 	cut    fault = "cut"    // this connection breaks; the child can open others
 	outage fault = "outage" // this connection breaks, and so do all later ones to that side
 	pause  fault = "pause"  // SIGSTOP, until another run has taken its key over; then SIGCONT
+	hold   fault = "hold"   // nothing fails: the exchange only waits until the customer has acted
 )
 
-func faults() []fault { return []fault{kill, cut, outage, pause} }
+// faults returns the faults of a flow.
+func (f flow) faults() []fault {
+	if f.customers == nil {
+		return []fault{kill, cut, outage, pause}
+	}
+	return []fault{kill, cut, outage, pause, hold}
+}
 
 // interceptor sees every exchange of one child with PostgreSQL and the provider.
 // It names and counts them, and triggers a fault at one of them.
@@ -53,7 +60,7 @@ type armedFault struct {
 	fault     fault
 	victim    chan *child   // receives the child once that has started
 	triggered chan struct{} // closed when the fault is triggered
-	resumed   chan struct{} // closed to end a pause
+	resumed   chan struct{} // closed to end a pause or a hold
 	once      sync.Once
 }
 
@@ -123,7 +130,7 @@ func (i *interceptor) begin(with side, name string) exchange {
 
 // proceed triggers the fault if it is armed for this exchange and moment. It
 // reports whether the exchange continues; otherwise the caller breaks the
-// connection. At a pause it returns when the pause is over.
+// connection. At a pause or a hold it returns when that is over.
 func (e exchange) proceed(m moment) bool {
 	i := e.interceptor
 	i.mu.Lock()
@@ -139,7 +146,12 @@ func (e exchange) proceed(m moment) bool {
 	i.mu.Unlock()
 
 	victim := <-f.victim
-	if f.fault == pause {
+	switch f.fault {
+	case hold:
+		close(f.triggered)
+		<-f.resumed
+		return true
+	case pause:
 		victim.signal(syscall.SIGSTOP)
 		close(f.triggered)
 		<-f.resumed
@@ -157,7 +169,7 @@ func (f *armedFault) matches(e exchange, m moment) bool {
 	return m == f.moment && e.n > 0 && (e.n == f.n || f.n == 0 && e.name == f.name)
 }
 
-// resume ends a pause, also one that has not begun yet.
+// resume ends a pause or a hold, also one that has not begun yet.
 func (f *armedFault) resume() { f.once.Do(func() { close(f.resumed) }) }
 
 func (f *armedFault) hasTriggered() bool {

@@ -214,7 +214,40 @@ SELECT o.id || ' ' || o.status
  GROUP BY o.account_id, o.id
 HAVING count(*) FILTER (WHERE a.action = 'order.created') <> 1
     OR count(*) FILTER (WHERE a.action = 'order.paid') <> (o.paid_at IS NOT NULL)::int
-    OR count(*) FILTER (WHERE a.action = 'order.payment_failed') <> (o.status = 'payment_failed')::int`},
+    OR count(*) FILTER (WHERE a.action = 'order.payment_failed') <> (o.status = 'payment_failed')::int
+    OR count(*) FILTER (WHERE a.action = 'order.requires_action') > 1`},
+
+		{"a client secret in a response before the order's status was recorded (R23)", `
+SELECT h.op::text
+  FROM observed.http h
+ WHERE strpos(h.body, '_secret_') > 0
+   AND NOT EXISTS (
+           SELECT
+             FROM orders o
+             JOIN audit_records a ON a.account_id = o.account_id AND a.resource_id = o.id::text
+            WHERE o.account_id = h.account_id
+              AND o.idempotency_key = h.idempotency_key
+              AND a.action = 'order.requires_action'
+              AND a.created_at <= h.received_at
+       )`},
+
+		{"a client secret in a response that requires no action, or in a row", `
+SELECT concat_ws(' ', h.op, h.status)
+  FROM observed.http h
+ WHERE h.status <> 202
+   AND strpos(h.body, '_secret_') > 0
+ UNION ALL
+SELECT 'key ' || k.id
+  FROM idempotency_keys k
+ WHERE strpos(concat(k, convert_from(k.response_body, 'UTF8')), '_secret_') > 0
+ UNION ALL
+SELECT 'order ' || o.id
+  FROM orders o
+ WHERE strpos(o::text, '_secret_') > 0
+ UNION ALL
+SELECT 'audit record ' || a.id
+  FROM audit_records a
+ WHERE strpos(a::text, '_secret_') > 0`},
 
 		{"audit records that do not match the refund", `
 SELECT r.id || ' ' || r.status

@@ -44,7 +44,7 @@ func TestMatrix(t *testing.T) {
 // allCases returns the cases of the recorded boundaries: every boundary of every
 // flow, at both moments, with every fault. In the flow of a paid order all actors
 // that can recover the key do so, each in a case of its own; in the other flows they
-// take turns.
+// take turns. So do the customers, and when they act.
 func allCases(t testing.TB) []testCase {
 	t.Helper()
 	recorded := recordedBoundaries(t)
@@ -55,14 +55,19 @@ func allCases(t testing.TB) []testCase {
 		for i, boundary := range boundaries {
 			for _, m := range []moment{before, after} {
 				actors := f.recoveries(boundaries, i+1, m)
-				for k, fault := range faults() {
+				for k, fault := range f.faults() {
 					recoveries := actors
 					if f.name != "paid" {
 						turn := (i + k + len(m)) % len(actors)
 						recoveries = actors[turn : turn+1]
 					}
-					for _, recovery := range recoveries {
-						cases = append(cases, testCase{flow: f, n: i + 1, boundary: boundary, moment: m, fault: fault, recovery: recovery})
+					c := testCase{flow: f, n: i + 1, boundary: boundary, moment: m, fault: fault}
+					if f.customers != nil {
+						c.customer = f.customers[(2*i+k+len(m))%len(f.customers)]
+						c.late = fault != hold && (i+k)%2 > 0
+					}
+					for _, c.recovery = range recoveries {
+						cases = append(cases, c)
 					}
 				}
 			}
@@ -84,7 +89,8 @@ func sample(cases []testCase) []testCase {
 		}
 	}
 	return slices.DeleteFunc(cases, func(c testCase) bool {
-		fault := slices.Index(faults(), c.fault) + turn[c.flow.name]
-		return c.n != last[c.flow.name] || c.moment != after || fault%len(faults()) > 0
+		all := c.flow.faults()
+		fault := slices.Index(all, c.fault) + turn[c.flow.name]
+		return c.n != last[c.flow.name] || c.moment != after || fault%len(all) > 0
 	})
 }

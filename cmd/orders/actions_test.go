@@ -1,0 +1,70 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+// 1,000 orders wait for their customers. Meanwhile they hold no connection, no lease, no
+// goroutine and no memory, and cause no call to the provider. What they cost a pass of
+// the completer is tested in package idempotency.
+func TestActions_waiting(t *testing.T) {
+	t.Parallel()
+	const waiting, memory = 1_000, 1 << 20
+	f := newFixture(t)
+	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
+	admin := a.admin()
+	measure := func(pattern, path string) (n int) {
+		_, profile := get(t, admin+path)
+		found := regexp.MustCompile(pattern).FindStringSubmatch(profile)
+		require.NotNil(t, found, profile)
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		return n
+	}
+	heap := func() int { return measure(`# HeapAlloc = (\d+)`, "/debug/pprof/heap?gc=1&debug=1") }
+	goroutines := func() int { return measure(`goroutine profile: total (\d+)`, "/debug/pprof/goroutine?debug=1") }
+	key := func(i int) string { return fmt.Sprintf("waits-for-its-customer-%04d", i) }
+	create := func(from, to int) {
+		var clients errgroup.Group
+		clients.SetLimit(8)
+		for i := from; i < to; i++ {
+			clients.Go(func() error {
+				response, err := a.order(key(i), challengedTea())
+				if err == nil && response.status != http.StatusAccepted {
+					err = fmt.Errorf("%d %s", response.status, response.body)
+				}
+				return err
+			})
+		}
+		require.NoError(t, clients.Wait())
+	}
+	create(0, 100) // opens connections and fills pools
+	heapBefore, goroutinesBefore := heap(), goroutines()
+	create(100, 100+waiting)
+
+	count := func(query string) (n int) {
+		require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+query).Scan(&n))
+		return n
+	}
+	require.Equal(t, 100+waiting, count("orders WHERE status = 'requires_action'"))
+	require.Equal(t, 100+waiting, count("idempotency_keys WHERE action_required_at IS NOT NULL"))
+	require.Zero(t, count("idempotency_keys WHERE locked_at IS NOT NULL"), "no lease is held")
+	require.Zero(t, count("pg_stat_activity WHERE datname = current_database() AND application_name = 'orders-api' AND state <> 'idle'"), "no connection is held")
+	require.Less(t, heap(), heapBefore+memory)
+	require.Less(t, goroutines(), goroutinesBefore+10)
+
+	sent := len(f.stripe.Requests())
+	code, _, stderr := run(t, f.environ, "completer")
+	require.Zero(t, code, stderr)
+	require.Len(t, f.stripe.Requests(), sent, "the completer does not run them yet")
+
+	t.Logf("heap: %+d KiB, goroutines: %+d", (heap()-heapBefore)>>10, goroutines()-goroutinesBefore)
+	a.stop()
+}
