@@ -337,7 +337,7 @@ func TestExamples_keyStatus(t *testing.T) {
 	require.NoError(t, err)
 	operation := c.doc.Paths.Value("/v1/idempotency-keys/{key}").Get
 	examples := operation.Responses.Status(http.StatusOK).Value.Content.Get("application/json").Examples
-	require.Len(t, examples, 6) // TestGetKey_states has the declined one
+	require.Len(t, examples, 7) // TestGetKey_states has the declined one, and TestAction that with an action
 	key := operation.Parameters.GetByInAndName("path", "key").Example.(string)
 	same := func(example string) {
 		t.Helper()

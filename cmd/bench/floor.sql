@@ -15,6 +15,7 @@ SELECT
        k.finished_at,
        k.needs_review_at,
        coalesce(k.locked_at > now() - '90 seconds'::interval, false),
+       k.action_required_at IS NOT NULL,
        coalesce(k.last_error, ''),
        coalesce(k.response_code, 0),
        k.request_params,
@@ -65,9 +66,10 @@ INSERT INTO orders (
     items,
     metadata,
     payment_method,
+    off_session,
     status,
     created_at
-) VALUES (md5('order' || :n)::uuid, '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'pending', now());
+) VALUES (md5('order' || :n)::uuid, '11111111-1111-4111-8111-111111111111', 'bench-floor-' || :n, 'buyer@example.com', 'usd', 3400, '[{"sku":"beans-1kg","description":"Coffee beans, 1 kg","quantity":1,"unit_amount":2500},{"sku":"filter-02","description":"Paper filters, 100","quantity":2,"unit_amount":450}]', '{"cart":"c-1029","channel":"web"}', 'pm_card_visa', 'false', 'pending', now());
 INSERT INTO audit_records (
     id,
     account_id,
@@ -76,7 +78,7 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('32' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('33' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.created', 'order', md5('order' || :n)::uuid, '{"amount":3400,"currency":"usd"}', NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -106,7 +108,7 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('48' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('49' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.charge_created', 'order', md5('order' || :n)::uuid, ('{"payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline
 \startpipeline
@@ -139,7 +141,7 @@ INSERT INTO staged_jobs (
 			id,
 			kind,
 			args
-		) VALUES ('11111111-1111-4111-8111-111111111111', md5('62' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
+		) VALUES ('11111111-1111-4111-8111-111111111111', md5('63' || :n)::uuid, 'receipt', jsonb_build_object('order_id', md5('order' || :n)::uuid::uuid));
 INSERT INTO audit_records (
     id,
     account_id,
@@ -148,6 +150,6 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('70' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
+) VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || left(md5('71' || :n), 20))::uuid, '11111111-1111-4111-8111-111111111111', 'order.paid', 'order', md5('order' || :n)::uuid, ('{"amount":3400,"currency":"usd","payment_intent_id":"' || 'pi_' || left(md5('intent' || :n), 24) || '"}')::jsonb, NULL);
 COMMIT;
 \endpipeline

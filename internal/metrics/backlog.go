@@ -28,11 +28,15 @@ var (
 	databaseUp = describe("database_up",
 		"1 if the metrics about pending work could be read from the database. With 0 they are absent.")
 	unfinishedKeys = describe("unfinished_keys",
-		"Unfinished keys, including those that a run holds and excluding those that need review.", "operation", "recovery_point")
+		"Unfinished keys, including those that a run holds and excluding those that need review or an action.", "operation", "recovery_point")
 	oldestUnfinished = describe("oldest_unfinished_key_age_seconds",
 		"Time since the oldest unfinished key was claimed.", "operation", "recovery_point")
 	completerLag = describe("completer_lag_seconds",
 		"Longest time since the last run of an unfinished key that the completer has not attempted yet. A completer that runs keeps it near its grace.")
+	requiringAction = describe("keys_requiring_action",
+		"Keys of orders whose customers must approve the payment.")
+	oldestAction = describe("oldest_key_requiring_action_age_seconds",
+		"Time since the oldest key that requires an action was claimed. A completer that runs keeps it near the charge window.")
 	needingReview = describe("keys_needing_review",
 		"Keys that need an operator: the completer has used up its attempts.")
 	oldestReview = describe("oldest_key_needing_review_age_seconds",
@@ -72,7 +76,7 @@ type reading struct {
 // Describe is part of prometheus.Collector.
 func (b *backlog) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		databaseUp, unfinishedKeys, oldestUnfinished, completerLag, needingReview, oldestReview, oldestFinished,
+		databaseUp, unfinishedKeys, oldestUnfinished, completerLag, requiringAction, oldestAction, needingReview, oldestReview, oldestFinished,
 		receiptsPending, oldestReceipt, receiptsFailed,
 	} {
 		descriptions <- d
@@ -97,6 +101,8 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 		lag = max(lag, u.OldestUnattempted)
 	}
 	gauge(completerLag, lag.Seconds())
+	gauge(requiringAction, float64(r.keys.ActionRequired))
+	gauge(oldestAction, r.keys.OldestActionRequired.Seconds())
 	gauge(needingReview, float64(r.keys.NeedsReview))
 	gauge(oldestReview, r.keys.OldestNeedsReview.Seconds())
 	gauge(oldestFinished, r.keys.OldestFinished.Seconds())

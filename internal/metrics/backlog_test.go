@@ -18,6 +18,7 @@ func TestBacklog(t *testing.T) {
 	f := newFixture(t)
 	empty := scrape(t, f.metrics)
 	for _, name := range []string{
+		"orders_keys_requiring_action", "orders_oldest_key_requiring_action_age_seconds",
 		"orders_keys_needing_review", "orders_oldest_key_needing_review_age_seconds", "orders_oldest_finished_key_age_seconds", "orders_completer_lag_seconds",
 		"orders_receipts_pending", "orders_oldest_receipt_age_seconds", "orders_receipts_failed",
 	} {
@@ -40,6 +41,7 @@ func TestBacklog(t *testing.T) {
 	set(put("older-unfinished-key", "charge_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval, completer_attempt = 3", 2*time.Hour)
 	set(put("an-abandoned-key-001", "order_created"), "created_at = now() - $1::interval, last_run_at = now() - $1::interval", time.Hour)
 	set(put("a-key-needing-review", "order_created"), "needs_review_at = now() - $1::interval, created_at = now() - interval '9 days'", 3*time.Hour)
+	set(put("a-key-with-an-action", "charge_created"), "action_required_at = now(), last_run_at = now(), created_at = now() - $1::interval", 4*time.Hour)
 	set(put("an-old-finished-key1", idempotency.Finished), "finished_at = now() - $1::interval", 80*time.Hour)
 	f.exec(`
 INSERT INTO staged_jobs (id, account_id, kind, args, created_at, failed_at)
@@ -53,9 +55,10 @@ VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
 	for name, want := range map[string]float64{
 		`orders_unfinished_keys{operation="create_order",recovery_point="charge_created"}`: 2,
 		`orders_unfinished_keys{operation="create_order",recovery_point="order_created"}`:  1,
-		"orders_keys_needing_review": 1,
-		"orders_receipts_pending":    2,
-		"orders_receipts_failed":     1,
+		"orders_keys_requiring_action": 1,
+		"orders_keys_needing_review":   1,
+		"orders_receipts_pending":      2,
+		"orders_receipts_failed":       1,
 	} {
 		require.InDelta(t, want, found[name], 0, name)
 	}
@@ -63,6 +66,7 @@ VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
 	for name, want := range map[string]time.Duration{
 		`orders_oldest_unfinished_key_age_seconds{operation="create_order",recovery_point="charge_created"}`: 2 * time.Hour,
 		`orders_oldest_unfinished_key_age_seconds{operation="create_order",recovery_point="order_created"}`:  time.Hour,
+		"orders_oldest_key_requiring_action_age_seconds":                                                     4 * time.Hour,
 		"orders_completer_lag_seconds":                 time.Hour, // the completer has attempted the older one
 		"orders_oldest_key_needing_review_age_seconds": 3 * time.Hour,
 		"orders_oldest_finished_key_age_seconds":       80 * time.Hour,

@@ -50,6 +50,10 @@ var situations = map[string]struct{ fires, silent []string }{
 		fires:  []string{`orders_completer_lag_seconds 0+60x90`, `orders_completer_grace_seconds 300x90`},
 		silent: []string{`orders_completer_lag_seconds 360x90`, `orders_completer_grace_seconds 300x90`},
 	},
+	"OrdersActionOverdue": {
+		fires:  []string{`orders_oldest_key_requiring_action_age_seconds 91800+60x90`},
+		silent: []string{`orders_oldest_key_requiring_action_age_seconds 80000x90`},
+	},
 	"OrdersReaperBehind": {
 		fires:  []string{`orders_oldest_finished_key_age_seconds 291600x90`, `orders_key_retention_seconds 259200x90`},
 		silent: []string{`orders_oldest_finished_key_age_seconds 260000x90`, `orders_key_retention_seconds 259200x90`},

@@ -1,0 +1,157 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+const authenticatedCard = "pm_card_threeDSecure2Required"
+
+// action is the action in a key's status.
+type action struct {
+	Type            string `json:"type"`
+	ClientSecret    string `json:"client_secret"`
+	PaymentIntentID string `json:"payment_intent_id"`
+}
+
+// actionOf returns the action of a status that requires one.
+func actionOf(t *testing.T, got response) action {
+	t.Helper()
+	var status struct {
+		State  string  `json:"state"`
+		Action *action `json:"action"`
+	}
+	require.NoError(t, json.Unmarshal(got.body, &status))
+	require.Equal(t, "requires_action", status.State)
+	require.Equal(t, "5", got.header.Get("Retry-After"))
+	require.Equal(t, "no-store", got.header.Get("Cache-Control"))
+	require.Equal(t, "use_stripe_sdk", status.Action.Type)
+	require.Regexp(t, "^"+status.Action.PaymentIntentID+"_secret_", status.Action.ClientSecret)
+	return *status.Action
+}
+
+// The customer acts after the 202, and the same request, or the status of its key,
+// finishes the order.
+func TestAction(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, test := range map[string]struct {
+		approves bool
+		final    int
+		byStatus bool // the client reads the status instead of sending the request again
+	}{
+		"approved":                  {true, http.StatusCreated, false},
+		"approved, status read":     {true, http.StatusCreated, true},
+		"not approved":              {false, http.StatusPaymentRequired, false},
+		"not approved, status read": {false, http.StatusPaymentRequired, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+			var required action
+			for range 2 {
+				got := f.create(t, key, order)
+				require.Equal(t, http.StatusAccepted, got.status)
+				require.Equal(t, keyPath(key), got.header.Get("Location"))
+				require.Equal(t, key, got.header.Get("Idempotency-Key"))
+				required = actionOf(t, got)
+				require.Equal(t, required, actionOf(t, f.getKey(t, key)), "the same secret")
+			}
+			orderPath := f.getKey(t, key).keyStatus(t).Order.Href
+			require.Contains(t, string(f.get(t, orderPath).body), `"status":"requires_action"`)
+
+			require.NoError(t, f.stripe.Authenticate(required.PaymentIntentID, test.approves))
+			if test.byStatus {
+				status := f.getKey(t, key).keyStatus(t)
+				require.Equal(t, "finished", status.State)
+				require.Equal(t, test.final, status.Response.Status)
+			}
+			got := f.create(t, key, order)
+			require.Equal(t, test.final, got.status)
+			require.NotContains(t, string(got.body), "client_secret")
+			require.Error(t, f.stripe.ConfirmAsCustomer(required.PaymentIntentID, "pm_card_visa"), "charged after the final response")
+			f.requireReplays(t, key, order, got)
+		})
+	}
+}
+
+// A client that waits for the status gets the action as soon as it is required, and then
+// the end.
+func TestAction_wait(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint})
+	requireAccepted(t, f.create(t, key, order, prefer(respondAsync)), key, respondAsync)
+	waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
+	f.awaitWaiters(t, 1)
+	held.Release()
+	got := <-waiting
+	require.NoError(t, got.err)
+	required := actionOf(t, got.response)
+
+	waiting = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
+	f.awaitWaiters(t, 1)
+	require.NoError(t, f.stripe.Authenticate(required.PaymentIntentID, true))
+	require.Equal(t, http.StatusOK, f.deliverEvent(t, "payment_intent.succeeded").status)
+	got = <-waiting
+	require.NoError(t, got.err)
+	require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
+	require.Equal(t, "finished", got.keyStatus(t).State)
+	require.Len(t, f.stripe.Charges(), 1)
+}
+
+// With both preferences, the response has the action.
+func TestAction_async(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+	got := f.create(t, key, order, prefer(respondAsync, "wait=20"), header("X-Request-Id", "with-an-action"))
+	require.Equal(t, http.StatusAccepted, got.status)
+	actionOf(t, got)
+	require.Equal(t, "action_required", f.log.await(t, map[string]any{"request_id": "with-an-action", "msg": "background run"})["outcome"])
+}
+
+// While the provider cannot be reached, nobody knows whether the action is still
+// required.
+func TestAction_providerUnavailable(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+	actionOf(t, f.create(t, key, order))
+	unavailable := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
+	got := f.getKey(t, key)
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
+	unavailable.Release()
+	actionOf(t, f.getKey(t, key))
+}
+
+// Another account gets neither the action nor the status.
+func TestAction_otherAccount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := newKey()
+	actionOf(t, f.create(t, key, orderBody(withMember("payment_method", authenticatedCard))))
+	other := f.otherAccount(t)
+	require.Equal(t, http.StatusNotFound, f.getKey(t, key, header("Authorization", "Bearer "+other)).status)
+}
+
+// An off-session payment that requires approval is declined.
+func TestAction_offSession(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := f.create(t, newKey(), orderBody(withMember("payment_method", authenticatedCard), withMember("off_session", true)))
+	require.Equal(t, http.StatusPaymentRequired, got.status)
+	require.Contains(t, string(got.body), `"code":"authentication_required"`)
+	for _, value := range []any{"true", 1, nil} {
+		got = f.create(t, newKey(), orderBody(withMember("off_session", value)))
+		require.Equal(t, "validation-failed", got.problem(t).slug())
+		require.Contains(t, string(got.body), `"pointer":"/off_session"`)
+	}
+}
