@@ -49,13 +49,7 @@ func demo(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	started := time.Since(begin)
-	if devServices.Stripe == nil {
-		err = checkStripe(ctx, config.Stripe)
-	}
-	if err == nil {
-		err = runDemo(ctx, config, devServices, started, call.stdout)
-	}
+	err = runDemo(ctx, config, devServices, time.Since(begin), call.stdout)
 	switch {
 	case err != nil:
 	case *stay:
@@ -96,6 +90,11 @@ func devAfterDemo(ctx context.Context, config devEnv, devServices *boot.DevServi
 func runDemo(ctx context.Context, config demoEnv, devServices *boot.DevServices, started time.Duration, stdout io.Writer) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
+	}
+	if devServices.Stripe == nil {
+		if err := checkStripe(ctx, config.Stripe); err != nil {
+			return err
+		}
 	}
 	pool, err := boot.Pool(ctx, config.Database, slog.New(slog.DiscardHandler))
 	if err != nil {
