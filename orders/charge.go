@@ -37,7 +37,7 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 		return r.applyStatus(ctx, intent)
 	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
 		// The intent has dropped the card, so it can no longer succeed (R23).
-		return r.recordFailure(declinedBy(failed), failed), nil
+		return r.recordFailure(declinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
@@ -52,9 +52,9 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 	case failed.ReplayedError, failed.UnexpectedState:
 		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, ErrOutcomeUnknown, failed)
 	case failed.Outcome == payments.Declined:
-		return r.cancel(ctx, declinedBy(failed), failed)
+		return r.cancel(ctx, declinedBy(failed))
 	case failed.Outcome == payments.Refused:
-		return r.cancel(ctx, refusedBy(failed), failed)
+		return r.cancel(ctx, refusedBy(failed))
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed) // the confirm may still arrive
 	}
@@ -99,47 +99,28 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 		switch {
 		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.offSession:
 			// The customer may hold the client secret, and could pay with another card (R23).
-			return r.cancel(ctx, declined(*intent.LastError), nil)
+			return r.cancel(ctx, declined(*intent.LastError))
 		case intent.LastError != nil:
-			return r.recordFailure(declined(*intent.LastError), nil), nil
+			return r.recordFailure(declined(*intent.LastError)), nil
 		case intent.Status == payments.StatusCanceled:
-			return r.recordFailure(canceled(), nil), nil
+			return r.recordFailure(canceled()), nil
 		default:
-			return r.cancel(ctx, paymentMethodMissing(), nil)
+			return r.cancel(ctx, paymentMethodMissing())
 		}
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	}
 }
 
-// awaitAction ends the run of a payment that its customer must approve. The status of
-// the order is recorded once.
-func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.Record, error) {
-	if r.order.offSession || intent.Action == nil {
-		return r.cancel(ctx, authenticationRequired(), nil)
-	}
-	r.action = intent.Action
-	if r.order.Status == StatusRequiresAction {
-		return nil, r.actionRequired()
-	}
-	r.order.Status = StatusRequiresAction
-	return r.recordAction, nil
-}
-
-// actionRequired returns the error of a run that has recorded the action.
-func (r *orderRun) actionRequired() error {
-	return &ActionRequiredError{Action: *r.action, PaymentIntentID: *r.order.PaymentIntentID}
-}
-
 // cancel cancels the intent, so that it can never be charged, and only then fails
 // the order (R23).
-func (r *orderRun) cancel(ctx context.Context, why failure, cause *payments.Error) (idempotency.Record, error) {
+func (r *orderRun) cancel(ctx context.Context, why failure) (idempotency.Record, error) {
 	key := providerKey(r.KeyID, "-cancel", r.order.confirmAttempt)
 	intent, err := r.payments.Cancel(ctx, key, *r.order.PaymentIntentID)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil && intent.Status == payments.StatusCanceled:
-		return r.recordFailure(why, cause), nil
+		return r.recordFailure(why), nil
 	case failed == nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.ReplayedError, failed.UnexpectedState:
@@ -179,13 +160,6 @@ func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) e
 		wait = misuseRetryAfter
 	}
 	return &ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
-}
-
-// logMisuse logs a final refusal that may be our own fault. cause may be nil.
-func (s *Service) logMisuse(cause *payments.Error, attrs ...any) {
-	if cause != nil && cause.NeedsOperator {
-		s.logger.Error("the payment provider refused a request that should not have been sent", append(attrs, "error", cause)...)
-	}
 }
 
 // providerKey is the provider's idempotency key of one attempt of one step (R5).

@@ -29,15 +29,15 @@ func (r *orderRun) end(ctx context.Context, intent payments.Intent, failed *paym
 	notDeclined := intent.LastError == nil
 	switch {
 	case failed != nil && failed.IntentMissing: // deleted test data
-		return r.recordFailure(why, nil), nil
+		return r.recordFailure(why), nil
 	case failed != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed)
 	case intent.Status == payments.StatusRequiresConfirmation,
 		intent.Status == payments.StatusRequiresAction,
 		intent.Status == payments.StatusRequiresPaymentMethod && notDeclined:
-		return r.cancel(ctx, why, nil)
+		return r.cancel(ctx, why)
 	case intent.Status == payments.StatusCanceled && notDeclined: // mostly by an earlier run
-		return r.recordFailure(why, nil), nil
+		return r.recordFailure(why), nil
 	default:
 		return r.applyStatus(ctx, intent)
 	}

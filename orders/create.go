@@ -122,7 +122,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 		case ends:
 			// A create of an earlier run may still arrive. Its intent stays unconfirmed, because
 			// its id is not stored (R23): it moves no money, and reconcile cancels it.
-			return r.recordFailure(why, nil), nil
+			return r.recordFailure(why), nil
 		}
 	}
 	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
@@ -141,9 +141,9 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 		r.unconfirmed = !r.Resumed
 		return r.recordIntent(intent.ID), nil
 	case failed.Outcome == payments.Declined: // an intent that was not created cannot be charged (R23)
-		return r.recordFailure(declinedBy(failed), failed), nil
+		return r.recordFailure(declinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
-		return r.recordFailure(refusedBy(failed), failed), nil
+		return r.recordFailure(refusedBy(failed)), nil
 	case failed.ReplayedError:
 		return r.rotateKey(&r.order.createAttempt, pointOrderCreated, ErrProviderUnavailable, failed)
 	default: // whatever the outcome is, an unconfirmed intent moves no money
@@ -203,15 +203,6 @@ func (r *orderRun) recordIntent(id string) idempotency.Record {
 	}
 }
 
-// recordAction records that the customer must approve the payment, before anybody gets
-// the client secret: from then on, a decline alone does not end the payment (R23). The
-// request itself ends when this step runs again.
-func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	setRequiresActionTx(tx, r.AccountID, r.order.ID)
-	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
-	return idempotency.Advance(pointChargeCreated), nil
-}
-
 // recordPayment is transaction 3: the order is paid, its receipt staged and the
 // response stored, together or not at all (R15).
 func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
@@ -228,8 +219,7 @@ func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 
 // recordFailure stores the response of an order that is not charged and never
 // will be (R23).
-func (r *orderRun) recordFailure(why failure, cause *payments.Error) idempotency.Record {
-	r.logMisuse(cause, "order_id", r.order.ID, "key_id", r.KeyID)
+func (r *orderRun) recordFailure(why failure) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		setPaymentFailedTx(tx, r.AccountID, r.order.ID, why)
 		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.code, "decline_code": why.declineCode})

@@ -138,8 +138,7 @@ func (r *refundRun) recordRefund(made payments.Refund) idempotency.Record {
 // recordFailure stores the response of a refund that is not made and never will
 // be, and releases its amount. made has no id unless the refund failed at the
 // provider.
-func (r *refundRun) recordFailure(why failure, made payments.Refund, cause *payments.Error) idempotency.Record {
-	r.logMisuse(cause, r.attrs()...)
+func (r *refundRun) recordFailure(why failure, made payments.Refund) idempotency.Record {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		if made.ID != "" {
 			applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)

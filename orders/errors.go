@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"example.com/orders-api/idempotency"
-	"example.com/orders-api/payments"
 )
 
 var (
@@ -42,17 +39,6 @@ func (e *ProviderError) Error() string { return fmt.Sprintf("%v: %v", e.Kind, e.
 
 // Unwrap makes errors.Is find the kind and the cause.
 func (e *ProviderError) Unwrap() []error { return []error{e.Kind, e.Cause} }
-
-// ActionRequiredError is a payment that its customer must approve first. It wraps
-// [idempotency.ErrActionRequired]: the order continues when its key runs again.
-type ActionRequiredError struct {
-	Action          payments.Action
-	PaymentIntentID string
-}
-
-func (e *ActionRequiredError) Error() string { return "the customer must approve the payment" }
-
-func (e *ActionRequiredError) Unwrap() error { return idempotency.ErrActionRequired }
 
 // FieldError is what is wrong with one member of a request.
 type FieldError struct {

@@ -90,30 +90,6 @@ func (s *Service) AwaitKeyStatus(ctx context.Context, known KeyStatus) bool {
 	return s.engine.AwaitStatus(ctx, known.Status)
 }
 
-// RequiredAction returns the action that the order of a key requires, read from the
-// provider: nothing stores its client secret. If the customer has acted, it runs the key
-// and returns nil.
-func (s *Service) RequiredAction(ctx context.Context, key KeyStatus) (*ActionRequiredError, error) {
-	order, err := findOrder(ctx, s.pool, key.AccountID, key.OrderID)
-	if err != nil {
-		return nil, mustExist(err, "the order of key", key.ID)
-	}
-	reading, cancel := s.stepContext(ctx)
-	defer cancel()
-	intent, failed := s.readIntent(reading, order)
-	if failed != nil {
-		return nil, s.retryLater(ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
-	}
-	if intent.Action != nil {
-		return &ActionRequiredError{Action: *intent.Action, PaymentIntentID: intent.ID}, nil
-	}
-	var again *ActionRequiredError
-	if _, err = s.Resume(ctx, key.AccountID, key.ID); errors.As(err, &again) {
-		return again, nil
-	}
-	return nil, nil // the status of the key shows what the run has done
-}
-
 // ResourcesOf returns the ids of the order and the refund that a key's request names
 // or creates. Either is uuid.Nil if there is none.
 func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {

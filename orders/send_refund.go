@@ -78,7 +78,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 			return idempotency.Advance(pointRefundCreated), nil
 		}, nil
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
-		return r.recordFailure(refusedBy(failed), payments.Refund{}, failed), nil
+		return r.recordFailure(refusedBy(failed), payments.Refund{}), nil
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
@@ -105,7 +105,7 @@ func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error
 	case !r.refund.matches(made):
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	case RefundStatus(made.Status).Void():
-		return r.recordFailure(refundFailed(made), made, nil), nil
+		return r.recordFailure(refundFailed(made), made), nil
 	default:
 		return r.recordRefund(made), nil
 	}
@@ -123,7 +123,7 @@ func (r *refundRun) resolve() (idempotency.Record, error) {
 	if !r.resolution.idle || r.Attempt != r.resolution.attempt+1 {
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
-	return r.recordFailure(closedRefund(), payments.Refund{}, nil), nil
+	return r.recordFailure(closedRefund(), payments.Refund{}), nil
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {

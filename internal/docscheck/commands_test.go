@@ -33,6 +33,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"kubectl":    nobody("needs a cluster"),
 	"sudo":       nobody("changes the reader's machine"),
 	"createdb":   nobody("names the reader's own server"),
+	"stripe":     nobody("needs an account at Stripe"),
 	"systemctl":  nobody("changes the reader's machine"),
 }
 
