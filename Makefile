@@ -46,7 +46,7 @@ test: ## Run all tests; they start the PostgreSQL they need
 # go test prints the number of cases only if it runs inside the folder.
 .PHONY: crash
 crash: ## Run the crash matrix: fail at every round trip and provider call, and detect all mutants
-	$(GO) -C internal/crash test -vet=off -count=1 -timeout 20m -args -matrix=all
+	$(GO) -C internal/crash test -vet=off -count=1 -timeout 40m -args -matrix=all
 
 .PHONY: bench
 bench: ## Measure the API against its SQL in pgbench (a quarter of an hour; needs pgbench)

@@ -37,6 +37,16 @@
 // the second one: by a retry, by the completer, by a webhook, from every recovery
 // point, also when the order is older than the charge window (R24).
 //
+// In some flows the customer must approve the payment. Such a case also has a customer,
+// who approves, declines, declines and pays with another card, or does nothing:
+//
+//	webhook-of-unapproved/08-before/pause/retry/pays-anew
+//
+// The customer acts while the fault lasts or, with "-late", once the leases have
+// expired, and again after each response that requires an action. A further fault, the
+// hold, breaks nothing: the exchange waits until the customer has acted. After the final
+// response the customer tries once more, with both cards.
+//
 // # What a boundary is
 //
 // Every round trip counts, also one that only prepares statements, and also the
@@ -64,8 +74,8 @@
 //
 // # How to use it
 //
-// A plain go test runs a slice of the matrix. make crash runs all of it: 2,252 cases
-// in eight to fourteen minutes on two cores that are busy with other builds. A failure
+// A plain go test runs a slice of the matrix. make crash runs all of it: 2,980 cases
+// in sixteen minutes on two cores that are busy with other builds. A failure
 // prints how to run its case again:
 //
 //	go test ./internal/crash -run '^TestMatrix$/paid/06-after/kill/retry' -args -matrix=all
