@@ -20,6 +20,7 @@ type consoleView struct {
 	Key      string
 	Phase    string
 	Error    string
+	Asks     bool
 	Row      *struct{ Point string }
 	Points   []struct{ Name string }
 	Events   []struct{ Lane, Text, Detail string }
@@ -83,15 +84,20 @@ func (a *consoleAPI) console(method, path, body string, header http.Header) (*ht
 // orderInConsole places an order like the page, and returns the status.
 func (a *consoleAPI) orderInConsole(card, failure string) int {
 	a.t.Helper()
-	response, err := a.console(http.MethodPost, "/console/plays", `{"card":"`+card+`","failure":"`+failure+`"}`,
-		http.Header{"Origin": {a.base}, "Content-Type": {"application/json"}})
+	return a.postToConsole("/console/plays", `{"card":"`+card+`","failure":"`+failure+`"}`)
+}
+
+// postToConsole sends JSON like the page, and returns the status.
+func (a *consoleAPI) postToConsole(path, body string) int {
+	a.t.Helper()
+	response, err := a.console(http.MethodPost, path, body, http.Header{"Origin": {a.base}, "Content-Type": {"application/json"}})
 	require.NoError(a.t, err)
 	require.NoError(a.t, response.Body.Close())
 	return response.StatusCode
 }
 
-// watchConsole reads the page's stream. The function it returns returns the final view
-// of the next play.
+// watchConsole reads the page's stream. The function it returns returns the next view
+// in which the bank asks, or the final view of the next play.
 func (a *consoleAPI) watchConsole() func() consoleView {
 	a.t.Helper()
 	response, err := a.console(http.MethodGet, "/console/plays", "", nil)
@@ -100,7 +106,7 @@ func (a *consoleAPI) watchConsole() func() consoleView {
 	require.Equal(a.t, "text/event-stream", response.Header.Get("Content-Type"))
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 1<<20)
-	last := ""
+	last, asked := "", ""
 	return func() consoleView {
 		a.t.Helper()
 		for lines.Scan() {
@@ -110,6 +116,11 @@ func (a *consoleAPI) watchConsole() func() consoleView {
 			}
 			var view consoleView
 			require.NoError(a.t, json.Unmarshal([]byte(data), &view))
+			require.NotContains(a.t, data, "_secret_", "the client secret")
+			if view.Asks && view.Key != asked {
+				asked = view.Key
+				return view
+			}
 			if view.Phase != "running" && view.Key != last {
 				last = view.Key
 				return view
@@ -135,24 +146,40 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	require.Contains(t, response.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'; ")
 
-	const visa, broke = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds"
+	const visa, broke, asking = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required"
 	next := a.watchConsole()
 	for _, test := range []struct {
-		card, failure string
-		checks        int
-		events        []string
+		card, failure, customer string
+		checks                  int
+		events                  []string
 	}{
-		{visa, "none", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}},
-		{broke, "none", 5, []string{"payment failed, answer stored", "402"}},
-		{visa, "lost", 7, []string{"but the line is cut", "does not get through", "gets 503", "the line is mended", "run 2 takes over"}},
-		{visa, "error", 6, []string{": 500 after", "read the intent"}},
-		{visa, "killed", 6, []string{"SIGKILL", "gets no answer", "started again", "gets 409", "run 2 takes over", "gets 201"}},
-		{visa, "twins", 6, []string{"20 times at once", "has all the answers"}},
-		{visa, "other", 6, []string{"gets 422"}},
+		{visa, "none", "", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}},
+		{broke, "none", "", 5, []string{"payment failed, answer stored", "402"}},
+		{visa, "lost", "", 7, []string{"but the line is cut", "does not get through", "gets 503", "the line is mended", "run 2 takes over"}},
+		{visa, "error", "", 6, []string{": 500 after", "read the intent"}},
+		{visa, "killed", "", 6, []string{"SIGKILL", "gets no answer", "started again", "gets 409", "run 2 takes over", "gets 201"}},
+		{visa, "twins", "", 6, []string{"20 times at once", "has all the answers"}},
+		{visa, "other", "", 6, []string{"gets 422"}},
+		{asking, "none", "approve", 6, []string{"requires_action", "gets 202", "the customer approves", "the card is charged", "gets 201"}},
+		{asking, "none", "decline", 7, []string{"gets 202", "the customer declines", "cancel the intent", "gets 402"}},
+		{asking, "none", "close", 7, []string{"gets 202", "the customer closes the window", "orders completer", "cancel the intent", "gets 422"}},
+		{asking, "lost", "approve", 8, []string{"gets 503", "gets 202", "gets 201"}},
+		{asking, "error", "decline", 8, []string{": 500 after", "gets 402"}},
+		{asking, "killed", "approve", 7, []string{"gets 202", "SIGKILL", "the customer approves", "started again", "gets 201"}},
+		{asking, "killed", "close", 8, []string{"SIGKILL", "orders completer", "started again", "gets 422"}},
+		{asking, "twins", "approve", 7, []string{"20 times at once", "has all the answers", "the customer approves", "gets 201"}},
+		{asking, "other", "decline", 8, []string{"gets 402", "gets 422"}},
 	} {
 		require.Equal(t, http.StatusAccepted, a.orderInConsole(test.card, test.failure))
 		view := next()
-		where := test.card + ", " + test.failure
+		where := test.card + ", " + test.failure + ", " + test.customer
+		if test.customer != "" {
+			require.True(t, view.Asks, where)
+			require.Equal(t, http.StatusUnprocessableEntity, a.postToConsole("/console/customer", `{"response":"pay"}`))
+			require.Equal(t, http.StatusAccepted, a.postToConsole("/console/customer", `{"response":"`+test.customer+`"}`))
+			require.Equal(t, http.StatusConflict, a.postToConsole("/console/customer", `{"response":"approve"}`), "only once")
+			view = next()
+		}
 		require.Equal(t, "done", view.Phase, "%s: %s", where, view.Error)
 		require.Len(t, view.Checks, test.checks, where)
 		for _, check := range view.Checks {
@@ -164,8 +191,9 @@ func TestConsole(t *testing.T) {
 		require.Equal(t, "finished", view.Row.Point, where)
 		require.Len(t, view.Points, 4, where)
 		require.Len(t, view.Ledger, 1, where)
-		require.Equal(t, test.card == visa, view.Ledger[0].Charged, where)
-		require.Equal(t, test.card == visa, len(view.Mails) == 1, where)
+		pays := test.card == visa || test.customer == "approve"
+		require.Equal(t, pays, view.Ledger[0].Charged, where)
+		require.Equal(t, pays, len(view.Mails) == 1, where)
 		requireCurlReplays(t, a.key, view)
 	}
 	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_nobody", "none"))
@@ -187,7 +215,8 @@ func requireCurlReplays(t *testing.T, apiKey string, view consoleView) {
 	require.Equal(t, last.Body, again.body)
 }
 
-// With another provider, the page disables the failure that needs the stand-in.
+// With another provider, the page disables the failure and the card that need the
+// stand-in.
 func TestConsole_onStripe(t *testing.T) {
 	t.Parallel()
 	stripe, provider := standIn(t)
@@ -205,6 +234,8 @@ func TestConsole_onStripe(t *testing.T) {
 	require.Contains(t, page.String(), `value="error" disabled`)
 	require.Contains(t, page.String(), "Stripe does not fail on demand")
 	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_visa", "error"))
+	require.Contains(t, page.String(), `value="pm_card_threeDSecure2Required" disabled`)
+	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_threeDSecure2Required", "none"))
 
 	next := a.watchConsole()
 	hold := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival})

@@ -13,14 +13,15 @@ type card struct {
 	ID    string // at Stripe
 	Title string
 	Pays  bool
+	Asks  bool // its bank asks the customer to approve each payment, which needs the stand-in
 }
 
 func cards() []card {
 	return []card{
-		{"pm_card_visa", "Visa 4242: pays", true},
-		{"pm_card_mastercard", "Mastercard 4444: pays", true},
-		{"pm_card_visa_chargeDeclinedInsufficientFunds", "Visa 9995: declined, insufficient funds", false},
-		{"pm_card_authenticationRequired", "Visa 3184: declined, its owner would have to authenticate", false},
+		{"pm_card_visa", "Visa 4242: pays", true, false},
+		{"pm_card_mastercard", "Mastercard 4444: pays", true, false},
+		{"pm_card_visa_chargeDeclinedInsufficientFunds", "Visa 9995: declined, insufficient funds", false, false},
+		{"pm_card_threeDSecure2Required", "Visa 3220: pays if you approve", false, true},
 	}
 }
 
@@ -40,7 +41,7 @@ func failures() []failure {
 		{"none", "Nothing", "The card pays, or it is declined. Either is final.", false, (*play).plain},
 		{"lost", "The answer is lost", "The line breaks right after the charge. The API cannot know, and says so: 503.", false, (*play).lostAnswer},
 		{"error", "The provider says 500", "After the charge, and it keeps that 500 under its own key, as Stripe does.", true, (*play).savedError},
-		{"killed", "The process is killed", "SIGKILL right after the charge. Whoever sends the request again goes on.", false, (*play).killed},
+		{"killed", "The process is killed", "SIGKILL right after the charge, or while the bank asks. The same request again continues.", false, (*play).killed},
 		{"twins", "Twenty at once", "The same request, twenty times in the same moment.", false, (*play).twins},
 		{"other", "Another body", "After the order, its key is used for another one.", false, (*play).otherBody},
 	}
@@ -62,6 +63,8 @@ func (c *Console) choose(cardID, failureID string) (choice, error) {
 		return choice{}, fmt.Errorf("there is no card %q here", cardID)
 	case j < 0:
 		return choice{}, fmt.Errorf("there is no failure %q here", failureID)
+	case allCards[i].Asks && c.StandIn == nil:
+		return choice{}, fmt.Errorf("%q needs the stand-in: at Stripe, only Stripe.js can open the bank’s window", cardID)
 	case allFailures[j].NeedsStandIn && c.StandIn == nil:
 		return choice{}, fmt.Errorf("%q needs the stand-in: Stripe does not fail on demand", failureID)
 	}

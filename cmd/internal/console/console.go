@@ -56,6 +56,7 @@ type Console struct {
 	// Used by Run only, and set by the first play.
 	proxy     *faultproxy.Proxy
 	api       *subprocess.Process
+	completer *subprocess.Process
 	base      string // URL of that API
 	client    *client.Client
 	transport *http.Transport

@@ -11,5 +11,7 @@
 // answers requests from this machine only (see guard), and no other command mounts
 // it.
 //
-// It changes no row itself, and knows of the protocol only what the tables show.
+// It knows of the protocol only what the tables show. It changes no row itself, with one
+// exception: if the customer does not respond to the bank, it makes the order older
+// than the charge window.
 package console

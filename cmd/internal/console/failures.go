@@ -18,6 +18,8 @@ const twins = 20
 const (
 	firstTime = "The order"
 	sameAgain = "The same line again, as told"
+	// afterWindow is what the shop's page sends after Stripe.js has closed the window.
+	afterWindow = "The same line again, after the bank’s window"
 )
 
 // plain sends the order without a failure.
@@ -64,6 +66,9 @@ func (p *play) savedError(ctx context.Context) (client.Response, error) {
 
 // killed kills the API process when the provider has charged, and starts it again.
 func (p *play) killed(ctx context.Context) (client.Response, error) {
+	if p.chosen.card.Asks {
+		return p.killedWhileAsking(ctx)
+	}
 	c := p.console
 	dropped := c.proxy.DropResponseAfterConfirm()
 	defer c.proxy.Restore()
@@ -77,23 +82,59 @@ func (p *play) killed(ctx context.Context) (client.Response, error) {
 	case err := <-ended:
 		return client.Response{}, errors.Join(errors.New("the order never came to its charge"), err)
 	}
-	pid := c.api.PID()
-	if err := c.api.Kill(); err != nil {
+	if err := p.kill("orders serve is gone; its lease stays"); err != nil {
 		return client.Response{}, err
 	}
-	p.note(event{Lane: laneRow, Kind: kindFault, Text: fmt.Sprintf("SIGKILL, process %d", pid), Detail: "orders serve is gone; its lease stays"})
 	err := <-ended
 	p.check("The killed process gave no answer", err != nil, "the connection broke")
-	c.transport.CloseIdleConnections() // to the dead process
 	c.proxy.Restore()
-	if err := p.pause(ctx); err != nil {
+	if err := p.restart(ctx); err != nil {
 		return client.Response{}, err
 	}
-	if err := c.startAPI(ctx); err != nil {
-		return client.Response{}, err
-	}
-	p.note(event{Lane: laneRow, Kind: kindRepair, Text: fmt.Sprintf("started again, process %d", c.api.PID())})
 	return p.sendUntilFinal(ctx, sameAgain)
+}
+
+// killedWhileAsking kills the API process while the customer's window is open, and
+// starts it again when the window is closed.
+func (p *play) killedWhileAsking(ctx context.Context) (client.Response, error) {
+	told, err := p.send(ctx, firstTime, p.request)
+	if err != nil {
+		return told, err
+	}
+	if err := p.kill("orders serve is gone; the order waits without it"); err != nil {
+		return told, err
+	}
+	if err := p.askCustomer(ctx, told); err != nil {
+		return told, err
+	}
+	p.check("No API process ran while the bank asked", p.console.api.Exited(), "it was killed before")
+	if err := p.restart(ctx); err != nil {
+		return told, err
+	}
+	return p.sendUntilFinal(ctx, afterWindow)
+}
+
+// kill kills the API process.
+func (p *play) kill(detail string) error {
+	pid := p.console.api.PID()
+	if err := p.console.api.Kill(); err != nil {
+		return err
+	}
+	p.note(event{Lane: laneRow, Kind: kindFault, Text: fmt.Sprintf("SIGKILL, process %d", pid), Detail: detail})
+	return nil
+}
+
+// restart starts the API process again.
+func (p *play) restart(ctx context.Context) error {
+	p.console.transport.CloseIdleConnections() // to the dead process
+	if err := p.pause(ctx); err != nil {
+		return err
+	}
+	if err := p.console.startAPI(ctx); err != nil {
+		return err
+	}
+	p.note(event{Lane: laneRow, Kind: kindRepair, Text: fmt.Sprintf("started again, process %d", p.console.api.PID())})
+	return nil
 }
 
 // twins sends the order twenty times at once.
@@ -119,7 +160,7 @@ func (p *play) twins(ctx context.Context) (client.Response, error) {
 	var executed, replayed, told, strange int
 	for _, a := range answers {
 		switch {
-		case a.Status == http.StatusConflict, a.Status == http.StatusServiceUnavailable:
+		case a.Status == http.StatusConflict, a.Status == http.StatusServiceUnavailable, a.Status == http.StatusAccepted:
 			told++
 		case a.Status != http.StatusCreated && a.Status != http.StatusPaymentRequired:
 			strange++
@@ -131,7 +172,7 @@ func (p *play) twins(ctx context.Context) (client.Response, error) {
 		}
 	}
 	p.note(event{Lane: laneClient, Text: "has all the answers"})
-	if executed == 0 && strange == 0 { // the run that claimed the key got a 503
+	if executed == 0 && strange == 0 { // the run that claimed the key got a 503 or a 202
 		var err error
 		if final, err = p.sendUntilFinal(ctx, sameAgain); err != nil {
 			return client.Response{}, err

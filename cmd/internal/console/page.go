@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,6 +32,7 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	files.HandleFunc("GET "+Path+"/console.js", file("console.js"))
 	files.HandleFunc("GET "+Path+"/plays", c.stream)
 	files.HandleFunc("POST "+Path+"/plays", c.order)
+	files.HandleFunc("POST "+Path+"/customer", c.respondAsCustomer)
 	files.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		err := page.Execute(w, map[string]any{
@@ -60,16 +62,8 @@ func file(name string) http.HandlerFunc {
 
 // order starts a play: POST {"card","failure"}.
 func (c *Console) order(w http.ResponseWriter, r *http.Request) {
-	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || mediaType != "application/json" {
-		respond(w, http.StatusUnsupportedMediaType, errors.New("expected application/json"))
-		return
-	}
 	var body struct{ Card, Failure string }
-	decoder := json.NewDecoder(io.LimitReader(r.Body, 1<<10))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		respond(w, http.StatusBadRequest, errors.New("expected a card and a failure"))
+	if !decode(w, r, &body, "expected a card and a failure") {
 		return
 	}
 	chosen, err := c.choose(body.Card, body.Failure)
@@ -85,6 +79,39 @@ func (c *Console) order(w http.ResponseWriter, r *http.Request) {
 	default:
 		respond(w, http.StatusAccepted, nil)
 	}
+}
+
+// respondAsCustomer closes the customer's window: POST {"response"}.
+func (c *Console) respondAsCustomer(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Response string }
+	if !decode(w, r, &body, "expected a response") {
+		return
+	}
+	p, _ := c.latest()
+	switch {
+	case !slices.Contains([]string{approves, declines, leaves}, body.Response):
+		respond(w, http.StatusUnprocessableEntity, fmt.Errorf("a customer cannot respond %q", body.Response))
+	case p == nil || !p.closeWindow(body.Response):
+		respond(w, http.StatusConflict, errors.New("the bank does not ask"))
+	default:
+		respond(w, http.StatusAccepted, nil)
+	}
+}
+
+// decode reads a JSON body, and responds with expected if it is another one.
+func decode(w http.ResponseWriter, r *http.Request, body any, expected string) bool {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/json" {
+		respond(w, http.StatusUnsupportedMediaType, errors.New("expected application/json"))
+		return false
+	}
+	decoder := json.NewDecoder(io.LimitReader(r.Body, 1<<10))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(body); err != nil {
+		respond(w, http.StatusBadRequest, errors.New(expected))
+		return false
+	}
+	return true
 }
 
 // respond writes {} or {"error":…}.

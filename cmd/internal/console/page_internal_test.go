@@ -178,6 +178,7 @@ func TestOrder_invalid(t *testing.T) {
 		"an unknown card":               {`{"card":"pm_card_x","failure":"none"}`, nil, 422, "no card"},
 		"an unknown failure":            {`{"card":"pm_card_visa","failure":"x"}`, nil, 422, "no failure"},
 		"no stand-in":                   {`{"card":"pm_card_visa","failure":"error"}`, nil, 422, "needs the stand-in"},
+		"no stand-in for the bank":      {`{"card":"pm_card_threeDSecure2Required","failure":"none"}`, nil, 422, "needs the stand-in"},
 		"the console is stopping":       {good, nil, 503, "shutting down"},
 		"a media type with a parameter": {good, with("Content-Type", "application/json; charset=utf-8"), 503, "shutting down"},
 	} {
@@ -191,6 +192,36 @@ func TestOrder_invalid(t *testing.T) {
 	c, site := newSite(t)
 	c.busy = true
 	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, "/console/plays", good, nil).Code)
+}
+
+func TestCustomer(t *testing.T) {
+	t.Parallel()
+	c, site := newSite(t)
+	const path, good = "/console/customer", `{"response":"approve"}`
+	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, path, good, nil).Code, "no play")
+	p := newPlay(c, choice{card: cards()[3], failure: failures()[0]})
+	c.play = p
+	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, path, good, nil).Code, "no window")
+	p.view.Asks = true
+	for name, test := range map[string]struct {
+		body   string
+		change func(*http.Request)
+		status int
+	}{
+		"no Origin":            {good, func(r *http.Request) { r.Header.Del("Origin") }, http.StatusForbidden},
+		"no cookie":            {good, func(r *http.Request) { r.Header.Del("Cookie") }, http.StatusForbidden},
+		"a form":               {good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, http.StatusUnsupportedMediaType},
+		"no JSON":              {"approve", nil, http.StatusBadRequest},
+		"an unknown response":  {`{"response":"pay"}`, nil, http.StatusUnprocessableEntity},
+		"an unknown parameter": {`{"response":"approve","amount":1}`, nil, http.StatusBadRequest},
+	} {
+		require.Equal(t, test.status, request(t, site, http.MethodPost, path, test.body, test.change).Code, name)
+		require.True(t, p.view.Asks, name)
+	}
+	require.Equal(t, http.StatusAccepted, request(t, site, http.MethodPost, path, good, nil).Code)
+	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, path, `{"response":"close"}`, nil).Code)
+	require.Equal(t, approves, <-p.responses)
+	require.False(t, p.view.Asks)
 }
 
 func TestStream(t *testing.T) {

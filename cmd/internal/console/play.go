@@ -3,8 +3,8 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +21,8 @@ type play struct {
 	chosen    choice
 	request   client.Request
 	ledgerDue chan struct{} // has an element when the provider's intents may have changed
+	responses chan string   // the customer's, from the page
+	response  string        // the same, received; used by run only
 
 	mu      sync.Mutex
 	began   time.Time
@@ -40,6 +42,7 @@ func newPlay(c *Console, chosen choice) *play {
 		chosen:    chosen,
 		request:   request,
 		ledgerDue: make(chan struct{}, 1),
+		responses: make(chan string, 1),
 		began:     now,
 		dropped:   map[string]int{},
 		view: view{
@@ -76,7 +79,7 @@ func (p *play) run(ctx context.Context) error {
 // end records the result of the play.
 func (p *play) end(err error) {
 	p.update(func(v *view) {
-		v.Phase = phaseDone
+		v.Phase, v.Asks = phaseDone, false
 		if err != nil {
 			v.Phase, v.Error = phaseFailed, err.Error()
 		}
@@ -133,9 +136,11 @@ func (p *play) check(text string, ok bool, seen string) {
 }
 
 // pause gives people time to see what happened.
-func (p *play) pause(ctx context.Context) error {
+func (p *play) pause(ctx context.Context) error { return wait(ctx, p.console.ProviderLatency) }
+
+func wait(ctx context.Context, duration time.Duration) error {
 	select {
-	case <-time.After(p.console.ProviderLatency):
+	case <-time.After(duration):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -154,15 +159,28 @@ func (p *play) send(ctx context.Context, title string, r client.Request) (client
 	return p.console.client.Send(ctx, r)
 }
 
-// sendUntilFinal sends the order until its response is final.
+// sendUntilFinal sends the order until its response is final. If the bank asks, the
+// customer responds in between.
 func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Response, error) {
 	p.announce(requestView{Title: title, Curl: curl(p.console.base, p.request)}, "sends: "+lower(title))
-	answer, err := p.console.client.Do(ctx, p.request)
-	var problem *client.Problem
-	if errors.As(err, &problem) { // a failure is final too
-		err = nil
+	for {
+		answer, err := p.console.client.Send(ctx, p.request)
+		switch {
+		case err != nil:
+			return answer, err
+		case answer.Status == http.StatusAccepted:
+			if err := p.askCustomer(ctx, answer); err != nil {
+				return answer, err
+			}
+			p.announce(requestView{Title: afterWindow, Curl: curl(p.console.base, p.request)}, "sends: "+lower(afterWindow))
+		case answer.RetryAfter() == 0: // a failure is final too
+			return answer, nil
+		default:
+			if err := wait(ctx, answer.RetryAfter()); err != nil {
+				return answer, err
+			}
+		}
 	}
-	return answer, err
 }
 
 func lower(title string) string { return strings.ToLower(title[:1]) + title[1:] }

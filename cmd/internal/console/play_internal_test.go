@@ -80,6 +80,10 @@ func TestPlay_responses(t *testing.T) {
 		"replayed": {client.Attempt{Response: client.Response{
 			Status: 201, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: []byte(`{}`),
 		}}, "gets 201", "created, replayed"},
+		"approval": {client.Attempt{Response: client.Response{
+			Status: 202, Header: http.Header{"Retry-After": {"5"}},
+			Body: []byte(`{"action":{"client_secret": "pi_1_secret_2","payment_intent_id":"pi_1"}}`),
+		}}, "gets 202", "the customer must approve, again after 5 s"},
 		"in progress": {client.Attempt{Response: client.Response{
 			Status: 409, Header: http.Header{"Retry-After": {"2"}}, Body: []byte(`{"type":"/problems/idempotency-key-in-progress"}`),
 		}}, "gets 409", "idempotency-key-in-progress, again after 2 s"},
@@ -92,6 +96,10 @@ func TestPlay_responses(t *testing.T) {
 		require.Equal(t, test.text, p.view.Events[0].Text, name)
 		require.Equal(t, test.detail, p.view.Events[0].Detail, name)
 		require.Len(t, p.view.Requests[0].Answers, 1, name)
+		require.NotContains(t, p.view.Requests[0].Body, "pi_1_secret_2", name)
+		if test.exchange.Response.Status == http.StatusAccepted {
+			require.JSONEq(t, `{"action":{"client_secret":"not shown","payment_intent_id":"pi_1"}}`, p.view.Requests[0].Body)
+		}
 	}
 }
 

@@ -93,6 +93,8 @@ func (p *play) showHistory(v *view, row *keyRow, records []orders.AuditRecord) {
 		case "order.charge_created":
 			v.Points = append(v.Points, pointView{"charge_created", at})
 			move("tx-2", at, "charge_created", "transaction 2: the intent’s id is recorded")
+		case "order.requires_action":
+			v.put(event{ID: "action", At: at, Lane: laneRow, Text: "requires_action", Detail: "the customer must approve; the lease is released"})
 		case "order.paid":
 			v.Points = append(v.Points, pointView{"finished", at})
 			move("tx-3", at, "finished", "transaction 3: paid, receipt staged, answer stored")
@@ -102,7 +104,7 @@ func (p *play) showHistory(v *view, row *keyRow, records []orders.AuditRecord) {
 		}
 	}
 	if row.Attempt > 1 {
-		v.put(event{
+		v.putOnce(event{ // makeOlder changes LastRunAt
 			ID: fmt.Sprintf("run-%d", row.Attempt), At: local(row.LastRunAt), Lane: laneRow,
 			Text: fmt.Sprintf("run %d takes over", row.Attempt), Detail: fmt.Sprintf("a fresh lease: run %d writes nothing more", row.Attempt-1),
 		})
@@ -142,7 +144,6 @@ func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cen
 // verify sends the order once more and checks the end state, which must be the same
 // after every failure.
 func (p *play) verify(ctx context.Context, final client.Response) error {
-	pays := p.chosen.card.Pays
 	if err := p.pause(ctx); err != nil {
 		return err
 	}
@@ -150,9 +151,12 @@ func (p *play) verify(ctx context.Context, final client.Response) error {
 	if err != nil {
 		return err
 	}
-	expected, charges := http.StatusPaymentRequired, 0
-	if pays {
-		expected, charges = http.StatusCreated, 1
+	expected, charges, status := http.StatusPaymentRequired, 0, orders.StatusPaymentFailed
+	switch {
+	case p.chosen.card.Pays, p.response == approves:
+		expected, charges, status = http.StatusCreated, 1, orders.StatusPaid
+	case p.response == leaves:
+		expected = http.StatusUnprocessableEntity
 	}
 	p.check("The final answer", final.Status == expected, fmt.Sprintf("%d %s", final.Status, describe(final)))
 	p.check("The same request gets the same bytes", again.Replayed() && again.Status == final.Status && bytes.Equal(again.Body, final.Body),
@@ -172,13 +176,14 @@ func (p *play) verify(ctx context.Context, final client.Response) error {
 	p.check(count(charges, "charge")+" in the provider’s ledger", charged == charges && amount == int64(charges*quantity*unitAmount),
 		fmt.Sprintf("%s, %s", count(charged, "charge"), dollars(amount)))
 
+	if p.response == declines || p.response == leaves {
+		canceled := len(intents) == 1 && intents[0].Status == payments.StatusCanceled
+		p.check("The customer can no longer approve", canceled, "the intent is canceled")
+	}
+
 	s, err := p.awaitReceipts(ctx, charges)
 	if err != nil {
 		return err
-	}
-	status := orders.StatusPaymentFailed
-	if pays {
-		status = orders.StatusPaid
 	}
 	p.check("One order in the database", s.row.Orders == 1 && s.order.Status == status,
 		fmt.Sprintf("%s, %s", count(s.row.Orders, "order"), s.order.Status))

@@ -37,7 +37,10 @@ func (c *Console) timeout() time.Duration {
 
 func (c *Console) lease() time.Duration { return c.timeout() + 2*time.Second }
 
-// prepare starts the proxy and describes the API process.
+// chargeWindow is the CHARGE_WINDOW of the API process.
+const chargeWindow = 24 * time.Hour
+
+// prepare starts the proxy, and describes the API process and the completer.
 func (c *Console) prepare(ctx context.Context) error {
 	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
@@ -48,10 +51,7 @@ func (c *Console) prepare(ctx context.Context) error {
 		BaseURL:   base,
 		APIKey:    c.APIKey,
 		Transport: c.transport,
-		// The API sends Retry-After, and no other client competes.
-		Backoff:    time.Millisecond,
-		MaxBackoff: 100 * time.Millisecond,
-		Observe:    c.observeExchange,
+		Observe:   c.observeExchange,
 	})
 	if err != nil {
 		return err
@@ -64,25 +64,32 @@ func (c *Console) prepare(ctx context.Context) error {
 		return err
 	}
 	c.proxy, c.base, c.client = proxy, base, apiClient
-	c.api = &subprocess.Process{
-		Name:       "orders serve",
-		Executable: c.Executable,
-		Args:       []string{"serve", "--shutdown-delay", "0"},
-		Environ: append(c.Environ[:len(c.Environ):len(c.Environ)],
-			"LISTEN_ADDR="+address,
-			"ADMIN_ADDR=",
-			"STRIPE_SECRET_KEY="+c.ProviderKey,
-			"STRIPE_API_BASE="+proxy.URL(),
-			"STRIPE_WEBHOOK_SECRET=",
-			"STRIPE_TIMEOUT="+c.timeout().String(),
-			"LOCK_TIMEOUT="+c.lease().String(),
-			"COMPLETER_GRACE=5m",
-			"CHARGE_WINDOW=24h",
-			"KEY_RETENTION=72h",
-		),
-		Log: c.LogFile,
-	}
+	environ := append(c.Environ[:len(c.Environ):len(c.Environ)],
+		"LISTEN_ADDR="+address,
+		"ADMIN_ADDR=",
+		"STRIPE_SECRET_KEY="+c.ProviderKey,
+		"STRIPE_API_BASE="+proxy.URL(),
+		"STRIPE_WEBHOOK_SECRET=",
+		"STRIPE_TIMEOUT="+c.timeout().String(),
+		"LOCK_TIMEOUT="+c.lease().String(),
+		"COMPLETER_GRACE=5m",
+		"CHARGE_WINDOW="+chargeWindow.String(),
+		"KEY_RETENTION=72h",
+	)
+	c.api = c.command(environ, "serve", "--shutdown-delay", "0")
+	c.completer = c.command(environ, "completer")
 	return nil
+}
+
+// command returns a process of this program.
+func (c *Console) command(environ []string, args ...string) *subprocess.Process {
+	return &subprocess.Process{
+		Name:       "orders " + args[0],
+		Executable: c.Executable,
+		Args:       args,
+		Environ:    environ,
+		Log:        c.LogFile,
+	}
 }
 
 // observeExchange passes a response of the API to the latest play.

@@ -16,7 +16,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// All statements of this package are in this file. They only read.
+// All statements of this package are in this file. All but makeOlder only read.
 
 // accountOf returns the account of an API key.
 func accountOf(ctx context.Context, pool *pgxpool.Pool, apiKey string) (uuid.UUID, error) {
@@ -103,6 +103,32 @@ func readHistory(ctx context.Context, pool *pgxpool.Pool, account uuid.UUID, key
 		return orders.KeyHistory{}, nil
 	}
 	return history, err
+}
+
+// makeOlder makes an order that waits for its customer older, and the last run of its
+// key too.
+func makeOlder(ctx context.Context, pool *pgxpool.Pool, account uuid.UUID, key string, by time.Duration) error {
+	tag, err := pool.Exec(ctx, `
+WITH waiting AS (
+    UPDATE idempotency_keys
+       SET last_run_at = last_run_at - $3::interval
+     WHERE account_id = $1
+       AND idempotency_key = $2
+       AND action_required_at IS NOT NULL
+    RETURNING account_id, idempotency_key
+)
+UPDATE orders AS o
+   SET created_at = o.created_at - $3::interval
+  FROM waiting AS w
+ WHERE o.account_id = w.account_id
+   AND o.idempotency_key = w.idempotency_key`, account, key, by)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errors.New("it does not wait for its customer")
+	}
+	if err != nil {
+		return fmt.Errorf("make the order older: %w", err)
+	}
+	return nil
 }
 
 // maxClockSkew is how far the provider's clock may be behind ours.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ func (p *play) noteAnswer(e client.Attempt) {
 			Replayed:   e.Response.Replayed(),
 		}
 		request.Answers = append(request.Answers, a)
-		request.Body = string(e.Response.Body)
+		request.Body = clientSecret.ReplaceAllString(string(e.Response.Body), `${1}not shown"`)
 		if request.Many {
 			return // one event for all of them
 		}
@@ -43,13 +44,19 @@ func (p *play) noteAnswer(e client.Attempt) {
 	})
 }
 
+// clientSecret matches the secret of a required action, which the page does not get.
+var clientSecret = regexp.MustCompile(`("client_secret":\s*")[^"]*"`)
+
 // describe describes a response in a few words. The zero value means no response.
 func describe(a client.Response) string {
 	if a.Status == 0 {
 		return "no answer"
 	}
 	text := problemOf(a)
-	if text == "" {
+	switch {
+	case a.Status == http.StatusAccepted:
+		text = "the customer must approve"
+	case text == "":
 		text = strings.ToLower(http.StatusText(a.Status))
 	}
 	if a.Replayed() {
@@ -95,10 +102,15 @@ func (p *play) noteCall(call faultproxy.Call) {
 		v.put(e)
 	})
 	if call.Duration > 0 {
-		select {
-		case p.ledgerDue <- struct{}{}:
-		default: // a read is already due
-		}
+		p.ledgerChanged()
+	}
+}
+
+// ledgerChanged makes poll read the provider's intents.
+func (p *play) ledgerChanged() {
+	select {
+	case p.ledgerDue <- struct{}{}:
+	default: // a read is already due
 	}
 }
 

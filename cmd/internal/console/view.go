@@ -11,6 +11,7 @@ type view struct {
 	Failure  string        `json:"failure"`
 	Phase    string        `json:"phase"`
 	Error    string        `json:"error"`
+	Asks     bool          `json:"asks"` // the customer's window is open
 	Row      *rowView      `json:"row"`
 	Points   []pointView   `json:"points"`
 	Events   []event       `json:"events"`

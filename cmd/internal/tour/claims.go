@@ -3,6 +3,7 @@ package tour
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,6 +32,7 @@ func (t *tour) claims() []claim {
 		{"a declined card, and its replay", t.decline},
 		{"the answer is lost after the charge", t.lostAnswer},
 		{"SIGKILL in mid-charge, restart, retry", t.crash},
+		{"SIGKILL while the customer approves, retry", t.approval},
 		{"the provider keeps a 500 after the charge", t.savedError},
 		{"each receipt arrives once", t.receipts},
 	}
@@ -208,6 +210,42 @@ func (t *tour) crash(ctx context.Context) (string, error) {
 	}
 	_, err = t.paid(final)
 	return fmt.Sprintf("no answer, told to wait %d times, then 201", t.requests.Load()-before-1), err
+}
+
+func (t *tour) approval(ctx context.Context) (string, error) {
+	if t.StandIn == nil {
+		return "skipped: at Stripe, only a browser can approve", errSkipped
+	}
+	p := newPurchase("pm_card_threeDSecure2Required")
+	a, err := t.client.Send(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	var status struct {
+		State  string
+		Action struct {
+			PaymentIntentID string `json:"payment_intent_id"`
+		}
+	}
+	if err := json.Unmarshal(a.Body, &status); a.Status != http.StatusAccepted || err != nil || status.State != "requires_action" {
+		return "", errors.Join(fmt.Errorf("expected 202 and a required action, got %d %q", a.Status, status.State), err)
+	}
+	if err := t.api.Kill(); err != nil {
+		return "", err
+	}
+	if err := t.StandIn.Authenticate(status.Action.PaymentIntentID, true); err != nil {
+		return "", err
+	}
+	t.transport.CloseIdleConnections() // to the dead process
+	if err := t.startAPI(ctx); err != nil {
+		return "", err
+	}
+	final, err := t.sendUntilFinal(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	_, err = t.paid(final)
+	return "202 requires_action, approved, then 201", err
 }
 
 func (t *tour) savedError(ctx context.Context) (string, error) {

@@ -142,7 +142,7 @@ function showRow(view) {
 }
 
 const phases = {
-  running: () => 'Under way …',
+  running: (view) => (view.asks ? 'The bank asks the customer …' : 'Under way …'),
   failed: (view) => `This could not be played to its end: ${view.error}`,
   done: (view) => {
     const broken = (view.checks ?? []).filter((check) => !check.ok).length;
@@ -158,6 +158,7 @@ function show(view) {
   document.body.dataset.phase = view.phase;
   document.body.dataset.play = view.id;
   working(view.phase === 'running');
+  ask(view.asks);
   showRow(view);
   fill($('timeline'), view.events, (event) => `${view.id} ${event.id}`, makeEvent);
   fill($('checks'), view.checks, (check) => `${view.id} ${check.text}`, makeCheck);
@@ -175,24 +176,48 @@ function working(now) {
   button.setAttribute('aria-disabled', String(now));
 }
 
+// post sends JSON, and shows the reason if it is refused.
+async function post(path, body) {
+  $('problem').textContent = '';
+  try {
+    const answer = await fetch(path, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    if (!answer.ok) throw new Error((await answer.json()).error);
+    return true;
+  } catch (error) {
+    $('problem').textContent = error.message;
+    return false;
+  }
+}
+
 $('order').addEventListener('submit', async (submit) => {
   submit.preventDefault();
   if (running) return;
   working(true);
-  $('problem').textContent = '';
   const { card, failure } = Object.fromEntries(new FormData($('order')));
-  try {
-    const answer = await fetch('/console/plays', {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify({ card, failure }),
-    });
-    if (!answer.ok) throw new Error((await answer.json()).error);
-  } catch (error) {
-    working(false);
-    $('problem').textContent = error.message;
-  }
+  if (!(await post('/console/plays', { card, failure }))) working(false);
 });
+
+let asked = false;
+
+// ask opens or closes the customer's window.
+function ask(now) {
+  asked = now;
+  if (now && !$('customer').open) $('customer').showModal();
+  if (!now && $('customer').open) $('customer').close();
+}
+
+function respond(response) {
+  if (!asked) return;
+  ask(false);
+  post('/console/customer', { response });
+}
+
+$('customer').addEventListener('click', ({ target }) => { if (target.value) respond(target.value); });
+$('customer').addEventListener('close', () => respond('close')); // with Escape
 
 document.addEventListener('click', async ({ target }) => {
   if (!target.matches('.copy')) return;
