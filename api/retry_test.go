@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -63,8 +65,10 @@ func TestRetry_outcomeOfReusedKey(t *testing.T) {
 // A literal client implements the members retry and Retry-After and nothing else: on
 // same-key it sends the same request with the same key, on corrected it corrects the
 // request and keeps the key, on new-key it makes another attempt with a new key and the
-// customer's next card, and on never it stops. It never pays twice, whatever faults the
-// requests, the network, the provider and the server have, and in any order.
+// customer's next card, and on never it stops. It shows the action of a 202 to the
+// customer, who approves, declines, pays with another card, or does nothing until the
+// charge window is over. It never pays twice, whatever faults the requests, the network,
+// the provider and the server have, and in any order.
 //
 // It prints its seed, which -rapid.seed repeats.
 func TestRetry_literalClientNeverPaysTwice(t *testing.T) {
@@ -81,6 +85,10 @@ func TestRetry_literalClientNeverPaysTwice(t *testing.T) {
 		paid := c.run()
 		require.NoError(rt, c.endFaults())
 		c.resumeAll()
+		for _, id := range c.actions { // the customer tries once more, after the final responses
+			_ = f.stripe.Authenticate(id, true)
+			_ = f.stripe.ConfirmAsCustomer(id, "pm_card_visa")
+		}
 
 		charges := map[string]int{}
 		for _, key := range c.keys {
@@ -115,6 +123,7 @@ type literalClient struct {
 	keys    []string // of all attempts; the last one is the current one
 	apiKey  string
 	failed  map[string]bool // keys whose final response is a failure
+	actions []string        // intents whose client secrets the customer has
 	faults  []*stripetest.Injection
 	sends   int
 	maxSend int // with faults
@@ -124,7 +133,7 @@ func newLiteralClient(t *rapid.T, test *testing.T, f *fixture, network *faultPro
 	c := &literalClient{
 		t: t, test: test, fixture: f, network: network, http: client, counts: counts,
 		cards: rapid.SliceOfN(rapid.SampledFrom([]string{
-			"pm_card_visa", "pm_card_visa", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired", "pm_card_nobody",
+			"pm_card_visa", "pm_card_visa", "pm_card_chargeDeclinedExpiredCard", "pm_card_threeDSecure2Required", "pm_card_threeDSecure2Required", "pm_card_nobody",
 		}), 1, 3).Draw(t, "cards"),
 		keys: []string{newKey()}, failed: map[string]bool{},
 		maxSend: rapid.IntRange(1, 12).Draw(t, "sends with faults"),
@@ -211,6 +220,9 @@ func (c *literalClient) send() string {
 		return "same-key"
 	case got.status == http.StatusCreated:
 		return "paid"
+	case got.status == http.StatusAccepted:
+		c.showAction(got)
+		return "same-key" // as the contract says of a 202
 	case got.header.Get("Content-Type") != "application/problem+json":
 		return "same-key"
 	}
@@ -226,7 +238,7 @@ func (c *literalClient) send() string {
 
 // serverFault draws what happens to the provider or the server before a request.
 func (c *literalClient) serverFault() {
-	event := rapid.SampledFrom([]string{"", "", "provider", "reaper", "end of the lease", "resume"}).Draw(c.t, "event")
+	event := rapid.SampledFrom([]string{"", "", "provider", "reaper", "end of the lease", "resume", "webhook", "customer"}).Draw(c.t, "event")
 	c.counts[event]++
 	switch event {
 	case "provider":
@@ -245,7 +257,69 @@ func (c *literalClient) serverFault() {
 	case "resume":
 		id := idempotency.KeyID(c.fixture.account, idempotency.Key(c.key()))
 		c.network.inFlight.Go(func() { _, _ = c.fixture.service.Resume(context.Background(), c.fixture.account, id) })
+	case "webhook":
+		c.deliverEvent()
+	case "customer":
+		c.actOnAll()
 	}
+}
+
+// showAction gives the client secret to the customer, who acts now or later.
+func (c *literalClient) showAction(got response) {
+	var status struct {
+		Action *struct {
+			PaymentIntentID string `json:"payment_intent_id"`
+		}
+	}
+	require.NoError(c.t, json.Unmarshal(got.body, &status))
+	if status.Action == nil {
+		return
+	}
+	c.counts["action"]++
+	c.addAction(status.Action.PaymentIntentID)
+	if c.sends > c.maxSend || rapid.Bool().Draw(c.t, "the customer acts now") {
+		c.actOnAll()
+	}
+}
+
+func (c *literalClient) addAction(id string) {
+	if !slices.Contains(c.actions, id) {
+		c.actions = append(c.actions, id)
+	}
+}
+
+// actOnAll lets the customer act on each payment. Mostly that is impossible by now.
+func (c *literalClient) actOnAll() {
+	stripe := c.fixture.stripe
+	for _, id := range c.actions {
+		act := rapid.SampledFrom([]string{"approves", "declines", "another card", "leaves"}).Draw(c.t, "customer")
+		c.counts[act]++
+		switch act {
+		case "approves":
+			_ = stripe.Authenticate(id, true)
+		case "declines":
+			_ = stripe.Authenticate(id, false)
+		case "another card":
+			_ = stripe.ConfirmAsCustomer(id, "pm_card_visa")
+		case "leaves":
+			_, err := c.fixture.pool.Exec(context.Background(), "UPDATE orders SET created_at = created_at - interval '25 hours' WHERE payment_intent_id = $1", id)
+			require.NoError(c.t, err)
+		}
+	}
+}
+
+// deliverEvent delivers an event about a payment that the customer has seen. Its type may
+// be untrue.
+func (c *literalClient) deliverEvent() {
+	if len(c.actions) == 0 {
+		return
+	}
+	eventType := rapid.SampledFrom([]string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.requires_action"}).Draw(c.t, "type")
+	payload, signature, err := c.fixture.stripe.Event(c.fixture.webhook, eventType, rapid.SampledFrom(c.actions).Draw(c.t, "intent"))
+	require.NoError(c.t, err)
+	event, err := c.fixture.service.VerifyEvent(payload, signature)
+	require.NoError(c.t, err)
+	c.network.inFlight.Go(func() { _, _ = c.fixture.service.HandleEvent(context.Background(), event) })
 }
 
 // wait takes no time, but later the provider responds again, and leases end.
@@ -313,7 +387,12 @@ func (c *literalClient) resumeAll() {
 	for _, key := range c.keys {
 		id := idempotency.KeyID(c.fixture.account, idempotency.Key(key))
 		_, err := c.fixture.service.Resume(context.Background(), c.fixture.account, id)
-		for n := 0; n < 10 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
+		for n := 0; n < 50 && err != nil && !errors.Is(err, idempotency.ErrNotFound); n++ { // the provider stores its 500s
+			var required *orders.ActionRequiredError
+			if errors.As(err, &required) { // the client did not receive it
+				c.addAction(required.PaymentIntentID)
+			}
+			c.actOnAll()
 			_, err = c.fixture.service.Resume(context.Background(), c.fixture.account, id)
 		}
 		if !errors.Is(err, idempotency.ErrNotFound) {
