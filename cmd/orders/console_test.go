@@ -195,6 +195,8 @@ func TestConsole(t *testing.T) {
 		require.Equal(t, pays, view.Ledger[0].Charged, where)
 		require.Equal(t, pays, len(view.Mails) == 1, where)
 		requireCurlReplays(t, a.key, view)
+		last := view.Requests[len(view.Requests)-1].Body
+		require.Equal(t, test.customer == "close", strings.Contains(last, "charge_window_over"), where)
 	}
 	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_nobody", "none"))
 	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole(visa, "earthquake"))

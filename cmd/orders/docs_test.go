@@ -219,7 +219,7 @@ func TestDocuments_mentions(t *testing.T) {
 		}
 		for _, command := range commandsOf(t, page) {
 			if strings.HasSuffix(command.Text, "make demo") && len(command.Shown) > 0 {
-				requireClaims(t, strings.Join(command.Shown, "\n")+"\n", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
+				requireClaims(t, strings.Join(command.Shown, "\n")+"\n", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
 			}
 		}
 	}

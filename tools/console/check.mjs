@@ -92,23 +92,30 @@ const failures = {
   twins: { checks: 6, timeline: ['20 times at once'], requests: ['× 409 idempotency-key-in-progress', 'for i in $(seq 20)'] },
   other: { checks: 6, requests: ['422 idempotency-key-reused'] },
 };
+const declined = ['No charge, $0.00', 'One order, payment_failed', 'No receipt, 0 staged'];
 const cards = {
   pm_card_visa: ['201 created', 'One charge, $25.00', 'One order, paid', 'One receipt, 0 staged'],
-  pm_card_visa_chargeDeclinedInsufficientFunds: ['402 payment-declined', 'No charge, $0.00', 'One order, payment_failed', 'No receipt, 0 staged'],
+  pm_card_visa_chargeDeclinedInsufficientFunds: ['402 payment-declined', ...declined],
 };
 
-async function play(card, failure, press) {
-  const where = `${card}, ${failure}`;
+// What the customer does in the bank's window, and what must follow.
+const endings = {
+  Approve: { seen: cards.pm_card_visa, checks: 1 },
+  Decline: { seen: ['402 payment-declined', ...declined], checks: 2, timeline: ['cancel the intent'] },
+  Close: { seen: ['422 payment-refused, replayed', ...declined], checks: 2, timeline: ['orders completer', 'cancel the intent'] },
+};
+
+async function play(card, failure, press, ending = { seen: cards[card], checks: 0 }, wanted = failures[failure]) {
+  const where = `${card}, ${failure}, ${ending.seen[0]}`;
   const { phase, lines, timeline, requests } = await ended(press);
-  const wanted = failures[failure];
   expect(phase === 'done', `${where}: ${await text('#status')}`);
-  expect(lines.length === wanted.checks, `${where}: ${lines.length} checks`);
+  expect(lines.length === wanted.checks + ending.checks, `${where}: ${lines.length} checks`);
   for (const line of lines) expect(line.holds, `${where}: does not hold: ${line.text}: ${line.seen}`);
-  for (const seen of cards[card]) expect(lines.some((line) => line.seen === seen), `${where}: nothing says ${seen}`);
-  for (const part of wanted.timeline ?? []) expect(timeline.includes(part), `${where}: the timeline does not say ${part}`);
+  for (const seen of ending.seen) expect(lines.some((line) => line.seen === seen), `${where}: nothing says ${seen}`);
+  for (const part of [...(wanted.timeline ?? []), ...(ending.timeline ?? [])]) expect(timeline.includes(part), `${where}: the timeline does not say ${part}`);
   for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not say ${part}`);
   expect(await page.locator('#ledger li').count() === 1, `${where}: the ledger`);
-  expect(await page.locator('#mails li').count() === (card === 'pm_card_visa' ? 1 : 0), `${where}: the mailbox`);
+  expect(await page.locator('#mails li').count() === (ending.seen === cards.pm_card_visa ? 1 : 0), `${where}: the mailbox`);
   expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not at its end`);
 }
 
@@ -127,6 +134,36 @@ for (const card of Object.keys(cards)) {
     if (card === 'pm_card_visa' && failure === 'lost') await pictureForReaders();
   }
 }
+
+// The card whose bank asks: the window at the size of a small screen, and its buttons
+// and Escape.
+await page.setViewportSize({ width: 1280, height: 720 });
+await page.locator('input[value=pm_card_threeDSecure2Required]').check();
+await page.evaluate(() => scrollTo(0, 0));
+const visible = async (of) => { const { y, height } = await of.boundingBox(); return y >= 0 && y + height <= 720; };
+expect(await visible(button), 'the order button is not visible');
+if (pictures) await page.screenshot({ path: `${pictures}/small-screen.png` });
+const killed = { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'] }; // between requests
+for (const [failure, wanted] of [['none', failures.none], ['killed', killed]]) {
+  await page.locator(`input[value=${failure}]`).check();
+  for (const [name, ending] of Object.entries(endings)) {
+    await play('pm_card_threeDSecure2Required', failure, async () => {
+      await button.click();
+      await page.getByRole('dialog').waitFor();
+      for (const each of await page.getByRole('dialog').getByRole('button').all()) {
+        expect(await visible(each), `${await each.innerText()} is not visible`);
+      }
+      if (pictures) await page.screenshot({ path: `${pictures}/window-${failure}-${name}.png` });
+      if (failure === 'none' && name === 'Approve') await accessible('the window');
+      if (failure === 'killed' && name === 'Close') await page.keyboard.press('Escape');
+      else await page.getByRole('dialog').getByRole('button', { name }).click();
+      await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    }, ending, wanted);
+    expect(!(await page.content()).includes('_secret_'), 'the client secret is in the page');
+    await picture(`${failure}-${name}`);
+  }
+}
+await page.setViewportSize({ width: 1400, height: 1000 });
 
 // A page that is loaded now shows the last play, and the key can be copied.
 await page.reload();
@@ -159,4 +196,4 @@ for (const colorScheme of ['light', 'dark']) {
 await context.close();
 for (const fault of faults) console.error(fault);
 if (faults.length > 0) process.exit(1);
-console.log('/console: 6 failures with a card that pays and one that does not, all end states hold; by keyboard too; axe-core finds nothing, light and dark, at 360, 768 and 1400 pixels');
+console.log('/console: 6 failures with a card that pays and one that does not, and 3 responses of a customer, all end states hold; by keyboard too; axe-core finds nothing, light and dark, at 360, 768 and 1400 pixels');
