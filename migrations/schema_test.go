@@ -106,6 +106,7 @@ var (
 		"items":           []any{},
 		"metadata":        row{},
 		"payment_method":  "pm_card_visa",
+		"off_session":     false,
 		"status":          "pending",
 		"create_attempt":  1,
 		"confirm_attempt": 1,
