@@ -46,7 +46,7 @@ type storedKey struct {
 func (s *Server) Persist(file string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	content, err := os.ReadFile(file) //nolint:gosec // the caller's choice
+	content, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("stripetest: %w", err)
 	}
@@ -184,7 +184,7 @@ func writeLine(path string, how int, line storedState) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path, how|os.O_WRONLY, 0o600) //nolint:gosec // the caller's choice
+	file, err := os.OpenFile(path, how|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func writeLine(path string, how int, line storedState) error {
 
 // syncFolder makes a rename durable.
 func syncFolder(path string) error {
-	folder, err := os.Open(path) //nolint:gosec // the same
+	folder, err := os.Open(path)
 	if err != nil {
 		return err
 	}
