@@ -30,10 +30,11 @@ demo: ## Run the guided tour; it needs no setup (first build: about a minute)
 	@$(GO) build -o bin/orders ./cmd/orders
 	@$(LOAD_ENV); exec bin/orders demo
 
+# RUN has flags of the program, such as --reset.
 .PHONY: run
 run: ## Run everything in one process, on a private PostgreSQL and a stand-in for Stripe
 	@$(GO) build -o bin/orders ./cmd/orders
-	@$(LOAD_ENV); exec bin/orders dev
+	@$(LOAD_ENV); exec bin/orders dev $(RUN)
 
 # -vet=off: make lint vets. -parallel 4: most tests wait for the database. GOGC=400 makes
 # the compiler a tenth faster, -s -w omits debug tables, and atexit_sleep_ms=0 avoids the

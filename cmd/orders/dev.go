@@ -19,7 +19,6 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/console"
 	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/embeddedpg"
 )
 
 // devEnv is the environment of orders dev.
@@ -42,6 +41,7 @@ func dev(ctx context.Context, call invocation) error {
 	flags := call.flags()
 	latency := flags.Duration("provider-latency", defaultLatency,
 		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
+	reset := flags.Bool("reset", false, "delete the private database and the state of the stand-in for Stripe first")
 	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
@@ -51,21 +51,28 @@ func dev(ctx context.Context, call invocation) error {
 	if err := boot.LoadDev(&config); err != nil {
 		return err
 	}
+	if *reset && config.URL != "" {
+		return wrongUsage(call.name, "--reset deletes the private database only, and DATABASE_URL names another one")
+	}
 	fmt.Fprintln(call.stdout, "orders dev: API, worker, completer and reaper in one process; Ctrl-C ends it and keeps the data")
-	cache, err := embeddedpg.CacheDir()
+	folder, err := devFolder()
 	if err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
 	devServices, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
-		DataDir: filepath.Join(cache, "dev"),
+		DataDir: folder,
+		Reset:   *reset,
 		Logger:  logger,
 		Notice:  func(line string) { fmt.Fprintln(call.stdout, line) },
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(runDev(ctx, config, devServices, cache, *latency, logger, call.stdout), devServices.Stop())
+	if *reset {
+		fmt.Fprintf(call.stdout, "Deleted the database and the state of the stand-in in %s\n", folder)
+	}
+	return errors.Join(runDev(ctx, config, devServices, folder, *latency, logger, call.stdout), devServices.Stop())
 }
 
 // runDev runs everything until ctx ends. The folder keeps the API key and the log of
@@ -77,7 +84,7 @@ func runDev(
 		return err
 	}
 	return withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
-		key, err := devKey(ctx, a.pool, filepath.Join(folder, "dev-api-keys"))
+		key, err := devKey(ctx, a.pool, filepath.Join(folder, "api-keys"))
 		if err != nil {
 			return err
 		}
@@ -202,12 +209,15 @@ func printWelcome(w io.Writer, config devEnv, devServices *boot.DevServices, bas
 	if devServices.Stripe != nil {
 		fmt.Fprintf(w, "Stripe       a stand-in; what it has charged: %s\n", config.APIBase)
 	}
+	if devServices.DataDir != "" {
+		fmt.Fprintf(w, "Data         %s   orders dev --reset deletes it\n", devServices.DataDir)
+	}
 	fmt.Fprintf(w, "API key      %s\n\nCreate an order:\n\n%s\n\n"+
 		"Send the same line again: the same bytes come back, and nothing is charged twice.\n\n", key, curl(base, key))
 }
 
-// curl returns a command line that creates an order. Its idempotency key is new for
-// each start, because a new stand-in does not know the intents of the last one.
+// curl returns a command line that creates an order. Its idempotency key is new for each
+// start, so that each start shows a first request and its replay.
 func curl(base, key string) string {
 	return fmt.Sprintf(`  curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
     -H 'Content-Type: application/json' -H 'Idempotency-Key: my-order-%s' \

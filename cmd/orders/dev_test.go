@@ -5,20 +5,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	orders "example.com/orders-api/cmd/orders"
 	"example.com/orders-api/migrations/dbtest"
 )
 
 // startDev starts orders dev, waits until it is ready, and returns the curl line that
 // it prints.
-func startDev(t *testing.T, environ []string) (*api, string) {
+func startDev(t *testing.T, environ []string, flags ...string) (*api, string) {
 	t.Helper()
-	p := start(t, environ, "dev")
+	p := start(t, environ, append([]string{"dev"}, flags...)...)
 	p.waitFor(&p.stdout, "^orders dev: ")
 	p.waitFor(&p.stdout, "Send the same line again")
 	p.waitFor(&p.stderr, "listening")
@@ -81,12 +83,14 @@ func TestDev(t *testing.T) {
 		return err == nil
 	})
 
-	t.Run("two at once", func(t *testing.T) {
-		code, _, stderr := run(t, env, "dev")
+	data := a.waitFor(&a.stdout, `Data +(\S+) `)[1]
+	require.Contains(t, data, value(env, "HOME"))
+	for _, args := range [][]string{{"dev"}, {"dev", "--reset"}} {
+		code, _, stderr := run(t, env, args...)
 		require.Equal(t, 1, code)
-		require.Contains(t, stderr, "orders: another orders dev is running on this machine: stop it, "+
+		require.Contains(t, stderr, "orders: another orders dev uses the data in "+data+": stop it, "+
 			"or set DATABASE_URL to another database\n")
-	})
+	}
 	a.stop()
 	a.requireNoProcessLeft()
 	stopping, stopped := strings.Index(a.stderr.String(), "msg=\"stopping"), strings.Index(a.stderr.String(), "msg=stopped")
@@ -98,12 +102,76 @@ func TestDev(t *testing.T) {
 	read, err := b.do(t.Context(), http.MethodGet, "/v1/orders/"+id, "", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, read.status, read.body)
-	require.NotEmpty(t, requirePaid(t, sendCurl(t, nextCurl)))
+	nextID := requirePaid(t, sendCurl(t, nextCurl))
 
-	// After kill -9, no subprocess is left.
+	// After kill -9, no subprocess is left, and the stand-in knows all payments.
 	b.signal(syscall.SIGKILL)
 	b.wait()
 	b.requireNoProcessLeft()
+	c, _ := startDev(t, env)
+	for _, id := range []string{id, nextID} {
+		refund, err := c.do(t.Context(), http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":500}`,
+			http.Header{"Idempotency-Key": {"refund-of-" + id}})
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, refund.status, refund.body)
+	}
+	reconcile := append(slices.Clone(env), "STRIPE_SECRET_KEY=sk_test_stand_in", "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s",
+		"STRIPE_API_BASE="+c.waitFor(&c.stdout, `Stripe +a stand-in.*(http://\S+)`)[1],
+		"DATABASE_URL="+c.waitFor(&c.stdout, `PostgreSQL +psql '(\S+)'`)[1])
+	eventually(t, func() bool { // it compares what is older than COMPLETER_GRACE
+		code, stdout, _ := run(t, reconcile, "reconcile")
+		require.NotEqual(t, 1, code, stdout)
+		return strings.HasPrefix(stdout, "Compared 2 intents, 2 orders and 2 refunds ")
+	})
+	c.stop()
+
+	// A reset deletes both, and the warning about a provider that does not know the
+	// payments of the other.
+	stripe, provider := standIn(t)
+	another := append(slices.Clone(env), "STRIPE_SECRET_KEY=sk_test_dev", "STRIPE_API_BASE="+provider)
+	const warning = "Warning: this database was also used with "
+	require.NotContains(t, c.stdout.String(), warning)
+	d, _ := startDev(t, another)
+	require.Contains(t, d.stdout.String(), warning+"the stand-in for Stripe. ")
+	d.stop()
+	e, _ := startDev(t, env)
+	require.Contains(t, e.stdout.String(), warning+provider+". ")
+	e.stop()
+	f, lastCurl := startDev(t, another, "--reset")
+	require.Contains(t, f.stdout.String(), "Deleted the database and the state of the stand-in in "+data+"\n")
+	require.NotContains(t, f.stdout.String(), warning)
+	require.NotEqual(t, a.key, f.key)
+	requirePaid(t, sendCurl(t, lastCurl))
+	require.Len(t, stripe.Charges(), 1)
+	require.NoFileExists(t, filepath.Join(data, "stripe.json"))
+	f.stop()
+}
+
+func TestDev_resetOtherDatabase(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := run(t, environ(t, "DATABASE_URL=postgres://127.0.0.1:1/orders"), "dev", "--reset")
+	require.Equal(t, 2, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "--reset deletes the private database only, and DATABASE_URL names another one\n")
+}
+
+// Two clones and a renamed project have separate data.
+func TestDevFolderName(t *testing.T) {
+	t.Parallel()
+	var clones []string
+	for _, name := range []string{"one", "two"} {
+		clone := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.MkdirAll(filepath.Join(clone, "cmd", "orders"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(clone, "go.mod"), nil, 0o600))
+		clones = append(clones, clone)
+	}
+	name := orders.DevFolderName("example.org/you/shop", clones[0])
+	require.Regexp(t, `^shop-[0-9a-f]{8}$`, name)
+	require.Equal(t, name, orders.DevFolderName("example.org/you/shop", filepath.Join(clones[0], "cmd", "orders")))
+	require.NotEqual(t, name, orders.DevFolderName("example.org/you/shop", clones[1]), "another clone")
+	require.NotEqual(t, name, orders.DevFolderName("example.org/me/shop", clones[0]), "a renamed project")
+	empty := t.TempDir() // no go.mod
+	require.NotEqual(t, orders.DevFolderName("shop", empty), orders.DevFolderName("shop", filepath.Join(empty, "below")))
 }
 
 // Services that the environment names are used and not started.

@@ -31,7 +31,23 @@ func (s *Server) openData(ctx context.Context, cache string) error {
 	if !s.as.canReach(s.Dir()) {
 		return fmt.Errorf("%s: the server runs as user %d, which cannot enter this folder: choose one below /var/tmp", s.Dir(), s.as.uid)
 	}
+	if s.options.Reset {
+		return s.reset()
+	}
 	return nil
+}
+
+// reset renames the data directory, because an interrupted removal would leave a
+// damaged one. initialise removes the renamed one.
+func (s *Server) reset() error {
+	err := os.RemoveAll(s.freshDir())
+	if err == nil {
+		err = os.Rename(s.dataDir(), s.freshDir())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // reachPrograms copies the programs if the server's user cannot reach them. The
@@ -56,6 +72,9 @@ func (s *Server) reachPrograms(ctx context.Context, cache string) error {
 // dataDir is what PostgreSQL knows as its data directory.
 func (s *Server) dataDir() string { return filepath.Join(s.Dir(), "data") }
 
+// freshDir is the data directory while it is incomplete.
+func (s *Server) freshDir() string { return s.dataDir() + ".new" }
+
 // initialise makes the data directory unless it is there already, and then
 // checks that it fits the programs.
 func (s *Server) initialise(ctx context.Context) error {
@@ -75,7 +94,7 @@ func (s *Server) initialise(ctx context.Context) error {
 	}
 
 	// Renamed when complete: an interrupted start leaves nothing half-made.
-	fresh := s.dataDir() + ".new"
+	fresh := s.freshDir()
 	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700), s.handOver(fresh)); err != nil {
 		return err
 	}

@@ -36,8 +36,18 @@ const (
 // CacheDir returns this program's folder below the user's cache directory, made
 // if need be: the place for kept data. Where the server could not enter it (it
 // runs as nobody when we are root), or there is none, it is a folder below
-// /var/tmp instead.
-func CacheDir() (string, error) { return cacheDir(serverAccount()) }
+// /var/tmp instead. With names it returns the subfolder of these names, made too.
+func CacheDir(names ...string) (string, error) {
+	as := serverAccount()
+	dir, err := cacheDir(as)
+	for _, name := range names {
+		if err == nil {
+			dir = filepath.Join(dir, name)
+			err = ownFolder(dir, as.folderMode())
+		}
+	}
+	return dir, err
+}
 
 func cacheDir(as account) (string, error) {
 	base, err := os.UserCacheDir() // fails without HOME

@@ -34,6 +34,9 @@ type Options struct {
 	// durability for speed. See CacheDir for a suitable parent.
 	DataDir string
 
+	// Reset deletes the data in DataDir first.
+	Reset bool
+
 	// Settings are further server settings, by name. They take precedence over
 	// ours and over postgresql.conf. Address and port are not theirs to change.
 	Settings map[string]string

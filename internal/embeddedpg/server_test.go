@@ -233,6 +233,23 @@ func TestStart_keptData(t *testing.T) {
 	require.Equal(t, 42, answer)
 	require.NoError(t, again.Stop())
 
+	// A reset deletes the data, unless another process uses it, and no other file.
+	note := filepath.Join(o.DataDir, "note")
+	require.NoError(t, os.WriteFile(note, nil, 0o600))
+	reset := o
+	reset.Reset = true
+	again = start(t, o)
+	_, err = embeddedpg.Start(t.Context(), reset)
+	require.ErrorIs(t, err, embeddedpg.ErrInUse)
+	require.NoError(t, connect(t, again.URL("postgres")).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
+	require.NoError(t, again.Stop())
+	again = start(t, reset)
+	_, err = connect(t, again.URL("postgres")).Exec(t.Context(), "CREATE TABLE kept ()")
+	require.NoError(t, err)
+	require.NoError(t, again.Stop())
+	require.FileExists(t, note)
+	require.NoDirExists(t, filepath.Join(o.DataDir, "data.new"))
+
 	// Programs of another major version leave it alone.
 	version := filepath.Join(o.DataDir, "data", "PG_VERSION")
 	require.NoError(t, os.WriteFile(version, []byte("9\n"), 0o600))
@@ -300,6 +317,13 @@ func TestCacheDir(t *testing.T) {
 	dir, err := embeddedpg.CacheDir()
 	require.NoError(t, err)
 	require.DirExists(t, dir)
+	below, err := embeddedpg.CacheDir("test", "of-cache-dir")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(filepath.Dir(below))) })
+	require.Equal(t, filepath.Join(dir, "test", "of-cache-dir"), below)
+	info, err := os.Stat(below)
+	require.NoError(t, err)
+	require.True(t, info.IsDir())
 }
 
 // These make the test binary a program that starts a server and says so on

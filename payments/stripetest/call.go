@@ -14,7 +14,7 @@ type call struct {
 	key     string // random if the client sent none, as at Stripe
 	form    *form
 	record  *Request
-	intent  *intent // locked while the call is executed
+	intent  *intent // that the call creates or changes; locked while it is executed
 }
 
 // An execution is a valid call: it will have an effect.
@@ -105,6 +105,9 @@ func (s *Server) begin(c *call, prepare endpoint) (*execution, *response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	if s.unsaved && s.saveAll() != nil {
+		return nil, nil
+	}
 	if c.request.Method != http.MethodPost {
 		run, invalid := prepare(c)
 		if invalid != nil {
@@ -160,6 +163,9 @@ func (s *Server) finish(x *execution) *response {
 		resp.original = x.record.ID
 		resp.retry = "false"
 		x.entry.save(resp)
+		if s.save(x.intent, x.entry) != nil {
+			return nil
+		}
 	}
 	return resp
 }
@@ -175,7 +181,10 @@ func (s *Server) outcome(x *execution) *response {
 	case i.rule.Fault == ErrorAfter, i.rule.Fault == ErrorLater && i.ended:
 		s.execute(x)
 	case i.rule.Fault == ErrorLater:
-		i.later = append(i.later, func() { s.execute(x) })
+		i.later = append(i.later, func() {
+			s.execute(x)
+			_ = s.save(x.intent, nil) // begin tries again
+		})
 	}
 	return serverError().response()
 }

@@ -4,6 +4,7 @@ import "fmt"
 
 // A card is the behaviour of a test payment method.
 type card struct {
+	name    string
 	brand   string
 	last4   string
 	country string
@@ -73,6 +74,7 @@ func testCards() map[string]card {
 			c.funding = "credit"
 		}
 		for _, name := range names {
+			c.name = name
 			cards[name] = c
 		}
 	}

@@ -1,6 +1,7 @@
 package stripetest
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -197,7 +198,8 @@ func (s *Server) Settle(id string, success bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if re, ok := s.refunds.get(id); ok {
-		return s.settleRefund(re, success)
+		pi, _ := s.intents.get(re.PaymentIntent)
+		return cmp.Or(s.settleRefund(re, success), s.save(pi, nil))
 	}
 	pi, ok := s.intents.get(id)
 	if !ok || pi.Status != processing {
@@ -209,5 +211,5 @@ func (s *Server) Settle(id string, success bool) error {
 	} else {
 		_ = s.decline(pi, pm, decline{code: "card_declined", reason: "generic_decline", message: declinedMessage})
 	}
-	return nil
+	return s.save(pi, nil)
 }

@@ -24,12 +24,12 @@ func (s *Server) Authenticate(id string, approve bool) error {
 	pm, _ := s.methods.get(string(pi.PaymentMethod))
 	if approve {
 		_ = s.charge(pi, pm) // a decline is in the intent
-		return nil
+		return s.save(pi, nil)
 	}
 	_ = fail(pi, pm, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
 		"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
 			"PaymentMethod to attempt to fulfill this PaymentIntent again."))
-	return nil
+	return s.save(pi, nil)
 }
 
 // ConfirmAsCustomer confirms an intent on-session, as Stripe.js does for a customer who
@@ -46,10 +46,11 @@ func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	if refused == nil {
 		refused = s.confirm(pi, confirmation{method: paymentMethod, useStripeSDK: true})
 	}
+	unsaved := s.save(pi, nil) // a decline is a change, too
 	if refused != nil {
 		return fmt.Errorf("stripetest: %s cannot be confirmed: %s", id, refused.Message)
 	}
-	return nil
+	return unsaved
 }
 
 // unlocked returns an intent that no request has locked.

@@ -24,12 +24,13 @@
 //     refunds that are pending at the bank.
 //   - Event and SignedEvent create webhook events. The stand-in sends none by itself:
 //     a test delivers them, late, twice, out of order or not at all.
+//   - Persist keeps objects and keys in a file, for the next process.
 //
 // It is stricter than Stripe. It rejects a parameter that it does not implement as
 // unknown, because a stand-in that ignores a parameter proves nothing about it.
 //
 // The package conformance compares it with Stripe, see make stripe-check.
 //
-// It imports no other package of this module, reads no environment, and keeps
-// everything in memory.
+// It imports no other package of this module and reads no environment. Without Persist
+// it keeps everything in memory.
 package stripetest

@@ -77,6 +77,7 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 			pi.Status = requiresConfirmation
 		}
 		s.intents.add(pi)
+		c.intent = pi
 		if confirm {
 			confirmation.method = ""
 			if err := s.confirm(pi, confirmation); err != nil {

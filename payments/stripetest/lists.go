@@ -28,6 +28,21 @@ func (t *table[T]) add(o T) {
 	t.all = append(t.all, o)
 }
 
+// put adds an object, or replaces the one with its id.
+func (t *table[T]) put(o T) {
+	if _, known := t.byID[o.id()]; !known {
+		t.add(o)
+		return
+	}
+	t.byID[o.id()] = o
+	for i, old := range slices.Backward(t.all) {
+		if old.id() == o.id() {
+			t.all[i] = o
+			return
+		}
+	}
+}
+
 func (t *table[T]) get(id string) (T, bool) {
 	o, ok := t.byID[id]
 	return o, ok

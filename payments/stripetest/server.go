@@ -50,6 +50,8 @@ type Server struct {
 	methods  table[*paymentMethod]
 	rules    []*Injection
 	requests requestLog
+	file     string // of Persist
+	unsaved  bool   // the last write failed
 
 	restricted map[string][]string // permissions by API key
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"example.com/orders-api/cmd/internal/hostcheck"
@@ -23,12 +26,14 @@ const standInKey = "sk_test_stand_in"
 type DevServices struct {
 	Postgres *embeddedpg.Server // nil if the environment names a database
 	Stripe   *stripetest.Server // nil if the environment has an API key
+	DataDir  string             // of the private PostgreSQL; "" if it keeps no data
 	stripe   *http.Server
 }
 
 // DevOptions configure [StartDevServices].
 type DevOptions struct {
-	DataDir string            // of the database; "" keeps no data
+	DataDir string            // of the database and the state of the stand-in; "" keeps no data
+	Reset   bool              // deletes both first
 	Logger  *slog.Logger      // required
 	Notice  func(line string) // if set, is called before each slow step
 }
@@ -41,12 +46,13 @@ func StartDevServices(ctx context.Context, d *Database, s *Stripe, options DevOp
 		server, err := embeddedpg.Start(ctx, embeddedpg.Options{
 			BinDir:  os.Getenv("PG_BIN"),
 			DataDir: options.DataDir,
+			Reset:   options.Reset,
 			Logger:  options.Logger,
 			Notice:  options.Notice,
 		})
 		if errors.Is(err, embeddedpg.ErrInUse) {
-			return nil, fmt.Errorf("another orders dev is running on this machine: stop it, "+
-				"or set DATABASE_URL to another database\n(%w)", err)
+			return nil, fmt.Errorf("another orders dev uses the data in %s: stop it, "+
+				"or set DATABASE_URL to another database\n(%w)", options.DataDir, err)
 		}
 		if err != nil {
 			return nil, err
@@ -54,23 +60,88 @@ func StartDevServices(ctx context.Context, d *Database, s *Stripe, options DevOp
 		services.Postgres = server
 		d.URL = Secret(server.URL("postgres"))
 	}
-	if s.SecretKey == "" {
-		url, err := services.startStripe(ctx, options.Logger)
-		if err != nil {
-			return nil, errors.Join(err, services.Stop())
-		}
-		s.SecretKey, s.APIBase = standInKey, url
+	if err := services.startProvider(ctx, s, options); err != nil {
+		return nil, errors.Join(err, services.Stop())
 	}
 	return services, nil
 }
 
-// startStripe starts the stand-in and returns its URL.
-func (d *DevServices) startStripe(ctx context.Context, logger *slog.Logger) (string, error) {
+// The files in DataDir that belong to the data of the private database.
+const (
+	stateFile     = "stripe.json" // of the stand-in
+	providersFile = "providers"   // those that the data was used with, one in each line
+)
+
+func (d *DevServices) startProvider(ctx context.Context, s *Stripe, options DevOptions) error {
+	state := ""
+	if d.Postgres != nil && options.DataDir != "" {
+		d.DataDir = options.DataDir
+		state = filepath.Join(d.DataDir, stateFile)
+		if options.Reset {
+			for _, name := range []string{stateFile, providersFile} {
+				if err := os.Remove(filepath.Join(d.DataDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("reset: %w", err)
+				}
+			}
+		}
+		if err := warnOfOtherProviders(s, options); err != nil {
+			return fmt.Errorf("providers of the data: %w", err)
+		}
+	}
+	if s.SecretKey != "" {
+		return nil
+	}
+	url, err := d.startStripe(ctx, state, options.Logger)
+	s.SecretKey, s.APIBase = standInKey, url
+	return err
+}
+
+// warnOfOtherProviders prints a line if the data was used with another provider, and
+// stores the present one.
+func warnOfOtherProviders(s *Stripe, options DevOptions) error {
+	provider := "the stand-in for Stripe"
+	if s.SecretKey != "" {
+		provider = s.ProviderURL()
+	}
+	file := filepath.Join(options.DataDir, providersFile)
+	content, err := os.ReadFile(file) //nolint:gosec // in the program's cache folder
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var others []string
+	known := false
+	for line := range strings.Lines(string(content)) {
+		if other := strings.TrimSuffix(line, "\n"); other == provider {
+			known = true
+		} else {
+			others = append(others, other)
+		}
+	}
+	if len(others) > 0 && options.Notice != nil {
+		options.Notice(fmt.Sprintf("Warning: this database was also used with %s. "+
+			"Its unfinished orders and its refunds fail, because %s does not know their payments. "+
+			"Use --reset, or set DATABASE_URL to another database.", strings.Join(others, ", "), provider))
+	}
+	if known {
+		return nil
+	}
+	return os.WriteFile(file, append(content, provider+"\n"...), 0o600)
+}
+
+// startStripe starts the stand-in and returns its URL. The state is the name of a file;
+// "" keeps none.
+func (d *DevServices) startStripe(ctx context.Context, state string, logger *slog.Logger) (string, error) {
+	stripe := stripetest.New(stripetest.Options{})
+	if state != "" {
+		if err := stripe.Persist(state); err != nil {
+			return "", fmt.Errorf("stand-in for Stripe: %w\n(orders dev --reset deletes its state and the database)", err)
+		}
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("stand-in for Stripe: %w", err)
 	}
-	d.Stripe = stripetest.New(stripetest.Options{})
+	d.Stripe = stripe
 	d.stripe = &http.Server{
 		Handler:           hostcheck.Handler(listener.Addr().String(), d.Stripe),
 		ReadHeaderTimeout: 5 * time.Second,
