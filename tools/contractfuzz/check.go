@@ -59,6 +59,11 @@ func (x *exchange) slug() string { return strings.TrimPrefix(x.text("type"), "/p
 
 func (x *exchange) replayed() bool { return x.header.Get("Idempotent-Replayed") == "true" }
 
+// requiresAction reports whether the customer must approve the payment.
+func (x *exchange) requiresAction() bool {
+	return x.status == http.StatusAccepted && x.text("state") == "requires_action"
+}
+
 // final reports whether the response is one that is stored under the key.
 func (x *exchange) final() bool {
 	return x.status == http.StatusCreated || x.text("outcome") == "final" && x.text("retry") == "new-key"

@@ -164,9 +164,13 @@ func (p *purchase) complete() bool {
 			return false
 		case x.final():
 			return p.expect(p.first, p.pending || p.executions == 1, "the first response to a request is a replay")
+		case x.requiresAction():
+			if !p.actAsCustomer(x) {
+				return false
+			}
 		case x.status == http.StatusAccepted || x.status == http.StatusConflict:
 			status := p.send(p.request("getIdempotencyKey", p.key).set("Prefer", "wait=10"))
-			if status == nil || status.text("state") == "requires_action" || status.text("state") == "needs_review" {
+			if status == nil || status.text("state") == "needs_review" {
 				return false
 			}
 			p.expect(status, status.status == http.StatusOK, "the status of a used key is %d", status.status)
@@ -177,6 +181,26 @@ func (p *purchase) complete() bool {
 	}
 	p.fail(&exchange{request: p.plain}, "no final response after 20 requests")
 	return false
+}
+
+// actAsCustomer approves or declines the payment. It reports false if that is not
+// possible, because the provider is not the stand-in.
+func (p *purchase) actAsCustomer(x *exchange) bool {
+	action := object(x.document["action"])
+	id, _ := action["payment_intent_id"].(string)
+	secret, _ := action["client_secret"].(string)
+	act := "approve"
+	if p.g.chance(30) {
+		act = "decline"
+	}
+	if !p.expect(x, id != "" && secret != "", "no action in a response that requires one") || p.provider == "" {
+		return false
+	}
+	response, err := http.PostForm(p.provider+"/customer/"+id+"/"+act, url.Values{"client_secret": {secret}}) //nolint:noctx // a test's own server
+	if err != nil {
+		return false
+	}
+	return response.Body.Close() == nil // 409: another request has locked the intent, or the customer has acted
 }
 
 // replay repeats a finished request.
