@@ -76,6 +76,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.Join(overview(stderr, all), wrongUsage("", "no command given"))
 	case isHelpFlag(args[0]):
 		return overview(stdout, all)
+	case args[0] == "--version" || args[0] == "-version":
+		args[0] = "version"
 	}
 	for words := min(len(args), maxWords); words > 0; words-- {
 		name, rest := strings.Join(args[:words], " "), args[words:]

@@ -55,6 +55,7 @@ func TestUsage(t *testing.T) {
 		"help keys retry":                 {stdout: "Usage: orders keys retry KEY [flags]\n", also: "-reason reason"},
 		"help keys resolve":               {stdout: "Usage: orders keys resolve KEY [flags]\n", also: "-by name"},
 		"version":                         {stdout: "orders ", also: "go1."},
+		"--version":                       {stdout: "orders ", also: "go1."},
 		"nope":                            {code: 2, stderr: `there is no command "nope"` + "\nSee orders help\n"},
 		"help nope":                       {code: 2, stderr: `there is no command "nope"` + "\nSee orders help\n"},
 		"--nope":                          {code: 2, stderr: `there is no command "--nope"` + "\nSee orders help\n"},
