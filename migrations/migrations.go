@@ -82,7 +82,8 @@ type Status struct {
 	Applied bool
 }
 
-// Status lists the migrations, oldest first.
+// Status lists the migrations, oldest first. The last entry is the version of the
+// database if a newer program has migrated it.
 func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	list, err := m.provider.Status(ctx)
 	if err != nil {
@@ -92,7 +93,25 @@ func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	for i, s := range list {
 		status[i] = Status{Name: s.Source.Path, Applied: s.State == goose.StateApplied}
 	}
-	return status, nil
+	newer, err := m.Newer(ctx)
+	if newer > 0 {
+		status = append(status, Status{Name: fmt.Sprintf("version %d of a newer program", newer), Applied: true})
+	}
+	return status, err
+}
+
+// Newer returns the version of the database if a newer program has migrated it,
+// otherwise 0. This program may run beside that one during a deployment.
+func (m *Migrator) Newer(ctx context.Context) (int64, error) {
+	current, target, err := m.provider.GetVersions(ctx)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("migrate status: %w", err)
+	case current > target:
+		return current, nil
+	default:
+		return 0, nil
+	}
 }
 
 // Check returns ErrOutdated when the database lacks a migration.

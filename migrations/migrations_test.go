@@ -124,6 +124,28 @@ func TestMigrator_checkAndStatus(t *testing.T) {
 	require.Equal(t, newest, status[len(status)-1].Name)
 }
 
+// A database that a newer program has migrated is usable, and recognised.
+func TestMigrator_newerDatabase(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.Empty(t)
+	m := newMigrator(t, pool)
+	_, err := m.Up(t.Context())
+	require.NoError(t, err)
+	newer, err := m.Newer(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, newer)
+
+	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
+	require.NoError(t, err)
+	require.NoError(t, m.Check(t.Context()))
+	newer, err = m.Newer(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 99, newer)
+	status, err := m.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, migrations.Status{Name: "version 99 of a newer program", Applied: true}, status[len(status)-1])
+}
+
 func TestMigrator_racersOnAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t, func(c *pgxpool.Config) { c.MaxConns = 8 })

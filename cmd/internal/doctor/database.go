@@ -145,13 +145,30 @@ func checkSessions(ctx context.Context, pool *pgxpool.Pool) Result {
 
 func checkMigrations(ctx context.Context, pool *pgxpool.Pool) Result {
 	const name = "migrations"
-	switch err := boot.CheckSchema(ctx, pool); {
-	case errors.Is(err, migrations.ErrOutdated):
-		return Result{Failure, name, err.Error(), "orders migrate up"}
-	case err != nil:
+	migrator, err := migrations.New(pool, nil)
+	if err != nil {
 		return queryFailed(name, err)
 	}
-	return ok(name, "all applied")
+	defer func() { _ = migrator.Close() }()
+	err = migrator.Check(ctx)
+	if errors.Is(err, migrations.ErrOutdated) {
+		return Result{Failure, name, err.Error(), "orders migrate up"}
+	}
+	newer := int64(0)
+	if err == nil {
+		newer, err = migrator.Newer(ctx)
+	}
+	switch {
+	case err != nil:
+		return queryFailed(name, err)
+	case newer > 0:
+		return Result{
+			Warning, name, fmt.Sprintf("the database is at version %d, which a newer program has applied", newer),
+			"run the newer program, unless a deployment is in progress; or check DATABASE_URL",
+		}
+	default:
+		return ok(name, "all applied")
+	}
 }
 
 // checkClock compares the database's clock with this machine's. Leases do not depend

@@ -215,6 +215,16 @@ func TestRun_emptyDatabase(t *testing.T) {
 	require.Contains(t, lines["migrations"], "→ orders migrate up")
 }
 
+func TestRun_newerDatabase(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	_, err := pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
+	require.NoError(t, err)
+	lines := check(t, validEnvironment(t, pool), longTimeout)
+	require.Contains(t, lines["migrations"], "! ")
+	require.Contains(t, lines["migrations"], "version 99, which a newer program has applied")
+}
+
 func TestRun_unreachableDatabase(t *testing.T) {
 	t.Parallel()
 	e := validEnvironment(t, dbtest.New(t))
