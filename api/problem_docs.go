@@ -154,14 +154,14 @@ func problemDocs() map[string]problemDoc {
 		},
 		problemDeclined.slug: {
 			effect:  "The card was not charged and never will be under this key. The order exists with the status `payment_failed`.",
-			next:    "Show `detail` to the customer. Another attempt, with another card or later with the same one, is a new request and needs a new key.",
+			next:    "Show `detail` to the customer. Another attempt, with another card or later with the same one, is a new request and needs a new key. The code `payment_intent_authentication_failure` means that the customer did not approve the payment. The code `authentication_required` means that an `off_session` payment needs that approval: send the new request without `off_session`, while the customer is present.",
 			members: []string{"code?", "decline_code?", "order_id"},
 			see:     []string{problemRefused.slug, problemOutcomeUnknown.slug},
 			stored:  `{"type":"/problems/payment-declined","title":"The payment was declined","status":402,"detail":"Your card has insufficient funds.","retry":"new-key","outcome":"final","code":"card_declined","decline_code":"insufficient_funds","order_id":"` + exampleFailedOrder + `"}`,
 		},
 		problemRefused.slug: {
 			effect:  "The payment or the refund was not made and never will be under this key. The order or the refund exists with a failed status.",
-			next:    "Read `code` and `detail`, correct the request and send it with a new key. If `code` is `charge_window_over`, the order was too old to be charged: ask the customer first. The same request with the same key gets this response again.",
+			next:    "Read `code` and `detail`, correct the request and send it with a new key. If `code` is `charge_window_over`, the order was too old to be charged, or its customer did not approve the payment in time: ask the customer first. The same request with the same key gets this response again.",
 			members: []string{"code", "order_id"},
 			see:     []string{problemDeclined.slug, problemValidation.slug},
 			stored:  `{"type":"/problems/payment-refused","title":"The payment provider refused the request","status":422,"detail":"No such PaymentMethod: 'pm_card_nobody'","retry":"new-key","outcome":"final","code":"resource_missing","order_id":"` + exampleFailedOrder + `"}`,
