@@ -117,7 +117,7 @@ func TestAction_async(t *testing.T) {
 	require.Equal(t, "action_required", f.log.await(t, map[string]any{"request_id": "with-an-action", "msg": "background run"})["outcome"])
 }
 
-// While the provider cannot be reached, nobody knows whether the action is still
+// While the provider cannot be reached, it is not known whether the action is still
 // required.
 func TestAction_providerUnavailable(t *testing.T) {
 	t.Parallel()

@@ -33,10 +33,10 @@ var (
 	// a fenced statement found that the row has changed (R7).
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is wrapped by the error of a step that cannot continue before
-	// somebody outside acts, such as a customer who must approve a payment. The lease is
-	// released as after any error. The completer then runs the key rarely, and without
-	// limit: the step must end the wait some day.
+	// ErrActionRequired is wrapped by the error of a step that cannot continue before an
+	// action outside of the service, such as a customer's approval of a payment. The
+	// lease is released as after any error. The completer then runs the key rarely, and
+	// without a limit on its attempts, so the step itself must end the wait.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
 	// ErrNewerVersion means that a newer version of the program left the key at a

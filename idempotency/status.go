@@ -33,7 +33,7 @@ type Status struct {
 const (
 	StateInProgress     = "in_progress"     // a run holds the key
 	StateWaiting        = "waiting"         // unfinished, and no run holds the key
-	StateActionRequired = "requires_action" // the same, and nothing happens before somebody outside acts
+	StateActionRequired = "requires_action" // the same, and an action outside of the service is required first
 	StateNeedsReview    = "needs_review"    // the completer has made its last attempt
 	StateFinished       = "finished"        // the response is stored
 )

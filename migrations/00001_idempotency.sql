@@ -57,7 +57,7 @@ CREATE TABLE idempotency_keys (
     completer_attempt  attempt_count   NOT NULL DEFAULT 0, -- runs by the completer; retries by the client do not count
     last_run_at        timestamptz     NOT NULL,
     last_error         error_message,
-    action_required_at timestamptz,              -- when the last run ended because somebody outside must act first
+    action_required_at timestamptz,              -- when the last run ended because an action outside is required first
     needs_review_at    timestamptz,              -- when the completer made its last attempt
     created_at         timestamptz     NOT NULL,
     finished_at        timestamptz,

@@ -35,7 +35,7 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 	return r.recordAction, nil
 }
 
-// recordAction records that the customer must approve the payment, before anybody gets
+// recordAction records that the customer must approve the payment, before the client gets
 // the client secret: from then on, a decline alone does not end the payment (R23). The
 // request itself ends when this step runs again.
 func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {

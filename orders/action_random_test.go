@@ -24,7 +24,7 @@ func TestAction_randomMoments(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{connections: 4, concurrent: true})
 	results := map[string]int{}
-	rapid.Check(t, func(rt *rapid.T) {
+	rapid.Check(t, func(rt *rapid.T) { // an action that skips is impossible now, and another one is drawn
 		c := newRandomCase(t, rt, f)
 		defer c.end() // also after a failure
 		rt.Repeat(map[string]func(*rapid.T){
@@ -138,7 +138,7 @@ func (c *randomCase) act(rt *rapid.T) {
 
 func (c *randomCase) endWindow(rt *rapid.T) {
 	if c.old || rapid.IntRange(0, 3).Draw(rt, "window") > 0 {
-		rt.Skip("not now")
+		rt.Skip("the charge window ends once in a case, and in few cases")
 	}
 	c.old = true
 	c.fixture.backdate(age)

@@ -96,7 +96,7 @@ type Error struct {
 	// belongs to another account or mode, and its intent may be charged there.
 	IntentMissing bool
 	// NeedsOperator: a bug of ours, our configuration, an account that is not set up, or
-	// a change made at the provider. It is never final, and an operator must be told.
+	// a change made at the provider. It is never final, and operators are alerted.
 	NeedsOperator bool
 
 	// RetryAfter is how long to wait before the next call, 0 for final outcomes.

@@ -17,7 +17,7 @@
 //   - Inject scripts a fault before or after the effect. Nothing is random: the same
 //     script gives the same run.
 //   - Authenticate approves or declines a 3-D Secure challenge, and ConfirmAsCustomer
-//     pays with another card from the browser. A challenge that nobody ends stays open
+//     pays with another card from the browser. A challenge without an answer stays open
 //     until a cancel. Other processes send the client_secret to
 //     /customer/{id}/approve, /decline or /confirm.
 //   - Advance moves its clock, ForgetKey forgets a key, Settle decides payments and

@@ -65,7 +65,7 @@ func TestPersist(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode(), "it has client secrets")
 	killed, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = killed.WriteString(`{"Intents":[{"id":"pi_`) // by a process that was killed meanwhile
+	_, err = killed.WriteString(`{"Intents":[{"id":"pi_`) // by a process that was killed during the write
 	require.NoError(t, errors.Join(err, killed.Close(), os.WriteFile(file+".new", []byte("{"), 0o600)))
 	b := startPersistent(t, file, stripetest.Options{})
 	for _, r := range requests {

@@ -23,20 +23,20 @@ const customerTimeout = time.Minute
 
 // askCustomer opens the customer's window for a 202, waits for the response and gives it
 // to the provider. A customer who does not respond leaves.
-func (p *play) askCustomer(ctx context.Context, told client.Response) error {
+func (p *play) askCustomer(ctx context.Context, response client.Response) error {
 	var status struct {
 		State  string
 		Action struct {
 			PaymentIntentID string `json:"payment_intent_id"`
 		}
 	}
-	if err := json.Unmarshal(told.Body, &status); err != nil || status.State != "requires_action" {
-		return fmt.Errorf("expected a required action, got %d", told.Status)
+	if err := json.Unmarshal(response.Body, &status); err != nil || status.State != "requires_action" {
+		return fmt.Errorf("expected a required action, got %d", response.Status)
 	}
 	if p.response != "" {
 		return errors.New("the bank asks a second time")
 	}
-	p.check("The API asked for the customer’s approval", true, fmt.Sprintf("%d %s", told.Status, status.State))
+	p.check("The API asked for the customer’s approval", true, fmt.Sprintf("%d %s", response.Status, status.State))
 	p.update(func(v *view) { v.Asks = true })
 	timer := time.AfterFunc(customerTimeout, func() { p.closeWindow(leaves) })
 	defer timer.Stop()
@@ -69,8 +69,8 @@ func (p *play) closeWindow(response string) bool {
 	return open
 }
 
-// letTimePass makes the order older than its charge window and runs the completer, so
-// that nobody waits for a day.
+// letTimePass makes the order older than its charge window and runs the completer,
+// instead of a wait of a day.
 func (p *play) letTimePass(ctx context.Context) error {
 	c := p.console
 	p.note(event{Lane: laneClient, Kind: kindFault, Text: "the customer closes the window", Detail: "the client sends nothing"})

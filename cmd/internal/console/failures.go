@@ -32,13 +32,13 @@ func (p *play) plain(ctx context.Context) (client.Response, error) {
 func (p *play) lostAnswer(ctx context.Context) (client.Response, error) {
 	dropped := p.console.proxy.DropResponseAfterConfirm()
 	defer p.console.proxy.Restore()
-	told, err := p.send(ctx, firstTime, p.request)
+	response, err := p.send(ctx, firstTime, p.request)
 	if err != nil {
 		return client.Response{}, err
 	}
-	problem := problemOf(told)
-	p.check("The API said that it does not know", told.Status == http.StatusServiceUnavailable && problem == "payment-outcome-unknown",
-		fmt.Sprintf("%d %s", told.Status, problem))
+	problem := problemOf(response)
+	p.check("The API said that it does not know", response.Status == http.StatusServiceUnavailable && problem == "payment-outcome-unknown",
+		fmt.Sprintf("%d %s", response.Status, problem))
 	select {
 	case status := <-dropped:
 		p.check("The provider’s answer was lost", true, fmt.Sprintf("its %d never arrived", status))
@@ -97,19 +97,19 @@ func (p *play) killed(ctx context.Context) (client.Response, error) {
 // killedWhileAsking kills the API process while the customer's window is open, and
 // starts it again when the window is closed.
 func (p *play) killedWhileAsking(ctx context.Context) (client.Response, error) {
-	told, err := p.send(ctx, firstTime, p.request)
+	response, err := p.send(ctx, firstTime, p.request)
 	if err != nil {
-		return told, err
+		return response, err
 	}
 	if err := p.kill("orders serve is gone; the order waits without it"); err != nil {
-		return told, err
+		return response, err
 	}
-	if err := p.askCustomer(ctx, told); err != nil {
-		return told, err
+	if err := p.askCustomer(ctx, response); err != nil {
+		return response, err
 	}
 	p.check("No API process ran while the bank asked", p.console.api.Exited(), "it was killed before")
 	if err := p.restart(ctx); err != nil {
-		return told, err
+		return response, err
 	}
 	return p.sendUntilFinal(ctx, afterWindow)
 }
