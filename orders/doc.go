@@ -11,6 +11,9 @@
 // intent resolves an unknown outcome at any age. [Service.Create] serves a request
 // and its retries; [Service.Resume] continues an abandoned key without a client.
 //
+// If the customer must approve the payment, a run ends at charge_created with an
+// [*ActionRequiredError]. The next run reads from the intent whether the customer has.
+//
 // A refund is the second operation on the same engine, [Service.Refund]:
 //
 //	started         tx 1: claim the key, reserve the amount, insert the refund
