@@ -124,7 +124,7 @@ fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write the generated parts of README.md, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
+generate: ## Write the generated parts of docs, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
 	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -update
 
 .PHONY: generated

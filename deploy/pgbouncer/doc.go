@@ -1,5 +1,5 @@
 // Package pgbouncer holds a configuration of PgBouncer that works with the program,
-// pgbouncer.ini, and the settings of its role, role.sql. docs/growing.md explains them.
+// pgbouncer.ini, and the settings of its role, role.sql. docs/scaling.md explains them.
 // The Go code starts a PgBouncer with these two files for tests, so that they are
 // tested.
 //

@@ -245,7 +245,7 @@ func readOutput(output *io.PipeReader, up chan<- string) error {
 }
 
 // URL returns the connection string of one of the server's databases, with the query
-// mode of docs/growing.md, which leaves no prepared statements in a session.
+// mode of docs/scaling.md, which leaves no prepared statements in a session.
 func (p *Pooler) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
