@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/internal/load"
+	"example.com/orders-api/bench/load"
 )
 
 // server returns a Send that takes latency, with at most capacity requests at a time.

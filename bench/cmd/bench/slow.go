@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/orders-api/internal/load"
+	"example.com/orders-api/bench/load"
 )
 
 // rampUp is the time until all clients have an order in flight. They start at once,

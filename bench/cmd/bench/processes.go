@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"example.com/orders-api/internal/load"
+	"example.com/orders-api/bench/load"
 )
 
 // processes compares two API processes with one, on the same cores and the same

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/internal/load"
+	"example.com/orders-api/bench/load"
 )
 
 // firstOrders is the time before the measurement: longer than an order takes with the

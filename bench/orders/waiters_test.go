@@ -18,8 +18,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// benchWaiters is how many requests wait for one key.
-const benchWaiters = 500
+// waiters is how many requests wait for one key.
+const waiters = 500
 
 // BenchmarkWaiters compares the time of an order with and without many requests that
 // wait for one key of another account, on a pool of eight. The two cases alternate, so
@@ -27,7 +27,7 @@ const benchWaiters = 500
 func BenchmarkWaiters(b *testing.B) {
 	const rounds = 50
 	for b.Loop() {
-		m := newCostFixture(b, 8)
+		m := newFixture(b, 8)
 		theirs := newWaitingClients(m)
 		m.lap("warm") // prepares the statements
 		var with, without []float64
@@ -59,7 +59,7 @@ func BenchmarkWaiters(b *testing.B) {
 }
 
 // lap creates 200 orders, four at a time, and returns the milliseconds per order.
-func (m *costFixture) lap(name string) float64 {
+func (m *fixture) lap(name string) float64 {
 	m.tb.Helper()
 	const orders, lanes = 200, 4
 	var group errgroup.Group
@@ -80,9 +80,9 @@ func (m *costFixture) lap(name string) float64 {
 }
 
 // waitingClients are many clients of one account.
-type waitingClients struct{ costFixture }
+type waitingClients struct{ fixture }
 
-func newWaitingClients(m *costFixture) *waitingClients {
+func newWaitingClients(m *fixture) *waitingClients {
 	theirs := &waitingClients{*m}
 	theirs.account = idempotencytest.Account(m.tb, m.pool)
 	return theirs
@@ -92,11 +92,11 @@ func newWaitingClients(m *costFixture) *waitingClients {
 // releases the call and checks that all clients get the same response.
 func (c *waitingClients) start(key string) (disperse func()) {
 	c.tb.Helper()
-	req := request(c.tb, c.account, idempotency.Key(key), visa)
+	req := c.request(key)
 	held := c.stripe.Inject(stripetest.Rule{
-		Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, OrderID: orderID(c.account, req.Key).String(),
+		Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, OrderID: idempotency.DeriveID("order", c.account, req.Key).String(),
 	})
-	bodies := make([]string, benchWaiters+1)
+	bodies := make([]string, waiters+1)
 	var group errgroup.Group
 	var waiting sync.WaitGroup
 	send := func(i int, wait func()) {
@@ -112,10 +112,10 @@ func (c *waitingClients) start(key string) (disperse func()) {
 			}
 		})
 	}
-	send(benchWaiters, func() {})
+	send(waiters, func() {})
 	<-held.Reached()
-	waiting.Add(benchWaiters)
-	for i := range benchWaiters {
+	waiting.Add(waiters)
+	for i := range waiters {
 		send(i, sync.OnceFunc(waiting.Done))
 	}
 	waiting.Wait()

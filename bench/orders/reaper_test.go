@@ -26,7 +26,7 @@ func BenchmarkReap(b *testing.B) {
 		pace  = 10 * time.Millisecond // from order to order
 	)
 	for b.Loop() {
-		m := newCostFixture(b, 8)
+		m := newFixture(b, 8)
 		m.fill(keys)
 		m.orderSteadily(within(b, 5*time.Second), pace) // prepares the statements
 		without := m.orderSteadily(within(b, time.Minute), pace)
@@ -62,7 +62,7 @@ func within(b *testing.B, d time.Duration) context.Context {
 
 // fill inserts finished keys that are past their retention, and what they made:
 // paid orders, of the size of real ones.
-func (m *costFixture) fill(n int) {
+func (m *fixture) fill(n int) {
 	m.tb.Helper()
 	pool, err := pgxpool.New(m.tb.Context(), dbtest.URL(m.pool)) // without the timeouts
 	require.NoError(m.tb, err)
@@ -81,7 +81,7 @@ SELECT gen_random_uuid(), $1, 'of-a-million-keys-' || i, 'create_order', 'POST',
        'finished', gen_random_uuid(), 1, at, at, at, 201, '{"Content-Type":"application/json","Location":"/v1/orders/00000000-0000-8000-8000-000000000000"}', $3 || $3
   FROM generate_series(1, $2) AS i,
        LATERAL (SELECT now() - interval '80 hours' + i * interval '1 millisecond') AS t (at)`,
-			[]any{m.account, n, request(m.tb, m.account, "any", visa).Params},
+			[]any{m.account, n, m.request("any").Params},
 		},
 		{`
 INSERT INTO orders (
@@ -101,7 +101,7 @@ SELECT gen_random_uuid(), account_id, idempotency_key, 'ada@example.com', 'usd',
 }
 
 // anotherEngine is one on a pool of its own, as in a process of its own.
-func (m *costFixture) anotherEngine() *idempotency.Engine {
+func (m *fixture) anotherEngine() *idempotency.Engine {
 	m.tb.Helper()
 	config, err := pgxpool.ParseConfig(dbtest.URL(m.pool))
 	require.NoError(m.tb, err)
@@ -116,7 +116,7 @@ func (m *costFixture) anotherEngine() *idempotency.Engine {
 
 // orderSteadily makes an order at every tick until ctx ends, however long those
 // before take. It returns how long each took from its tick on, sorted.
-func (m *costFixture) orderSteadily(ctx context.Context, pace time.Duration) []time.Duration {
+func (m *fixture) orderSteadily(ctx context.Context, pace time.Duration) []time.Duration {
 	m.tb.Helper()
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"example.com/orders-api/internal/load"
+	"example.com/orders-api/bench/load"
 )
 
 // compare measures this build in alternation with that of -against, on one

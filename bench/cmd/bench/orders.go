@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/internal/load"
+	"example.com/orders-api/bench/load"
 )
 
 // window is one measurement of a few seconds, as -record writes it.

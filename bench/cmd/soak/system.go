@@ -22,7 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/subprocess"
+	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/internal/embeddedpg"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/internal/load"
+	"example.com/orders-api/bench/load"
 )
 
 // overload offers orders at a constant rate, independent of the responses: the rate

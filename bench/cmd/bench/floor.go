@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/migrations"
 )
 
 //go:embed floor.sql
@@ -45,17 +45,30 @@ func (b *bench) openFloor(ctx context.Context) (*floor, error) {
 	if f.database, err = b.createDatabase(ctx, "floor"); err != nil {
 		return nil, err
 	}
-	if err := boot.Migrate(ctx, boot.Database{URL: boot.Secret(f.database)}); err != nil {
-		return nil, err
-	}
 	if f.pool, err = pgxpool.New(ctx, f.database); err != nil {
 		return nil, err
 	}
-	if _, err := f.pool.Exec(ctx, "INSERT INTO accounts (id, name) VALUES ($1, 'floor')", floorAccount); err != nil {
+	if err := f.createTables(ctx); err != nil {
 		f.pool.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// createTables applies the migrations and creates the account.
+func (f *floor) createTables(ctx context.Context) error {
+	migrator, err := migrations.New(f.pool, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := migrator.Up(ctx); err != nil {
+		return errors.Join(err, migrator.Close())
+	}
+	if err := migrator.Close(); err != nil {
+		return err
+	}
+	_, err = f.pool.Exec(ctx, "INSERT INTO accounts (id, name) VALUES ($1, 'floor')", floorAccount)
+	return err
 }
 
 func (f *floor) close() { f.pool.Close() }
