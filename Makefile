@@ -124,19 +124,24 @@ tidy: ## Fail if a go.mod or go.sum is not tidy
 .PHONY: lint
 lint: ## Lint, including the import rules
 	$(GO) run $(GOLANGCI_LINT) run
+	@for module in $(NESTED); do \
+		echo "$$module …"; (cd $$module && $(GO) run $(GOLANGCI_LINT) run) || exit 1; \
+	done
 
 .PHONY: fmt
 fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write the generated parts of README.md, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
-	$(GO) test ./cmd/internal/boot ./cmd/orders ./api ./docs -run '^TestGenerated$$' -update
+generate: ## Write the generated parts of pages, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
+	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -update
+	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -update
 	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail if a generated part is out of date
-	$(GO) test ./cmd/internal/boot ./cmd/orders ./api ./docs -run '^TestGenerated$$' -count=1
+	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -count=1
+	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -count=1
 	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
@@ -148,8 +153,12 @@ spec: contract ## contract, and rate openapi.yaml with vacuum (its first build t
 	$(GO) -C tools test -count=1 -vet=off -tags vacuum -run Vacuum -v ./contract
 
 # -count=1: go test does not notice changes outside of its module.
+.PHONY: pages
+pages: ## Check the pages: links, names, code, and commands with their output
+	$(GO) -C tools test -count=1 -vet=off ./docscheck
+
 .PHONY: contract
-contract: ## Lint openapi.yaml, compare it with the released one, check deploy/ and the alerts
+contract: ## Lint openapi.yaml, compare it with the released one, check the pages, deploy/ and the alerts
 	$(GO) -C tools test -count=1 -vet=off ./...
 	$(GO) -C bench test -count=1 -vet=off ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
@@ -197,7 +206,7 @@ stripe-check: ## Compare the stand-in with Stripe's test mode (needs a test key;
 
 .PHONY: links-check
 links-check: ## Request every external link of the pages (needs a network)
-	$(GO) test -vet=off -count=1 -run '^TestLinks_outside$$' ./internal/docscheck -args -fetch
+	$(GO) -C tools test -vet=off -count=1 -run '^TestLinks_outside$$' ./docscheck -args -fetch
 
 .PHONY: release-spec
 release-spec: ## Release the contract; later ones are compared with it: make release-spec VERSION=1.2.3

@@ -23,7 +23,6 @@ func TestEngine(t *testing.T) {
 		case strings.HasPrefix(name, "idempotency/"), strings.HasPrefix(name, "internal/postgres/"),
 			strings.HasPrefix(name, "migrations/dbtest/") && !strings.HasSuffix(name, "_test.go"),
 			strings.HasPrefix(name, "internal/embeddedpg/") && !strings.HasSuffix(name, "_test.go"),
-			strings.HasPrefix(name, "deploy/pgbouncer/"),
 			name == "migrations/doc.go", name == "migrations/migrations.go", name == "migrations/00001_idempotency.sql",
 			name == "go.mod", name == "go.sum":
 			packages++

@@ -17,8 +17,8 @@ import (
 	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/paymentintent"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/bench/load"
+	"example.com/orders-api/client"
 	"example.com/orders-api/internal/postgres"
 )
 

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/bench/load"
+	"example.com/orders-api/client"
 )
 
 // firstOrders is the time before the measurement: longer than an order takes with the

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/bench/load"
+	"example.com/orders-api/client"
 )
 
 // window is one measurement of a few seconds, as -record writes it.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"example.com/orders-api/client"
 	"example.com/orders-api/bench/load"
+	"example.com/orders-api/client"
 )
 
 // overload offers orders at a constant rate, independent of the responses: the rate

@@ -14,9 +14,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/orders-api/bench/load"
 	"example.com/orders-api/client"
 	"example.com/orders-api/internal/subprocess"
-	"example.com/orders-api/bench/load"
 )
 
 // system is the system under test: a database, a fake Stripe, and API processes

@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/internal/subprocess"
 )
 
 // The shortest durations in the order of R9 that a provider with hiccups allows:

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/internal/docscheck"
+	"example.com/orders-api/tools/docscheck"
 )
 
 var fetch = flag.Bool("fetch", false, "ask for every outside link")

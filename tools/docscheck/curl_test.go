@@ -1,12 +1,27 @@
-package main_test
+package docscheck_test
 
 import (
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
+	"testing"
+
+	"example.com/orders-api/tools/programtest"
 )
+
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "curl" {
+		if err := beCurl(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "curl:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(programtest.Main{M: m}.Run())
+}
 
 // beCurl implements the part of curl that our pages use, for machines without curl. It
 // rejects any other flag.
@@ -69,7 +84,7 @@ func (c *curlCall) send() error {
 	if c.kind != "" && c.header.Get("Content-Type") == "" {
 		c.header.Set("Content-Type", c.kind)
 	}
-	client := http.Client{Timeout: waitTimeout}
+	client := http.Client{Timeout: programtest.Timeout}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/internal/docscheck"
+	"example.com/orders-api/tools/docscheck"
 )
 
 // runners says who runs a program that the pages call. What is not here is

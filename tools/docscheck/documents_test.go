@@ -1,10 +1,7 @@
-package main_test
+package docscheck_test
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,30 +15,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	orders "example.com/orders-api/cmd/orders"
-	"example.com/orders-api/internal/docscheck"
+	"example.com/orders-api/payments/stripetest"
+	"example.com/orders-api/tools/docscheck"
+	"example.com/orders-api/tools/programtest"
 )
 
-// documents returns the pages of the repository, see internal/docscheck.
-func documents(t *testing.T) []docscheck.Page {
-	t.Helper()
-	pages, err := docscheck.Pages(os.DirFS("../.."))
-	require.NoError(t, err)
-	return pages
-}
-
-func commandsOf(t *testing.T, page docscheck.Page) []docscheck.Command {
-	t.Helper()
-	commands, err := page.Commands()
-	require.NoError(t, err)
-	return commands
-}
-
 // Runs every command of this program and every curl line of the pages, in order. Each
-// must succeed and print what the page shows. internal/docscheck checks the others.
+// must succeed and print what the page shows. The table runners names the tests of the
+// others.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	for _, page := range documents(t) {
+	for _, page := range allPages(t) {
 		commands := slices.DeleteFunc(commandsOf(t, page), func(c docscheck.Command) bool { return !isOurs(c) })
 		if len(commands) == 0 {
 			continue
@@ -78,25 +62,26 @@ func calls(command docscheck.Command, program string) bool {
 
 // reader runs the commands of one page on a fixture.
 type reader struct {
-	*fixture
-	folder string // the working directory
-	api    *api   // started for the first curl line
+	*programtest.Fixture
+
+	folder string           // the working directory
+	api    *programtest.API // started for the first curl line
 }
 
 // newReader returns a reader with the program on its PATH, and with our own curl
 // unless curl is "".
 func newReader(t *testing.T, curl string) *reader {
 	t.Helper()
-	r := &reader{fixture: newFixture(t), folder: t.TempDir()}
-	program, err := os.Executable()
-	require.NoError(t, err)
+	r := &reader{Fixture: programtest.NewFixture(t), folder: t.TempDir()}
 	bin := filepath.Join(r.folder, "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
-	require.NoError(t, os.Symlink(program, filepath.Join(bin, "orders")))
+	require.NoError(t, os.Symlink(programtest.Program(), filepath.Join(bin, "orders")))
 	if curl != "" {
-		require.NoError(t, os.Symlink(program, filepath.Join(bin, "curl")))
+		tests, err := os.Executable()
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(tests, filepath.Join(bin, "curl")))
 	}
-	r.environ = r.with("PATH="+bin+":"+os.Getenv("PATH"), beProgram+"=1", "API_KEY="+r.apiKey, "ADMIN_ADDR=127.0.0.1:0")
+	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
 	return r
 }
 
@@ -109,7 +94,7 @@ func (r *reader) follow(commands []docscheck.Command) {
 		case len(parts) == 1 && isLongRunning(parts[0].Words):
 			r.startAndStop(parts[0])
 		case len(parts) == 1 && isStatement(parts[0]):
-			r.exec(strings.ReplaceAll(parts[0].Words[3], "…", uuid.NewString()))
+			r.Exec(strings.ReplaceAll(parts[0].Words[3], "…", uuid.NewString()))
 		default:
 			r.runInShell(command)
 		}
@@ -119,15 +104,15 @@ func (r *reader) follow(commands []docscheck.Command) {
 // set sets the variables that a page sets. A value with "…" is a placeholder, for which
 // the reader must have a value already.
 func (r *reader) set(command docscheck.Command) {
-	r.t.Helper()
+	r.T.Helper()
 	for _, part := range command.Parts {
 		for _, setting := range append(part.Assignments, part.Words[min(1, len(part.Words)):]...) {
 			name, text, _ := strings.Cut(setting, "=")
 			if !strings.Contains(text, "…") {
-				r.environ = r.with(setting)
+				r.Environ = r.With(setting)
 				continue
 			}
-			require.NotEmpty(r.t, value(r.environ, name), "%s: no value for %s", command.At, setting)
+			require.NotEmpty(r.T, programtest.Value(r.Environ, name), "%s: no value for %s", command.At, setting)
 		}
 	}
 }
@@ -140,15 +125,15 @@ func isLongRunning(words []string) bool {
 
 // startAndStop starts a long-running command, waits until it is ready and stops it.
 func (r *reader) startAndStop(part docscheck.Simple) {
-	r.t.Helper()
+	r.T.Helper()
 	arguments := part.Words[1:]
-	p := start(r.t, r.with(part.Assignments...), arguments...)
+	p := programtest.Start(r.T, r.With(part.Assignments...), arguments...)
 	sign, known := map[string]string{"serve": "listening", "dev": "listening", "worker": "receipts"}[arguments[0]]
 	if !known {
 		sign = "pass"
 	}
-	p.waitFor(&p.stderr, sign)
-	p.stop()
+	p.WaitFor(&p.Stderr, sign)
+	p.Stop()
 }
 
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
@@ -156,18 +141,18 @@ var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 // runInShell runs a command in a shell. It replaces the addresses of the pages by those
 // of the reader's API, and KEY by an abandoned key.
 func (r *reader) runInShell(command docscheck.Command) {
-	r.t.Helper()
+	r.T.Helper()
 	for _, part := range command.Parts {
-		require.False(r.t, isLongRunning(part.Words), "%s: a long-running command needs a line of its own", command.At)
+		require.False(r.T, isLongRunning(part.Words), "%s: a long-running command needs a line of its own", command.At)
 	}
 	text := openVariable.ReplaceAllString(command.Text, "")
 	if calls(command, "curl") {
 		if r.api == nil {
-			r.api, _ = startDev(r.t, r.environ)
+			r.api = programtest.StartDev(r.T, r.Environ)
 		}
-		text = strings.ReplaceAll(text, "http://localhost:8080", r.api.base)
+		text = strings.ReplaceAll(text, "http://localhost:8080", r.api.Base)
 		if own := "http://127.0.0.1:8081"; strings.Contains(text, own) {
-			admin := r.api.waitFor(&r.api.stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+			admin := r.api.WaitFor(&r.api.Stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 			text = strings.ReplaceAll(text, own, "http://"+admin)
 		}
 	}
@@ -176,26 +161,41 @@ func (r *reader) runInShell(command docscheck.Command) {
 		r.abandon(filepath.Base(stuck))
 		text = key.ReplaceAllString(text, filepath.Base(stuck))
 	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
+	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.Timeout)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-c", text)
-	shell.Dir, shell.Env, shell.WaitDelay = r.folder, r.environ, time.Second
-	var stderr output
+	shell.Dir, shell.Env, shell.WaitDelay = r.folder, r.Environ, time.Second
+	var stderr programtest.Output
 	shell.Stderr = &stderr
 	printed, err := shell.Output()
-	require.NoError(r.t, err, "%s: %s\n%s%s", command.At, text, printed, &stderr)
+	require.NoError(r.T, err, "%s: %s\n%s%s", command.At, text, printed, &stderr)
 	if len(command.Shown) > 0 {
-		require.NoError(r.t, docscheck.Compare(command.Shown, string(printed)), command.At)
+		require.NoError(r.T, docscheck.Compare(command.Shown, string(printed)), command.At)
 	}
 }
 
-// Checks the commands and flags in prose, crontabs and manifests, and the shown output
-// of make demo.
+// abandon creates an order whose confirm the provider rejected and whose client did not
+// retry. Its last run was ten minutes ago.
+func (r *reader) abandon(idempotencyKey string) {
+	r.T.Helper()
+	a := r.Serve(r.Environ, "--shutdown-delay", "0")
+	rejecting := r.Stripe.Inject(stripetest.Rule{
+		Fault: stripetest.Unauthorized, Endpoint: "POST /v1/payment_intents/{id}/confirm", Times: stripetest.Always,
+	})
+	response, err := a.Order(r.T.Context(), idempotencyKey)
+	require.NoError(r.T, err)
+	require.Equal(r.T, http.StatusServiceUnavailable, response.Status)
+	rejecting.Release()
+	a.Stop()
+	r.Exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
+}
+
+// Checks the commands and flags in prose, crontabs and manifests.
 func TestDocuments_mentions(t *testing.T) {
 	t.Parallel()
 	crontab := regexp.MustCompile(`/orders ([^;\n]+)$`)
 	manifest := regexp.MustCompile(`^\s*args: \[([\w, ".-]+)\]`)
-	for _, page := range documents(t) {
+	for _, page := range allPages(t) {
 		for _, name := range page.Spans() {
 			parts, err := docscheck.Split(name)
 			if err != nil {
@@ -217,11 +217,6 @@ func TestDocuments_mentions(t *testing.T) {
 				}
 			}
 		}
-		for _, command := range commandsOf(t, page) {
-			if strings.HasSuffix(command.Text, "make demo") && len(command.Shown) > 0 {
-				requireClaims(t, strings.Join(command.Shown, "\n")+"\n", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
-			}
-		}
 	}
 }
 
@@ -229,41 +224,59 @@ func TestDocuments_mentions(t *testing.T) {
 // given twice, because the first one is the value of a flag without one.
 func requireCommand(t *testing.T, at string, words []string) {
 	t.Helper()
-	err := orders.Run(t.Context(), append(slices.Clone(words), "-h", "-h"), io.Discard, io.Discard)
-	if err != nil && !errors.Is(err, flag.ErrHelp) && !strings.Contains(err.Error(), `invalid value "-h" for flag`) {
-		t.Errorf("%s: orders %s: %v", at, strings.Join(words, " "), err)
+	p := programtest.Start(t, nil, append(slices.Clone(words), "-h", "-h")...)
+	if p.Wait() != 0 && !strings.Contains(p.Stderr.String(), `invalid value "-h" for flag`) {
+		t.Errorf("%s: orders %s: %s", at, strings.Join(words, " "), &p.Stderr)
 	}
 }
 
-// requireShown checks that a page shows this output below a command.
-func requireShown(t *testing.T, page, command, output string) {
+// The output of make run.
+func TestDocuments_run(t *testing.T) {
+	t.Parallel()
+	a := programtest.StartDev(t, programtest.Environ(t))
+	a.Stop()
+	require.NoError(t, docscheck.Compare(shownBelow(t, "make run"), a.Stdout.String()))
+}
+
+// The results of make demo. Its figures differ from run to run.
+func TestDocuments_demo(t *testing.T) {
+	t.Parallel()
+	result := regexp.MustCompile(`(?m)^ [✓✗–] .+?(?:  | \d{3} )`)
+	printed := programtest.Run(t, programtest.Environ(t), "demo")
+	shown := result.FindAllString(strings.Join(shownBelow(t, "make demo"), "\n"), -1)
+	require.NotEmpty(t, shown)
+	require.Equal(t, result.FindAllString(printed, -1), shown)
+}
+
+// shownBelow returns the output that README.md shows below a command.
+func shownBelow(t *testing.T, command string) []string {
 	t.Helper()
-	for _, p := range documents(t) {
-		for _, c := range commandsOf(t, p) {
-			if p.Path == page && c.Text == command {
-				require.NoError(t, docscheck.Compare(c.Shown, output))
-				return
+	for _, page := range allPages(t) {
+		for _, c := range commandsOf(t, page) {
+			if page.Path == "README.md" && c.Text == command {
+				return c.Shown
 			}
 		}
 	}
-	require.Fail(t, "the page shows no such command", "%s in %s", command, page)
+	require.Fail(t, "README.md does not show the output", command)
+	return nil
 }
 
 // Links to the API must work.
 func TestDocuments_addresses(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	a, _ := startDev(t, f.environ)
-	for _, page := range documents(t) {
+	f := programtest.NewFixture(t)
+	a := programtest.StartDev(t, f.Environ)
+	for _, page := range allPages(t) {
 		for _, link := range page.Links() {
 			path, ours := strings.CutPrefix(link, "http://localhost:8080")
 			if !ours {
 				continue
 			}
-			got, err := a.do(context.Background(), http.MethodGet, path, "", nil)
+			got, err := a.Do(t.Context(), http.MethodGet, path, "", nil)
 			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, got.status, "%s: %s", page.Path, link)
+			require.Equal(t, http.StatusOK, got.Status, "%s: %s", page.Path, link)
 		}
 	}
-	a.stop()
+	a.Stop()
 }

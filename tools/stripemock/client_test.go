@@ -1,6 +1,9 @@
-package payments_test
+//go:build linux
+
+package stripemock_test
 
 import (
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,8 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments"
-	"example.com/orders-api/payments/stripetest/stripemock"
 )
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // stripe-mock checks requests against Stripe's API description. It keeps no state,
 // so only the status of its responses is checked.
@@ -20,20 +26,29 @@ func TestClient_requestsMatchAPIDescription(t *testing.T) {
 	var accepted []string
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
-	url := stripemock.Start(t)
-	client := newClient(t, url, func(cfg *payments.Config) {
-		cfg.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+	url := start(t)
+	client, err := payments.New(payments.Config{
+		SecretKey: "sk_test_mock",
+		BaseURL:   url,
+		Timeout:   time.Minute,
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := base.RoundTrip(r)
 			if err == nil {
 				accepted = append(accepted, r.Method+" "+r.URL.Path+" "+strconv.Itoa(resp.StatusCode))
 			}
 			return resp, err
-		})
+		}),
+		Logger: slog.New(slog.DiscardHandler),
 	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
 
 	// One attempt each: without state no response is about the requested object.
-	_, _ = client.Create(t.Context(), createKey, createParams)
-	_, _ = client.Confirm(t.Context(), confirmKey, "pi_1", true)
+	_, _ = client.Create(t.Context(), "k-create", payments.CreateParams{
+		Amount: 2500, Currency: "eur", PaymentMethod: "pm_card_visa", Description: "Order 7b0f",
+		Metadata: map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
+	})
+	_, _ = client.Confirm(t.Context(), "k-confirm", "pi_1", true)
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
 	_ = client.List(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Intent) bool { return false })

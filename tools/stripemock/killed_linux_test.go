@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"example.com/orders-api/payments/stripetest/stripemock"
 )
 
 // A killed test binary runs no cleanup. The test starts itself as that binary.
 func TestStart_testBinaryKilled(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("STRIPEMOCK_TO_BE_KILLED") != "" {
-		fmt.Println("address", strings.TrimPrefix(stripemock.Start(t), "http://"))
+		fmt.Println("address", strings.TrimPrefix(start(t), "http://"))
 		select {}
 	}
 

@@ -1,4 +1,12 @@
-package stripemock
+//go:build linux
+
+// Package stripemock_test sends the requests of package payments to stripe-mock, Stripe's
+// server that checks requests against the published API description. It checks whether
+// parameters exist and have the right type, which the stand-in of payments/stripetest
+// cannot do.
+//
+// The first start on a machine builds stripe-mock, which takes some seconds.
+package stripemock_test
 
 import (
 	"bufio"
@@ -6,11 +14,9 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -19,10 +25,9 @@ import (
 // description of 8 MB.
 const startTimeout = time.Minute
 
-// Start runs stripe-mock on a free port of the loopback interface and returns
-// its URL. The process ends with the test, on Linux also when the test binary
-// is killed.
-func Start(t testing.TB) (baseURL string) {
+// start runs stripe-mock on a free port of the loopback interface and returns its URL.
+// The process ends with the test, or with the test binary if that is killed.
+func start(t testing.TB) (baseURL string) {
 	t.Helper()
 	binary, err := build()
 	if err != nil {
@@ -34,7 +39,7 @@ func Start(t testing.TB) (baseURL string) {
 	// and kills it, before the cleanups run.
 	cmd := exec.CommandContext(t.Context(), binary, "-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0")
 	cmd.Stdout, cmd.Stderr = printed, printed
-	endWithParent(cmd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 
 	exited := make(chan struct{})
 	t.Cleanup(func() { <-exited })
@@ -61,34 +66,10 @@ func Start(t testing.TB) (baseURL string) {
 	return ""
 }
 
-// build returns the path of the tool pinned in tools/go.mod, and builds it if it is not
-// in the build cache. "go tool" would be another process between it and the test.
+// build returns the path of the tool of go.mod, and builds it if it is not in the build
+// cache. "go tool" would be another process between it and the test.
 func build() (string, error) {
-	root, err := goCommand("", "env", "GOMOD")
-	if err != nil {
-		return "", err
-	}
-	flags, err := goCommand("", "env", "GOFLAGS")
-	if err != nil {
-		return "", err
-	}
-	if underRace() {
-		// The standard library is already compiled for the race detector.
-		flags += " -race"
-	}
-	return goCommand(flags, "-C", filepath.Join(filepath.Dir(root), "tools"), "tool", "-n", "stripe-mock")
-}
-
-func goCommand(flags string, args ...string) (string, error) {
-	cmd := exec.Command("go", args...) //nolint:noctx // the test has a deadline of its own
-	if flags != "" {
-		cmd.Env = append(cmd.Environ(), "GOFLAGS="+flags)
-	}
-	out, err := cmd.Output()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, failed.Stderr)
-	}
+	out, err := exec.Command("go", "tool", "-n", "stripe-mock").Output() //nolint:noctx // go test bounds it
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -104,10 +85,4 @@ func follow(output io.Reader, address chan<- string) error {
 		}
 	}
 	return fmt.Errorf("%w, its last line being %q", lines.Err(), last)
-}
-
-// underRace reports whether this program was built with the race detector.
-func underRace() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }

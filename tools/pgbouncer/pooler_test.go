@@ -1,10 +1,14 @@
-package pgbouncer
+//go:build pgbouncer
+
+// Package pgbouncer_test runs the program, and the tests of its module, through
+// PgBouncer in transaction mode with the files of deploy/pgbouncer. docs/growing.md
+// explains the files. make pgbouncer-check finds the program and runs the tests.
+package pgbouncer_test
 
 import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	_ "embed" // for the two files
 	"errors"
 	"fmt"
 	"io"
@@ -17,17 +21,18 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-//go:embed pgbouncer.ini
-var configuration string
+// program is the variable that names the PgBouncer program.
+const program = "PGBOUNCER"
 
-//go:embed role.sql
-var role string
+// files is the folder of the two files that the tests use.
+const files = "../../deploy/pgbouncer"
 
 // roleName is the role of role.sql.
 const roleName = "orders"
@@ -39,39 +44,28 @@ const startTimeout = 30 * time.Second
 // the port since it was chosen.
 const maxAttempts = 5
 
-// Options configure [Start].
-type Options struct {
-	// Program is the path of pgbouncer.
-	Program string
-
-	// Server is the connection string of a superuser of a PostgreSQL server. The role
-	// gets the password of that user.
-	Server string
-
-	// Port is the pooler's port at 127.0.0.1. With 0, Start chooses a free one.
-	Port int
-
-	// Settings are lines after those of pgbouncer.ini, which they override.
-	Settings string
+// options configure a pooler.
+type options struct {
+	server   string // the URL of a superuser, whose password the role gets
+	port     int    // at 127.0.0.1; 0: a free one
+	settings string // lines after those of pgbouncer.ini, which they override
 }
 
-// Pooler is a running PgBouncer.
-type Pooler struct {
-	// Version is the version of PgBouncer, such as 1.18.0.
-	Version string
-
+// pooler is a running PgBouncer.
+type pooler struct {
+	version  string // such as 1.18.0
 	password string // of the role
 	port     int
 	pipe     *os.File // the pooler is killed when this end of a pipe is closed
 	exited   chan struct{}
 }
 
-// Start creates the role of role.sql, as a superuser, and starts a pooler for all
+// startPooler creates the role of role.sql, as a superuser, and starts a pooler for all
 // databases of the server.
-func Start(ctx context.Context, options Options) (*Pooler, error) {
+func startPooler(ctx context.Context, options options) (*pooler, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	server, err := pgx.ParseConfig(options.Server)
+	server, err := pgx.ParseConfig(options.server)
 	if err != nil {
 		return nil, fmt.Errorf("pgbouncer: %w", err)
 	}
@@ -79,7 +73,7 @@ func Start(ctx context.Context, options Options) (*Pooler, error) {
 		return nil, fmt.Errorf("pgbouncer: role: %w", err)
 	}
 	for attempt := 1; ; attempt++ {
-		p := &Pooler{password: server.Password, port: options.Port, exited: make(chan struct{})}
+		p := &pooler{password: server.Password, port: options.port, exited: make(chan struct{})}
 		err := p.start(ctx, options, server)
 		if err == nil {
 			return p, nil
@@ -90,7 +84,7 @@ func Start(ctx context.Context, options Options) (*Pooler, error) {
 	}
 }
 
-func (p *Pooler) start(ctx context.Context, options Options, server *pgx.ConnConfig) error {
+func (p *pooler) start(ctx context.Context, options options, server *pgx.ConnConfig) error {
 	var err error
 	if p.port == 0 {
 		if p.port, err = freePort(); err != nil {
@@ -101,10 +95,10 @@ func (p *Pooler) start(ctx context.Context, options Options, server *pgx.ConnCon
 	if err != nil {
 		return err
 	}
-	if err := p.configure(folder, server, options.Settings); err != nil {
+	if err := p.configure(folder, server, options.settings); err != nil {
 		return errors.Join(err, os.RemoveAll(folder))
 	}
-	return p.launch(ctx, options.Program, folder)
+	return p.launch(ctx, folder)
 }
 
 // createRole creates the role unless it exists, and applies the settings of role.sql.
@@ -128,7 +122,11 @@ func createRole(ctx context.Context, server *pgx.ConnConfig) error {
 			return err
 		}
 	}
-	_, err = conn.Exec(ctx, role, pgx.QueryExecModeSimpleProtocol)
+	settings, err := os.ReadFile(filepath.Join(files, "role.sql"))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, string(settings), pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
@@ -154,10 +152,14 @@ func freePort() (int, error) {
 // configure writes the pooler's files: pgbouncer.ini, and then lines that override its
 // addresses. They continue the last section, because a second header would reset its
 // settings.
-func (p *Pooler) configure(folder string, server *pgx.ConnConfig, settings string) error {
+func (p *pooler) configure(folder string, server *pgx.ConnConfig, settings string) error {
+	configuration, err := os.ReadFile(filepath.Join(files, "pgbouncer.ini"))
+	if err != nil {
+		return err
+	}
 	users := filepath.Join(folder, "userlist.txt")
 	lines := []string{
-		configuration,
+		string(configuration),
 		"listen_port = " + strconv.Itoa(p.port),
 		"auth_file = " + users,
 		"unix_socket_dir =",
@@ -193,7 +195,7 @@ rm -rf "$folder"
 exit $status`
 
 // launch starts the pooler and waits until it reports that it is up.
-func (p *Pooler) launch(ctx context.Context, program, folder string) error {
+func (p *pooler) launch(ctx context.Context, folder string) error {
 	input, pipe, err := os.Pipe()
 	if err != nil {
 		return err
@@ -202,9 +204,9 @@ func (p *Pooler) launch(ctx context.Context, program, folder string) error {
 	p.pipe = pipe
 	output, printed := io.Pipe()
 	//nolint:noctx // the pooler outlives the context of its start
-	cmd := exec.Command("/bin/sh", "-c", watcher, "sh", folder, program, filepath.Join(folder, "pgbouncer.ini"))
+	cmd := exec.Command("/bin/sh", "-c", watcher, "sh", folder, os.Getenv(program), filepath.Join(folder, "pgbouncer.ini"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, printed, printed
-	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C does not reach them
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, pipe.Close(), os.RemoveAll(folder))
 	}
@@ -216,13 +218,13 @@ func (p *Pooler) launch(ctx context.Context, program, folder string) error {
 	failed := make(chan error, 1)
 	go func() { failed <- readOutput(output, up) }()
 	select {
-	case p.Version = <-up:
+	case p.version = <-up:
 		return nil
 	case err = <-failed:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	return errors.Join(err, p.Stop())
+	return errors.Join(err, p.stop())
 }
 
 var upLine = regexp.MustCompile(`process up: PgBouncer ([0-9.]+)`)
@@ -244,9 +246,9 @@ func readOutput(output *io.PipeReader, up chan<- string) error {
 	return fmt.Errorf("%w%s", lines.Err(), &printed)
 }
 
-// URL returns the connection string of one of the server's databases, with the query
+// url returns the connection string of one of the server's databases, with the query
 // mode of docs/growing.md, which leaves no prepared statements in a session.
-func (p *Pooler) URL(database string) string {
+func (p *pooler) url(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(roleName, p.password),
@@ -257,11 +259,8 @@ func (p *Pooler) URL(database string) string {
 	return u.String()
 }
 
-// Port returns the port of the pooler.
-func (p *Pooler) Port() int { return p.port }
-
-// Stop kills the pooler and waits until it has exited.
-func (p *Pooler) Stop() error {
+// stop kills the pooler and waits until it has exited.
+func (p *pooler) stop() error {
 	err := p.pipe.Close()
 	<-p.exited
 	if errors.Is(err, os.ErrClosed) {

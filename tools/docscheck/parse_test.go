@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/internal/docscheck"
+	"example.com/orders-api/tools/docscheck"
 )
 
 func parsed(t *testing.T, text string) (docscheck.Page, error) {

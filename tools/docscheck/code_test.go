@@ -1,5 +1,4 @@
-// Package docs_test keeps the code in the guides what it is in the files.
-package docs_test
+package docscheck_test
 
 import (
 	"flag"
@@ -19,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the code blocks of the guides")
 
-// block is a code block that comes from a file. Behind the file's path a marker
-// names the declarations to show, in order; without any it shows the whole file:
+// block matches a code block that comes from a file. After the path of the file, a
+// marker names the declarations to show. Without names, it shows the whole file:
 //
 //	<!-- code:begin examples/credits/credits.go Service Service.Grant -->
 //	<!-- code:end -->
@@ -30,7 +29,7 @@ var block = regexp.MustCompile(`(?s)<!-- code:begin (\S+)([^\n]*) -->\n(.*?)<!--
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	blocks := 0
-	require.NoError(t, filepath.WalkDir(".", func(page string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("../../docs", func(page string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(page) != ".md" {
 			return err
 		}
@@ -41,7 +40,7 @@ func TestGenerated(t *testing.T) {
 			blocks++
 			parts := block.FindStringSubmatch(old)
 			file, names := parts[1], strings.Fields(parts[2])
-			code := excerpt(t, filepath.Join("..", filepath.FromSlash(file)), names)
+			code := excerpt(t, filepath.Join("../..", filepath.FromSlash(file)), names)
 			return fmt.Sprintf("<!-- code:begin %s%s -->\n```%s\n%s```\n<!-- code:end -->\n",
 				file, parts[2], strings.TrimPrefix(filepath.Ext(file), "."), code)
 		})

@@ -1,3 +1,5 @@
+//go:build linux
+
 package stripemock_test
 
 import (
@@ -7,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"example.com/orders-api/payments/stripetest/stripemock"
 )
 
 func TestMain(m *testing.M) {
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 
 func TestStart(t *testing.T) {
 	t.Parallel()
-	first, second := stripemock.Start(t), stripemock.Start(t)
+	first, second := start(t), start(t)
 	require.NotEqual(t, first, second)
 	require.Equal(t, http.StatusOK, create(t, first, "amount=2000&currency=usd"))
 	require.Equal(t, http.StatusOK, create(t, second, "amount=2000&currency=usd"))
