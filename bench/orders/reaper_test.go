@@ -16,22 +16,21 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// BenchmarkReap lets the reaper delete a million finished keys while orders are
-// made at a steady rate, and compares how long those take with and without it.
-// One run takes some minutes: make bench-reaper.
+// BenchmarkReap compares the latency of orders at a constant rate with and without a
+// reaper that deletes a million finished keys. One run takes some minutes.
 func BenchmarkReap(b *testing.B) {
 	const (
 		keys  = 1_000_000
-		batch = 50                    // as orders reaper takes them
-		pace  = 10 * time.Millisecond // from order to order
+		batch = 50                    // as in orders reaper
+		every = 10 * time.Millisecond // the interval between two orders
 	)
 	for b.Loop() {
-		m := newFixture(b, 8)
-		m.fill(keys)
-		m.orderSteadily(within(b, 5*time.Second), pace) // prepares the statements
-		without := m.orderSteadily(within(b, time.Minute), pace)
+		f := newFixture(b, 8)
+		f.fill(keys)
+		f.createSteadily(within(b, 5*time.Second), every) // prepares the statements
+		without := f.createSteadily(within(b, time.Minute), every)
 
-		reaper, err := idempotency.NewReaper(m.anotherEngine(), idempotency.ReaperConfig{Retention: retention, Batch: batch})
+		reaper, err := idempotency.NewReaper(f.newEngine(), idempotency.ReaperConfig{Retention: retention, Batch: batch})
 		require.NoError(b, err)
 		ctx, done := context.WithCancel(b.Context())
 		start := time.Now()
@@ -42,7 +41,7 @@ func BenchmarkReap(b *testing.B) {
 				b.Errorf("%d keys deleted, error: %v", deleted, err)
 			}
 		}()
-		with := m.orderSteadily(ctx, pace)
+		with := f.createSteadily(ctx, every)
 
 		b.ReportMetric(keys/time.Since(start).Seconds(), "keys/s")
 		b.ReportMetric(milliseconds(without, 99), "p99-ms-without")
@@ -60,12 +59,12 @@ func within(b *testing.B, d time.Duration) context.Context {
 	return ctx
 }
 
-// fill inserts finished keys that are past their retention, and what they made:
-// paid orders, of the size of real ones.
-func (m *fixture) fill(n int) {
-	m.tb.Helper()
-	pool, err := pgxpool.New(m.tb.Context(), dbtest.URL(m.pool)) // without the timeouts
-	require.NoError(m.tb, err)
+// fill inserts finished keys that are past their retention, and their paid orders, of
+// typical size.
+func (f *fixture) fill(n int) {
+	f.tb.Helper()
+	pool, err := pgxpool.New(f.tb.Context(), dbtest.URL(f.pool)) // without the timeouts
+	require.NoError(f.tb, err)
 	defer pool.Close()
 	for _, step := range []struct {
 		statement string
@@ -81,7 +80,7 @@ SELECT gen_random_uuid(), $1, 'of-a-million-keys-' || i, 'create_order', 'POST',
        'finished', gen_random_uuid(), 1, at, at, at, 201, '{"Content-Type":"application/json","Location":"/v1/orders/00000000-0000-8000-8000-000000000000"}', $3 || $3
   FROM generate_series(1, $2) AS i,
        LATERAL (SELECT now() - interval '80 hours' + i * interval '1 millisecond') AS t (at)`,
-			[]any{m.account, n, m.request("any").Params},
+			[]any{f.account, n, f.request("any").Params},
 		},
 		{`
 INSERT INTO orders (
@@ -91,34 +90,34 @@ INSERT INTO orders (
 SELECT gen_random_uuid(), account_id, idempotency_key, 'ada@example.com', 'usd', 4300, $2, '{"basket":"b-77"}', 'pm_card_visa',
        'paid', 'pi_' || id, created_at, finished_at
   FROM idempotency_keys
- WHERE account_id = $1`, []any{m.account, itemsJSON}},
+ WHERE account_id = $1`, []any{f.account, itemsJSON}},
 		{"VACUUM ANALYZE", nil},
 		{"CHECKPOINT", nil},
 	} {
-		_, err := pool.Exec(m.tb.Context(), step.statement, step.arguments...)
-		require.NoError(m.tb, err)
+		_, err := pool.Exec(f.tb.Context(), step.statement, step.arguments...)
+		require.NoError(f.tb, err)
 	}
 }
 
-// anotherEngine is one on a pool of its own, as in a process of its own.
-func (m *fixture) anotherEngine() *idempotency.Engine {
-	m.tb.Helper()
-	config, err := pgxpool.ParseConfig(dbtest.URL(m.pool))
-	require.NoError(m.tb, err)
+// newEngine returns an engine with its own pool, as in another process.
+func (f *fixture) newEngine() *idempotency.Engine {
+	f.tb.Helper()
+	config, err := pgxpool.ParseConfig(dbtest.URL(f.pool))
+	require.NoError(f.tb, err)
 	postgres.Configure(config)
-	pool, err := pgxpool.NewWithConfig(m.tb.Context(), config)
-	require.NoError(m.tb, err)
-	m.tb.Cleanup(pool.Close)
+	pool, err := pgxpool.NewWithConfig(f.tb.Context(), config)
+	require.NoError(f.tb, err)
+	f.tb.Cleanup(pool.Close)
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(m.tb, err)
+	require.NoError(f.tb, err)
 	return engine
 }
 
-// orderSteadily makes an order at every tick until ctx ends, however long those
-// before take. It returns how long each took from its tick on, sorted.
-func (m *fixture) orderSteadily(ctx context.Context, pace time.Duration) []time.Duration {
-	m.tb.Helper()
-	ticker := time.NewTicker(pace)
+// createSteadily creates an order at each interval until ctx ends, also while earlier
+// ones are in flight. It returns the sorted latencies, counted from the due time.
+func (f *fixture) createSteadily(ctx context.Context, every time.Duration) []time.Duration {
+	f.tb.Helper()
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var mu sync.Mutex
 	var times []time.Duration
@@ -127,13 +126,13 @@ func (m *fixture) orderSteadily(ctx context.Context, pace time.Duration) []time.
 		select {
 		case due := <-ticker.C:
 			running.Go(func() {
-				if _, err := m.create("order-due-at-" + due.Format(time.RFC3339Nano)); err != nil {
-					m.tb.Error(err)
+				if _, err := f.create("order-due-at-" + due.Format(time.RFC3339Nano)); err != nil {
+					f.tb.Error(err)
 				}
-				took := time.Since(due)
+				latency := time.Since(due)
 				mu.Lock()
 				defer mu.Unlock()
-				times = append(times, took)
+				times = append(times, latency)
 			})
 		case <-ctx.Done():
 		}
@@ -143,7 +142,7 @@ func (m *fixture) orderSteadily(ctx context.Context, pace time.Duration) []time.
 	return times
 }
 
-// milliseconds is a percentile of sorted times.
+// milliseconds returns a percentile of sorted times.
 func milliseconds(sorted []time.Duration, percentile float64) float64 {
 	i := min(int(float64(len(sorted))*percentile/100), len(sorted)-1)
 	return float64(sorted[i]) / float64(time.Millisecond)

@@ -23,21 +23,19 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// dearest is how much more anything may cost in a store a thousand times as full.
-const dearest = 1.2
+// maxRatio bounds the median in the large store relative to the small one.
+const maxRatio = 1.2
 
-// BenchmarkStore compares what claims, orders, replays and passes of the completer
-// cost in a database of ten thousand finished keys and their orders with what they
-// cost in one of ten million: in turns, so that whatever else the machine does
-// falls on both. It takes 25 GB of disk below the user's cache directory, 20 GB of
-// memory, and 6 to 18 minutes, nearly all of it for the ten million: make
-// bench-store.
+// BenchmarkStore compares claims, orders, replays and completer runs in a database of
+// ten thousand finished keys with those in one of ten million. The two alternate, so
+// that other load affects both. It needs 25 GB of disk below the user's cache
+// directory, 20 GB of memory, and 6 to 18 minutes, most of them to fill the tables.
 func BenchmarkStore(b *testing.B) {
 	for b.Loop() {
 		server := onDisk(b)
 		stores := [2]*store{openStore(b, server, "few", 10_000), openStore(b, server, "many", 10_000_000)}
 		for _, s := range stores {
-			s.learn()
+			s.warmUp()
 		}
 		compare(b, "claim", 2000, stores, func(s *store, n int) func() {
 			return func() { s.claim(n) }
@@ -59,8 +57,8 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// compare times n runs in either store, by turns, and fails when the fuller one
-// takes too much longer. prepare makes a run, and is not timed.
+// compare measures n runs in each store, alternately, and fails if the ratio of the
+// medians is too high. prepare returns a run. Its own time is not measured.
 func compare(b *testing.B, name string, n int, stores [2]*store, prepare func(s *store, n int) func()) {
 	b.Helper()
 	var times [2][]time.Duration
@@ -76,33 +74,32 @@ func compare(b *testing.B, name string, n int, stores [2]*store, prepare func(s 
 		slices.Sort(list)
 	}
 	ratio := milliseconds(times[1], 50) / milliseconds(times[0], 50)
-	tell("%-14s  few: p50 %6.3f ms, p90 %6.3f ms  many: p50 %6.3f ms, p90 %6.3f ms  ratio of the medians %.2f", name,
+	report("%-14s  few: p50 %6.3f ms, p90 %6.3f ms  many: p50 %6.3f ms, p90 %6.3f ms  ratio of the medians %.2f", name,
 		milliseconds(times[0], 50), milliseconds(times[0], 90), milliseconds(times[1], 50), milliseconds(times[1], 90), ratio)
 	b.ReportMetric(ratio, name+"-ratio")
-	if ratio > dearest {
-		b.Errorf("%s costs %.2f times as much among many keys, more than %.1f", name, ratio, dearest)
+	if ratio > maxRatio {
+		b.Errorf("%s takes %.2f times as long with many keys, more than %.1f", name, ratio, maxRatio)
 	}
 }
 
-// onDisk starts a server whose data is on disk, as that of a real one is, and
-// removes it afterwards. Its shared_buffers are the usual quarter of 24 GB. Commits
-// do not wait for the disk: that wait is the same however full the store is, and so
-// long that it would hide what differs.
+// onDisk starts a server with its data on disk and removes the data afterwards. Its
+// shared_buffers are a quarter of 24 GB. Commits do not wait for the disk: that wait
+// does not depend on the size of the store and would hide the difference.
 func onDisk(b *testing.B) *embeddedpg.Server {
 	b.Helper()
 	cache, err := embeddedpg.CacheDir()
 	require.NoError(b, err)
 	dir := filepath.Join(cache, "bench-store")
-	require.NoError(b, os.RemoveAll(dir)) // of a run that was interrupted
+	require.NoError(b, os.RemoveAll(dir)) // from an interrupted run
 	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
 	server, err := embeddedpg.Start(b.Context(), embeddedpg.Options{
 		DataDir: dir,
 		Settings: map[string]string{
 			"shared_buffers":     "6GB",
 			"synchronous_commit": "off",
-			"checkpoint_timeout": "1h", // none in between
+			"checkpoint_timeout": "1h", // no checkpoint during the measurement
 			"max_wal_size":       "4GB",
-			"autovacuum":         "off", // nor this
+			"autovacuum":         "off",
 			"wal_level":          "minimal",
 			"max_wal_senders":    "0",
 		},
@@ -117,7 +114,7 @@ func onDisk(b *testing.B) *embeddedpg.Server {
 type store struct {
 	*fixture
 	completer *idempotency.Completer
-	keys      int   // that are finished and not past their retention
+	keys      int   // number of finished keys, not past their retention
 	shuffled  []int // their numbers
 }
 
@@ -152,11 +149,11 @@ func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *
 	return s
 }
 
-// filledKey is the key of a filled order, as long as a UUID.
+// filledKey returns the key of an inserted order. It has the length of a UUID.
 func filledKey(i int) string { return fmt.Sprintf("old-order-of-the-benchmark-%09d", i) }
 
-// fillTables multiplies a real key and its order, over the last three days, and
-// lets PostgreSQL look at what came of it.
+// fillTables inserts copies of a real key and its order, spread over the last three
+// days, and analyses the tables.
 func (s *store) fillTables(url string) {
 	s.tb.Helper()
 	const model, chunk = "a-model-for-many-old-orders-00000000", 500_000
@@ -170,46 +167,46 @@ func (s *store) fillTables(url string) {
 		_, err := conn.Exec(s.tb.Context(), statement, append([]any{pgx.QueryExecModeExec}, arguments...)...)
 		require.NoError(s.tb, err)
 	}
-	// All references are good, and looking at each takes as long as the rest.
+	// Without checks of the foreign keys, which take as long as everything else.
 	run("SET session_replication_role = replica")
 	run("CREATE TEMPORARY TABLE model_key AS SELECT * FROM idempotency_keys")
 	run("CREATE TEMPORARY TABLE model_order AS SELECT * FROM orders")
 	run("BEGIN")
-	run("TRUNCATE idempotency_keys, orders, refunds") // what follows is not in the write-ahead log
+	run("TRUNCATE idempotency_keys, orders, refunds") // PostgreSQL then writes the rows without WAL
 	rebuild := s.dropIndexes(conn)
 	for from := 0; from < s.keys; from += chunk {
 		to := min(from+chunk, s.keys)
 		run(fillKeysSQL, from, to-1, s.keys)
 		run(fillOrdersSQL, from, to-1, s.keys)
-		tell("%d of %d keys and orders, after %s", to, s.keys, time.Since(start).Round(time.Second))
+		report("%d of %d keys and orders, after %s", to, s.keys, time.Since(start).Round(time.Second))
 	}
 	run("SET LOCAL maintenance_work_mem = '1GB'")
 	for _, statement := range rebuild {
 		run(statement)
 	}
-	tell("Indexes, after %s", time.Since(start).Round(time.Second))
+	report("Indexes, after %s", time.Since(start).Round(time.Second))
 	run("COMMIT")
 	run("VACUUM ANALYZE")
 	run("CHECKPOINT")
-	// As on a server that has been up for a while: the indexes are in its memory, and
-	// the keys in the operating system's.
+	// As on a server that has run for a while: the indexes are in shared_buffers, the keys
+	// in the cache of the operating system.
 	run("CREATE EXTENSION pg_prewarm")
 	run("SELECT pg_prewarm(indexrelid) FROM pg_index WHERE indrelid IN ('idempotency_keys'::regclass, 'orders'::regclass)")
 	run("SELECT pg_prewarm('idempotency_keys', 'read')")
 	var size string
 	require.NoError(s.tb, conn.QueryRow(s.tb.Context(), "SELECT pg_size_pretty(pg_database_size(current_database()))").Scan(&size))
-	tell("They are %s, after %s", size, time.Since(start).Round(time.Second))
+	report("Size: %s, after %s", size, time.Since(start).Round(time.Second))
 }
 
-// dropIndexes drops the indexes of what is filled, and the constraints that are
-// made of them. It returns the statements that bring them back.
+// dropIndexes drops the indexes of the filled tables, and the constraints that use
+// them. It returns the statements that create them again.
 func (s *store) dropIndexes(conn *pgx.Conn) []string {
 	s.tb.Helper()
 	rows, err := conn.Query(s.tb.Context(), `
 SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname),
        format('ALTER TABLE %s ADD CONSTRAINT %I %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
            || CASE contype WHEN 'f' THEN ' NOT VALID' ELSE '' END,
-       contype <> 'f' AS made_of_an_index
+       contype <> 'f' AS has_index
   FROM pg_constraint
  WHERE contype IN ('f', 'p', 'u')
    AND (confrelid IN ('idempotency_keys'::regclass, 'orders'::regclass)
@@ -221,7 +218,7 @@ SELECT format('DROP INDEX %s', indexrelid::regclass),
   FROM pg_index
  WHERE indrelid IN ('idempotency_keys'::regclass, 'orders'::regclass)
    AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid AND contype IN ('p', 'u'))
- ORDER BY made_of_an_index`)
+ ORDER BY has_index`)
 	require.NoError(s.tb, err)
 	var drop, rebuild []string
 	var one, other string
@@ -238,10 +235,10 @@ SELECT format('DROP INDEX %s', indexrelid::regclass),
 	return rebuild
 }
 
-// tell writes a line of what takes so long that somebody waits for it.
-func tell(format string, arguments ...any) { fmt.Fprintf(os.Stderr, format+"\n", arguments...) }
+// report prints the progress.
+func report(format string, arguments ...any) { fmt.Fprintf(os.Stderr, format+"\n", arguments...) }
 
-// The rows of the orders number $1 to $2 of $3.
+// The rows of orders number $1 to $2 of $3.
 const (
 	fillKeysSQL = `
 INSERT INTO idempotency_keys (id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
@@ -264,35 +261,35 @@ SELECT ` + derived + `, account_id, filled, email, currency, amount, items, meta
        LATERAL (SELECT 'old-order-of-the-benchmark-' || to_char(i, 'FM000000000'),
                        now() - interval '71 hours' * (1 - i::double precision / $3)) AS f (filled, at),`
 
-	// derived is what DeriveID makes of a hash: version 8 and the variant are
-	// written over it.
+	// derived is the result of DeriveID for a hash: it overwrites the version (8) and the
+	// variant.
 	derived = `encode(set_byte(set_byte(substr(hash, 1, 16), 6, get_byte(hash, 6) & 15 | 128), 8, get_byte(hash, 8) & 63 | 128), 'hex')::uuid`
 )
 
-// learn prepares the statements and their plans on all connections.
-func (s *store) learn() {
+// warmUp prepares the statements and their plans on all connections.
+func (s *store) warmUp() {
 	for i := range 100 {
-		s.buy(fmt.Sprintf("an-order-to-learn-from-%d", i))
+		s.buy(fmt.Sprintf("a-warm-up-order-%d", i))
 		s.buy(filledKey(i))
 		s.complete(0)
 	}
 }
 
-// buy asks for an order, a new one or again.
+// buy creates or replays an order.
 func (s *store) buy(key string) {
 	result, err := s.create(key)
 	require.NoError(s.tb, err)
 	require.Equal(s.tb, http.StatusCreated, result.Response.Status)
 }
 
-// claim makes a key that is claimed and finished in one transaction.
+// claim claims and finishes a key in one transaction.
 func (s *store) claim(n int) {
 	result, err := s.engine.Do(s.tb.Context(), s.request(fmt.Sprintf("a-key-that-is-claimed-%d", n)).Request, nothing{})
 	require.NoError(s.tb, err)
 	require.False(s.tb, result.Replayed)
 }
 
-// nothing is an operation that is done as soon as its key is claimed.
+// nothing is an operation that finishes with its first step.
 type nothing struct{}
 
 func (nothing) Name() string { return "nothing" }
@@ -303,9 +300,9 @@ func (nothing) Steps(*idempotency.Run) idempotency.Steps {
 	}}
 }
 
-// complete makes a pass of the completer over n abandoned keys.
+// complete runs the completer over n abandoned keys.
 func (s *store) complete(n int) {
-	pass, err := s.completer.RunOnce(s.tb.Context())
+	result, err := s.completer.RunOnce(s.tb.Context())
 	require.NoError(s.tb, err)
-	require.Equal(s.tb, idempotency.CompleterResult{Completed: n}, pass)
+	require.Equal(s.tb, idempotency.CompleterResult{Completed: n}, result)
 }

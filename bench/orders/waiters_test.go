@@ -27,18 +27,18 @@ const waiters = 500
 func BenchmarkWaiters(b *testing.B) {
 	const rounds = 50
 	for b.Loop() {
-		m := newFixture(b, 8)
-		theirs := newWaitingClients(m)
-		m.lap("warm") // prepares the statements
+		f := newFixture(b, 8)
+		clients := newWaitingClients(f)
+		f.measure("warm") // prepares the statements
 		var with, without []float64
 		for round := range rounds {
-			quiet := func() { without = append(without, m.lap(fmt.Sprintf("without-%d", round))) }
-			crowded := func() {
-				disperse := theirs.start(fmt.Sprintf("a-key-that-a-crowd-waits-for-%d", round))
-				with = append(with, m.lap(fmt.Sprintf("with-%d", round)))
-				disperse()
+			idle := func() { without = append(without, f.measure(fmt.Sprintf("without-%d", round))) }
+			waiting := func() {
+				finish := clients.start(fmt.Sprintf("a-key-with-many-waiters-%d", round))
+				with = append(with, f.measure(fmt.Sprintf("with-%d", round)))
+				finish()
 			}
-			phases := []func(){quiet, crowded}
+			phases := []func(){idle, waiting}
 			if round%2 == 1 {
 				slices.Reverse(phases)
 			}
@@ -58,39 +58,39 @@ func BenchmarkWaiters(b *testing.B) {
 	}
 }
 
-// lap creates 200 orders, four at a time, and returns the milliseconds per order.
-func (m *fixture) lap(name string) float64 {
-	m.tb.Helper()
-	const orders, lanes = 200, 4
+// measure creates 200 orders, four at a time, and returns the milliseconds per order.
+func (f *fixture) measure(name string) float64 {
+	f.tb.Helper()
+	const orders, clients = 200, 4
 	var group errgroup.Group
 	runtime.GC() // the garbage of starting the waiters is not their cost
-	begun := time.Now()
-	for lane := range lanes {
+	start := time.Now()
+	for c := range clients {
 		group.Go(func() error {
-			for i := range orders / lanes {
-				if _, err := m.create(fmt.Sprintf("order-of-a-lap-%s-%d-%d", name, lane, i)); err != nil {
+			for i := range orders / clients {
+				if _, err := f.create(fmt.Sprintf("a-measured-order-%s-%d-%d", name, c, i)); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	require.NoError(m.tb, group.Wait())
-	return float64(time.Since(begun)) / float64(time.Millisecond) * lanes / orders
+	require.NoError(f.tb, group.Wait())
+	return float64(time.Since(start)) / float64(time.Millisecond) * clients / orders
 }
 
 // waitingClients are many clients of one account.
 type waitingClients struct{ fixture }
 
-func newWaitingClients(m *fixture) *waitingClients {
-	theirs := &waitingClients{*m}
-	theirs.account = idempotencytest.Account(m.tb, m.pool)
-	return theirs
+func newWaitingClients(f *fixture) *waitingClients {
+	c := &waitingClients{*f}
+	c.account = idempotencytest.Account(f.tb, f.pool)
+	return c
 }
 
-// start makes the clients wait for an order whose call the provider holds. disperse
+// start makes the clients wait for an order whose call the provider holds. finish
 // releases the call and checks that all clients get the same response.
-func (c *waitingClients) start(key string) (disperse func()) {
+func (c *waitingClients) start(key string) (finish func()) {
 	c.tb.Helper()
 	req := c.request(key)
 	held := c.stripe.Inject(stripetest.Rule{

@@ -203,7 +203,6 @@ func (p *pooler) launch(ctx context.Context, folder string) error {
 	defer input.Close()
 	p.pipe = pipe
 	output, printed := io.Pipe()
-	//nolint:noctx // the pooler outlives the context of its start
 	cmd := exec.Command("/bin/sh", "-c", watcher, "sh", folder, os.Getenv(program), filepath.Join(folder, "pgbouncer.ini"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, printed, printed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C does not reach them

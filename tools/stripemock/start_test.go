@@ -69,7 +69,7 @@ func start(t testing.TB) (baseURL string) {
 // build returns the path of the tool of go.mod, and builds it if it is not in the build
 // cache. "go tool" would be another process between it and the test.
 func build() (string, error) {
-	out, err := exec.Command("go", "tool", "-n", "stripe-mock").Output() //nolint:noctx // go test bounds it
+	out, err := exec.Command("go", "tool", "-n", "stripe-mock").Output()
 	return strings.TrimSpace(string(out)), err
 }
 
