@@ -1,5 +1,5 @@
-// Tools that tests and make spec run, in a module of their own: what they need stays out of
-// the program's dependencies. Run one with "go -C tools tool NAME".
+// Checks of pages, manifests and the contract, and the tools that they use, in a module of
+// their own: their dependencies are not those of the program.
 module example.com/orders-api/tools
 
 go 1.26.0
@@ -11,9 +11,11 @@ tool (
 )
 
 require (
+	example.com/orders-api v0.0.0
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/daveshanley/vacuum v0.30.3
+	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/moby/buildkit v0.31.1
 	github.com/moby/patternmatcher v0.6.1
@@ -21,8 +23,10 @@ require (
 	github.com/prometheus/prometheus v0.312.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/mod v0.42.0
+	golang.org/x/sync v0.24.0
 	k8s.io/api v0.35.3
 	k8s.io/apimachinery v0.35.3
 	sigs.k8s.io/kustomize/api v0.21.1
@@ -195,13 +199,6 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
-)
-
-require (
-	example.com/orders-api v0.0.0
-	github.com/google/uuid v1.6.0
-	go.uber.org/goleak v1.3.0
-	golang.org/x/sync v0.24.0
 )
 
 replace example.com/orders-api => ..
