@@ -12,6 +12,9 @@ GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
 SPECTRAL      := @stoplight/spectral-cli@6.16.3
 
+# The module of the program needs none of these modules.
+NESTED := bench tools
+
 # Packages must not run install scripts.
 NPX := npm_config_ignore_scripts=true npx --yes
 
@@ -51,24 +54,25 @@ crash: ## Run the crash matrix: fail at every round trip and provider call, and 
 
 .PHONY: bench
 bench: ## Measure the API against its SQL in pgbench (a quarter of an hour; needs pgbench)
-	@$(GO) build -o bin/ ./cmd/...
+	@$(GO) build -o bin/ ./cmd/orders ./cmd/stripetest
+	@$(GO) -C bench build -o ../bin/ ./cmd/bench
 	bin/bench $(BENCH)
 
 .PHONY: bench-completer
 bench-completer: ## Measure the completer, and the service without HTTP
-	$(GO) test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
+	$(GO) -C bench test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
 
 .PHONY: bench-reaper
 bench-reaper: ## Measure orders while a million old keys are deleted (some minutes)
-	$(GO) test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
+	$(GO) -C bench test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
 
 .PHONY: bench-store
 bench-store: ## Compare ten million keys with ten thousand (25 GB of disk, 6 to 18 minutes)
-	$(GO) test -run '^$$' -bench Store -benchtime 1x -timeout 2h ./orders
+	$(GO) -C bench test -run '^$$' -bench Store -benchtime 1x -timeout 2h ./orders
 
 .PHONY: bench-waiters
 bench-waiters: ## Measure orders while 500 requests wait for a key of another account
-	$(GO) test -run '^$$' -bench Waiters -benchtime 1x ./orders
+	$(GO) -C bench test -run '^$$' -bench Waiters -benchtime 1x ./orders
 
 FUZZTIME ?= 30s
 
@@ -91,7 +95,8 @@ contract-fuzz: ## Send 20,000 generated requests to a server and check each resp
 # SOAK has flags of the program. CI runs a short one: see .ci/run.
 .PHONY: soak
 soak: ## Run kills, pauses, database crashes, provider faults and all commands at once (a quarter of an hour)
-	@$(GO) build -o bin/ ./cmd/orders ./cmd/soak
+	@$(GO) build -o bin/ ./cmd/orders
+	@$(GO) -C bench build -o ../bin/ ./cmd/soak
 	bin/soak $(SOAK)
 
 .PHONY: up
@@ -112,24 +117,32 @@ migrate: ## Apply the migrations to DATABASE_URL
 check: tidy lint generated memory workflows contract ## Run all checks of CI except the tests
 
 .PHONY: tidy
-tidy: ## Fail if go.mod or go.sum is not tidy
+tidy: ## Fail if a go.mod or go.sum is not tidy
 	$(GO) mod tidy -diff
+	@for module in $(NESTED); do $(GO) -C $$module mod tidy -diff || exit 1; done
 
 .PHONY: lint
 lint: ## Lint, including the import rules
 	$(GO) run $(GOLANGCI_LINT) run
+	@for module in $(NESTED); do \
+		echo "$$module …"; (cd $$module && $(GO) run $(GOLANGCI_LINT) run) || exit 1; \
+	done
 
 .PHONY: fmt
 fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write the generated parts of docs, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -update
+generate: ## Write the generated parts of pages, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
+	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -update
+	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -update
+	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -update
 
 .PHONY: generated
 generated: ## Fail if a generated part is out of date
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -count=1
+	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -count=1
+	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -count=1
+	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -count=1
 
 .PHONY: memory
 memory: ## Fail if an idle API uses 40 MiB or more
@@ -140,9 +153,14 @@ spec: contract ## contract, and rate openapi.yaml with vacuum (its first build t
 	$(GO) -C tools test -count=1 -vet=off -tags vacuum -run Vacuum -v ./contract
 
 # -count=1: go test does not notice changes outside of its module.
+.PHONY: pages
+pages: ## Check the pages: links, names, code, and commands with their output
+	$(GO) -C tools test -count=1 -vet=off ./docscheck
+
 .PHONY: contract
-contract: ## Lint openapi.yaml, compare it with the released one, check deploy/ and the alerts
+contract: ## Lint openapi.yaml, compare it with the released one, check the pages, deploy/ and the alerts
 	$(GO) -C tools test -count=1 -vet=off ./...
+	$(GO) -C bench test -count=1 -vet=off ./...
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
 
@@ -188,7 +206,7 @@ stripe-check: ## Compare the stand-in with Stripe's test mode (needs a test key;
 
 .PHONY: links-check
 links-check: ## Request every external link of the pages (needs a network)
-	$(GO) test -vet=off -count=1 -run '^TestLinks_outside$$' ./internal/docscheck -args -fetch
+	$(GO) -C tools test -vet=off -count=1 -run '^TestLinks_outside$$' ./docscheck -args -fetch
 
 .PHONY: release-spec
 release-spec: ## Release the contract; later ones are compared with it: make release-spec VERSION=1.2.3
