@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// server is "orders dev" with a private PostgreSQL and a stand-in for Stripe, whose
-// data is thrown away.
+// server is "orders dev" with a private PostgreSQL and a stand-in for Stripe. Its data is
+// temporary.
 type server struct {
 	program, folder         string
 	process                 *os.Process
@@ -100,7 +100,7 @@ func line(text []byte, pattern string) string {
 	return ""
 }
 
-// reconcile compares the orders with the provider's records, at least so many of them.
+// reconcile compares the orders with the provider's records, and requires at least this many of them.
 // It returns the report.
 func (s *server) reconcile(ctx context.Context, least int) (string, error) {
 	pause(ctx, grace)
