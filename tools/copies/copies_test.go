@@ -8,6 +8,7 @@ package copies_test
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -181,12 +182,28 @@ func requireWorks(t *testing.T, folder string) {
 // run runs a program, which must succeed, and returns its standard output.
 func run(t *testing.T, folder string, env []string, program string, args ...string) string {
 	t.Helper()
+	out, err := output(t, folder, env, program, args)
+	require.NoError(t, err)
+	return out
+}
+
+// tryRun runs a program and returns its error, with what it printed.
+func tryRun(t *testing.T, folder, program string, args ...string) error {
+	t.Helper()
+	_, err := output(t, folder, nil, program, args)
+	return err
+}
+
+func output(t *testing.T, folder string, env []string, program string, args []string) (string, error) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	require.NoError(t, err, "%s %s in %s:\n%s%s", program, strings.Join(args, " "), folder, out, &stderr)
-	return string(out)
+	if err != nil {
+		err = fmt.Errorf("%s %s in %s: %w\n%s%s", program, strings.Join(args, " "), folder, err, out, &stderr)
+	}
+	return string(out), err
 }
