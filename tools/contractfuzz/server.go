@@ -59,7 +59,7 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	command := exec.Command(s.program, "dev", "--provider-latency=0s") // stop lets it stop its database
+	command := exec.Command(s.program, "dev", "--provider-latency=0s") //nolint:noctx // stop ends it, and it stops its database
 	command.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=", "LOG_LEVEL=warn",
 		"DATABASE_URL=", "SMTP_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "STRIPE_WEBHOOK_SECRET="+webhookSecret)
 	command.Stdout, command.Stderr = log, log
