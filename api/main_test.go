@@ -45,7 +45,10 @@ func (s suite) Run() int {
 	}
 	missing := coverage.missing()
 	for _, promise := range missing {
-		fmt.Fprintln(os.Stderr, "promised in openapi.yaml, but never received by a test:", promise)
+		fmt.Fprintln(os.Stderr, "openapi.yaml promises what no test received:", promise)
+	}
+	if len(missing) > 0 {
+		fmt.Fprintln(os.Stderr, "Call fixture.expectResponses with requests that get these responses, or remove the promises. docs/add-an-operation.md has an example.")
 	}
 	return min(len(missing), 1)
 }
