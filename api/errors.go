@@ -67,7 +67,10 @@ var (
 )
 
 // keyedError is an error of a request that looked up its key.
-type keyedError struct{ error }
+type keyedError struct {
+	error
+	created *orders.Resource // by a reaped key of a registered operation
+}
 
 func (e *keyedError) Unwrap() error { return e.error }
 
@@ -127,7 +130,7 @@ var (
 	problemKeyExpired = problemType{
 		"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever, onlyFinal,
 		"The Idempotency-Key has expired",
-		"An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, or the refund in `refund`. A key never executes twice.",
+		"An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, the refund in `refund`, or the resource in `resource`. A key never executes twice.",
 	}
 	problemValidation = problemType{
 		"validation-failed", http.StatusUnprocessableEntity, retryCorrected, noneOrUnknown,
@@ -197,7 +200,8 @@ type problem struct {
 	RequestID string              `json:"request_id"`
 	Errors    []orders.FieldError `json:"errors,omitempty"`
 	OrderID   *uuid.UUID          `json:"order_id,omitempty"`
-	Refund    *resource           `json:"refund,omitempty"`
+	Refund    *orders.Resource    `json:"refund,omitempty"`
+	Resource  *orders.Resource    `json:"resource,omitempty"`
 	Remaining int64               `json:"remaining,omitempty"`
 
 	slug       string
@@ -205,12 +209,6 @@ type problem struct {
 	jitter     int // up to so many seconds are added to retryAfter
 	headers    [][2]string
 	withoutKey string // replaces Detail if the request has no key
-}
-
-// resource links to an object of the API.
-type resource struct {
-	ID   uuid.UUID `json:"id"`
-	Href string    `json:"href"`
 }
 
 // Values of Retry-After if the cause of the problem has none.
@@ -295,10 +293,13 @@ func problemOf(err error) problem {
 		return p
 	case errors.As(err, &expired):
 		order, refund := orders.ResourcesOf(expired.Key)
+		if order == uuid.Nil {
+			return problemKeyExpired.detail("The key belongs to an earlier request of another operation.") // see forRequest
+		}
 		p := problemKeyExpired.detail("The key created the order in order_id.")
 		if refund != uuid.Nil {
 			p = problemKeyExpired.detail("The key created the refund in refund, of the order in order_id.")
-			p.Refund = &resource{ID: refund, Href: orders.RefundPath(order, refund)}
+			p.Refund = &orders.Resource{ID: refund, Href: orders.RefundPath(order, refund)}
 		}
 		p.OrderID = &order
 		return p
@@ -349,6 +350,9 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	}
 	var keyed *keyedError
 	lookedUp := errors.As(err, &keyed)
+	if lookedUp && keyed.created != nil {
+		p.Detail, p.Resource = "The key created the resource in resource.", keyed.created
+	}
 	interrupted := p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
 	if p.Outcome == outcomeNone && (lookedUp && interrupted || !lookedUp && hasKey) {
 		p.Outcome = outcomeUnknown

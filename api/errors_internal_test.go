@@ -63,6 +63,6 @@ func TestProblemOf_outcome(t *testing.T) {
 		outcome := func(err error) string { return problemOf(err).forRequest(post, err).Outcome }
 		require.Equal(t, test.before, outcome(test.err), "%v", test.err)
 		require.NotContains(t, problemOf(test.err).Detail, "money", "only outcome states it")
-		require.Equal(t, test.after, outcome(&keyedError{test.err}), "%v", test.err)
+		require.Equal(t, test.after, outcome(&keyedError{error: test.err}), "%v", test.err)
 	}
 }

@@ -100,7 +100,7 @@ func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key ide
 	case errors.Is(err, idempotency.ErrNotFound):
 		err = errNotFound
 	case err != nil:
-		err = &keyedError{err} // the outcome is about the key in the path
+		err = &keyedError{error: err} // the outcome is about the key in the path
 	}
 	return status, required, err
 }
@@ -130,8 +130,9 @@ type keyView struct {
 	LastRunAt     *orders.Timestamp          `json:"last_run_at"`
 	ExpiresAt     *orders.Timestamp          `json:"expires_at"`
 	Response      *responseView              `json:"response"`
-	Order         *resource                  `json:"order"`
-	Refund        *resource                  `json:"refund"`
+	Order         *orders.Resource           `json:"order"`
+	Refund        *orders.Resource           `json:"refund"`
+	Resource      *orders.Resource           `json:"resource,omitempty"` // of a registered operation
 	Action        *actionView                `json:"action,omitempty"`
 }
 
@@ -155,6 +156,7 @@ func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequire
 		State:     key.State(),
 		Operation: key.Operation,
 		CreatedAt: orders.Timestamp{Time: key.CreatedAt},
+		Resource:  key.Resource,
 	}
 	if !key.Expired {
 		lastRun := orders.Timestamp{Time: key.LastRunAt}
@@ -166,10 +168,10 @@ func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequire
 		view.Response = &responseView{Status: stored.Status, Type: optional(stored.Type), Location: optional(stored.Location)}
 	}
 	if key.OrderID != uuid.Nil {
-		view.Order = &resource{key.OrderID, "/v1/orders/" + key.OrderID.String()}
+		view.Order = &orders.Resource{ID: key.OrderID, Href: "/v1/orders/" + key.OrderID.String()}
 	}
 	if key.RefundID != uuid.Nil {
-		view.Refund = &resource{key.RefundID, orders.RefundPath(key.OrderID, key.RefundID)}
+		view.Refund = &orders.Resource{ID: key.RefundID, Href: orders.RefundPath(key.OrderID, key.RefundID)}
 	}
 	if required != nil && !key.Settled() { // also if another run holds the key now
 		view.State = idempotency.StateActionRequired

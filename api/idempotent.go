@@ -56,7 +56,7 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute exe
 		Request:  idempotency.Request{AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path},
 		ClientIP: middleware.GetClientIPAddr(r.Context()),
 	}
-	execute = canonicalize(body, execute)
+	execute = a.canonicalize(body, execute)
 	if prefer.respondAsync {
 		return a.serveAsync(w, r, req, prefer, execute)
 	}
@@ -65,13 +65,18 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute exe
 
 // canonicalize parses the body before it executes the request, and so with a permit:
 // a rejected request is not parsed (R25).
-func canonicalize(body []byte, execute executeFunc) executeFunc {
+func (a idempotentAPI) canonicalize(body []byte, execute executeFunc) executeFunc {
 	return func(ctx context.Context, req orders.Request) (result idempotency.Result, err error) {
 		if req.Params, err = idempotency.Canonicalize(body); err != nil {
 			return result, err
 		}
 		if result, err = execute(ctx, req); err != nil {
-			err = &keyedError{err}
+			keyed := &keyedError{error: err}
+			var expired *idempotency.KeyExpiredError
+			if errors.As(err, &expired) {
+				keyed.created = a.service.ResourceOf(expired.Key)
+			}
+			err = keyed
 		}
 		return result, err
 	}

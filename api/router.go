@@ -119,6 +119,12 @@ func NewRouter(config Config) (chi.Router, error) {
 			plain.Method(http.MethodGet, "/orders/{id}", read(a.get))                               // GET /v1/orders/{id}
 			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                    // GET /v1/orders/{id}/refunds
 			plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
+			for _, registered := range config.Orders.Registrations() {
+				added := addedAPI{registered, idempotent}
+				path := strings.TrimPrefix(registered.Path, "/v1")
+				r.Method(http.MethodPost, path, handlerFunc(added.create))
+				plain.Method(http.MethodGet, path+"/{id}", read(added.get))
+			}
 		})
 	})
 	return r, nil

@@ -49,7 +49,7 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	event := orders.Event{ID: verified.ID, Type: verified.Type}
 	err = a.limiter.Do(r.Context(), verified.AccountID, func(ctx context.Context) (err error) {
 		if event, err = a.service.HandleEvent(ctx, verified); err != nil {
-			err = &keyedError{err}
+			err = &keyedError{error: err}
 		}
 		return err
 	})
