@@ -2,6 +2,7 @@
 package docs_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -9,6 +10,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -41,6 +43,9 @@ func TestGenerated(t *testing.T) {
 			blocks++
 			parts := block.FindStringSubmatch(old)
 			file, names := parts[1], strings.Fields(parts[2])
+			if _, err := os.Stat(filepath.Join("..", filepath.FromSlash(path.Dir(file)))); errors.Is(err, fs.ErrNotExist) {
+				return old // a clone may remove the examples
+			}
 			code := excerpt(t, filepath.Join("..", filepath.FromSlash(file)), names)
 			return fmt.Sprintf("<!-- code:begin %s%s -->\n```%s\n%s```\n<!-- code:end -->\n",
 				file, parts[2], strings.TrimPrefix(filepath.Ext(file), "."), code)
