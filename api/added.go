@@ -17,14 +17,12 @@ type addedAPI struct {
 	idempotent idempotentAPI
 }
 
-// create is POST Path.
 func (a addedAPI) create(w http.ResponseWriter, r *http.Request) error {
 	return a.idempotent.serve(w, r, func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
 		return a.idempotent.service.Execute(ctx, req, a.Operation)
 	})
 }
 
-// get is GET Path/{id}.
 func (a addedAPI) get(r *http.Request) ([]byte, error) {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {

@@ -18,13 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// promiseCoverage records the promises of the contract that a response has fulfilled.
 type promiseCoverage struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-// coverage is that of all tests. TestMain reads it at the end.
 var coverage = &promiseCoverage{seen: map[string]bool{}}
 
 func (s *promiseCoverage) record(promise string) {
@@ -33,8 +31,8 @@ func (s *promiseCoverage) record(promise string) {
 	s.seen[promise] = true
 }
 
-// promise names a part of the contract. A part that several operations share, a
-// component, has one name, so one response fulfils it.
+// promise names a part of the contract. A component has one name, so one response covers
+// it for all operations.
 func promise(ref string, own ...string) string {
 	if ref != "" {
 		return ref
@@ -42,8 +40,8 @@ func promise(ref string, own ...string) string {
 	return strings.Join(own, " ")
 }
 
-// missing returns the promises that no response has fulfilled: each status, header and
-// example of an operation, or of a component, and each problem.
+// missing returns what no response has covered: each status, header and example of an
+// operation or a component, and each problem.
 func (s *promiseCoverage) missing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +77,8 @@ func (s *promiseCoverage) missing() []string {
 	return slices.Sorted(maps.Keys(promised))
 }
 
-// expectResponses sends each body to a path, under a new key, and requires the status.
-// It repeats a 201 and reads its Location. It is the call that an added path needs.
+// expectResponses sends each body to a path under a new key, and requires the status. It
+// repeats a 201 and reads its Location. An added path needs this call.
 func (f *fixture) expectResponses(t *testing.T, path string, want map[string]int) {
 	t.Helper()
 	for body, status := range want {
@@ -96,14 +94,12 @@ func (f *fixture) expectResponses(t *testing.T, path string, want map[string]int
 	}
 }
 
-// namedExample is an example of a body in JSON.
 type namedExample struct {
 	name  string // "example" for one without a name
 	ref   string // of the component, if it is one
 	value any
 }
 
-// jsonExamples returns the examples in JSON. Those of pages and scripts are extracts.
 func jsonExamples(content openapi3.Content) []namedExample {
 	var all []namedExample
 	for mediaType, c := range content {
@@ -127,7 +123,6 @@ func requestExamples(operation *openapi3.Operation) []namedExample {
 	return jsonExamples(operation.RequestBody.Value.Content)
 }
 
-// checkExamples records the examples that this exchange matches.
 func checkExamples(operation *openapi3.Operation, response *openapi3.ResponseRef, sent []byte, got response) error {
 	var request any
 	if json.Unmarshal(sent, &request) == nil {
@@ -158,7 +153,6 @@ func checkExamples(operation *openapi3.Operation, response *openapi3.ResponseRef
 	return nil
 }
 
-// plainJSON makes a value from YAML comparable with one from JSON.
 func plainJSON(value any) (plain any, err error) {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -168,18 +162,16 @@ func plainJSON(value any) (plain any, err error) {
 	return plain, decoder.Decode(&plain)
 }
 
-// fixedMembers are the members whose text the API defines. The text of others comes
-// from the client or the provider, or depends on the time.
+// fixedMembers are the members whose text the API defines, and not the client, the
+// provider or the time.
 var fixedMembers = []string{
 	"type", "title", "detail", "retry", "outcome", "code", "decline_code", "pointer",
 	"status", "state", "currency", "operation", "object",
 }
 
-// providerIDs matches the provider's ids in a text.
 var providerIDs = regexp.MustCompile(`\b[a-z]{2}_[0-9A-Za-z]{16,}`)
 
-// matchesExample reports whether a response has the example's members with the same
-// types, and the same values of fixedMembers.
+// matchesExample compares members, types and the values of fixedMembers.
 func matchesExample(example, actual any, name string) bool {
 	switch e := example.(type) {
 	case map[string]any:

@@ -23,7 +23,6 @@ import (
 	ordersapi "example.com/orders-api"
 )
 
-// contract checks requests and responses against openapi.yaml.
 type contract struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -40,9 +39,8 @@ func newContract() (contract, error) {
 	return contract{doc: doc, router: router}, err
 }
 
-// closeResponses makes the schemas of responses strict. The published ones are open, so
-// that clients accept the additions of later versions. In the tests an addition is an
-// error until it is documented.
+// closeResponses makes the schemas of responses strict: in tests, an addition must be
+// documented. The published schemas are open for later versions.
 func closeResponses(doc *openapi3.T) {
 	for _, schema := range append(responseSchemas(doc), schemasIn(doc.Components.Schemas["Problem"])...) {
 		if schema.Type.Includes("object") && schema.AdditionalProperties.Has == nil && schema.AdditionalProperties.Schema == nil {
@@ -57,7 +55,6 @@ func closeResponses(doc *openapi3.T) {
 	}
 }
 
-// responseSchemas returns all schemas of the bodies and headers of responses.
 func responseSchemas(doc *openapi3.T) []*openapi3.Schema {
 	var schemas []*openapi3.Schema
 	for _, path := range doc.Paths.Map() {
@@ -75,7 +72,6 @@ func responseSchemas(doc *openapi3.T) []*openapi3.Schema {
 	return schemas
 }
 
-// schemasIn returns a schema and all schemas in it.
 func schemasIn(ref *openapi3.SchemaRef) []*openapi3.Schema {
 	var schemas []*openapi3.Schema
 	_ = ref.WalkSubtree(func(_ string, schema *openapi3.SchemaRef) error { // its only errors are those of the function
@@ -85,7 +81,6 @@ func schemasIn(ref *openapi3.SchemaRef) []*openapi3.Schema {
 	return schemas
 }
 
-// loadContract loads the file once for all tests.
 var loadContract = sync.OnceValues(func() (contract, error) {
 	for _, text := range []string{"text/html", "text/javascript", "application/yaml"} {
 		openapi3filter.RegisterBodyDecoder(text, openapi3filter.FileBodyDecoder)
@@ -93,7 +88,6 @@ var loadContract = sync.OnceValues(func() (contract, error) {
 	return newContract()
 })
 
-// problems has what the contract promises of each problem.
 var problems = map[string]struct {
 	status int
 	retry  string
@@ -125,7 +119,6 @@ var problems = map[string]struct {
 	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After", outcomes: []string{"none", "unknown"}},
 }
 
-// validatorOptions make the validator strict: an undocumented status is an error.
 func validatorOptions() *openapi3filter.Options {
 	return &openapi3filter.Options{
 		IncludeResponseStatus: true,
@@ -139,9 +132,8 @@ func validatorOptions() *openapi3filter.Options {
 	}
 }
 
-// check returns how a response violates the contract. A request that the contract does
-// not allow must have been rejected. Whether a rejected request is allowed depends on
-// the test.
+// check returns how a response violates the contract. A request that the contract forbids
+// must have been rejected.
 func (c contract) check(req *http.Request, body []byte, got response) error {
 	if err := checkHeaders(got); err != nil {
 		return err
@@ -166,8 +158,8 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 	sent.Body = io.NopCloser(bytes.NewReader(body))
 	route, params, err := c.router.FindRoute(sent)
 	if err != nil || strings.HasSuffix(sent.URL.Path, "/") || slices.Contains(slices.Collect(maps.Values(params)), "") {
-		// There is no such operation (the validator's router ignores a trailing slash, and
-		// accepts an empty parameter).
+		// No such operation. The validator's router ignores a trailing slash, and accepts
+		// an empty parameter.
 		if req.Method == http.MethodOptions && got.status == http.StatusNoContent {
 			return nil // see the introduction
 		}
@@ -213,8 +205,8 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 	return checkExamples(route.Operation, documented, body, got)
 }
 
-// checkProblemSchema compares a problem with the schema of its type. The schema of the
-// response is ProblemDetails, which is open for other types.
+// checkProblemSchema uses the schema of the problem's type, not the open one of the
+// response.
 func (c contract) checkProblemSchema(got response) error {
 	if got.status < 400 || got.head {
 		return nil
@@ -226,8 +218,6 @@ func (c contract) checkProblemSchema(got response) error {
 	return c.doc.Components.Schemas["Problem"].Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation())
 }
 
-// checkUnexpected compares a problem outside of all operations with the default response
-// of each operation.
 func (c contract) checkUnexpected(got response) error {
 	if got.head {
 		return nil
@@ -240,8 +230,7 @@ func (c contract) checkUnexpected(got response) error {
 	return unexpected.Schema.Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation())
 }
 
-// checkReadDetail rejects a problem that speaks of an idempotency key to a client that
-// sent none and asked for none.
+// A GET has no idempotency key, so its problem must not mention one.
 func checkReadDetail(req *http.Request, got response) error {
 	var p problem
 	if req.Method != http.MethodGet || got.status < 400 || strings.HasPrefix(req.URL.Path, "/v1/idempotency-keys/") {
@@ -256,8 +245,6 @@ func checkReadDetail(req *http.Request, got response) error {
 	return nil
 }
 
-// checkDocumentedHeaders rejects headers that the contract does not document, except
-// those of every HTTP server.
 func checkDocumentedHeaders(of string, documented openapi3.Headers, got http.Header) error {
 	for name := range got {
 		switch name {
@@ -277,7 +264,6 @@ func checkDocumentedHeaders(of string, documented openapi3.Headers, got http.Hea
 	return nil
 }
 
-// contractTransport checks every exchange against the contract.
 type contractTransport struct {
 	base    http.RoundTripper
 	secrets *secrets
@@ -317,7 +303,6 @@ func (c *contractTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return resp, nil
 }
 
-// checkHeaders checks the headers of every response.
 func checkHeaders(got response) error {
 	for name, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff",
@@ -345,8 +330,6 @@ func checkHeaders(got response) error {
 	return nil
 }
 
-// checkProblem compares a problem with its row in the table, and returns its
-// slug.
 func checkProblem(got response) (slug string, err error) {
 	if got.status < 400 {
 		return "", nil
@@ -394,7 +377,6 @@ func checkProblem(got response) (slug string, err error) {
 	return slug, nil
 }
 
-// problem is a problem document as a client reads it.
 type problem struct {
 	Type, Title, Detail, Retry, Code string
 	Outcome                          string
@@ -408,7 +390,6 @@ type problem struct {
 
 func (p problem) slug() string { return strings.TrimPrefix(p.Type, "/problems/") }
 
-// pointers returns the pointers of the errors.
 func (p problem) pointers() []string {
 	pointers := make([]string, len(p.Errors))
 	for i, e := range p.Errors {

@@ -32,7 +32,7 @@ var (
 	errUnsupportedCoding = fmt.Errorf("%w: the body has a content encoding", errUnsupportedMedia)
 )
 
-// problemType is a kind of problem, which clients and people distinguish by its slug.
+// problemType is a kind of problem, identified by its slug.
 type problemType struct {
 	slug     string
 	status   int
@@ -74,8 +74,7 @@ type keyedError struct {
 
 func (e *keyedError) Unwrap() error { return e.error }
 
-// The problems of the contract. Package orders writes the two that are stored; they
-// are listed here for their pages.
+// The problems of the contract. Package orders writes the two that are stored.
 var (
 	problemKeyMissing = problemType{
 		"idempotency-key-missing", http.StatusBadRequest, retryCorrected, onlyNone,
@@ -179,7 +178,6 @@ var (
 	}
 )
 
-// problemTypes lists all of them, for the pages.
 func problemTypes() []problemType {
 	return []problemType{
 		problemKeyMissing, problemKeyInvalid, problemMalformed, problemUnauthorized, problemNotFound,
@@ -221,8 +219,7 @@ const (
 	overloadJitter     = 3
 )
 
-// problemOf is the only mapping of errors to problems. An unknown error is an internal
-// error, whose text is only logged.
+// problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
 	var (
 		invalid  *orders.ValidationError
@@ -320,7 +317,7 @@ func problemOf(err error) problem {
 	}
 }
 
-// summary returns the first error, for the logs of clients that show only the detail.
+// summary is for clients that log only the detail.
 func summary(all []orders.FieldError) string {
 	text := strings.TrimSpace(all[0].Pointer + " " + all[0].Detail)
 	if n := len(all) - 1; n > 0 {
@@ -333,16 +330,14 @@ func (t problemType) detail(text string) problem {
 	return problem{Type: "/problems/" + t.slug, Title: t.title, Status: t.status, Detail: text, Retry: t.retry, Outcome: t.outcomes[0], slug: t.slug}
 }
 
-// after sets Retry-After to at least a second.
 func (p problem) after(wait time.Duration) problem {
 	p.retryAfter = max(wait, time.Second)
 	return p
 }
 
-// forRequest completes the problem of a request whose error is err. The outcome stays
-// none if the request has no key, or was rejected after a lookup which found that its key
-// is not claimed. Otherwise this request, or an earlier one with the key, may have moved
-// money.
+// forRequest completes the problem of a request. The outcome is none only if the request
+// has no key, or the lookup found its key unclaimed. Otherwise a request with the key may
+// have moved money.
 func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
 	if !hasKey && p.withoutKey != "" {
@@ -360,14 +355,12 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	return p
 }
 
-// forRequestsWithoutKey sets the detail for requests without an Idempotency-Key, such
-// as a GET or an event.
+// forRequestsWithoutKey sets the detail for a GET or an event.
 func (p problem) forRequestsWithoutKey(text string) problem {
 	p.withoutKey = text
 	return p
 }
 
-// header adds a header to the response.
 func (p problem) header(name, value string) problem {
 	p.headers = append(p.headers, [2]string{name, value})
 	return p

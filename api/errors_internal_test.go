@@ -32,8 +32,7 @@ func TestRetryAfterSeconds_roundsUp(t *testing.T) {
 	require.Zero(t, problemNotFound.detail("").retryAfter)
 }
 
-// The outcome of a request with a key is none only if it was rejected after the lookup of
-// the key.
+// The outcome is none only after the lookup of the key.
 func TestProblemOf_outcome(t *testing.T) {
 	t.Parallel()
 	post := httptest.NewRequest(http.MethodPost, "/v1/orders", nil)

@@ -21,8 +21,7 @@ const (
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 )
 
-// Package orders tests all faults of the provider. Here are the two problems that they
-// lead to, and that the retry ends in one charge.
+// Package orders tests all faults of the provider.
 func TestCreateOrder_providerFails(t *testing.T) {
 	t.Parallel()
 	always := func(endpoint string, fault stripetest.Fault) stripetest.Rule {
@@ -66,7 +65,6 @@ func TestCreateOrder_providerFails(t *testing.T) {
 	}
 }
 
-// panickingTransport is a transport to the provider that panics on demand.
 type panickingTransport struct {
 	http.Transport
 	panics atomic.Bool
@@ -152,8 +150,7 @@ func TestCreateOrder_clientDisconnects(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// A client that disconnects during a read cancels the query, which is not logged as an
-// error.
+// A disconnect cancels the query and is no error in the log.
 func TestGetOrder_clientDisconnects(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -204,8 +201,7 @@ func TestCreateOrder_concurrent(t *testing.T) {
 	}
 	bodies := map[string]int{}
 	for _, done := range running {
-		got := <-done
-		require.NoError(t, got.err)
+		got := receive(t, done)
 		if got.status == http.StatusConflict {
 			require.Equal(t, "1", got.header.Get("Retry-After"))
 			continue
@@ -223,9 +219,7 @@ func TestCreateOrder_concurrent(t *testing.T) {
 func TestShutdown_requestInProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := f.createAsync(t, newKey(), orderBody())
-	<-held.Reached()
+	held, running := f.createHeld(t, newKey(), orderBody())
 
 	stopping, stopped := make(chan struct{}), make(chan error, 1)
 	f.server.RegisterOnShutdown(func() { close(stopping) })
@@ -240,8 +234,7 @@ func TestShutdown_requestInProgress(t *testing.T) {
 	}
 
 	held.Release()
-	got := <-running
-	require.NoError(t, got.err)
+	got := receive(t, running)
 	require.Equal(t, http.StatusCreated, got.status)
 	require.NoError(t, <-stopped)
 	f.requireOnePaidOrder(t)

@@ -24,8 +24,8 @@ const (
 	needsReviewRetryAfter = time.Minute
 )
 
-// writeAccepted responds with 202 to a request that is certain to be finished. required
-// is the action that it requires, if that is known.
+// writeAccepted responds with 202 to a request that will be finished. required is nil if
+// no action is known.
 func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *orders.ActionRequiredError) error {
 	status, err := a.service.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
@@ -42,7 +42,6 @@ func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key
 	return writeJSON(w, http.StatusAccepted, a.view(status, required))
 }
 
-// getKey is GET /v1/idempotency-keys/{key}.
 func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathKey(r)
 	if err != nil {
@@ -68,8 +67,7 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, a.view(status, required))
 }
 
-// retryAfterOf returns how long a client should wait before it sends the request again
-// or reads the status again, and false if the key is finished or expired.
+// retryAfterOf returns the wait before the next request, and false if the key is settled.
 func retryAfterOf(key orders.KeyStatus) (wait time.Duration, unfinished bool) {
 	switch key.State() {
 	case idempotency.StateInProgress:
@@ -105,9 +103,8 @@ func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key ide
 	return status, required, err
 }
 
-// pathKey reads the key in the path, which is raw and not quoted. chi matches the
-// path as it was sent only if that differs from how Go would encode it, otherwise
-// the decoded path: so a % in what it returns may be part of the key.
+// pathKey reads the raw key in the path. chi matches the escaped path only if it is not
+// Go's own encoding, so a % may be part of the key.
 func pathKey(r *http.Request) (idempotency.Key, error) {
 	key := chi.URLParam(r, "key")
 	if r.URL.RawPath != "" {
@@ -119,7 +116,6 @@ func pathKey(r *http.Request) (idempotency.Key, error) {
 	return idempotency.ParseKey(key)
 }
 
-// keyView is a key as the API shows it.
 type keyView struct {
 	Key           idempotency.Key            `json:"key"`
 	State         string                     `json:"state"`
@@ -136,7 +132,6 @@ type keyView struct {
 	Action        *actionView                `json:"action,omitempty"`
 }
 
-// actionView is what Stripe.js needs for the customer's approval.
 type actionView struct {
 	Type            string `json:"type"`
 	ClientSecret    string `json:"client_secret"`
@@ -180,7 +175,6 @@ func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequire
 	return view
 }
 
-// optional returns nil for an empty text.
 func optional(text string) *string {
 	if text == "" {
 		return nil

@@ -15,9 +15,8 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// problemDoc documents a problem for people, in addition to its title and help: on its
-// page under /problems/ and in openapi.yaml, whose problem schemas and examples are
-// generated from it (make generate).
+// problemDoc documents a problem on its page and in openapi.yaml, whose problem schemas
+// and examples are generated from it.
 type problemDoc struct {
 	effect  string   // what the request did, and whether money moved
 	next    string   // what to do now, and with which key
@@ -26,8 +25,7 @@ type problemDoc struct {
 	header  string   // a header line of the response worth showing
 	see     []string // problems that are easily confused with this one
 
-	// The example is the response to err, or the stored document, which package orders
-	// writes.
+	// The example is the response to err, or the stored document.
 	err    error
 	noKey  bool // the request of the example has no Idempotency-Key
 	stored string
@@ -50,7 +48,6 @@ const (
 	exampleRequestID   = "3JQ6ZB7XKPLRWA4DM2VHSTN5EY"
 )
 
-// problemDocs returns the documentation of all problems by slug.
 func problemDocs() map[string]problemDoc {
 	return map[string]problemDoc{
 		problemKeyMissing.slug: {

@@ -29,7 +29,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// routes returns the methods of each route, by its pattern in openapi.yaml.
 func (f *fixture) routes(t *testing.T) map[string][]string {
 	t.Helper()
 	constraint := regexp.MustCompile(`\{(\w+):[^}]*\}`)
@@ -57,7 +56,6 @@ func TestRouter_contract(t *testing.T) {
 	require.Equal(t, documented, served)
 }
 
-// examplePath returns an address of a route.
 func examplePath(pattern string) string {
 	return strings.NewReplacer(
 		"{id}", uuid.NewString(), "{refund_id}", uuid.NewString(),
@@ -65,7 +63,7 @@ func examplePath(pattern string) string {
 	).Replace(pattern)
 }
 
-// A query that is not understood is rejected on every route, before anything is stored.
+// Every route rejects unknown parameters and stores nothing.
 func TestRouter_unknownParameters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
