@@ -73,7 +73,7 @@ func serve(w http.ResponseWriter, r *http.Request, contentType, tag string, cont
 	http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(content))
 }
 
-// noRanges removes the Accept-Ranges header of http.ServeContent.
+// noRanges replaces the Accept-Ranges header of http.ServeContent.
 type noRanges struct{ http.ResponseWriter }
 
 func (w noRanges) WriteHeader(status int) {
