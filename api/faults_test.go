@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/payments/stripetest"
@@ -213,29 +212,4 @@ func TestCreateOrder_concurrent(t *testing.T) {
 	require.Contains(t, bodies, string(f.create(t, key, orderBody()).body))
 	f.requireOnePaidOrder(t)
 	require.Equal(t, 2, len(f.stripe.Requests()), "one create, one confirm")
-}
-
-// A server that shuts down finishes the requests in progress.
-func TestShutdown_requestInProgress(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	held, running := f.createHeld(t, newKey(), orderBody())
-
-	stopping, stopped := make(chan struct{}), make(chan error, 1)
-	f.server.RegisterOnShutdown(func() { close(stopping) })
-	go func() { stopped <- f.server.Shutdown(context.WithoutCancel(t.Context())) }()
-	<-stopping
-	_, err := f.do(f.request(t, http.MethodGet, "/v1/orders/"+uuid.NewString(), ""))
-	require.Error(t, err, "new requests are rejected")
-	select {
-	case err := <-stopped:
-		require.Fail(t, "Shutdown did not wait", "%v", err)
-	default:
-	}
-
-	held.Release()
-	got := receive(t, running)
-	require.Equal(t, http.StatusCreated, got.status)
-	require.NoError(t, <-stopped)
-	f.requireOnePaidOrder(t)
 }

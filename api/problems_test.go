@@ -1,9 +1,6 @@
 package api_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"html"
 	"maps"
 	"net/http"
@@ -50,21 +47,4 @@ func TestProblemPages_complete(t *testing.T) {
 			require.Equal(t, other != slug, strings.Contains(text, `href="/problems/`+other+`"`), "%s on %s", other, slug)
 		}
 	}
-}
-
-// problemTypes lists every problem that the package defines.
-func TestProblemTypes_complete(t *testing.T) {
-	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
-	require.NoError(t, err)
-	defined := 0
-	ast.Inspect(file, func(n ast.Node) bool {
-		if literal, ok := n.(*ast.CompositeLit); ok {
-			if name, ok := literal.Type.(*ast.Ident); ok && name.Name == "problemType" {
-				defined++
-			}
-		}
-		return true
-	})
-	require.Len(t, api.ProblemSlugs(), defined)
 }

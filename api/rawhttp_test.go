@@ -152,56 +152,32 @@ func TestRawHTTP_incompleteBody(t *testing.T) {
 	key := "Idempotency-Key: " + newKey()
 	before := f.rowCounts(t)
 
-	t.Run("Content-Length above the limit: rejected unread", func(t *testing.T) {
+	const cut, malformed, large = "temporarily-unavailable", "malformed-request", "too-large"
+	for name, test := range map[string]struct {
+		line, body, slug string
+		ends             bool // the client sends no more
+	}{
+		"above the limit: rejected unread":   {"Content-Length: 65537", "", large, false},
+		"above the limit: no 100 Continue":   {"Content-Length: 1000000000\r\nExpect: 100-continue", "", large, false},
+		"endless chunks":                     {"Transfer-Encoding: chunked", strings.Repeat(chunk(strings.Repeat(" ", 16<<10)), 5), large, false},
+		"shorter than Content-Length":        {"Content-Length: 1000", `{"email":`, cut, true},
+		"whole order, but shorter than that": {"Content-Length: 1000", orderBody(), cut, true},
+		"incomplete chunk":                   {"Transfer-Encoding: chunked", "1000\r\n" + orderBody(), cut, true},
+		"chunk without a length":             {"Transfer-Encoding: chunked", "xyz\r\n" + orderBody() + "\r\n0\r\n\r\n", malformed, false},
+	} {
 		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 65537"))
-		require.Equal(t, "too-large", conn.readResponse().slug())
-	})
-	t.Run("Content-Length above the limit: no 100 Continue", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 1000000000", "Expect: 100-continue"))
-		got := conn.readResponse()
-		require.Equal(t, "too-large", got.slug())
-		require.True(t, got.closes)
-		conn.requireClosed()
-	})
-	t.Run("endless chunks: rejected at the limit", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Transfer-Encoding: chunked"))
-		for range 5 {
-			conn.write(chunk(strings.Repeat(" ", 16<<10)))
+		conn.write(f.requestHead(key, test.line) + test.body)
+		if test.ends {
+			require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
 		}
-		got := conn.readResponse() // though the client could send more
-		require.Equal(t, "too-large", got.slug())
-		require.True(t, got.closes)
-	})
-	t.Run("shorter than Content-Length", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 1000") + `{"email":`)
-		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
-		conn.requireClosed()
-	})
-	t.Run("complete order, shorter than Content-Length", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 1000") + orderBody())
-		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
-		conn.requireClosed()
-	})
-	t.Run("incomplete chunk", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "1000\r\n" + orderBody())
-		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
-		conn.requireClosed()
-	})
-	t.Run("chunk without a length", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "xyz\r\n" + orderBody() + "\r\n0\r\n\r\n")
-		require.Equal(t, "malformed-request", conn.readResponse().slug())
-		conn.requireClosed()
-	})
+		got := conn.readResponse()
+		require.Equal(t, test.slug, got.slug(), name)
+		if test.slug == large {
+			require.True(t, got.closes, name) // the client could send more
+		} else {
+			conn.requireClosed()
+		}
+	}
 	require.Equal(t, before, f.rowCounts(t))
 }
 
