@@ -119,7 +119,7 @@ func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration
 		ended = true
 	}
 	select {
-	case <-claimed: // takes precedence over a run that has ended meanwhile
+	case <-claimed: // takes precedence over a run that has ended since
 	default:
 		return run, true // the run claimed nothing
 	}
