@@ -6,13 +6,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// Waiting returns how many requests wait in this process.
-func (e *Engine) Waiting() int {
-	e.waiters.mu.Lock()
-	defer e.waiters.mu.Unlock()
-	return e.waiters.count
-}
-
 // AwaitedChanges are what waiters may await.
 var AwaitedChanges = []awaitedChange{awaitTurn, awaitStatus, awaitEnd}
 

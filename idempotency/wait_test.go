@@ -74,7 +74,7 @@ func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.
 // requireWaiting returns when that many requests wait.
 func (f *fixture) requireWaiting(n int) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.engine.Waiting() == n }, waitFor, tick)
+	require.Eventually(f.t, func() bool { return f.engine.Waiters() == n }, waitFor, tick)
 }
 
 // blockedCall is an external call that blocks the first time.
@@ -129,7 +129,7 @@ func TestAwaitTurn_runFinishes(t *testing.T) {
 	}
 	require.Equal(t, onceEach, f.effects(req))
 	require.Equal(t, keyState{Point: "finished", Attempt: 1}, f.state(req))
-	require.Zero(t, f.engine.Waiting())
+	require.Zero(t, f.engine.Waiters())
 }
 
 // A run of this process wakes the waiters without a poll.
