@@ -104,32 +104,30 @@ func (f *fixture) countKeys(condition string) int {
 	return n
 }
 
-// insertFinished inserts n finished keys. The i-th was finished i seconds after ago.
+// insertFinished inserts n finished keys. The i-th was finished i milliseconds after ago.
 func (f *fixture) insertFinished(n int, ago time.Duration) {
 	f.t.Helper()
-	_, err := f.pool.Exec(f.t.Context(), `
-INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
-)
-SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
-       'finished', gen_random_uuid(), 1, at, at, at, 200, '{}', ''
-  FROM generate_series(1, $2) AS i,
-       LATERAL (SELECT now() - $3::interval + i * interval '1 second') AS t (at)`, f.account, n, ago)
-	require.NoError(f.t, err)
+	f.insertKeys(n, ago, "finished_at, response_code, response_headers, response_body", "'finished', at, 200, '{}', ''")
 }
 
 // insertActionRequired inserts n keys that require an action and ran just now.
 func (f *fixture) insertActionRequired(n int) {
 	f.t.Helper()
+	f.insertKeys(n, time.Minute, "action_required_at", "'paid', now()")
+}
+
+// insertKeys inserts n keys. The i-th ran last i milliseconds after ago.
+func (f *fixture) insertKeys(n int, ago time.Duration, columns, values string) {
+	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), `
 INSERT INTO idempotency_keys (
     id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at, action_required_at
+    lease_token, attempt, last_run_at, created_at, recovery_point, `+columns+`
 )
 SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
-       'paid', gen_random_uuid(), 1, now(), now() - interval '1 hour', now()
-  FROM generate_series(1, $2)`, f.account, n)
+       gen_random_uuid(), 1, at, at, `+values+`
+  FROM generate_series(1, $2) AS i,
+       LATERAL (SELECT now() - $3::interval + i * interval '1 millisecond') AS t (at)`, f.account, n, ago)
 	require.NoError(f.t, err)
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 )
@@ -38,18 +37,15 @@ func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback
 	}
 }
 
-// A statement that waits for the row of its key for longer than lock_timeout ends
-// with ErrInProgress (R21).
+// A statement that waits for the row of its key for longer than lock_timeout ends with
+// ErrInProgress (R21).
 func TestDatabase_rowLocked(t *testing.T) {
 	t.Parallel()
 	const lock = "SELECT FROM idempotency_keys WHERE idempotency_key = $1 FOR UPDATE"
-	locked := func(t *testing.T) *fixture { return newFixture(t, sessionSetting("lock_timeout", "50")) }
-
+	f := newFixture(t, sessionSetting("lock_timeout", "50"))
 	t.Run("at takeover", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
 		req, op := f.request(), &threeSteps{}
-		f.put(req, op, idempotencytest.State{Point: paid})
+		f.put(req, op, released)
 		before := f.row(req)
 		rollback := f.otherTransaction(lock, string(req.Key))
 		_, err := f.do(req, op)
@@ -57,26 +53,19 @@ func TestDatabase_rowLocked(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Zero(t, op.calls.Load())
 		require.Equal(t, before, f.row(req))
-		_, err = f.do(req, op)
-		require.NoError(t, err)
 	})
 	t.Run("at a commit", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
-		req, op := f.request(), &threeSteps{}
+		req := f.request()
 		var rollback func()
-		op.pay = func(context.Context, *idempotency.Run) error {
+		_, err := f.do(req, &threeSteps{pay: func(context.Context, *idempotency.Run) error {
 			rollback = f.otherTransaction(lock, string(req.Key))
 			return nil
-		}
-		_, err := f.do(req, op)
+		}})
 		rollback()
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Equal(t, map[string]int{"created": 1, "reserved": 1}, f.effects(req))
 	})
 	t.Run("by a claim that is not committed", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
 		req := f.request()
 		rollback := f.otherTransaction(insertOtherRequest, keyID(req), req.AccountID, string(req.Key))
 		_, err := f.do(req, oneStep())
@@ -84,52 +73,50 @@ func TestDatabase_rowLocked(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Empty(t, f.row(req))
 	})
-	t.Run("of another table", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
-		const lock = "SELECT FROM accounts WHERE id = $1 FOR UPDATE"
-		for name, record := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
-			"queued": func(_ context.Context, tx *idempotency.Tx) error {
-				tx.Queue(lock, f.account)
-				return nil
-			},
-			"executed": func(ctx context.Context, tx *idempotency.Tx) error {
-				_, err := tx.Exec(ctx, lock, f.account)
-				return err
-			},
-			"queried": func(ctx context.Context, tx *idempotency.Tx) error {
-				return tx.QueryRow(ctx, lock, f.account).Scan()
-			},
-		} {
-			var rollback func()
-			_, err := f.do(f.request(), secondStep(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
-				rollback = f.otherTransaction(lock, f.account)
-				return idempotency.Finish(uniqueResponse(run)), record(ctx, tx)
-			}))
-			rollback()
-			require.ErrorIs(t, err, postgres.ErrLockTimeout, name)
-			require.NotErrorIs(t, err, idempotency.ErrInProgress, "no other run holds the key")
-		}
-		f.requireIdle()
-	})
+	f.requireIdle()
+}
+
+// executions are ways to execute a statement in a record.
+var executions = map[string]func(ctx context.Context, tx *idempotency.Tx, statement string) error{
+	"queued": func(_ context.Context, tx *idempotency.Tx, statement string) error {
+		tx.Queue(statement)
+		return nil
+	},
+	"executed": func(ctx context.Context, tx *idempotency.Tx, statement string) error {
+		_, err := tx.Exec(ctx, statement)
+		return err
+	},
+	"queried": func(ctx context.Context, tx *idempotency.Tx, statement string) error {
+		return tx.QueryRow(ctx, statement).Scan(new(any))
+	},
+}
+
+// A lock on another row means that the database is busy, not that another run holds the
+// key.
+func TestDatabase_otherRowLocked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sessionSetting("lock_timeout", "50"))
+	const lock = "SELECT 1 FROM accounts FOR UPDATE"
+	for name, execute := range executions {
+		var rollback func()
+		_, err := f.do(f.request(), beforeRecord(&threeSteps{}, reserved, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+			rollback = f.otherTransaction(lock)
+			return execute(ctx, tx, lock)
+		}))
+		rollback()
+		require.ErrorIs(t, err, postgres.ErrLockTimeout, name)
+		require.NotErrorIs(t, err, idempotency.ErrInProgress, name)
+	}
+	f.requireIdle()
 }
 
 func TestDatabase_statementTimeout(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sessionSetting("statement_timeout", "500"))
-	for name, record := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
-		"queued": func(_ context.Context, tx *idempotency.Tx) error {
-			tx.Queue("SELECT pg_sleep(60)")
-			return nil
-		},
-		"queried": func(ctx context.Context, tx *idempotency.Tx) error {
-			var void string
-			return tx.QueryRow(ctx, "SELECT pg_sleep(60)").Scan(&void)
-		},
-	} {
+	f := newFixture(t, sessionSetting("statement_timeout", "200"))
+	for name, execute := range executions {
 		req := f.request()
-		_, err := f.do(req, secondStep(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
-			return idempotency.Finish(uniqueResponse(run)), record(ctx, tx)
+		_, err := f.do(req, beforeRecord(&threeSteps{}, reserved, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+			return execute(ctx, tx, "SELECT pg_sleep(60)")
 		}))
 		require.ErrorIs(t, err, postgres.ErrUnavailable, name)
 		require.Equal(t, string(reserved), f.state(req).Point)
@@ -138,41 +125,28 @@ func TestDatabase_statementTimeout(t *testing.T) {
 	f.requireIdle()
 }
 
-// failing returns a statement that raises an error the first n times.
-func (f *fixture) failing(n int, state string) string {
-	f.t.Helper()
-	name := fmt.Sprintf("failures_%s_%d", state, n)
-	_, err := f.pool.Exec(f.t.Context(), "CREATE SEQUENCE "+name)
-	require.NoError(f.t, err)
-	return fmt.Sprintf("DO $$ BEGIN IF nextval('%s') <= %d THEN RAISE SQLSTATE '%s'; END IF; END $$", name, n, state)
-}
-
-// A transaction that conflicted with another one (40001, 40P01) is repeated, at
-// most twice and without another call.
+// A transaction that conflicted with another one (40001, 40P01) is repeated, at most
+// twice and without another call.
 func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, state := range []string{"40001", "40P01"} {
-		for times, want := range map[int]error{1: nil, 2: nil, 3: postgres.ErrUnavailable} {
+		for _, conflicts := range []int{2, 3} {
 			for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved} {
-				t.Run(fmt.Sprintf("%s %d times at %s", state, times, point), func(t *testing.T) {
-					statement := f.failing(times, state)
-					defer func() {
-						_, err := f.pool.Exec(t.Context(), fmt.Sprintf("DROP SEQUENCE failures_%s_%d", state, times))
-						require.NoError(t, err)
-					}()
+				t.Run(fmt.Sprintf("%s %d times at %s", state, conflicts, point), func(t *testing.T) {
+					sequence := fmt.Sprintf("attempts_%s_%d_%s", state, conflicts, point)
+					_, err := f.pool.Exec(t.Context(), "CREATE SEQUENCE "+sequence)
+					require.NoError(t, err)
 					req, steps := f.request(), &threeSteps{}
-					op := wrapRecord(steps, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-						return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-							tx.Queue(statement)
-							return record(ctx, tx)
-						}
+					op := beforeRecord(steps, point, func(_ context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+						tx.Queue(fmt.Sprintf("DO $$ BEGIN IF nextval('%s') <= %d THEN RAISE SQLSTATE '%s'; END IF; END $$", sequence, conflicts, state))
+						return nil
 					})
-					_, err := f.do(req, op)
-					if want == nil {
+					_, err = f.do(req, op)
+					if conflicts < 3 {
 						require.EqualValues(t, 2, steps.calls.Load())
 					} else {
-						require.ErrorIs(t, err, want)
+						require.ErrorIs(t, err, postgres.ErrUnavailable)
 						_, err = f.do(req, op)
 					}
 					require.NoError(t, err)
@@ -184,52 +158,40 @@ func TestDatabase_conflicts(t *testing.T) {
 	f.requireIdle()
 }
 
-// A connection that breaks before COMMIT was sent fails no request and repeats no
-// call.
+// A connection that breaks before COMMIT was sent fails no request and repeats no call.
 func TestDatabase_connectionLost(t *testing.T) {
 	t.Parallel()
-	endOwnSession := func(ctx context.Context, tx *idempotency.Tx) error {
+	endOwnSession := func(ctx context.Context, tx *idempotency.Tx, _ *fixture) error {
 		_, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
 		return err
 	}
 	// The server ends the session between two statements.
-	idleTooLong := func(f *fixture) func(ctx context.Context, tx *idempotency.Tx) error {
-		return func(ctx context.Context, tx *idempotency.Tx) error {
-			var pid int
-			if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-				return err
-			}
-			conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))
-			require.NoError(f.t, err)
-			defer func() { require.NoError(f.t, conn.Close(f.t.Context())) }()
-			require.Eventually(f.t, func() bool {
-				var alive bool
-				err := conn.QueryRow(f.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid).Scan(&alive)
-				return err == nil && !alive
-			}, waitFor, tick)
-			return nil
+	idleTooLong := func(ctx context.Context, tx *idempotency.Tx, f *fixture) error {
+		var pid int
+		if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			return err
 		}
+		require.Eventually(f.t, func() bool {
+			var alive bool
+			err := f.pool.QueryRow(f.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid).Scan(&alive)
+			return err == nil && !alive
+		}, waitFor, tick)
+		return nil
 	}
 	for _, point := range []idempotency.RecoveryPoint{idempotency.Started, paid} {
-		for name, lose := range map[string]func(*fixture) func(context.Context, *idempotency.Tx) error{
-			"ended by an operator": func(*fixture) func(context.Context, *idempotency.Tx) error { return endOwnSession },
+		for name, lose := range map[string]func(context.Context, *idempotency.Tx, *fixture) error{
+			"ended by an operator": endOwnSession,
 			"idle in transaction":  idleTooLong,
 		} {
 			t.Run(fmt.Sprintf("%s at %s", name, point), func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t, sessionSetting("idle_in_transaction_session_timeout", "50"))
-				steps := &threeSteps{}
-				attempts := 0
-				op := wrapRecord(steps, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-					return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-						attempts++
-						if attempts == 1 {
-							if err := lose(f)(ctx, tx); err != nil {
-								return idempotency.Outcome{}, err
-							}
-						}
-						return record(ctx, tx)
+				f := newFixture(t, connections(2), sessionSetting("idle_in_transaction_session_timeout", "50"))
+				steps, attempts := &threeSteps{}, 0
+				op := beforeRecord(steps, point, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+					if attempts++; attempts > 1 {
+						return nil
 					}
+					return lose(ctx, tx, f)
 				})
 				req := f.request()
 				_, err := f.do(req, op)
@@ -283,16 +245,6 @@ func TestDatabase_readOnlySession(t *testing.T) {
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-func TestDatabase_poolExhausted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	conn, err := f.pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	_, err = f.do(f.request(), oneStep())
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-}
-
 // All methods report that the database is away.
 func TestDatabase_poolClosed(t *testing.T) {
 	t.Parallel()
@@ -300,15 +252,13 @@ func TestDatabase_poolClosed(t *testing.T) {
 	f.pool.Close()
 	req, ctx := f.request(), t.Context()
 	for name, call := range map[string]func() error{
-		"Do":     func() error { _, err := f.do(req, oneStep()); return err },
-		"Resume": func() error { _, err := f.resume(req, oneStep()); return err },
-		"Status": func() error { _, err := f.engine.Status(ctx, req.AccountID, keyID(req)); return err },
-		"Lookup": func() error { _, _, err := f.engine.Lookup(ctx, req.AccountID, req.Key); return err },
-		"Stuck":  func() error { _, err := f.engine.Stuck(ctx, grace, 1); return err },
-		"Find":   func() error { _, err := f.engine.Find(ctx, uuid.Nil, "an-unused-client-key"); return err },
-		"Requeue": func() error {
-			return f.engine.Requeue(ctx, req.AccountID, keyID(req))
-		},
+		"Do":                func() error { _, err := f.do(req, oneStep()); return err },
+		"Resume":            func() error { _, err := f.resume(req, oneStep()); return err },
+		"Status":            func() error { _, err := f.engine.Status(ctx, req.AccountID, keyID(req)); return err },
+		"Lookup":            func() error { _, _, err := f.engine.Lookup(ctx, req.AccountID, req.Key); return err },
+		"Stuck":             func() error { _, err := f.engine.Stuck(ctx, grace, 1); return err },
+		"Find":              func() error { _, err := f.engine.Find(ctx, uuid.Nil, "an-unused-client-key"); return err },
+		"Requeue":           func() error { return f.engine.Requeue(ctx, req.AccountID, keyID(req)) },
 		"ReadStats":         func() error { _, err := idempotency.ReadStats(ctx, f.pool); return err },
 		"Completer.RunOnce": func() error { _, err := f.completer().RunOnce(ctx); return err },
 		"Reaper.RunOnce":    func() error { _, err := f.reaper().RunOnce(ctx); return err },
@@ -332,7 +282,7 @@ func TestDatabase_takeoverResponseLost(t *testing.T) {
 		}
 	})
 	req, op := f.request(), &threeSteps{}
-	f.put(req, op, idempotencytest.State{Point: paid})
+	f.put(req, op, released)
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	require.True(t, lost.Load())
@@ -407,7 +357,7 @@ func TestDatabase_queryExecModes(t *testing.T) {
 				return // they cannot encode the arrays of the other statements, and the program rejects them
 			}
 			c := newCompleterFixture(f, op)
-			abandoned := c.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+			abandoned := c.putAbandoned(op, released, 2*grace)
 			require.Equal(t, []idempotency.Key{abandoned.Key}, c.stuck(10))
 			require.Len(t, c.find(abandoned.AccountID, string(abandoned.Key)), 1)
 			wakes, err := c.engine.PollWakes(t.Context(), abandoned.AccountID, keyID(abandoned), "turn")

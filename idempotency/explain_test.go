@@ -36,7 +36,7 @@ func TestPlans_useIndexes(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = f.engine.Lookup(t.Context(), req.AccountID, f.request().Key) // find, expired
 		require.ErrorIs(t, err, idempotency.ErrNotFound)
-		f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+		f.putAbandoned(op, released, 2*grace)
 		require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass()) // list, claim, takeover
 		op.pay = func(context.Context, *idempotency.Run) error { return errNoResponse }
 		_, err = f.do(f.request(), op) // release

@@ -25,6 +25,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 const lockTimeout = time.Minute
 
+// States in which a test puts a key.
+var (
+	released = idempotencytest.State{Point: paid}
+	leased   = idempotencytest.State{Point: paid, Leased: true}
+	expired  = idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}
+	finished = idempotencytest.State{Point: idempotency.Finished}
+)
+
 // Arguments of require.Eventually.
 const (
 	waitFor = 10 * time.Second
@@ -175,10 +183,7 @@ SELECT action,
 	effects := map[string]int{}
 	var action string
 	var n int
-	_, err = pgx.ForEachRow(rows, []any{&action, &n}, func() error {
-		effects[action] = n
-		return nil
-	})
+	_, err = pgx.ForEachRow(rows, []any{&action, &n}, func() error { effects[action] = n; return nil })
 	require.NoError(f.t, err)
 	return effects
 }
@@ -221,32 +226,41 @@ func startOnly(record func(ctx context.Context, tx *idempotency.Tx, run *idempot
 	}}
 }
 
-// wrapRecord returns op with the record of one recovery point wrapped.
-func wrapRecord(op idempotency.Operation, point idempotency.RecoveryPoint, wrap func(*idempotency.Run, idempotency.Record) idempotency.Record) operation {
+// beforeRecord returns op with f called first in the record of one recovery point.
+func beforeRecord(op idempotency.Operation, point idempotency.RecoveryPoint, f func(context.Context, *idempotency.Tx, *idempotency.Run) error) operation {
 	return operation{name: op.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
+		wrap := func(record idempotency.Record) idempotency.Record {
+			return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+				if err := f(ctx, tx, run); err != nil {
+					return idempotency.Outcome{}, err
+				}
+				return record(ctx, tx)
+			}
+		}
 		steps := op.Steps(run)
 		if point == idempotency.Started {
-			steps.Start = wrap(run, steps.Start)
+			steps.Start = wrap(steps.Start)
 			return steps
 		}
 		step := steps.From[point]
 		steps.From[point] = func(ctx context.Context) (idempotency.Record, error) {
 			record, err := step(ctx)
-			return wrap(run, record), err
+			return wrap(record), err
 		}
 		return steps
 	}}
 }
 
+// query reads in a record, so that its transaction is open before COMMIT is sent.
+func query(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+	return tx.QueryRow(ctx, "SELECT 1").Scan(new(int))
+}
+
 var errInvalid = errors.New("amount too small")
 
-// rejecting returns an operation whose first step rejects the request.
+// rejecting returns op with a first step that rejects the request.
 func rejecting(op idempotency.Operation) operation {
-	return wrapRecord(op, idempotency.Started, func(*idempotency.Run, idempotency.Record) idempotency.Record {
-		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-			return idempotency.Outcome{}, errInvalid
-		}
-	})
+	return beforeRecord(op, idempotency.Started, func(context.Context, *idempotency.Tx, *idempotency.Run) error { return errInvalid })
 }
 
 // noCall is a step that only records.
@@ -277,7 +291,8 @@ func recordEffect(run *idempotency.Run, name string, outcome idempotency.Outcome
 	}
 }
 
-// finishWith returns a record of one effect that finishes the request.
+// finishWith returns a record of one effect that finishes the request with a unique
+// response.
 func finishWith(run *idempotency.Run, name string) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		effect(tx, run, name)
@@ -285,7 +300,6 @@ func finishWith(run *idempotency.Run, name string) idempotency.Record {
 	}
 }
 
-// uniqueResponse returns a response that differs each time.
 func uniqueResponse(run *idempotency.Run) idempotency.Response {
 	return idempotency.Response{
 		Status:  201,

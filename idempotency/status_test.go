@@ -10,7 +10,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
 )
 
 // stuck returns the clients' keys that Engine.Stuck lists.
@@ -30,20 +29,20 @@ func TestStuck_selection(t *testing.T) {
 	f := newFixture(t)
 	require.Empty(t, f.stuck(10))
 	op := &threeSteps{}
-	abandoned := f.putAbandoned(op, idempotencytest.State{Point: paid}, 3*grace)
+	abandoned := f.putAbandoned(op, released, 3*grace)
 	died := f.putAbandoned(op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
-	review := f.putAbandoned(op, idempotencytest.State{Point: paid}, 24*time.Hour)
+	review := f.putAbandoned(op, released, 24*time.Hour)
 	f.update(review, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
-	recentReview := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
+	recentReview := f.putAbandoned(op, released, 0)
 	f.update(recentReview, "needs_review_at = now()")
 	other := f.request()
 	other.AccountID = idempotencytest.Account(t, f.pool)
 	f.put(other, op, idempotencytest.State{Point: reserved})
 	f.ageRun(other, 2*grace)
 
-	f.putAbandoned(op, idempotencytest.State{Point: paid}, grace/2)
-	f.putAbandoned(op, idempotencytest.State{Point: paid, Leased: true}, 2*grace) // a long run
-	f.put(f.request(), op, idempotencytest.State{Point: idempotency.Finished})
+	f.putAbandoned(op, released, grace/2)
+	f.putAbandoned(op, leased, 2*grace) // a long run
+	f.put(f.request(), op, finished)
 
 	all := []idempotency.Key{review.Key, died.Key, abandoned.Key, other.Key, recentReview.Key}
 	require.Equal(t, all, f.stuck(10), "the longest idle first, of all accounts")
@@ -68,40 +67,6 @@ func TestStuck_selection(t *testing.T) {
 	require.Zero(t, status.ResponseStatus)
 }
 
-func TestStatus_states(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	status := func(req idempotency.Request) idempotency.Status {
-		status, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
-		require.NoError(t, err)
-		return status
-	}
-	op := &threeSteps{}
-	leased, finished, released := f.request(), f.request(), f.request()
-	f.put(leased, op, idempotencytest.State{Point: paid, Leased: true})
-	f.put(finished, op, idempotencytest.State{Point: idempotency.Finished, Response: idempotency.Response{Status: 402}})
-	f.put(released, op, idempotencytest.State{Point: reserved})
-
-	require.True(t, status(leased).Leased)
-	require.Zero(t, status(leased).ResponseStatus)
-	require.Nil(t, status(leased).FinishedAt)
-	f.ageLease(leased, 2*lockTimeout)
-	require.False(t, status(leased).Leased, "its lease has expired")
-
-	require.False(t, status(finished).Leased)
-	require.Equal(t, 402, status(finished).ResponseStatus)
-	require.Equal(t, idempotency.Finished, status(finished).Point)
-	require.WithinDuration(t, time.Now(), *status(finished).FinishedAt, time.Minute)
-
-	require.False(t, status(released).Leased)
-	require.Equal(t, reserved, status(released).Point)
-
-	_, err := f.engine.Status(t.Context(), f.account, keyID(f.request()))
-	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	_, err = f.engine.Status(t.Context(), uuid.New(), keyID(leased))
-	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
-}
-
 func TestLookup_states(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -109,55 +74,58 @@ func TestLookup_states(t *testing.T) {
 		return f.engine.Lookup(t.Context(), req.AccountID, req.Key)
 	}
 	op := &threeSteps{}
-	held, finished, reaped := f.request(), f.request(), f.request()
-	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
-	f.put(held, op, idempotencytest.State{Point: paid, Leased: true})
-	f.put(reaped, op, idempotencytest.State{Point: idempotency.Finished})
+	reaped := f.request()
+	f.put(reaped, op, finished)
 	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
-	f.put(finished, op, idempotencytest.State{Point: idempotency.Finished, Response: stored})
+	_, _, err := lookup(reaped)
+	var keyExpired *idempotency.KeyExpiredError
+	require.ErrorAs(t, err, &keyExpired)
+	require.Equal(t, reaped.Key, keyExpired.Key.Key)
+	require.Equal(t, op.Name(), keyExpired.Key.Operation)
+	require.Equal(t, reaped.Path, keyExpired.Key.Path)
+	require.WithinDuration(t, time.Now(), keyExpired.Key.CreatedAt, time.Minute)
 
-	status, response, err := lookup(held)
-	require.NoError(t, err)
-	require.True(t, status.Leased)
-	require.Equal(t, keyID(held), status.ID)
-	require.Zero(t, response.Status)
-	status, response, err = lookup(finished)
-	require.NoError(t, err)
-	require.Equal(t, idempotency.StateFinished, status.State())
-	require.Equal(t, stored, response)
-
-	_, _, err = lookup(reaped)
-	var expired *idempotency.KeyExpiredError
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, reaped.Key, expired.Key.Key)
-	require.Equal(t, op.Name(), expired.Key.Operation)
-	require.Equal(t, reaped.Path, expired.Key.Path)
-	require.WithinDuration(t, time.Now(), expired.Key.CreatedAt, time.Minute)
-
-	_, _, err = lookup(f.request())
-	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	for _, req := range []idempotency.Request{held, reaped} {
+	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
+	for want, state := range map[string]idempotencytest.State{
+		idempotency.StateFinished:   {Point: idempotency.Finished, Response: stored},
+		idempotency.StateInProgress: leased,
+		idempotency.StateWaiting:    expired,
+	} {
+		req := f.request()
+		f.put(req, op, state)
+		status, response, err := lookup(req)
+		require.NoError(t, err)
+		require.Equal(t, want, status.State())
+		require.Equal(t, want == idempotency.StateInProgress, status.Leased)
+		require.Equal(t, state.Response, response)
+		require.Equal(t, state.Response.Status, status.ResponseStatus)
+		require.Equal(t, want == idempotency.StateFinished, status.FinishedAt != nil)
+		only, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
+		require.NoError(t, err)
+		status.Idle, only.Idle = 0, 0
+		require.Equal(t, status, only)
 		req.AccountID = uuid.New()
 		_, _, err = lookup(req)
 		require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
 	}
-	f.pool.Close()
-	_, _, err = lookup(held)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	_, _, err = lookup(f.request())
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	_, err = f.engine.Status(t.Context(), f.account, keyID(f.request()))
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
 }
 
-func TestStatus_state(t *testing.T) {
+func TestStatus_precedence(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for want, status := range map[string]idempotency.Status{
-		"finished":     {Point: idempotency.Finished},
-		"needs_review": {Point: paid, NeedsReviewAt: &now},
-		"in_progress":  {Point: paid, Leased: true},
-		"waiting":      {Point: paid},
+		"finished":        {Point: idempotency.Finished, NeedsReviewAt: &now},
+		"needs_review":    {Point: paid, NeedsReviewAt: &now, Leased: true},
+		"in_progress":     {Point: paid, Leased: true, ActionRequired: true},
+		"requires_action": {Point: paid, ActionRequired: true},
+		"waiting":         {Point: paid},
 	} {
 		require.Equal(t, want, status.State())
 	}
-	require.Equal(t, "needs_review", idempotency.Status{Point: paid, NeedsReviewAt: &now, Leased: true}.State())
 }
 
 // find returns what Engine.Find returns.
@@ -175,8 +143,8 @@ func TestFind_arguments(t *testing.T) {
 	mine := f.request()
 	theirs := mine
 	theirs.AccountID = idempotencytest.Account(t, f.pool)
-	f.put(mine, op, idempotencytest.State{Point: paid, Leased: true})
-	f.put(theirs, op, idempotencytest.State{Point: idempotency.Finished})
+	f.put(mine, op, leased)
+	f.put(theirs, op, finished)
 	unique := f.request()
 	unique.Key = idempotency.Key(uuid.NewString()) // the form that many clients use
 	f.put(unique, op, idempotencytest.State{Point: reserved})

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
 // hookedStep is what the hook received about a step.
@@ -34,6 +33,24 @@ func (f *fixture) hook() *[]*hookedStep {
 		}
 	})
 	return &steps
+}
+
+// The call and the record run on the hook's context.
+func TestOnStep_context(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.hook()
+	var points []any // from the context of each call and of one record
+	call := func(ctx context.Context, _ *idempotency.Run) error {
+		points = append(points, ctx.Value(hookKey{}))
+		return nil
+	}
+	op := beforeRecord(&threeSteps{reserve: call, pay: call}, reserved, func(ctx context.Context, _ *idempotency.Tx, _ *idempotency.Run) error {
+		return call(ctx, nil)
+	})
+	_, err := f.do(f.request(), op)
+	require.NoError(t, err)
+	require.Equal(t, []any{reserved, reserved, paid}, points)
 }
 
 // The hook is called for each step, failed ones too, and not for a replay.
@@ -87,41 +104,19 @@ func TestOnStep_everyStep(t *testing.T) {
 	}
 }
 
-// The call and the record run on the hook's context.
-func TestOnStep_context(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.hook()
-	var seen []any
-	call := func(ctx context.Context, _ *idempotency.Run) error {
-		seen = append(seen, ctx.Value(hookKey{}))
-		return nil
-	}
-	op := wrapRecord(&threeSteps{reserve: call, pay: call}, reserved, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-		return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-			seen = append(seen, ctx.Value(hookKey{}))
-			return record(ctx, tx)
-		}
-	})
-	_, err := f.do(f.request(), op)
-	require.NoError(t, err)
-	require.Equal(t, []any{reserved, reserved, paid}, seen)
-}
-
 // The end of a step that panics is reported too.
 func TestOnStep_panic(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	steps := f.hook()
-	panicking := func(*idempotency.Run, idempotency.Record) idempotency.Record {
-		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) { panic("bug") }
-	}
 	for name, op := range map[string]idempotency.Operation{
-		"in a call":   &threeSteps{pay: func(context.Context, *idempotency.Run) error { panic("bug") }},
-		"in a record": wrapRecord(&threeSteps{}, paid, panicking),
+		"in a call": &threeSteps{pay: func(context.Context, *idempotency.Run) error { panic("bug") }},
+		"in a record": beforeRecord(&threeSteps{}, paid, func(context.Context, *idempotency.Tx, *idempotency.Run) error {
+			panic("bug")
+		}),
 	} {
 		req := f.request()
-		f.put(req, op, idempotencytest.State{Point: paid})
+		f.put(req, op, released)
 		*steps = nil
 		require.PanicsWithValue(t, "bug", func() { _, _ = f.do(req, op) }, name)
 		require.Len(t, *steps, 1, name)

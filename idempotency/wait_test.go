@@ -158,21 +158,6 @@ func TestAwaitTurn_sameProcess(t *testing.T) {
 	}
 }
 
-// Another process runs the request, so only the row shows that it has finished.
-func TestAwaitTurn_otherProcess(t *testing.T) {
-	t.Parallel()
-	f := newWaitingFixture(t, 10)
-	other := &fixture{t: t, pool: f.pool, engine: newEngine(t, f.pool), account: f.account}
-	req, call := f.request(), newBlockedCall()
-	op := &threeSteps{pay: call.call}
-	first := other.doAsync(req, op)
-	<-call.reached
-	require.True(t, other.doWaiting(t.Context(), req, op).refused, "its engine lets no request wait")
-	waiting := f.doWaitingAsync(1, req, op)
-	call.release(nil)
-	require.Equal(t, (<-first).Response, (<-waiting[0]).Response)
-}
-
 // A run fails and releases the key: one waiter takes it over, and the others get
 // its response.
 func TestAwaitTurn_runFails(t *testing.T) {
@@ -204,7 +189,7 @@ func TestAwaitTurn_runDies(t *testing.T) {
 	t.Parallel()
 	f := newWaitingFixture(t, 10)
 	req, op := f.request(), &threeSteps{}
-	f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
+	f.put(req, op, leased)
 	waiting := f.doWaitingAsync(1, req, op)
 	f.update(req, "locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
 	got := <-waiting[0]
@@ -240,100 +225,64 @@ INSERT INTO idempotency_keys (
     recovery_point, lease_token, attempt, last_run_at, created_at
 ) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
 
-// A wait ends with the context of the client, and with the process.
-func TestAwaitTurn_ends(t *testing.T) {
+// A poll is one query for all keys, by primary key. TestPlans_useIndexes checks its
+// plan.
+func TestAwaitTurn_onePoll(t *testing.T) {
 	t.Parallel()
-	f := newWaitingFixture(t, 10)
-	req, op := f.request(), &threeSteps{}
-	f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan outcome, 1)
-	go func() { gone <- f.doWaiting(ctx, req, op) }()
-	f.requireWaiting(1)
-	cancel()
-	got := <-gone
-	require.ErrorIs(t, got.err, idempotency.ErrInProgress)
-	require.False(t, got.refused)
-	f.requireWaiting(0)
-
-	waiting := f.doWaitingAsync(1, req, op)
-	f.engine.DrainWaiters()
-	got = <-waiting[0]
-	require.ErrorIs(t, got.err, idempotency.ErrInProgress)
-	require.True(t, got.refused)
-	require.True(t, f.doWaiting(t.Context(), req, op).refused, "no request waits any more")
-	require.Zero(t, op.calls.Load())
-}
-
-// A poll is one query for all keys, by primary key.
-func TestAwaitTurn_cost(t *testing.T) {
-	t.Parallel()
-	meter, statements := idempotencytest.NewMeter(), &statements{}
-	f := newWaitingFixture(t, 500, meter.Configure, statements.configure)
-	f.insertFinished(10_000, time.Hour)
+	statements := &statements{}
+	f := newWaitingFixture(t, 10, statements.configure)
 	op := &threeSteps{}
+	requests := []idempotency.Request{f.putAbandoned(op, leased, time.Hour), f.putAbandoned(op, leased, time.Hour)}
 	var waiting []<-chan outcome
-	var keys []idempotency.Request
-	for range 10 {
-		req := f.request()
-		f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-		f.ageRun(req, time.Hour)
-		keys = append(keys, req)
-		for range 10 {
-			done := make(chan outcome, 1)
-			go func() { done <- f.doWaiting(t.Context(), req, op) }()
-			waiting = append(waiting, done)
-		}
+	for i := range 10 {
+		done := make(chan outcome, 1)
+		go func() { done <- f.doWaiting(t.Context(), requests[i%2], op) }()
+		waiting = append(waiting, done)
 	}
-	f.requireWaiting(100)
-	f.analyze()
+	f.requireWaiting(10)
 	f.requireIdle()
 	statements.reset()
-	meter.Reset()
-	require.Eventually(t, func() bool { return meter.RoundTrips() >= 3 }, waitFor, tick)
-	plan := statements.plan(f)
-	require.Contains(t, plan, "Index Scan using idempotency_keys_pkey")
-	require.NotContains(t, plan, "Seq Scan")
-	require.Zero(t, meter.Commits())
+	require.Eventually(t, func() bool { return statements.containing("awaited") > 0 }, waitFor, tick)
+	require.Equal(t, 1, statements.containing(""))
 
-	for _, req := range keys {
+	for _, req := range requests {
 		f.update(req, "locked_at = NULL")
 	}
 	for _, done := range waiting {
 		require.NoError(t, (<-done).err)
 	}
-	require.EqualValues(t, len(keys), op.calls.Load(), "one of the ten waiters of each key took it over")
+	require.EqualValues(t, 2, op.calls.Load(), "one waiter of each key took it over")
 }
 
 func TestAwaitStatus_ends(t *testing.T) {
 	t.Parallel()
-	for name, columns := range map[string]string{
-		"finished":     "recovery_point = 'finished', finished_at = now(), response_code = 201, response_headers = '{}', response_body = ''",
-		"needs review": "needs_review_at = now()",
+	for name, test := range map[string]struct {
+		known   idempotency.Status
+		ignored string
+		columns string
+	}{
+		"finished":               {columns: finishedColumns},
+		"needs review":           {columns: "needs_review_at = now()"},
+		"action required":        {columns: "action_required_at = now()"},
+		"action required before": {known: idempotency.Status{ActionRequired: true}, ignored: "action_required_at = now()", columns: "needs_review_at = now()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newWaitingFixture(t, 1)
-			req, op := f.request(), &threeSteps{}
-			f.put(req, op, idempotencytest.State{Point: paid})
-			f.ageRun(req, time.Hour)
-
-			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			require.True(t, f.engine.AwaitStatus(short, idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}), "until the context ends")
-
-			waited := make(chan bool)
-			go func() {
-				waited <- f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)})
-			}()
+			statements := &statements{}
+			f := newWaitingFixture(t, 1, statements.configure)
+			req := f.putAbandoned(&threeSteps{}, released, time.Hour)
+			test.known.AccountID, test.known.ID = req.AccountID, keyID(req)
+			if test.ignored != "" {
+				f.update(req, test.ignored)
+			}
+			waited := make(chan bool, 1)
+			go func() { waited <- f.engine.AwaitStatus(t.Context(), test.known) }()
 			f.requireWaiting(1)
-			require.False(t, f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}), "no more requests may wait")
-			f.update(req, columns)
+			statements.reset()
+			require.Eventually(t, func() bool { return statements.containing("awaited") > 1 }, waitFor, tick)
+			require.Empty(t, waited)
+			f.update(req, test.columns)
 			require.True(t, <-waited)
-			require.Zero(t, op.calls.Load(), "a reader does not take the key over")
-
-			f.engine.DrainWaiters()
-			require.False(t, f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}))
 		})
 	}
 }
@@ -351,18 +300,18 @@ func TestPoll_conditions(t *testing.T) {
 		update string
 		wakes  []string
 	}{
-		"finished":                  {state: idempotencytest.State{Point: idempotency.Finished}, wakes: all},
-		"leased":                    {state: idempotencytest.State{Point: paid, Leased: true}, ago: old},
-		"lease expired":             {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}, ago: old, wakes: []string{"turn"}},
-		"released":                  {state: idempotencytest.State{Point: paid}, ago: old, wakes: []string{"turn"}},
-		"released by a recent run":  {state: idempotencytest.State{Point: paid}},
-		"needs review":              {state: idempotencytest.State{Point: paid}, ago: old, update: "needs_review_at = now()", wakes: all},
-		"needs review, leased":      {state: idempotencytest.State{Point: paid, Leased: true}, ago: old, update: "needs_review_at = now()", wakes: readers},
-		"needs review, recent run":  {state: idempotencytest.State{Point: paid}, update: "needs_review_at = now()", wakes: readers},
-		"action required":           {state: idempotencytest.State{Point: paid}, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
-		"action required, just now": {state: idempotencytest.State{Point: paid}, update: "action_required_at = now()", wakes: []string{"status"}},
+		"finished":                  {state: finished, wakes: all},
+		"leased":                    {state: leased, ago: old},
+		"lease expired":             {state: expired, ago: old, wakes: []string{"turn"}},
+		"released":                  {state: released, ago: old, wakes: []string{"turn"}},
+		"released by a recent run":  {state: released},
+		"needs review":              {state: released, ago: old, update: "needs_review_at = now()", wakes: all},
+		"needs review, leased":      {state: leased, ago: old, update: "needs_review_at = now()", wakes: readers},
+		"needs review, recent run":  {state: released, update: "needs_review_at = now()", wakes: readers},
+		"action required":           {state: released, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
+		"action required, just now": {state: released, update: "action_required_at = now()", wakes: []string{"status"}},
 		"unknown recovery point":    {state: idempotencytest.State{}, ago: old, wakes: []string{"turn"}},
-		"expired, but a recent run": {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}},
+		"expired, but a recent run": {state: expired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := f.request()
@@ -377,10 +326,10 @@ func TestPoll_conditions(t *testing.T) {
 				wakes, err := f.engine.PollWakes(t.Context(), req.AccountID, keyID(req), change)
 				require.NoError(t, err)
 				require.Equal(t, slices.Contains(test.wakes, string(change)), wakes, change)
-				wakes, err = f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), change)
-				require.NoError(t, err)
-				require.False(t, wakes, "another account's key")
 			}
+			wakes, err := f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), "end")
+			require.NoError(t, err)
+			require.False(t, wakes, "another account's key")
 		})
 	}
 }
