@@ -49,8 +49,7 @@ func TestDo_actionRequired(t *testing.T) {
 	require.Empty(t, stats.Unfinished)
 
 	isPaid = true
-	result, err := f.do(req, op)
-	require.NoError(t, err)
+	result := f.mustDo(req, op)
 	require.Equal(t, idempotency.Finished, result.To)
 	require.Equal(t, onceEach, f.effects(req))
 	f.requireIdle()

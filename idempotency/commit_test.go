@@ -80,16 +80,14 @@ func TestCommit_lost(t *testing.T) {
 				t.Run(fmt.Sprintf("%s COMMIT %d of operation %d", name, commit, i), func(t *testing.T) {
 					req, before := f.request(), calls.calls.Load()
 					proxy.Strike(commit, fault)
-					first, err := f.do(req, test.op)
-					require.NoError(t, err)
+					first := f.mustDo(req, test.op)
 					require.True(t, proxy.Struck())
 					require.Equal(t, 201, first.Response.Status)
 					require.Equal(t, idempotency.Finished, first.To)
 					require.Equal(t, test.calls, calls.calls.Load()-before)
 					require.Equal(t, test.effects, f.effects(req))
 
-					again, err := f.do(req, test.op)
-					require.NoError(t, err)
+					again := f.mustDo(req, test.op)
 					require.True(t, again.Replayed)
 					require.Equal(t, first.Response, again.Response)
 				})
@@ -121,8 +119,7 @@ func TestCommit_lostBeforeAFailure(t *testing.T) {
 			if f.row(req) != "" {
 				require.False(t, f.state(req).Leased)
 			}
-			_, err = f.do(req, &threeSteps{})
-			require.NoError(t, err)
+			f.mustDo(req, &threeSteps{})
 			require.Equal(t, onceEach, f.effects(req))
 		})
 		t.Run(name+", next call fails", func(t *testing.T) {
@@ -146,8 +143,7 @@ func TestCommit_arrivesAfterItsRepetition(t *testing.T) {
 			f, proxy := newProxiedFixture(t, connections(2))
 			req := f.request()
 			proxy.Strike(commit, idempotencytest.HoldBatch)
-			_, err := f.do(req, looping())
-			require.NoError(t, err)
+			f.mustDo(req, looping())
 			before := f.row(req)
 			proxy.Release()
 			require.Eventually(t, func() bool { return proxy.Held() == 0 }, waitFor, tick)
@@ -176,8 +172,7 @@ func TestCommit_notReplicated(t *testing.T) {
 			require.False(t, state.Leased)
 			require.Equal(t, left == string(idempotency.Finished), state.LastError == nil)
 
-			result, err = f.do(req, op)
-			require.NoError(t, err)
+			result = f.mustDo(req, op)
 			require.Equal(t, 201, result.Response.Status)
 			require.Equal(t, onceEach, f.effects(req))
 			require.EqualValues(t, 2, op.calls.Load())
@@ -194,8 +189,7 @@ func TestCommit_warningOfAnEarlierStatement(t *testing.T) {
 		_, err := f.pool.Exec(t.Context(), `DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication'; END $$`)
 		return err
 	}
-	_, err := f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
 }
 
 // While a COMMIT is delayed its outcome is unknown: the run returns an error and
@@ -228,8 +222,7 @@ func TestCommit_delayed(t *testing.T) {
 			if commit < 2 {
 				f.ageLease(req, 2*lockTimeout)
 			}
-			result, err = f.do(req, op)
-			require.NoError(t, err)
+			result = f.mustDo(req, op)
 			require.Equal(t, 201, result.Response.Status)
 			require.EqualValues(t, 2, op.calls.Load())
 			require.Equal(t, onceEach, f.effects(req))

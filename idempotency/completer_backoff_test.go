@@ -100,7 +100,6 @@ func TestCompleter_polledKey(t *testing.T) {
 	require.ErrorIs(t, err, errNoResponse)
 	require.True(t, f.completerState(req).NeedsReview, "a retry that fails changes nothing")
 	op.pay = nil
-	_, err = f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
 	require.False(t, f.completerState(req).NeedsReview)
 }

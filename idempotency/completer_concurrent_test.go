@@ -58,8 +58,7 @@ func TestCompleter_concurrent(t *testing.T) {
 		if result.Response.Status != 0 && !result.Replayed {
 			completed++
 		}
-		last, err := f.do(requests[i], op)
-		require.NoError(t, err)
+		last := f.mustDo(requests[i], op)
 		require.True(t, last.Replayed)
 		if result.Response.Status != 0 {
 			require.Equal(t, string(last.Response.Body), string(result.Response.Body))
@@ -80,8 +79,7 @@ func TestCompleter_changedSinceListed(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(f *completerFixture, req idempotency.Request){
 		"finished by a client": func(f *completerFixture, req idempotency.Request) {
-			_, err := f.do(req, f.operations["three_steps"])
-			require.NoError(f.t, err)
+			f.mustDo(req, f.operations["three_steps"])
 		},
 		"tried by a client": func(f *completerFixture, req idempotency.Request) {
 			_, err := f.do(req, failingToPay())
@@ -121,8 +119,7 @@ func TestCompleter_overtaken(t *testing.T) {
 	for name, overtake := range map[string]func(*completerFixture, idempotency.Request){
 		"leased": func(f *completerFixture, req idempotency.Request) { f.update(req, "locked_at = now()") },
 		"finished": func(f *completerFixture, req idempotency.Request) {
-			_, err := f.do(req, &threeSteps{})
-			require.NoError(f.t, err)
+			f.mustDo(req, &threeSteps{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

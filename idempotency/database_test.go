@@ -194,8 +194,7 @@ func TestDatabase_connectionLost(t *testing.T) {
 					return lose(ctx, tx, f)
 				})
 				req := f.request()
-				_, err := f.do(req, op)
-				require.NoError(t, err)
+				f.mustDo(req, op)
 				require.Equal(t, 2, attempts)
 				require.EqualValues(t, 2, steps.calls.Load())
 				require.Equal(t, onceEach, f.effects(req))
@@ -223,8 +222,7 @@ SELECT pg_terminate_backend(pid, 5000)
 	}
 	require.NoError(t, drop(t.Context(), nil))
 	req, op := f.request(), &threeSteps{reserve: drop, pay: drop}
-	_, err = f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
 	require.EqualValues(t, 2, op.calls.Load())
 	require.Equal(t, onceEach, f.effects(req))
 }
@@ -240,8 +238,7 @@ func TestDatabase_readOnlySession(t *testing.T) {
 	}
 	require.NoError(t, demote(t.Context(), nil))
 	req, op := f.request(), &threeSteps{reserve: demote, pay: demote}
-	_, err := f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
 	require.Equal(t, onceEach, f.effects(req))
 }
 
@@ -290,8 +287,7 @@ func TestDatabase_takeoverResponseLost(t *testing.T) {
 	require.Equal(t, 2, state.Attempt, "the server has executed it")
 	require.False(t, state.Leased)
 
-	result, err := f.do(req, op)
-	require.NoError(t, err)
+	result := f.mustDo(req, op)
 	require.Equal(t, 3, result.Attempt)
 	require.EqualValues(t, 1, op.calls.Load())
 }
@@ -340,8 +336,7 @@ func TestDatabase_queryExecModes(t *testing.T) {
 			steps.pay = nil
 			first, err := f.resume(req, op)
 			require.NoError(t, err)
-			again, err := f.do(req, op)
-			require.NoError(t, err)
+			again := f.mustDo(req, op)
 			require.Equal(t, first.Response, again.Response)
 			require.Equal(t, onceEach, f.effects(req))
 

@@ -43,8 +43,7 @@ func TestDo_newKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req := f.request()
-	result, err := f.do(req, &threeSteps{})
-	require.NoError(t, err)
+	result := f.mustDo(req, &threeSteps{})
 	require.Equal(t, 201, result.Response.Status)
 	result.Response = idempotency.Response{}
 	require.Equal(t, idempotency.Result{KeyID: keyID(req), Attempt: 1, From: idempotency.Started, To: idempotency.Finished}, result)
@@ -124,10 +123,8 @@ func TestDo_otherAccount(t *testing.T) {
 	mine := f.request()
 	theirs := mine
 	theirs.AccountID = idempotencytest.Account(t, f.pool)
-	first, err := f.do(mine, oneStep())
-	require.NoError(t, err)
-	second, err := f.do(theirs, oneStep())
-	require.NoError(t, err)
+	first := f.mustDo(mine, oneStep())
+	second := f.mustDo(theirs, oneStep())
 	require.False(t, second.Replayed)
 	require.NotEqual(t, first.KeyID, second.KeyID)
 	require.NotEqual(t, first.Response.Body, second.Response.Body)
@@ -152,11 +149,9 @@ func TestDo_onClaim(t *testing.T) {
 	_, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
 	require.ErrorIs(t, err, errNoResponse)
 	require.Equal(t, 1, claims, "a new key")
-	_, err = f.do(req, &threeSteps{})
-	require.NoError(t, err)
+	f.mustDo(req, &threeSteps{})
 	require.Equal(t, 2, claims, "a takeover")
-	_, err = f.do(req, &threeSteps{})
-	require.NoError(t, err)
+	f.mustDo(req, &threeSteps{})
 	require.Equal(t, 2, claims, "a replay claims nothing")
 
 	_, err = f.do(counting(f.request()), rejecting(&threeSteps{}))
@@ -168,8 +163,7 @@ func TestDo_onClaim(t *testing.T) {
 	require.Equal(t, 2, claims)
 
 	claims = 0
-	_, err = f.do(counting(f.request()), oneStep())
-	require.NoError(t, err)
+	f.mustDo(counting(f.request()), oneStep())
 	require.Equal(t, 1, claims, "a new key that its first step finishes")
 }
 
@@ -179,8 +173,7 @@ func TestResume_unknownKey(t *testing.T) {
 	req := f.request()
 	_, err := f.resume(req, oneStep())
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	_, err = f.do(req, oneStep())
-	require.NoError(t, err)
+	f.mustDo(req, oneStep())
 	req.AccountID = uuid.New()
 	_, err = f.resume(req, oneStep())
 	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
@@ -260,13 +253,11 @@ func TestDo_responseBytes(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			req, op := f.request(), finishing(test.response)
-			first, err := f.do(req, op)
-			require.NoError(t, err)
+			first := f.mustDo(req, op)
 			require.Equal(t, test.response.Status, first.Response.Status)
 			require.Equal(t, string(test.response.Body), string(first.Response.Body))
 
-			again, err := f.do(req, op)
-			require.NoError(t, err)
+			again := f.mustDo(req, op)
 			require.True(t, again.Replayed)
 			require.Equal(t, first.Response, again.Response)
 		})

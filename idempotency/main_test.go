@@ -96,6 +96,14 @@ func (f *fixture) do(req idempotency.Request, op idempotency.Operation) (idempot
 	return f.engine.Do(f.t.Context(), req, op)
 }
 
+// mustDo sends a request that must succeed.
+func (f *fixture) mustDo(req idempotency.Request, op idempotency.Operation) idempotency.Result {
+	f.t.Helper()
+	result, err := f.do(req, op)
+	require.NoError(f.t, err)
+	return result
+}
+
 func (f *fixture) resume(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
 	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), only(op))
 }

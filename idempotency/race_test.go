@@ -130,10 +130,8 @@ func TestDo_wrongProcessClock(t *testing.T) {
 			_, err := f.do(req, op)
 			require.ErrorIs(t, err, idempotency.ErrInProgress)
 			f.ageLease(req, lockTimeout)
-			_, err = f.do(req, op)
-			require.NoError(t, err)
-			_, err = f.do(f.request(), op)
-			require.NoError(t, err)
+			f.mustDo(req, op)
+			f.mustDo(f.request(), op)
 		})
 	}
 }
@@ -176,8 +174,7 @@ func TestDo_leaseLost(t *testing.T) {
 				}
 				return nil
 			}}
-			result, err := f.do(req, op)
-			require.NoError(t, err)
+			result := f.mustDo(req, op)
 			require.Equal(t, 2, result.Attempt)
 			if test.finished {
 				wake()

@@ -48,8 +48,7 @@ func TestOnStep_context(t *testing.T) {
 	op := beforeRecord(&threeSteps{reserve: call, pay: call}, reserved, func(ctx context.Context, _ *idempotency.Tx, _ *idempotency.Run) error {
 		return call(ctx, nil)
 	})
-	_, err := f.do(f.request(), op)
-	require.NoError(t, err)
+	f.mustDo(f.request(), op)
 	require.Equal(t, []any{reserved, reserved, paid}, points)
 }
 
@@ -63,10 +62,8 @@ func TestOnStep_everyStep(t *testing.T) {
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, errNoResponse)
 	op.pay = nil
-	_, err = f.do(req, op)
-	require.NoError(t, err)
-	_, err = f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
+	f.mustDo(req, op)
 
 	lost := f.request()
 	_, err = f.do(lost, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {

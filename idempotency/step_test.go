@@ -38,8 +38,7 @@ func TestStep_callFails(t *testing.T) {
 			require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: &test.stored}, f.state(req))
 
 			op.pay = nil
-			result, err = f.do(req, op)
-			require.NoError(t, err)
+			result = f.mustDo(req, op)
 			require.Equal(t, paid, result.From)
 			require.Equal(t, onceEach, f.effects(req))
 			require.EqualValues(t, 3, op.calls.Load())
@@ -71,8 +70,7 @@ func TestStep_recordFails(t *testing.T) {
 		_, err := f.do(req, failing(reserved))
 		require.Equal(t, errNoResponse, err)
 		require.Equal(t, keyState{Point: string(reserved), Attempt: 1, LastError: ptr(errNoResponse.Error())}, f.state(req))
-		_, err = f.do(req, &threeSteps{})
-		require.NoError(t, err)
+		f.mustDo(req, &threeSteps{})
 		require.Equal(t, onceEach, f.effects(req))
 	})
 	f.requireIdle()
@@ -113,8 +111,7 @@ func TestStep_panics(t *testing.T) {
 			} else {
 				require.Equal(t, keyState{Point: test.left, Attempt: 1, LastError: ptr("the run panicked")}, f.state(req))
 			}
-			_, err := f.do(req, &threeSteps{})
-			require.NoError(t, err)
+			f.mustDo(req, &threeSteps{})
 			require.Equal(t, onceEach, f.effects(req))
 		})
 	}
@@ -132,8 +129,7 @@ func TestStep_onClaimPanics(t *testing.T) {
 		require.Equal(t, keyState{Point: string(reserved), Attempt: attempt, LastError: ptr("the run panicked")}, f.state(req))
 	}
 	req.OnClaim = nil
-	_, err := f.do(req, &threeSteps{})
-	require.NoError(t, err)
+	f.mustDo(req, &threeSteps{})
 	require.Equal(t, onceEach, f.effects(req))
 }
 
@@ -198,20 +194,7 @@ func TestStep_commitRenewsTheLease(t *testing.T) {
 		require.Greater(t, f.leasedAt(req).Sub(first), lockTimeout/2)
 		return nil
 	}
-	_, err := f.do(req, op)
-	require.NoError(t, err)
-}
-
-// During a call no connection is held and no transaction is open (R6).
-func TestStep_nothingHeldDuringCalls(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	check := func(context.Context, *idempotency.Run) error {
-		f.requireIdle()
-		return nil
-	}
-	_, err := f.do(f.request(), &threeSteps{reserve: check, pay: check})
-	require.NoError(t, err)
+	f.mustDo(req, op)
 }
 
 // An operation that breaks the engine's rules gets an error, and the step is not

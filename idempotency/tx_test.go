@@ -52,12 +52,10 @@ func TestTx_callbacks(t *testing.T) {
 						QueryRow(func(row pgx.Row) error { return errors.Join(row.Scan(&returned), callbackErr) })
 					return nil
 				})
-				first, err := f.do(req, op)
-				require.NoError(t, err)
+				first := f.mustDo(req, op)
 				require.Equal(t, f.account, returned)
 				require.Equal(t, map[string]int{"created": 1, "reserved": 1, "paid": 1, "returned": 1}, f.effects(req))
-				again, err := f.do(req, op)
-				require.NoError(t, err)
+				again := f.mustDo(req, op)
 				require.Equal(t, first.Response, again.Response)
 			})
 		}
@@ -129,8 +127,7 @@ func TestTx_statementFails(t *testing.T) {
 			f.requireIdle()
 
 			// The connection, or its successor, is usable.
-			_, err = f.do(req, &threeSteps{})
-			require.NoError(t, err)
+			f.mustDo(req, &threeSteps{})
 			require.Equal(t, onceEach, f.effects(req))
 		})
 	}

@@ -307,10 +307,8 @@ func TestPoll_conditions(t *testing.T) {
 		"released by a recent run":  {state: released},
 		"needs review":              {state: released, ago: old, update: "needs_review_at = now()", wakes: all},
 		"needs review, leased":      {state: leased, ago: old, update: "needs_review_at = now()", wakes: readers},
-		"needs review, recent run":  {state: released, update: "needs_review_at = now()", wakes: readers},
 		"action required":           {state: released, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
 		"action required, just now": {state: released, update: "action_required_at = now()", wakes: []string{"status"}},
-		"unknown recovery point":    {state: idempotencytest.State{}, ago: old, wakes: []string{"turn"}},
 		"expired, but a recent run": {state: expired},
 	} {
 		t.Run(name, func(t *testing.T) {
