@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// faults are the ways to lose the response to a COMMIT, or the COMMIT itself.
 var faults = map[string]idempotencytest.Fault{
 	"cut before":   idempotencytest.CutBefore,
 	"cut after":    idempotencytest.CutAfter,
@@ -21,7 +20,6 @@ var faults = map[string]idempotencytest.Fault{
 	"fatal after":  idempotencytest.FatalAfter,
 }
 
-// newProxiedFixture returns a fixture whose pool connects through a proxy.
 func newProxiedFixture(t *testing.T, configure ...func(*pgxpool.Config)) (*fixture, *idempotencytest.Proxy) {
 	t.Helper()
 	proxy := idempotencytest.NewProxy(t)
@@ -36,8 +34,7 @@ func readFirst(op idempotency.Operation) idempotency.Operation {
 	return op
 }
 
-// looping advances to its own point twice before it finishes, so token and recovery point
-// are the same before and after a commit.
+// looping advances to its own point twice: token and recovery point stay the same.
 func looping() operation {
 	return operation{name: "looping", steps: func(run *idempotency.Run) idempotency.Steps {
 		calls := 0
@@ -57,8 +54,8 @@ func looping() operation {
 
 var afterLooping = map[string]int{"created": 1, "again": 2, "done": 1}
 
-// A lost COMMIT is resolved by reading the row (R22): the run continues, repeats no call,
-// records each effect once and returns the stored response.
+// The row shows whether a lost COMMIT was executed (R22). The run repeats no call and
+// records each effect once.
 func TestCommit_lost(t *testing.T) {
 	t.Parallel()
 	calls := &threeSteps{}
@@ -98,8 +95,7 @@ func TestCommit_lost(t *testing.T) {
 	require.Zero(t, proxy.Cancels())
 }
 
-// After a lost COMMIT the transaction cannot be repeated, or the next call fails: the
-// lease is released.
+// The lease is released if a failure follows a lost COMMIT.
 func TestCommit_lostBeforeAFailure(t *testing.T) {
 	t.Parallel()
 	f, proxy := newProxiedFixture(t)
@@ -133,8 +129,7 @@ func TestCommit_lostBeforeAFailure(t *testing.T) {
 	}
 }
 
-// A transaction that reaches the server after the one that replaced it fails, even
-// if token and recovery point are the same.
+// The fence rejects a transaction that reaches the server after its repetition.
 func TestCommit_arrivesAfterItsRepetition(t *testing.T) {
 	t.Parallel()
 	for commit := 2; commit <= 4; commit++ {
@@ -153,8 +148,7 @@ func TestCommit_arrivesAfterItsRepetition(t *testing.T) {
 	}
 }
 
-// A commit that no standby has confirmed is not reported as committed (R22). The
-// next run continues from the recovery point that is visible.
+// A commit that no standby has confirmed is not reported as committed (R22).
 func TestCommit_notReplicated(t *testing.T) {
 	t.Parallel()
 	f, proxy := newProxiedFixture(t)
@@ -180,7 +174,6 @@ func TestCommit_notReplicated(t *testing.T) {
 	}
 }
 
-// The warning of an earlier statement on the connection does not count.
 func TestCommit_warningOfAnEarlierStatement(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -192,8 +185,7 @@ func TestCommit_warningOfAnEarlierStatement(t *testing.T) {
 	f.mustDo(req, op)
 }
 
-// While a COMMIT is delayed its outcome is unknown: the run returns an error and
-// other requests ErrInProgress. It may be executed at any time, once.
+// The outcome of a delayed COMMIT is unknown. It may be executed at any time, once.
 func TestCommit_delayed(t *testing.T) {
 	t.Parallel()
 	for commit, at := range []string{"", string(reserved), string(paid)} {

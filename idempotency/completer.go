@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxBackoff bounds the pause between two attempts of the completer.
 const maxBackoff = 6 * time.Hour
 
 // pollingLimit is the age at which an unfinished key that clients keep running needs
-// review. By default the completer gives up an idle key after about as long.
+// review, about as old as an idle key that the completer gives up.
 const pollingLimit = 30 * time.Hour
 
-// actionPollGraces is after how many graces the completer runs a key that requires an
-// action. Usually a webhook or the client runs it earlier.
+// actionPollGraces is after how many graces a key that requires an action runs.
+// Usually a webhook or the client runs it earlier.
 const actionPollGraces = 3
 
 // Completer resumes abandoned keys, whose clients did not retry. Any number of
@@ -31,11 +30,11 @@ type Completer struct {
 
 // CompleterConfig configures a [Completer]. All fields are required.
 type CompleterConfig struct {
-	// Grace is how long after its last run an unfinished key counts as abandoned:
-	// longer than a lease (R9). It doubles with each failed attempt, up to six hours.
+	// Grace is how long after its last run an unfinished key is abandoned: longer
+	// than a lease (R9). It doubles with each failed attempt, up to six hours.
 	Grace time.Duration
 
-	// MaxAttempts is how often the completer resumes a key before it marks it for
+	// MaxAttempts is how often the completer resumes a key before the key needs
 	// review by an operator (R16).
 	MaxAttempts int
 
@@ -67,7 +66,7 @@ type CompleterResult struct {
 
 // RunOnce makes one pass over the keys that are due, the longest idle first, so that
 // a failing key comes last. When ctx ends, it finishes the keys in progress and
-// starts no more. With an error of the database it stops early; the counts are right.
+// starts no more. The counts are right beside an error, too.
 func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
 	keys, err := c.engine.store.abandoned(ctx, c.config.Grace, c.config.Limit)
 	if err != nil {
@@ -160,7 +159,6 @@ func (c *Completer) resume(ctx context.Context, key abandonedKey) (result Result
 	return c.engine.Resume(ctx, key.accountID, key.id, c.find)
 }
 
-// markNeedsReview marks a key for an operator (R16). Its recovery point stays.
 func (c *Completer) markNeedsReview(ctx context.Context, key abandonedKey) error {
 	return c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.accountID, key.id)
 }

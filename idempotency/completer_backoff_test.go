@@ -10,7 +10,6 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Each attempt of the completer doubles the grace, up to six hours.
 func TestCompleter_backoffGrows(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -61,8 +60,8 @@ func TestCompleter_clientRetries(t *testing.T) {
 	require.Equal(t, completerState{Attempts: 1}, f.completerState(req))
 }
 
-// A client that polls keeps its key from the completer. The key needs review all the
-// same, once it is old.
+// A key that a client keeps running is never abandoned. It needs review once it is
+// old.
 func TestCompleter_polledKey(t *testing.T) {
 	t.Parallel()
 	op := failingToPay()

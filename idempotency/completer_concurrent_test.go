@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// Several completers and the clients of all keys run at once: each step of each
-// key is executed once.
+// Completers and clients run the same keys at once: each step is executed once.
 func TestCompleter_concurrent(t *testing.T) {
 	t.Parallel()
 	const keys, completers = 40, 5
@@ -73,8 +72,6 @@ func TestCompleter_concurrent(t *testing.T) {
 	f.requireIdle()
 }
 
-// A key that changed after it was listed is skipped and stays unchanged. It loses
-// no attempt.
 func TestCompleter_changedSinceListed(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(f *completerFixture, req idempotency.Request){
@@ -113,7 +110,7 @@ func TestCompleter_changedSinceListed(t *testing.T) {
 	}
 }
 
-// A key that another run leases or finishes after the completer's claim is skipped too.
+// Another run leases or finishes the key after the completer's claim.
 func TestCompleter_overtaken(t *testing.T) {
 	t.Parallel()
 	for name, overtake := range map[string]func(*completerFixture, idempotency.Request){
@@ -134,7 +131,6 @@ func TestCompleter_overtaken(t *testing.T) {
 	}
 }
 
-// A key whose row another session has locked is skipped after lock_timeout.
 func TestCompleter_rowLocked(t *testing.T) {
 	t.Parallel()
 	op := &threeSteps{}
@@ -150,7 +146,6 @@ func TestCompleter_rowLocked(t *testing.T) {
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
 }
 
-// A cancelled pass finishes the key in progress and starts no more.
 func TestCompleter_cancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

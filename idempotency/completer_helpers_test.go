@@ -19,7 +19,6 @@ const (
 	maxAttempts = 3
 )
 
-// completerFixture is a fixture with a completer and its log.
 type completerFixture struct {
 	*fixture
 	log        *logBuffer
@@ -27,7 +26,7 @@ type completerFixture struct {
 	config     idempotency.CompleterConfig
 }
 
-// newCompleterFixture returns a fixture on the database of f.
+// newCompleterFixture returns a fixture on the database of f, with a log.
 func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *completerFixture {
 	f.t.Helper()
 	log := &logBuffer{}
@@ -56,7 +55,6 @@ func (f *completerFixture) operation(name string) (idempotency.Operation, bool) 
 	return op, known
 }
 
-// pass makes one pass.
 func (f *completerFixture) pass() idempotency.CompleterResult {
 	f.t.Helper()
 	result, err := f.completer().RunOnce(f.t.Context())
@@ -64,12 +62,11 @@ func (f *completerFixture) pass() idempotency.CompleterResult {
 	return result
 }
 
-// failingToPay is an operation whose second call never has an outcome.
 func failingToPay() *threeSteps {
 	return &threeSteps{pay: func(context.Context, *idempotency.Run) error { return errNoResponse }}
 }
 
-// putAbandoned inserts a new key in a state, with its last run that long ago.
+// putAbandoned inserts a new key whose last run began that long ago.
 func (f *fixture) putAbandoned(op idempotency.Operation, state idempotencytest.State, ago time.Duration) idempotency.Request {
 	f.t.Helper()
 	req := f.request()
@@ -78,7 +75,6 @@ func (f *fixture) putAbandoned(op idempotency.Operation, state idempotencytest.S
 	return req
 }
 
-// completerState is the completer's part of a key's row.
 type completerState struct {
 	Attempts    int
 	NeedsReview bool
@@ -96,7 +92,6 @@ SELECT completer_attempt,
 	return s
 }
 
-// countKeys counts the keys that satisfy a condition.
 func (f *fixture) countKeys(condition string) int {
 	f.t.Helper()
 	var n int
@@ -104,13 +99,11 @@ func (f *fixture) countKeys(condition string) int {
 	return n
 }
 
-// insertFinished inserts n finished keys. The i-th was finished i milliseconds after ago.
 func (f *fixture) insertFinished(n int, ago time.Duration) {
 	f.t.Helper()
 	f.insertKeys(n, ago, "finished_at, response_code, response_headers, response_body", "'finished', at, 200, '{}', ''")
 }
 
-// insertActionRequired inserts n keys that require an action and ran just now.
 func (f *fixture) insertActionRequired(n int) {
 	f.t.Helper()
 	f.insertKeys(n, time.Minute, "action_required_at", "'paid', now()")
@@ -131,14 +124,14 @@ SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'PO
 	require.NoError(f.t, err)
 }
 
-// analyze updates the planner's statistics, as autovacuum does.
+// analyze updates the planner's statistics.
 func (f *fixture) analyze() {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), "ANALYZE idempotency_keys, accounts")
 	require.NoError(f.t, err)
 }
 
-// logBuffer is a log that goroutines may write to concurrently.
+// logBuffer is a log for concurrent use.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -156,5 +149,4 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// count returns how often the log contains text.
 func (b *logBuffer) count(text string) int { return strings.Count(b.String(), text) }

@@ -34,8 +34,6 @@ func TestNewCompleter_invalidConfig(t *testing.T) {
 	}
 }
 
-// Abandoned keys are completed, at whatever recovery point they are. All others
-// stay unchanged.
 func TestCompleter_selection(t *testing.T) {
 	t.Parallel()
 	const old = 2 * grace
@@ -116,8 +114,8 @@ func TestCompleter_oldestFirst(t *testing.T) {
 	require.Equal(t, []idempotency.Key{keys[0], keys[3]}, order[4:])
 }
 
-// A key that always fails does not delay the others. It needs review after its
-// last attempt, not before (R16).
+// A failing key does not delay the others, and needs review after its last attempt
+// (R16).
 func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	t.Parallel()
 	for lastError, pay := range map[string]func(context.Context, *idempotency.Run) error{
@@ -157,7 +155,6 @@ func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	}
 }
 
-// The process died during the last attempt, before it could mark the key.
 func TestCompleter_diedInTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	op := &threeSteps{}
@@ -170,7 +167,6 @@ func TestCompleter_diedInTheLastAttempt(t *testing.T) {
 	require.Equal(t, 1, f.log.count("level=ERROR"))
 }
 
-// A key that could not be marked is marked by a later pass.
 func TestCompleter_markFails(t *testing.T) {
 	t.Parallel()
 	var unlock func()
@@ -194,8 +190,7 @@ func TestCompleter_markFails(t *testing.T) {
 	require.EqualValues(t, 1, op.calls.Load())
 }
 
-// A pass without candidates costs three queries: for abandoned keys, for keys that require
-// an action and for polled keys.
+// The three queries list abandoned keys, keys that require an action and polled keys.
 func TestCompleter_noCandidates(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
@@ -207,8 +202,7 @@ func TestCompleter_noCandidates(t *testing.T) {
 	require.Zero(t, meter.Commits())
 }
 
-// A row of a newer version is not changed (R18). It counts as a failure, so that
-// an operator learns of it if that version never returns.
+// A row of a newer version is not changed (R18), but it counts as a failure.
 func TestCompleter_newerVersion(t *testing.T) {
 	t.Parallel()
 	op := &threeSteps{}
@@ -225,8 +219,7 @@ func TestCompleter_newerVersion(t *testing.T) {
 	require.Zero(t, op.calls.Load())
 }
 
-// A pass whose database fails returns an error, and its counts are right. It claims
-// no more keys, because each claim might fail only after a timeout.
+// The pass claims no more keys, because each claim might fail only after a timeout.
 func TestCompleter_databaseFails(t *testing.T) {
 	t.Parallel()
 	good := operation{name: "good", steps: (&threeSteps{}).Steps}

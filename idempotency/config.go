@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Engine executes operations under idempotency keys. It is safe for concurrent use,
-// in any number of processes.
+// Engine executes operations under idempotency keys. It is safe for concurrent use.
 type Engine struct {
 	store   *store
 	clock   func() time.Time
@@ -24,12 +23,12 @@ type Engine struct {
 
 // Config configures an [Engine].
 type Config struct {
-	// LockTimeout is the length of a lease (R8). Every external call with its retries
-	// must end well before it (R9).
+	// LockTimeout is the length of a lease (R8). External calls must end well before
+	// it (R9).
 	LockTimeout time.Duration
 
-	// Clock is time.Now. It measures the rest of a lease; the database's clock
-	// decides whether a lease has expired.
+	// Clock is time.Now. It measures the rest of a lease; the database decides
+	// whether a lease has expired.
 	Clock func() time.Time
 
 	// Waiters bounds the requests that wait at once, see [Engine.AwaitTurn].
@@ -41,9 +40,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// StepHook is called before each step, which runs on the context that it returns. The
-// function that it returns is called after the step. Both are synchronous: keep them
-// fast.
+// StepHook is called before each step, which runs on the returned context. The
+// returned function is called after the step. Both block the step: keep them fast.
 type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
 
 // StepStart identifies a step.
@@ -54,7 +52,7 @@ type StepStart struct {
 	From      RecoveryPoint
 }
 
-// StepEnd is the result of a step. A duration is 0 if that part did not run.
+// StepEnd is the result of a step. Parts that did not run have the duration 0.
 type StepEnd struct {
 	To           RecoveryPoint
 	Call, Commit time.Duration

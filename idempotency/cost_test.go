@@ -10,7 +10,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// The costs that the package's doc promises, after the statements are prepared.
+// The package's doc states these costs.
 func TestCost_perRequest(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()

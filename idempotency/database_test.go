@@ -20,8 +20,7 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// otherTransaction executes a statement in a transaction of another session, which
-// the returned function rolls back.
+// otherTransaction executes a statement in a transaction of another session.
 func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback func()) {
 	f.t.Helper()
 	conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))
@@ -37,8 +36,7 @@ func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback
 	}
 }
 
-// A statement that waits for the row of its key for longer than lock_timeout ends with
-// ErrInProgress (R21).
+// A wait for the row of a key ends with ErrInProgress after lock_timeout (R21).
 func TestDatabase_rowLocked(t *testing.T) {
 	t.Parallel()
 	const lock = "SELECT FROM idempotency_keys WHERE idempotency_key = $1 FOR UPDATE"
@@ -76,7 +74,7 @@ func TestDatabase_rowLocked(t *testing.T) {
 	f.requireIdle()
 }
 
-// executions are ways to execute a statement in a record.
+// executions are the ways to execute a statement in a record.
 var executions = map[string]func(ctx context.Context, tx *idempotency.Tx, statement string) error{
 	"queued": func(_ context.Context, tx *idempotency.Tx, statement string) error {
 		tx.Queue(statement)
@@ -91,8 +89,7 @@ var executions = map[string]func(ctx context.Context, tx *idempotency.Tx, statem
 	},
 }
 
-// A lock on another row means that the database is busy, not that another run holds the
-// key.
+// A lock on a row of another table does not mean that another run holds the key.
 func TestDatabase_otherRowLocked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, sessionSetting("lock_timeout", "50"))
@@ -125,8 +122,7 @@ func TestDatabase_statementTimeout(t *testing.T) {
 	f.requireIdle()
 }
 
-// A transaction that conflicted with another one (40001, 40P01) is repeated, at most
-// twice and without another call.
+// A transaction that conflicted with another one is repeated at most twice.
 func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -158,7 +154,8 @@ func TestDatabase_conflicts(t *testing.T) {
 	f.requireIdle()
 }
 
-// A connection that breaks before COMMIT was sent fails no request and repeats no call.
+// A connection that breaks before COMMIT was sent fails no request and repeats no
+// call.
 func TestDatabase_connectionLost(t *testing.T) {
 	t.Parallel()
 	endOwnSession := func(ctx context.Context, tx *idempotency.Tx, _ *fixture) error {
@@ -227,8 +224,8 @@ SELECT pg_terminate_backend(pid, 5000)
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-// A session on a demoted primary is read-only. It is closed, and the next one finds
-// the new primary.
+// A read-only session is on a demoted primary. The next one connects to the new
+// primary.
 func TestDatabase_readOnlySession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -242,7 +239,6 @@ func TestDatabase_readOnlySession(t *testing.T) {
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-// All methods report that the database is away.
 func TestDatabase_poolClosed(t *testing.T) {
 	t.Parallel()
 	f := newCompleterFixture(newFixture(t), oneStep())
@@ -266,7 +262,7 @@ func TestDatabase_poolClosed(t *testing.T) {
 	}
 }
 
-// A takeover whose response is lost does not lease the key until the lease expires.
+// The key is released although the run does not know that it was leased.
 func TestDatabase_takeoverResponseLost(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
@@ -292,7 +288,7 @@ func TestDatabase_takeoverResponseLost(t *testing.T) {
 	require.EqualValues(t, 1, op.calls.Load())
 }
 
-// lossyConn breaks, once, instead of returning the response to a statement.
+// lossyConn breaks once, instead of returning the response to a statement.
 type lossyConn struct {
 	net.Conn
 	statement string
@@ -315,7 +311,7 @@ func (c *lossyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A connection pooler may need another way of sending statements.
+// Behind a connection pooler, statements may be sent in another way.
 func TestDatabase_queryExecModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{

@@ -29,8 +29,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 		return Result{KeyID: id}, err
 	}
 
-	// The INSERT decides, not this lookup: of two concurrent claims one succeeds
-	// (R1).
+	// The INSERT of the claim decides, not this lookup (R1).
 	r := e.newRun(Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, req.OnClaim)
 	r.claim = &claim{method: req.Method, path: req.Path, fingerprint: hash}
 	result, err := r.execute(ctx)
@@ -40,9 +39,9 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	return result, err
 }
 
-// Resume continues an unfinished request from its stored parameters (R4), as a retry
-// would. find returns the operation of a name. A leased key returns [ErrInProgress],
-// a missing key [ErrNotFound].
+// Resume continues an unfinished request from its stored parameters (R4). find
+// returns the operation of a name. A leased key returns [ErrInProgress], a missing
+// key [ErrNotFound].
 func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find func(operation string) (Operation, bool)) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	stored, err := e.store.find(ctx, accountID, keyID)
@@ -56,8 +55,7 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find fu
 	return e.decide(ctx, stored, stored.fingerprint, op, nil)
 }
 
-// decide applies R2 to a known key, in this order: reused, replay, in progress,
-// takeover.
+// decide applies R2 to a known key: reused, replay, in progress, takeover.
 func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op Operation, onClaim func()) (Result, error) {
 	result := stored.result()
 	switch {
@@ -118,7 +116,6 @@ func (e *Engine) newRun(r Run, op Operation, from RecoveryPoint, onClaim func())
 	return run
 }
 
-// takeOver leases a released or expired key to this run (R7, R8).
 func (r *run) takeOver(ctx context.Context) error {
 	attempt, createdAt, since, err := r.engine.store.takeOver(ctx, r.fence())
 	if err == nil {
@@ -135,18 +132,17 @@ func (r *run) setLease(attempt int, createdAt, since time.Time) {
 }
 
 // extendLease renews the lease by this process's clock. The database's lease starts
-// after the statement was sent, so it ends later (R8).
+// after sent, so it ends later (R8).
 func (r *run) extendLease(sent time.Time) { r.leaseEnd = sent.Add(r.lockTimeout) }
 
-// fence identifies the run in a fenced statement (R7).
 func (r *run) fence() fence { return fence{r.AccountID, r.KeyID, r.token, r.point, r.since} }
 
 func (r *run) result() Result {
 	return Result{Response: r.response, KeyID: r.KeyID, Attempt: r.Attempt, From: r.from, To: r.point}
 }
 
-// execute runs steps until the request is finished or a step fails. On an error or a
-// panic it releases the lease, unless that is lost.
+// execute runs steps until the request is finished or a step fails. It releases the
+// lease on every error and panic, unless the lease is lost.
 func (r *run) execute(ctx context.Context) (Result, error) {
 	cause := errPanicked
 	defer func() {
@@ -177,7 +173,7 @@ func (r *run) claimed() {
 	onClaim()
 }
 
-// step makes the external call of the recovery point and commits its record.
+// step makes the external call of the recovery point and commits the record.
 func (r *run) step(ctx context.Context) error {
 	clock := r.engine.clock
 	ctx, done := r.engine.onStep(ctx, StepStart{r.operation, r.KeyID, r.Attempt, r.point})
@@ -201,8 +197,8 @@ func (r *run) step(ctx context.Context) error {
 	return end.Err
 }
 
-// call makes the external call, which ends with the lease (R8). The wall clock is
-// compared too: the monotonic clock stops while a machine is suspended.
+// call ends with the lease (R8). It compares the wall clock too, because the
+// monotonic clock stops while a machine is suspended.
 func (r *run) call(ctx context.Context) (Record, error) {
 	now := r.engine.clock()
 	ctx, cancel := context.WithTimeout(ctx, min(r.leaseEnd.Sub(now), r.leaseEnd.Round(0).Sub(now.Round(0))))

@@ -130,9 +130,8 @@ func TestDo_otherAccount(t *testing.T) {
 	require.NotEqual(t, first.Response.Body, second.Response.Body)
 }
 
-// OnClaim is called when the claim or the takeover is visible to other sessions,
-// and not at all if this request runs nothing. The pool's only connection is free
-// then (R6).
+// OnClaim is called after the commit of a claim or takeover, with no connection held
+// (R6).
 func TestDo_onClaim(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -231,7 +230,7 @@ func TestDo_newerVersion(t *testing.T) {
 	}
 }
 
-// A response is stored and replayed byte for byte (R14).
+// A response is replayed byte for byte (R14).
 func TestDo_responseBytes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -264,8 +263,7 @@ func TestDo_responseBytes(t *testing.T) {
 	}
 }
 
-// A response that cannot be stored or replayed unchanged is rejected before the
-// commit.
+// A response that cannot be replayed unchanged is rejected before the commit.
 func TestDo_unstorableResponse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -23,28 +23,27 @@ var (
 	// ErrFinishedKeyReused is the ErrKeyReused of a finished key.
 	ErrFinishedKeyReused = fmt.Errorf("%w, which is finished", ErrKeyReused)
 
-	// ErrInProgress means that another run holds the key. The same request may be
-	// sent again shortly.
+	// ErrInProgress means that another run holds the key. Send the same request again
+	// shortly.
 	ErrInProgress = errors.New("a request with this idempotency key is in progress")
 
 	// ErrLeaseLost is the ErrInProgress of a run that lost its lease (R7).
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is wrapped by the error of a step that needs an action
-	// outside of the service first, such as a customer's approval. The completer runs
-	// such a key rarely and without limit, so the step itself must end the wait.
+	// ErrActionRequired is wrapped by the error of a step that waits for an action
+	// outside of the service, such as a customer's approval. The completer runs such
+	// a key rarely and without limit, so the step must end the wait.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
-	// ErrNewerVersion means that a newer version of the program wrote the key. The
-	// row is unchanged (R18).
+	// ErrNewerVersion means that a newer version of the program wrote the key, which
+	// is unchanged (R18).
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version")
 
 	// ErrNotFound means that the account has no such key: never used, or reaped.
 	ErrNotFound = errors.New("no such idempotency key")
 )
 
-// KeyExpiredError means that the key was used before and its row is gone. It never
-// executes again (R17).
+// KeyExpiredError means that the key was used and its row is gone (R17).
 type KeyExpiredError struct {
 	Key Status // what is known of the key: ids, operation, path and times
 }
@@ -70,8 +69,8 @@ var (
 	errPanicked = errors.New("the run panicked")
 )
 
-// translateOn is [postgres.Translate] with the state of the connection. Without an
-// SQLSTATE and on an open connection, an error is a mistake of the caller.
+// translateOn is [postgres.Translate] with the state of the connection. An error
+// without an SQLSTATE on an open connection is a mistake of the caller.
 func translateOn(conn *pgx.Conn, err error) error {
 	switch {
 	case err == nil:
@@ -91,16 +90,16 @@ func translateOn(conn *pgx.Conn, err error) error {
 	}
 }
 
-// keyRowLocked reports whether lock_timeout ended a wait for a key's row (R21).
-// PostgreSQL names the row's table in the error's context. A wait for a lock on the
-// whole table has no such context.
+// keyRowLocked reports whether a wait for a key's row met lock_timeout (R21).
+// PostgreSQL names the table in the error's context, but not for a lock on the whole
+// table.
 func keyRowLocked(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
 }
 
-// notSent reports whether a batch was not sent because an argument does not fit its
-// statement. pgx closes the connection nevertheless.
+// notSent reports whether an argument did not fit its statement. pgx then closes the
+// connection without sending the batch.
 func notSent(err error) bool {
 	var before pgx.ErrPreprocessingBatch
 	var network net.Error
@@ -122,7 +121,7 @@ func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 }
 
 // isRetryable reports whether a transaction conflicted with another one or was lost.
-// The fence makes a repetition safe even if the first one was committed.
+// The fence makes a repetition safe.
 func isRetryable(err error) bool {
 	state := postgres.SQLState(err)
 	return state == postgres.SerializationFailure || state == postgres.DeadlockDetected ||

@@ -16,8 +16,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// All statements use an index whatever their arguments, and after a few executions
-// PostgreSQL plans them no more.
+// All generic plans use an index, and PostgreSQL switches to them.
 func TestPlans_useIndexes(t *testing.T) {
 	t.Parallel()
 	const executions = 10
@@ -70,7 +69,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 }
 
-// statements records what the pool sends to the database.
+// statements is a tracer that records what the pool sends to the database.
 type statements struct {
 	mu   sync.Mutex
 	list []pgx.TraceQueryStartData
@@ -80,7 +79,6 @@ type statements struct {
 
 func (s *statements) configure(config *pgxpool.Config) { config.ConnConfig.Tracer = s }
 
-// TraceQueryStart is called before a statement is sent.
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,22 +86,18 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.
 	return ctx
 }
 
-// TraceQueryEnd is called when the response was read.
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { s.end() }
 
-// TraceBatchStart is called before a batch is sent.
 func (s *statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 
-// TraceBatchQuery is called when the response to a statement of a batch was read.
 func (s *statements) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, pgx.TraceQueryStartData{SQL: data.SQL, Args: data.Args})
 }
 
-// TraceBatchEnd is called when all responses were read.
 func (s *statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) { s.end() }
 
 func (s *statements) end() {

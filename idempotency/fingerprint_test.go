@@ -35,7 +35,6 @@ func TestCanonicalize(t *testing.T) {
 	}
 }
 
-// nested is an object of so many levels.
 func nested(levels int) string {
 	return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 }
@@ -73,8 +72,8 @@ func TestCanonicalize_malformed(t *testing.T) {
 	}
 }
 
-// A number in these forms takes strconv's slow path or has digits that a double
-// drops. The bound holds for the value, however it is written (R3).
+// Rejected numbers are expensive to parse or have digits that a double drops. The
+// limit holds for the value, in any notation (R3).
 func TestCanonicalize_numbers(t *testing.T) {
 	t.Parallel()
 	const (
@@ -127,7 +126,6 @@ func TestCanonicalize_numbers(t *testing.T) {
 	}
 }
 
-// The largest order has fewer than 1,000 names and values.
 func TestCanonicalize_manyValues(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{`1`, `""`, `{}`, `[]`, `null`, `true`, `false`, `-1.5`} {
@@ -144,7 +142,7 @@ func TestCanonicalize_manyValues(t *testing.T) {
 	}
 }
 
-// BenchmarkCanonicalize compares an ordinary body of 64 KiB with hostile ones.
+// BenchmarkCanonicalize compares an ordinary body of 64 KiB with hostile ones (R25).
 func BenchmarkCanonicalize(b *testing.B) {
 	for name, value := range map[string]string{
 		"items":     `{"sku":"tea","description":"` + strings.Repeat("Green tea. ", 45) + `","quantity":2,"unit_amount":1250}`,
@@ -161,7 +159,6 @@ func BenchmarkCanonicalize(b *testing.B) {
 	}
 }
 
-// jsonValue draws what a client may send.
 func jsonValue(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kinds := 5
@@ -191,8 +188,7 @@ func jsonValue(depth int) *rapid.Generator[any] {
 	})
 }
 
-// All serialisations of a request have one canonical form (R3), which rfc8785, a second
-// implementation of the RFC, writes too.
+// All serialisations of a request have one canonical form (R3).
 func TestCanonicalize_serialisation(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -203,7 +199,8 @@ func TestCanonicalize_serialisation(t *testing.T) {
 	})
 }
 
-// requireCanonical fails unless body has the canonical form that it should have.
+// requireCanonical compares the canonical form of body with that of another
+// serialisation and with that of rfc8785.
 func requireCanonical(t require.TestingT, body []byte) {
 	canonical, err := idempotency.Canonicalize(body)
 	require.NoError(t, err)

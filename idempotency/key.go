@@ -41,8 +41,7 @@ func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 }
 
 // DeriveID is the id of what the key's request creates: a UUIDv8 (RFC 9562) from
-// SHA-256 over a word such as "order", account and key (R5). The word contains no
-// zero byte.
+// SHA-256 over a word without zero bytes, such as "order", account and key (R5).
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	// The zero byte and the fixed length of the account separate the parts.
 	input := make([]byte, 0, len(word)+1+len(accountID)+len(key))
@@ -71,7 +70,7 @@ const (
 	maxValues = 2048
 
 	// maxInteger is 2^53 − 1, the largest integer that every JSON reader keeps (RFC
-	// 8785 section 3.2.2.3). Two larger numbers may have the same fingerprint.
+	// 8785 section 3.2.2.3).
 	maxInteger         = "9007199254740991"
 	maxIntegerExponent = len(maxInteger) - 1
 
@@ -89,8 +88,8 @@ const (
 // Canonicalize returns body, one JSON object, in the canonical form of RFC 8785: the
 // same values serialised in another way are the same request (R3). It returns
 // [ErrMalformed] for duplicate members, invalid UTF-8, lone surrogates and trailing
-// data. Its limits keep the cost in proportion to the size (R25). A number with
-// digits that a double does not keep is rejected, so no digit of an amount is lost.
+// data, for what costs more than its size (R25), and for digits that a double does
+// not keep, so that no digit of an amount is lost.
 func Canonicalize(body []byte) ([]byte, error) {
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(trimmed) == 0:
@@ -109,7 +108,7 @@ func Canonicalize(body []byte) ([]byte, error) {
 }
 
 // checkLimits rejects invalid JSON, numbers that the canonical form would change, and
-// what is expensive to parse. It parses nothing itself.
+// what is expensive to parse.
 func checkLimits(body []byte) error {
 	if !json.Valid(body) {
 		return json.Unmarshal(body, new(json.RawMessage)) // returns the reason
@@ -199,9 +198,8 @@ scan:
 	}
 }
 
-// doubleKeeps reports whether the double nearest to d.ddd × 10^exponent, written with
-// as many digits, has the same digits. Every double that a JSON serialiser writes
-// has.
+// doubleKeeps reports whether the double nearest to d.ddd × 10^exponent has the same
+// digits. Every double passes as a JSON serialiser writes it.
 func doubleKeeps(digits []byte, exponent int) bool {
 	text := append([]byte{digits[0], '.'}, digits[1:]...)
 	double, _ := strconv.ParseFloat(string(strconv.AppendInt(append(text, 'e'), int64(exponent), 10)), 64)
@@ -213,7 +211,6 @@ func doubleKeeps(digits []byte, exponent int) bool {
 	return false
 }
 
-// numberLength is the length of the number at the start of body.
 func numberLength(body []byte) int {
 	end := bytes.IndexFunc(body, func(r rune) bool { return !strings.ContainsRune("+-.0123456789eE", r) })
 	if end < 0 {
@@ -222,8 +219,8 @@ func numberLength(body []byte) int {
 	return end
 }
 
-// fingerprintVersion is the first byte of a fingerprint. Another hashed input needs
-// another version.
+// fingerprintVersion is the first byte of a fingerprint. Another input needs another
+// version.
 const fingerprintVersion = 1
 
 // fingerprint identifies a request: a version byte and SHA-256 over method, path and

@@ -9,12 +9,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// RecoveryPoint names how far a request has come. Operations define the points
-// between the two of the engine.
+// RecoveryPoint names how far a request has come. Operations add points between the
+// two of the engine.
 type RecoveryPoint string
 
 const (
-	// Started is where every request begins. No stored key is at this point (R1).
+	// Started is where every request begins. No stored key is at it (R1).
 	Started RecoveryPoint = "started"
 
 	// Finished means that the response is stored.
@@ -46,12 +46,11 @@ type Steps struct {
 // Step makes an external call, if it has one, and returns the record of its result.
 // No transaction is open and no connection held (R6). ctx ends with the lease (R8),
 // not with the client's connection (R10). A later run may repeat the call. An error
-// means that the outcome is unknown: the recovery point stays, and the caller gets
-// the error (R11).
+// means that the outcome is unknown: the recovery point stays (R11).
 type Step func(ctx context.Context) (Record, error)
 
-// Record writes the result of a step in the engine's transaction. If it is called
-// again, for a repeated transaction, it must write the same.
+// Record writes the result of a step in the engine's transaction. If the transaction
+// is repeated, it must write the same.
 type Record func(ctx context.Context, tx *Tx) (Outcome, error)
 
 // Outcome is the result of a [Record]: [Advance] or [Finish].
@@ -133,13 +132,12 @@ type Run struct {
 	elapsed  func() time.Duration // since then, by this process's monotonic clock
 }
 
-// Now returns the time by the database's clock, carried forward by the process's
-// monotonic clock, so that processes write consistent times. It is not known yet in
-// Start.
+// Now returns the time by the database's clock, carried forward by the monotonic
+// clock of the process. It is not known yet in Start: use now() in SQL.
 func (r *Run) Now() time.Time { return r.leasedAt.Add(r.elapsed()).UTC().Truncate(time.Microsecond) }
 
-// LeaseEnd returns the end of the lease by the database's clock (R8). It is not known
-// yet in Start.
+// LeaseEnd returns the end of the lease by the database's clock (R8), not known yet
+// in Start.
 func (r *Run) LeaseEnd() time.Time { return r.since.Add(r.lockTimeout) }
 
 // Result is the result of a request.

@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// race sends the request n times at once.
+// race sends a request n times at once.
 func (f *fixture) race(n int, req idempotency.Request, op idempotency.Operation) (results []idempotency.Result, errs []error) {
 	results, errs = make([]idempotency.Result, n), make([]error, n)
 	var ready, done sync.WaitGroup
@@ -29,8 +29,8 @@ func (f *fixture) race(n int, req idempotency.Request, op idempotency.Operation)
 	return results, errs
 }
 
-// requireOneExecution fails unless one of the requests executed the operation and
-// the others got the same bytes or ErrInProgress.
+// requireOneExecution fails unless one request executed the operation and all others
+// got its response or ErrInProgress.
 func requireOneExecution(t *testing.T, results []idempotency.Result, errs []error) {
 	t.Helper()
 	var body []byte
@@ -85,8 +85,7 @@ func TestDo_raceForAbandonedKey(t *testing.T) {
 	}
 }
 
-// Of two different requests with one key, one is executed and the other gets
-// ErrKeyReused.
+// One of two different requests with a key is executed, the other gets ErrKeyReused.
 func TestDo_raceOfDifferentRequests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, connections(8))
@@ -111,7 +110,7 @@ func TestDo_raceOfDifferentRequests(t *testing.T) {
 	require.Equal(t, map[string]int{"done": 1}, f.effects(req))
 }
 
-// The database's clock decides whether a lease is alive (R8).
+// The database's clock decides whether a lease has expired (R8).
 func TestDo_wrongProcessClock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -136,8 +135,7 @@ func TestDo_wrongProcessClock(t *testing.T) {
 	}
 }
 
-// A run whose lease was taken over during its call writes nothing more (R7),
-// whether the next run is in progress or finished.
+// A run whose lease was taken over during its call writes nothing more (R7).
 func TestDo_leaseLost(t *testing.T) {
 	t.Parallel()
 	noQuery := func(context.Context, *idempotency.Tx, *idempotency.Run) error { return nil }
@@ -185,7 +183,7 @@ func TestDo_leaseLost(t *testing.T) {
 	}
 }
 
-// Another run takes the key over between this request's lookup and its takeover.
+// Another run takes the key over between the lookup and the takeover.
 func TestDo_overtaken(t *testing.T) {
 	t.Parallel()
 	for name, faster := range map[string]*threeSteps{
@@ -215,7 +213,7 @@ func TestDo_overtaken(t *testing.T) {
 	}
 }
 
-// During a call, an operator or another run changes the key. The run writes nothing.
+// The run writes nothing (R7).
 func TestDo_keyChangedDuringCall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Reaper deletes finished keys that are past their retention. It never reads an
-// unfinished key, which may be the only pointer to a charge (R16). It leaves a row in
-// expired_keys, so that the key does not execute again (R17).
+// Reaper deletes finished keys past their retention, but never an unfinished key: it
+// may be the only pointer to a charge (R16). The deleted keys stay in expired_keys
+// (R17).
 type Reaper struct {
 	engine *Engine
 	config ReaperConfig
@@ -17,11 +17,11 @@ type Reaper struct {
 
 // ReaperConfig configures a [Reaper]. All fields are required.
 type ReaperConfig struct {
-	// Retention is how long a finished key is kept, by the database's clock: longer
-	// than any client retries (R9).
+	// Retention is how long a finished key is kept: longer than any client retries
+	// (R9).
 	Retention time.Duration
 
-	// Batch is how many keys one transaction deletes. A small batch holds few locks.
+	// Batch is how many keys one transaction deletes.
 	Batch int
 }
 
@@ -39,8 +39,8 @@ func NewReaper(engine *Engine, config ReaperConfig) (*Reaper, error) {
 }
 
 // RunOnce deletes expired keys in batches until none is left or ctx ends, and returns
-// their number. It pauses after a batch for as long as the batch took, to use at most
-// half of the database's time.
+// their number. It pauses for as long as each batch took, to use at most half of the
+// database's time.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	total := 0
 	var from time.Time
@@ -73,8 +73,8 @@ func (r *Reaper) Count(ctx context.Context) (int, error) {
 	return r.engine.store.count(ctx, countExpiredSQL, r.config.Retention)
 }
 
-// Overdue returns the number of unfinished keys past the retention. They are kept
-// (R16) and need an operator.
+// Overdue returns the number of unfinished keys past the retention, which need an
+// operator.
 func (r *Reaper) Overdue(ctx context.Context) (int, error) {
 	return r.engine.store.count(ctx, countOverdueSQL, r.config.Retention)
 }

@@ -25,7 +25,6 @@ func (f *fixture) reaper() *idempotency.Reaper {
 	return r
 }
 
-// reap makes one pass and returns how many keys it deleted.
 func (f *fixture) reap() int {
 	f.t.Helper()
 	n, err := f.reaper().RunOnce(f.t.Context())
@@ -33,7 +32,6 @@ func (f *fixture) reap() int {
 	return n
 }
 
-// countExpired returns how many keys a pass would delete.
 func (f *fixture) countExpired() int {
 	f.t.Helper()
 	n, err := f.reaper().Count(f.t.Context())
@@ -68,7 +66,7 @@ func TestNewReaper_invalidConfig(t *testing.T) {
 	}
 }
 
-// Finished keys past their retention are deleted, and no others, however old (R16).
+// Only finished keys past their retention are deleted (R16).
 func TestReaper_selection(t *testing.T) {
 	t.Parallel()
 	const ancient = "last_run_at = now() - interval '9 years', created_at = now() - interval '9 years'"
@@ -115,8 +113,6 @@ func TestReaper_selection(t *testing.T) {
 	f.requireIdle()
 }
 
-// Expired keys are deleted in batches, each found by an index and deleted in a
-// transaction of its own.
 func TestReaper_batches(t *testing.T) {
 	t.Parallel()
 	statements := &statements{}
@@ -137,7 +133,7 @@ func TestReaper_batches(t *testing.T) {
 	require.Equal(t, 2+3, statements.containing(""), "after a full batch there may be more keys")
 }
 
-// A batch is deleted by one statement per account (R20).
+// One statement per account deletes the keys of a batch (R20).
 func TestReaper_accounts(t *testing.T) {
 	t.Parallel()
 	statements := &statements{}
@@ -152,8 +148,7 @@ func TestReaper_accounts(t *testing.T) {
 	require.Zero(t, f.countKeys("true"))
 }
 
-// Rows that another session has locked are skipped, even if they fill a batch. The next
-// pass deletes them.
+// Locked rows are skipped, even if they fill a batch.
 func TestReaper_rowsLocked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -170,7 +165,6 @@ func TestReaper_rowsLocked(t *testing.T) {
 	require.Zero(t, f.countKeys("true"))
 }
 
-// Several reapers at once delete each key once.
 func TestReaper_concurrent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, connections(4))
@@ -210,7 +204,7 @@ func TestReaper_cancelled(t *testing.T) {
 	require.Zero(t, deleted)
 }
 
-// A reaped key never executes again, whatever operation it is used for (R17).
+// A reaped key never executes again, with any operation (R17).
 func TestDo_reapedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -256,8 +250,7 @@ func TestDo_reapedKey(t *testing.T) {
 	f.requireIdle()
 }
 
-// A row whose id derives from the key shows that the key was used, even if an operator
-// deleted the row of the key.
+// A row with a derived id shows that the key was used (R17).
 func TestDo_keyDeletedByHand(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -21,8 +21,7 @@ type Stats struct {
 	NeedsReview       int
 	OldestNeedsReview time.Duration // since it was marked
 
-	// OldestFinished is the age of the oldest finished key. A running reaper keeps it
-	// below the retention.
+	// OldestFinished is an age. A running reaper keeps it below the retention.
 	OldestFinished time.Duration
 }
 

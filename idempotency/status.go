@@ -88,8 +88,8 @@ func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, e
 	return stored.Status, nil
 }
 
-// Lookup returns a key and its stored response, the zero value while the key is
-// unfinished. A reaped key is a [*KeyExpiredError], an unused key [ErrNotFound].
+// Lookup returns a key and its stored response, if any. A reaped key is a
+// [*KeyExpiredError], an unused key [ErrNotFound].
 func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Status, Response, error) {
 	id := KeyID(accountID, key)
 	stored, err := e.store.find(ctx, accountID, id)
@@ -113,14 +113,14 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 }
 
 // Stuck lists up to limit unfinished keys of all accounts, the longest idle first:
-// those that need review, and those that no run holds and no run held for longer than
-// grace, except if they require an action.
+// keys that need review, and keys without a run for longer than grace that require no
+// action.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
 	return e.store.statuses(ctx, stuckSQL, grace, limit)
 }
 
 // Find returns the keys with an id or a client's key, of one account or, for
-// uuid.Nil, of all. Several accounts may use the same key.
+// uuid.Nil, of all.
 func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
 	var id, account *uuid.UUID
 	if parsed, err := uuid.Parse(idOrKey); err == nil {
@@ -132,13 +132,12 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	return e.store.statuses(ctx, byKeySQL, id, idOrKey, account)
 }
 
-// Requeue returns a key that needs review to the completer, with all its attempts.
+// Requeue returns a key that needs review to the completer, with all attempts.
 func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID) error {
 	return e.store.exec(ctx, requeueSQL, accountID, id)
 }
 
-// Expire makes a key whose row was lost an expired key, as if it had been reaped
-// (R17).
+// Expire makes a key whose row was lost an expired key (R17).
 func (e *Engine) Expire(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
 	if err := e.store.exec(ctx, expireSQL, accountID, id, operation, path, createdAt); err != nil {
 		return fmt.Errorf("expire key: %w", err)

@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// stuck returns the clients' keys that Engine.Stuck lists.
 func (f *fixture) stuck(limit int) []idempotency.Key {
 	f.t.Helper()
 	list, err := f.engine.Stuck(f.t.Context(), grace, limit)
@@ -121,7 +120,6 @@ func TestStatus_precedence(t *testing.T) {
 	}
 }
 
-// find returns what Engine.Find returns.
 func (f *fixture) find(account uuid.UUID, idOrKey string) []idempotency.Status {
 	f.t.Helper()
 	list, err := f.engine.Find(f.t.Context(), account, idOrKey)

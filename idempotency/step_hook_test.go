@@ -9,7 +9,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// hookedStep is what the hook received about a step.
+// hookedStep is what the hook received.
 type hookedStep struct {
 	idempotency.StepStart
 	idempotency.StepEnd
@@ -18,8 +18,8 @@ type hookedStep struct {
 
 type hookKey struct{}
 
-// hook gives the fixture an engine with an OnStep hook and returns the steps it is
-// called for. The context that the hook returns carries the recovery point.
+// hook gives the fixture an engine with a hook, whose context carries the recovery
+// point.
 func (f *fixture) hook() *[]*hookedStep {
 	f.t.Helper()
 	var steps []*hookedStep
@@ -52,7 +52,7 @@ func TestOnStep_context(t *testing.T) {
 	require.Equal(t, []any{reserved, reserved, paid}, points)
 }
 
-// The hook is called for each step, failed ones too, and not for a replay.
+// The hook is called for failed steps too, and not for a replay.
 func TestOnStep_everyStep(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -101,7 +101,6 @@ func TestOnStep_everyStep(t *testing.T) {
 	}
 }
 
-// The end of a step that panics is reported too.
 func TestOnStep_panic(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -12,7 +12,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// A call without an outcome keeps the recovery point and releases the lease (R11).
+// The recovery point stays, and the lease is released (R11).
 func TestStep_callFails(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -76,7 +76,7 @@ func TestStep_recordFails(t *testing.T) {
 	f.requireIdle()
 }
 
-// A panic leaks no connection and leaves a key that the next run continues.
+// A panic leaks no connection, and the next run continues.
 func TestStep_panics(t *testing.T) {
 	t.Parallel()
 	inCall := &threeSteps{reserve: func(context.Context, *idempotency.Run) error { panic("bug") }}
@@ -117,7 +117,6 @@ func TestStep_panics(t *testing.T) {
 	}
 }
 
-// A panic in the caller's function does so too, on the claim and on the takeover.
 func TestStep_onClaimPanics(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -148,7 +147,7 @@ func TestStep_clientGone(t *testing.T) {
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-// A call ends with the lease, so that no two runs make calls at once (R8).
+// A call ends with the lease (R8).
 func TestStep_callOutlivesTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -167,7 +166,6 @@ func TestStep_callOutlivesTheLease(t *testing.T) {
 	require.Equal(t, keyState{Point: string(paid), Attempt: 1, LastError: ptr("context deadline exceeded")}, f.state(req))
 }
 
-// leasedAt returns the start of the key's lease.
 func (f *fixture) leasedAt(req idempotency.Request) time.Time {
 	f.t.Helper()
 	var at time.Time
@@ -179,7 +177,6 @@ SELECT locked_at
 	return at
 }
 
-// Each commit renews the lease (R8).
 func TestStep_commitRenewsTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -197,8 +194,7 @@ func TestStep_commitRenewsTheLease(t *testing.T) {
 	f.mustDo(req, op)
 }
 
-// An operation that breaks the engine's rules gets an error, and the step is not
-// committed.
+// The step of an operation that breaks the engine's rules is not committed.
 func TestStep_misuse(t *testing.T) {
 	t.Parallel()
 	outcome := func(o idempotency.Outcome) idempotency.Record {

@@ -14,8 +14,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The statements that a request executes. All others on idempotency_keys are in
-// store_background.go.
+// The statements that a request executes. store_background.go has all others.
 
 type store struct {
 	pool        *pgxpool.Pool
@@ -23,16 +22,16 @@ type store struct {
 }
 
 const (
-	// acquireTimeout bounds the wait for a pool connection: a saturated server must
-	// respond while the client still waits.
+	// acquireTimeout bounds the wait for a pool connection: the response must arrive
+	// while the client waits.
 	acquireTimeout = 5 * time.Second
 
-	// databaseTimeout bounds one exchange with the database. It is longer than
-	// statement_timeout (R21), so that the server's error arrives first.
+	// databaseTimeout bounds one exchange. It is longer than statement_timeout (R21),
+	// so that the server's error arrives first.
 	databaseTimeout = 15 * time.Second
 
-	// releaseTimeout bounds the release of a lease, for which the response waits. It
-	// is longer than lock_timeout.
+	// releaseTimeout is short, because the response waits, and longer than
+	// lock_timeout.
 	releaseTimeout = 3 * time.Second
 )
 
@@ -46,7 +45,6 @@ func (s *store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// withConn executes a statement outside of a step's transaction.
 func (s *store) withConn(ctx context.Context, statement func(ctx context.Context, conn *pgx.Conn) error) error {
 	conn, err := s.acquire(ctx)
 	if err != nil {
@@ -101,7 +99,6 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, 
 	return k, err
 }
 
-// claim has the columns of a new key beside those of its run.
 type claim struct {
 	method      string
 	path        string
@@ -149,8 +146,7 @@ func queueClaim(batch *pgx.Batch, r *run, point RecoveryPoint, since *time.Time)
 }
 
 // fence is the condition of a fenced statement (R7). Each commit moves the start of
-// the lease. So a COMMIT that was taken for lost fails if it arrives after its
-// repetition.
+// the lease, so a COMMIT that arrives after its repetition fails.
 type fence struct {
 	accountID, id uuid.UUID
 	token         uuid.UUID
@@ -162,8 +158,8 @@ func (f fence) arguments(more ...any) []any {
 	return append([]any{f.accountID, f.id, f.token, string(f.point), f.since}, more...)
 }
 
-// The three statements below raise division_by_zero if the run does not hold the key.
-// An empty result would not do: COMMIT is already queued behind the statement.
+// The statements below raise division_by_zero if the run does not hold the key. An
+// empty result would not stop the COMMIT, which is queued behind.
 
 // fenceSQL locks the row for a transaction that reads before it writes.
 const fenceSQL = `
@@ -237,8 +233,7 @@ func queueFinish(batch *pgx.Batch, f fence, response Response, since *time.Time)
 	queueFenced(batch, finishSQL, since, f.arguments(response.Status, string(headers), response.Body)...)
 }
 
-// queueFenced queues a statement that starts or continues a lease. since becomes the
-// start of the lease.
+// queueFenced queues a statement that sets the start of the lease.
 func queueFenced(batch *pgx.Batch, query string, since *time.Time, arguments ...any) {
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return scanFenced(row, since) })
 }
@@ -252,8 +247,7 @@ func scanFenced(row pgx.Row, more ...any) error {
 	return err
 }
 
-// takeOver leases the key to a new run, or returns ErrInProgress if the row has
-// changed (R7, R8).
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R7, R8).
 func (s *store) takeOver(ctx context.Context, f fence) (attempt int, createdAt, since time.Time, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `
@@ -275,7 +269,7 @@ RETURNING attempt, created_at, locked_at`, f.accountID, f.id, f.token, string(f.
 	return attempt, createdAt, since, err
 }
 
-// release ends the lease and keeps the recovery point (R11).
+// release keeps the recovery point (R11).
 func (s *store) release(ctx context.Context, f fence, cause error) error {
 	const limit = 500 // characters, as the column's CHECK requires
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)

@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The statements of waiters, operators and background commands. Background commands
-// list keys of all accounts and change each with a conditional statement that names
-// account and id (R16, R20).
+// The statements of waiters, operators and background commands. The latter list keys
+// of all accounts and change each by account and id, if it is unchanged (R16, R20).
 
 // pollSQL returns the awaited keys whose waiters should wake up. OFFSET 0 makes the
 // planner look each key up by primary key.
@@ -55,7 +54,6 @@ SELECT` + statusColumns + `
     ON wanted.account_id = k.account_id
    AND wanted.id = k.id`
 
-// stuckSQL lists keys in the order of the completer's index.
 const stuckSQL = `
 SELECT` + statusColumns + `
   FROM idempotency_keys AS k
@@ -72,8 +70,7 @@ SELECT` + statusColumns + `
  ORDER BY k.last_run_at
  LIMIT $3`
 
-// byKeySQL searches each account apart, by id and by key, so that each search uses an
-// index (R20).
+// byKeySQL searches each account apart, by id and by key, to use indexes (R20).
 const byKeySQL = `
 SELECT` + statusColumns + `
   FROM accounts AS a
@@ -110,7 +107,7 @@ type abandonedKey struct {
 }
 
 // abandonedSQL lists the keys whose grace is over, the longest idle first. The first
-// condition on last_run_at is for the index. The second is the backoff: it doubles
+// condition on last_run_at is for the index, the second is the backoff: it doubles
 // with each attempt, up to $2, and 20 doublings fit an interval.
 const abandonedSQL = `
 SELECT account_id,
@@ -178,7 +175,7 @@ func (s *store) claimAbandoned(ctx context.Context, key abandonedKey) (claimed b
 }
 
 // polledSQL lists the old keys that ran within the grace and far more often than the
-// completer runs a key. So it omits a key that an operator has requeued.
+// completer runs a key. A key that an operator has requeued is not among them.
 const polledSQL = `
 SELECT account_id,
        id
@@ -256,7 +253,6 @@ INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, f
 SELECT * FROM deleted
 ON CONFLICT DO NOTHING`
 
-// delete deletes keys, one statement per account, and returns their number.
 func (s *store) delete(ctx context.Context, retention time.Duration, keys []expiredKey) (int, error) {
 	byAccount := map[uuid.UUID][]uuid.UUID{}
 	for _, key := range keys {
@@ -303,7 +299,6 @@ SELECT operation,
 	}
 }
 
-// expireSQL records a key without a row as finished now.
 const expireSQL = `
 INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
 VALUES ($1, $2, $3, $4, $5, now())

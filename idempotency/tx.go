@@ -25,8 +25,7 @@ func (r *run) commitStep(ctx context.Context, record Record) error {
 			err = r.resolveCommit(ctx)
 		}
 		if r.claim != nil && postgres.SQLState(err) == postgres.UniqueViolation {
-			// The key's row is gone, but a row with an id derived from the key exists
-			// (R5).
+			// The key's row is gone, but a derived id exists (R5).
 			err = &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.claim.path}}
 		}
 		return err
@@ -51,8 +50,8 @@ func (r *run) commit(ctx context.Context, record Record) error {
 	return tx.commit(ctx, outcome)
 }
 
-// invalidate makes an unknown COMMIT fail if it is still on its way: it moves the
-// start of the lease, which that COMMIT's fence names. It returns errNotCommitted, or
+// invalidate makes an unknown COMMIT fail if it has not arrived yet, by moving the
+// start of the lease, which its fence names. It returns errNotCommitted, or
 // ErrLeaseLost if the row has changed.
 func (r *run) invalidate(ctx context.Context, doubt error) error {
 	since, err := r.engine.store.renew(ctx, r.fence())
@@ -68,7 +67,7 @@ func (r *run) invalidate(ctx context.Context, doubt error) error {
 }
 
 // resolveCommit reads the row after a fence or a claim failed. It returns nil if this
-// run did commit, and ErrLeaseLost if the key belongs to another run.
+// run did commit, and ErrLeaseLost if another run holds the key.
 func (r *run) resolveCommit(ctx context.Context) error {
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
 	switch {
@@ -106,7 +105,7 @@ func commitUnknown(cause error) error {
 }
 
 // Tx is the transaction in which a step records its result. The engine begins, fences
-// and commits it. After a failed statement it cannot be committed.
+// and commits it. A failed statement makes it fail.
 type Tx struct {
 	run     *run
 	conn    *pgxpool.Conn // nil until the first statement
@@ -116,10 +115,9 @@ type Tx struct {
 	queued  pgx.Batch
 }
 
-// Queue adds a statement that is sent with COMMIT, after those queued before: a step
-// that only writes costs one round trip. If the statement fails, so does the
-// transaction. An error of its callback cannot stop the COMMIT; to read a result
-// before it, use Exec or QueryRow.
+// Queue adds a statement that is sent with COMMIT, so a step that only writes costs
+// one round trip. A failed statement fails the transaction. An error of its callback
+// does not: to read a result before COMMIT, use Exec or QueryRow.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }
@@ -133,8 +131,7 @@ func (tx *Tx) Exec(ctx context.Context, query string, arguments ...any) (pgconn.
 	return tag, tx.check(err)
 }
 
-// QueryRow executes a query now, before all queued statements. Its row must be
-// scanned.
+// QueryRow executes a query now. Its row must be scanned.
 func (tx *Tx) QueryRow(ctx context.Context, query string, arguments ...any) pgx.Row {
 	if err := tx.begin(ctx); err != nil {
 		return row{tx: tx, err: err}
@@ -169,8 +166,7 @@ func (tx *Tx) check(err error) error {
 	return err
 }
 
-// begin opens the transaction before COMMIT, with the claim or with the fence, which
-// locks the row.
+// begin opens the transaction before COMMIT. The claim or the fence locks the row.
 func (tx *Tx) begin(ctx context.Context) error {
 	if tx.open || tx.failed != nil {
 		return tx.failed
@@ -263,7 +259,6 @@ func (tx *Tx) committed(outcome Outcome, sent, since time.Time) {
 	r.setLease(1, tx.claimed, since)
 }
 
-// batch returns a batch that continues or begins the transaction.
 func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	batch := &pgx.Batch{}
 	if tx.open {
@@ -278,16 +273,15 @@ func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	return batch, nil
 }
 
-// send sends a batch and reads its results. It ignores the end of the step's context,
-// which would only make the outcome of COMMIT unknown (R22).
+// send ignores the end of the step's context, which would only make the outcome of
+// COMMIT unknown (R22).
 func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	return tx.check(tx.conn.SendBatch(ctx, batch).Close())
 }
 
-// close rolls back an open transaction and returns the connection to the pool, which
-// closes it if the rollback failed.
+// close rolls back an open transaction. The pool closes a connection that cannot.
 func (tx *Tx) close(ctx context.Context) {
 	if tx.conn == nil {
 		return

@@ -37,8 +37,7 @@ func TestTx_readsAndWrites(t *testing.T) {
 	f.requireIdle()
 }
 
-// An error of a queued statement's callback cannot stop the COMMIT that was sent
-// with it, in the step that claims the key and in later ones.
+// An error of a callback cannot stop the COMMIT.
 func TestTx_callbacks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -18,7 +18,6 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// newWaitingFixture returns a fixture whose engine lets that many requests wait.
 func newWaitingFixture(t *testing.T, waiters int, configure ...func(*pgxpool.Config)) *fixture {
 	t.Helper()
 	f := newFixture(t, configure...)
@@ -26,14 +25,12 @@ func newWaitingFixture(t *testing.T, waiters int, configure ...func(*pgxpool.Con
 	return f
 }
 
-// outcome is the result of a request.
 type outcome struct {
 	idempotency.Result
 	err     error
 	refused bool // it was not allowed to wait
 }
 
-// doAsync sends a request in the background.
 func (f *fixture) doAsync(req idempotency.Request, op idempotency.Operation) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
@@ -43,8 +40,8 @@ func (f *fixture) doAsync(req idempotency.Request, op idempotency.Operation) <-c
 	return done
 }
 
-// doWaiting sends a request and waits, as long as another run holds the key, until
-// ctx ends.
+// doWaiting sends a request and waits while another run holds the key, until ctx
+// ends.
 func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op idempotency.Operation) outcome {
 	for {
 		result, err := f.engine.Do(ctx, req, op)
@@ -57,8 +54,7 @@ func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op ide
 	}
 }
 
-// doWaitingAsync sends n equal requests in the background, and returns when all of
-// them wait. They are the first waiters of the fixture.
+// doWaitingAsync sends n equal requests and returns when all of them wait.
 func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.Operation) []<-chan outcome {
 	f.t.Helper()
 	waiting := make([]<-chan outcome, n)
@@ -71,7 +67,6 @@ func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.
 	return waiting
 }
 
-// requireWaiting returns when that many requests wait.
 func (f *fixture) requireWaiting(n int) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool { return f.engine.Waiters() == n }, waitFor, tick)
@@ -97,13 +92,12 @@ func (c *blockedCall) call(context.Context, *idempotency.Run) (err error) {
 	return err
 }
 
-// release ends the first call.
 func (c *blockedCall) release(err error) {
 	c.err = err
 	close(c.released)
 }
 
-// Requests that wait hold no connection (R6) and get the response of the run.
+// Waiting requests hold no connection (R6) and get the response of the run.
 func TestAwaitTurn_runFinishes(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
@@ -158,8 +152,7 @@ func TestAwaitTurn_sameProcess(t *testing.T) {
 	}
 }
 
-// A run fails and releases the key: one waiter takes it over, and the others get
-// its response.
+// One waiter takes the key over, and the others get its response.
 func TestAwaitTurn_runFails(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
@@ -184,7 +177,7 @@ func TestAwaitTurn_runFails(t *testing.T) {
 	require.EqualValues(t, 3, op.calls.Load(), "reserve once, pay twice")
 }
 
-// A run dies and its lease expires: a waiter takes the key over.
+// A waiter takes the key over when the lease has expired.
 func TestAwaitTurn_runDies(t *testing.T) {
 	t.Parallel()
 	f := newWaitingFixture(t, 10)
@@ -198,8 +191,7 @@ func TestAwaitTurn_runDies(t *testing.T) {
 	require.Equal(t, 2, got.Attempt)
 }
 
-// While a claim is not committed its row cannot be read, so the fingerprint of a
-// request that waits for it is compared afterwards (R2).
+// The fingerprint of a waiting request is compared after the claim is committed (R2).
 func TestAwaitTurn_claimNotCommitted(t *testing.T) {
 	t.Parallel()
 	f := newWaitingFixture(t, 10, sessionSetting("lock_timeout", "50"))
@@ -218,15 +210,13 @@ func TestAwaitTurn_claimNotCommitted(t *testing.T) {
 	require.Empty(t, f.effects(req))
 }
 
-// insertOtherRequest inserts the key of another request.
 const insertOtherRequest = `
 INSERT INTO idempotency_keys (
     id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
     recovery_point, lease_token, attempt, last_run_at, created_at
 ) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
 
-// A poll is one query for all keys, by primary key. TestPlans_useIndexes checks its
-// plan.
+// TestPlans_useIndexes checks the plan of the poll.
 func TestAwaitTurn_onePoll(t *testing.T) {
 	t.Parallel()
 	statements := &statements{}
@@ -287,8 +277,6 @@ func TestAwaitStatus_ends(t *testing.T) {
 	}
 }
 
-// A poll reports a key to those that wait for their turn, or to readers, under
-// different conditions.
 func TestPoll_conditions(t *testing.T) {
 	t.Parallel()
 	const old = time.Hour

@@ -17,16 +17,15 @@ const (
 	pollInterval = 200 * time.Millisecond
 
 	// takeoverPause is the minimum age of the last run before waiters take a released
-	// key over. Without it they would call a failing provider one after the other,
-	// without a pause.
+	// key over. Without it they would call a failing provider without a pause.
 	takeoverPause = time.Second
 )
 
 // waiters wakes the requests of this process that wait for a key held by another run.
-// A waiter is a goroutine blocked on a channel, without a connection (R6). While
-// there are waiters, one goroutine polls all awaited keys in one query; a waiter that
-// wakes up looks its key up itself. No wake-up is lost: a finished key stays
-// finished, and every poll reports a released key until a run takes it over.
+// A waiter is a goroutine blocked on a channel, without a connection (R6). One
+// goroutine polls all awaited keys in one query; a waiter that wakes up looks its key
+// up itself. No wake-up is lost: every poll reports a finished key, and a released
+// one until it is taken over.
 type waiters struct {
 	capacity int
 	poll     func(ctx context.Context, keys []awaitedKey) (changed []awaitedKey, err error)
@@ -71,14 +70,14 @@ func newWaiters(capacity int, poll func(context.Context, []awaitedKey) ([]awaite
 }
 
 // AwaitTurn blocks while another run holds the key, until [Engine.Do] is worth
-// another call or ctx ends. It returns false without waiting if too many requests
-// wait already, and false if the process stops.
+// another call or ctx ends. It returns false if too many requests wait or the process
+// stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.waiters.wait(ctx, awaitedKey{accountID, id, awaitTurn})
 }
 
-// AwaitStatus blocks until the key is finished, needs review or, unless it did
-// already, requires an action, or until ctx ends. It returns false like
+// AwaitStatus blocks until the key is finished, needs review or, unless it already
+// did, requires an action, or until ctx ends. It returns false like
 // [Engine.AwaitTurn].
 func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
 	change := awaitStatus
@@ -88,7 +87,7 @@ func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
 	return e.waiters.wait(ctx, awaitedKey{known.AccountID, known.ID, change})
 }
 
-// DrainWaiters wakes all waiters and rejects new ones, for the stop of the process.
+// DrainWaiters wakes all waiters and rejects new ones. A process that stops calls it.
 func (e *Engine) DrainWaiters() { e.waiters.drain() }
 
 // Waiters returns the number of requests that wait in this process.
