@@ -96,7 +96,7 @@ func TestCommit_lost(t *testing.T) {
 }
 
 // The lease is released if a failure follows a lost COMMIT.
-func TestCommit_lostBeforeAFailure(t *testing.T) {
+func TestCommit_lostBeforeFailure(t *testing.T) {
 	t.Parallel()
 	f, proxy := newProxiedFixture(t)
 	for name, fault := range faults {
@@ -130,7 +130,7 @@ func TestCommit_lostBeforeAFailure(t *testing.T) {
 }
 
 // The fence rejects a transaction that reaches the server after its repetition.
-func TestCommit_arrivesAfterItsRepetition(t *testing.T) {
+func TestCommit_arrivesAfterRepetition(t *testing.T) {
 	t.Parallel()
 	for commit := 2; commit <= 4; commit++ {
 		t.Run(fmt.Sprintf("COMMIT %d", commit), func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestCommit_notReplicated(t *testing.T) {
 	}
 }
 
-func TestCommit_warningOfAnEarlierStatement(t *testing.T) {
+func TestCommit_earlierWarning(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req, op := f.request(), &threeSteps{}

@@ -80,8 +80,7 @@ func TestCompleter_polledKey(t *testing.T) {
 		"not polled, and not yet due": {old + "attempt = 1000, last_run_at = now() - interval '6 min', completer_attempt = 2", idempotency.CompleterResult{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := f.putAbandoned(op, released, 0)
-			f.update(req, test.update)
+			req := f.putChanged(op, released, 0, test.update)
 			require.Equal(t, test.want, f.pass())
 			require.Equal(t, test.want.NeedsReview > 0 || name == "marked before", f.completerState(req).NeedsReview)
 			require.Zero(t, f.pass())
@@ -92,8 +91,7 @@ func TestCompleter_polledKey(t *testing.T) {
 	require.Equal(t, 3, f.log.count(`level=ERROR msg="polled key needs review`))
 
 	// A run of the client may still finish the key.
-	req := f.putAbandoned(op, released, 0)
-	f.update(req, old+"attempt = 1000")
+	req := f.putChanged(op, released, 0, old+"attempt = 1000")
 	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, errNoResponse)

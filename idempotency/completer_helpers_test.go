@@ -69,9 +69,20 @@ func failingToPay() *threeSteps {
 // putAbandoned inserts a new key whose last run began that long ago.
 func (f *fixture) putAbandoned(op idempotency.Operation, state idempotencytest.State, ago time.Duration) idempotency.Request {
 	f.t.Helper()
+	return f.putChanged(op, state, ago, "")
+}
+
+// putChanged inserts a new key, ages its last run and changes columns, if any.
+func (f *fixture) putChanged(op idempotency.Operation, state idempotencytest.State, ago time.Duration, columns string) idempotency.Request {
+	f.t.Helper()
 	req := f.request()
 	f.put(req, op, state)
-	f.ageRun(req, ago)
+	if ago > 0 {
+		f.ageRun(req, ago)
+	}
+	if columns != "" {
+		f.update(req, columns)
+	}
 	return req
 }
 

@@ -64,14 +64,7 @@ func TestCompleter_selection(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			op := &threeSteps{}
 			f := newCompleterFixture(shared, op)
-			req := f.request()
-			f.put(req, op, test.state)
-			if test.ago > 0 {
-				f.ageRun(req, test.ago)
-			}
-			if test.update != "" {
-				f.update(req, test.update)
-			}
+			req := f.putChanged(op, test.state, test.ago, test.update)
 			before := f.row(req)
 			result := f.pass()
 			require.Equal(t, test.calls, op.calls.Load())
@@ -155,7 +148,7 @@ func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	}
 }
 
-func TestCompleter_diedInTheLastAttempt(t *testing.T) {
+func TestCompleter_processDiedInLastAttempt(t *testing.T) {
 	t.Parallel()
 	op := &threeSteps{}
 	f := newCompleterFixture(newFixture(t), op)
@@ -255,23 +248,17 @@ func TestRequeue_states(t *testing.T) {
 	requeue := func(req idempotency.Request) {
 		require.NoError(t, f.engine.Requeue(t.Context(), req.AccountID, keyID(req)))
 	}
-	req := f.putAbandoned(op, released, 2*grace)
-	other := f.putAbandoned(op, released, 2*grace)
-	for range maxAttempts {
-		f.pass()
-		f.ageRun(req, 48*time.Hour)
-		f.ageRun(other, 48*time.Hour)
-	}
-	require.Equal(t, completerState{Attempts: maxAttempts, NeedsReview: true}, f.completerState(req))
+	const marked = "needs_review_at = now(), completer_attempt = 3"
+	req := f.putChanged(op, released, 2*grace, marked)
+	other := f.putChanged(op, released, 2*grace, marked)
 	requeue(req)
 	require.Zero(t, f.completerState(req))
-	require.Equal(t, completerState{Attempts: maxAttempts, NeedsReview: true}, f.completerState(other))
+	require.Equal(t, completerState{Attempts: 3, NeedsReview: true}, f.completerState(other))
 	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass(), "the completer has all its attempts again")
 
-	finished := f.request()
-	f.mustDo(finished, oneStep())
-	before := f.row(finished)
-	requeue(finished)
-	require.Equal(t, before, f.row(finished))
+	done := f.putChanged(op, finished, 0, "")
+	before := f.row(done)
+	requeue(done)
+	require.Equal(t, before, f.row(done))
 	requeue(f.request()) // an unknown key is no error
 }

@@ -53,7 +53,7 @@ func TestDo_newKey(t *testing.T) {
 }
 
 // The arms of R2, in every state of a key.
-func TestDo_arms(t *testing.T) {
+func TestDo_knownKey(t *testing.T) {
 	t.Parallel()
 	otherBody := func(req *idempotency.Request) { req.Params = []byte(`{"amount":1300}`) }
 	otherPath := func(req *idempotency.Request) { req.Path = "/v1/others" }

@@ -10,7 +10,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-func TestParseKey(t *testing.T) {
+func TestParseKey_bounds(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{
 		"shortest":     strings.Repeat("k", 16),

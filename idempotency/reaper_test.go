@@ -91,11 +91,7 @@ func TestReaper_selection(t *testing.T) {
 	f := newFixture(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			req := f.request()
-			f.put(req, &threeSteps{}, test.state)
-			if test.update != "" {
-				f.update(req, test.update)
-			}
+			req := f.putChanged(&threeSteps{}, test.state, 0, test.update)
 			before := f.row(req)
 			if test.deleted {
 				require.Equal(t, 1, f.countExpired())
@@ -134,7 +130,7 @@ func TestReaper_batches(t *testing.T) {
 }
 
 // One statement per account deletes the keys of a batch (R20).
-func TestReaper_accounts(t *testing.T) {
+func TestReaper_severalAccounts(t *testing.T) {
 	t.Parallel()
 	statements := &statements{}
 	f := newFixture(t, statements.configure)
@@ -251,7 +247,7 @@ func TestDo_reapedKey(t *testing.T) {
 }
 
 // A row with a derived id shows that the key was used (R17).
-func TestDo_keyDeletedByHand(t *testing.T) {
+func TestDo_rowDeletedByOperator(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req := f.request()

@@ -30,10 +30,8 @@ func TestStuck_selection(t *testing.T) {
 	op := &threeSteps{}
 	abandoned := f.putAbandoned(op, released, 3*grace)
 	died := f.putAbandoned(op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
-	review := f.putAbandoned(op, released, 24*time.Hour)
-	f.update(review, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
-	recentReview := f.putAbandoned(op, released, 0)
-	f.update(recentReview, "needs_review_at = now()")
+	review := f.putChanged(op, released, 24*time.Hour, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
+	recentReview := f.putChanged(op, released, 0, "needs_review_at = now()")
 	other := f.request()
 	other.AccountID = idempotencytest.Account(t, f.pool)
 	f.put(other, op, idempotencytest.State{Point: reserved})

@@ -57,48 +57,39 @@ func TestOnStep_everyStep(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	steps := f.hook()
-	op := &threeSteps{pay: func(context.Context, *idempotency.Run) error { return errNoResponse }}
-	req := f.request()
+	req, op := f.request(), failingToPay()
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, errNoResponse)
+	op.pay = func(context.Context, *idempotency.Run) error {
+		f.update(req, "lease_token = gen_random_uuid(), locked_at = NULL")
+		return nil
+	}
+	_, err = f.do(req, op)
+	require.ErrorIs(t, err, idempotency.ErrLeaseLost)
 	op.pay = nil
 	f.mustDo(req, op)
 	f.mustDo(req, op)
 
-	lost := f.request()
-	_, err = f.do(lost, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
-		f.update(lost, "lease_token = gen_random_uuid()")
-		return nil
-	}})
-	require.ErrorIs(t, err, idempotency.ErrLeaseLost)
-
-	require.Len(t, *steps, 6)
-	for i, want := range []struct {
-		attempt           int
+	type summary struct {
 		from, to          idempotency.RecoveryPoint
+		attempt           int
 		called, committed bool
 		err               error
-	}{
-		{attempt: 0, from: idempotency.Started, to: reserved, committed: true},
-		{attempt: 1, from: reserved, to: paid, called: true, committed: true},
-		{attempt: 1, from: paid, to: paid, called: true, err: errNoResponse},
-		{attempt: 2, from: paid, to: idempotency.Finished, called: true, committed: true},
-		{attempt: 0, from: idempotency.Started, to: reserved, committed: true},
-		{attempt: 1, from: reserved, to: reserved, called: true, committed: true, err: idempotency.ErrLeaseLost},
-	} {
-		got := (*steps)[i]
-		require.Equal(t, "three_steps", got.Operation)
-		if i < 4 {
-			require.Equal(t, keyID(req), got.KeyID)
-		}
-		require.Equal(t, want.attempt, got.Attempt)
-		require.Equal(t, want.from, got.From)
-		require.True(t, got.ended)
-		require.Equal(t, want.to, got.To)
-		require.Equal(t, want.called, got.Call > 0, got)
-		require.Equal(t, want.committed, got.Commit > 0, got)
-		require.ErrorIs(t, got.Err, want.err)
 	}
+	var got []summary
+	for _, step := range *steps {
+		require.Equal(t, "three_steps", step.Operation)
+		require.Equal(t, keyID(req), step.KeyID)
+		require.True(t, step.ended)
+		got = append(got, summary{step.From, step.To, step.Attempt, step.Call > 0, step.Commit > 0, step.Err})
+	}
+	require.Equal(t, []summary{
+		{idempotency.Started, reserved, 0, false, true, nil},
+		{reserved, paid, 1, true, true, nil},
+		{paid, paid, 1, true, false, errNoResponse},
+		{paid, paid, 2, true, true, idempotency.ErrLeaseLost},
+		{paid, idempotency.Finished, 3, true, true, nil},
+	}, got)
 }
 
 func TestOnStep_panic(t *testing.T) {

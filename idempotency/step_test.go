@@ -148,7 +148,7 @@ func TestStep_clientGone(t *testing.T) {
 }
 
 // A call ends with the lease (R8).
-func TestStep_callOutlivesTheLease(t *testing.T) {
+func TestStep_callOutlivesLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const short = 100 * time.Millisecond
@@ -177,7 +177,7 @@ SELECT locked_at
 	return at
 }
 
-func TestStep_commitRenewsTheLease(t *testing.T) {
+func TestStep_commitRenewsLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req, op := f.request(), &threeSteps{}

@@ -158,8 +158,8 @@ func (f fence) arguments(more ...any) []any {
 	return append([]any{f.accountID, f.id, f.token, string(f.point), f.since}, more...)
 }
 
-// The statements below raise division_by_zero if the run does not hold the key. An
-// empty result would not stop the COMMIT, which is queued behind.
+// The three fenced statements raise division_by_zero if the run does not hold the key.
+// An empty result would not stop the COMMIT, which is queued behind them.
 
 // fenceSQL locks the row for a transaction that reads before it writes.
 const fenceSQL = `
@@ -233,7 +233,8 @@ func queueFinish(batch *pgx.Batch, f fence, response Response, since *time.Time)
 	queueFenced(batch, finishSQL, since, f.arguments(response.Status, string(headers), response.Body)...)
 }
 
-// queueFenced queues a statement that sets the start of the lease.
+// queueFenced queues the claim or a fenced statement. since becomes the start of the
+// lease.
 func queueFenced(batch *pgx.Batch, query string, since *time.Time, arguments ...any) {
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return scanFenced(row, since) })
 }

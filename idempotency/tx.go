@@ -281,7 +281,7 @@ func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
 	return tx.check(tx.conn.SendBatch(ctx, batch).Close())
 }
 
-// close rolls back an open transaction. The pool closes a connection that cannot.
+// close rolls back an open transaction. If that fails, the pool closes the connection.
 func (tx *Tx) close(ctx context.Context) {
 	if tx.conn == nil {
 		return

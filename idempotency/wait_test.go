@@ -260,11 +260,8 @@ func TestAwaitStatus_ends(t *testing.T) {
 			t.Parallel()
 			statements := &statements{}
 			f := newWaitingFixture(t, 1, statements.configure)
-			req := f.putAbandoned(&threeSteps{}, released, time.Hour)
+			req := f.putChanged(&threeSteps{}, released, time.Hour, test.ignored)
 			test.known.AccountID, test.known.ID = req.AccountID, keyID(req)
-			if test.ignored != "" {
-				f.update(req, test.ignored)
-			}
 			waited := make(chan bool, 1)
 			go func() { waited <- f.engine.AwaitStatus(t.Context(), test.known) }()
 			f.requireWaiting(1)
@@ -300,14 +297,7 @@ func TestPoll_conditions(t *testing.T) {
 		"expired, but a recent run": {state: expired},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := f.request()
-			f.put(req, &threeSteps{}, test.state)
-			if test.ago > 0 {
-				f.ageRun(req, test.ago)
-			}
-			if test.update != "" {
-				f.update(req, test.update)
-			}
+			req := f.putChanged(&threeSteps{}, test.state, test.ago, test.update)
 			for _, change := range idempotency.AwaitedChanges {
 				wakes, err := f.engine.PollWakes(t.Context(), req.AccountID, keyID(req), change)
 				require.NoError(t, err)

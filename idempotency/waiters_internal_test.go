@@ -110,7 +110,7 @@ func TestWaiters_onePollPerInterval(t *testing.T) {
 	})
 }
 
-func TestWaiters_otherKeysStayAsleep(t *testing.T) {
+func TestWaiters_otherKeysNotWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
@@ -152,7 +152,7 @@ func TestWaiters_notify(t *testing.T) {
 	})
 }
 
-func TestWaiters_laterWaiterGetsANewEntry(t *testing.T) {
+func TestWaiters_newEntryAfterWake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
@@ -185,7 +185,7 @@ func TestWaiters_fullOrDrained(t *testing.T) {
 		cancel()
 		require.True(t, (<-first).waited)
 		third := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute)
-		require.Empty(t, third, "a place was free")
+		require.Empty(t, third, "there is capacity again")
 
 		w.drain()
 		require.Equal(t, waitResult{}, <-second)
@@ -221,7 +221,7 @@ func TestWaiters_pollFails(t *testing.T) {
 }
 
 // A cancelled poll is no failure.
-func TestWaiters_drainedDuringAPoll(t *testing.T) {
+func TestWaiters_drainedDuringPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &bytes.Buffer{}
