@@ -104,7 +104,7 @@ func (c *Completer) reviewPolled(ctx context.Context, counts *counter) error {
 			return fmt.Errorf("mark polled key: %w", err)
 		}
 		c.engine.logger.ErrorContext(ctx, "polled key needs review, no run finishes it", "account_id", key.accountID, "key_id", key.id)
-		counts.add(func(r *CompleterResult) { r.NeedsReview++ })
+		counts.add(&counts.NeedsReview)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *coun
 	claimed, err := c.engine.store.claimAbandoned(ctx, key)
 	switch {
 	case errors.Is(err, ErrInProgress), err == nil && !claimed:
-		counts.add(func(r *CompleterResult) { r.Skipped++ })
+		counts.add(&counts.Skipped)
 		return nil
 	case err != nil && ctx.Err() != nil:
 		return nil
@@ -125,20 +125,20 @@ func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *coun
 	switch {
 	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)
-		counts.add(func(r *CompleterResult) { r.Completed++ })
+		counts.add(&counts.Completed)
 	case err == nil, errors.Is(err, ErrInProgress):
-		counts.add(func(r *CompleterResult) { r.Skipped++ })
+		counts.add(&counts.Skipped)
 	case errors.Is(err, ErrActionRequired):
-		counts.add(func(r *CompleterResult) { r.Waiting++ })
+		counts.add(&counts.Waiting)
 	case key.attempts < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
-		counts.add(func(r *CompleterResult) { r.Failed++ })
+		counts.add(&counts.Failed)
 	default:
 		log.ErrorContext(ctx, "abandoned key needs review, no attempts are left", "completer_attempts", key.attempts, "error", err)
 		if err := c.markNeedsReview(ctx, key); err != nil {
 			log.ErrorContext(ctx, "abandoned key could not be marked for review, it will be tried again", "error", err)
 		}
-		counts.add(func(r *CompleterResult) { r.NeedsReview++ })
+		counts.add(&counts.NeedsReview)
 	}
 	return nil
 }
@@ -168,8 +168,8 @@ type counter struct {
 	CompleterResult
 }
 
-func (c *counter) add(change func(*CompleterResult)) {
+func (c *counter) add(count *int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	change(&c.CompleterResult)
+	*count++
 }

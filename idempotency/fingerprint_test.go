@@ -142,23 +142,6 @@ func TestCanonicalize_manyValues(t *testing.T) {
 	}
 }
 
-// BenchmarkCanonicalize compares an ordinary body of 64 KiB with hostile ones (R25).
-func BenchmarkCanonicalize(b *testing.B) {
-	for name, value := range map[string]string{
-		"items":     `{"sku":"tea","description":"` + strings.Repeat("Green tea. ", 45) + `","quantity":2,"unit_amount":1250}`,
-		"subnormal": "5e-324",
-		"halfway":   strings.Repeat("4503599627370496.5,", 2000) + `"` + strings.Repeat("x", 26_000) + `"`,
-	} {
-		const size = 64 << 10
-		body := []byte(`{"a":[` + value + strings.Repeat(","+value, (size-8-len(value))/(len(value)+1)) + `]}`)
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				_, _ = idempotency.Canonicalize(body)
-			}
-		})
-	}
-}
-
 func jsonValue(depth int) *rapid.Generator[any] {
 	kinds := []*rapid.Generator[any]{
 		rapid.Just[any](nil),

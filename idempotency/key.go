@@ -81,7 +81,7 @@ const (
 	keptDigits = 15
 
 	// minExponent is the decimal exponent of the smallest number except 0. Numbers
-	// near 1e-308 take 100 times as long to parse.
+	// near 1e-308 are expensive to parse.
 	minExponent = -30
 )
 

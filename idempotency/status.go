@@ -38,6 +38,7 @@ const (
 	StateFinished       = "finished"        // the response is stored
 )
 
+// State returns one of the states above.
 func (s Status) State() string {
 	switch {
 	case s.Point == Finished:

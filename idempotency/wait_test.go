@@ -177,20 +177,6 @@ func TestAwaitTurn_runFails(t *testing.T) {
 	require.EqualValues(t, 3, op.calls.Load(), "reserve once, pay twice")
 }
 
-// A waiter takes the key over when the lease has expired.
-func TestAwaitTurn_runDies(t *testing.T) {
-	t.Parallel()
-	f := newWaitingFixture(t, 10)
-	req, op := f.request(), &threeSteps{}
-	f.put(req, op, leased)
-	waiting := f.doWaitingAsync(1, req, op)
-	f.update(req, "locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
-	got := <-waiting[0]
-	require.NoError(t, got.err)
-	require.False(t, got.Replayed)
-	require.Equal(t, 2, got.Attempt)
-}
-
 // The fingerprint of a waiting request is compared after the claim is committed (R2).
 func TestAwaitTurn_claimNotCommitted(t *testing.T) {
 	t.Parallel()

@@ -48,19 +48,13 @@ type State struct {
 // PutKey inserts the key of a request in a state and returns its id.
 func PutKey(t testing.TB, pool *pgxpool.Pool, req idempotency.Request, operation string, state State) uuid.UUID {
 	t.Helper()
-	engine, err := idempotency.New(pool, idempotency.Config{
-		LockTimeout: time.Minute,
-		Clock:       time.Now,
-		Logger:      slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
 	if state.Point == "" {
 		state.Point = noopPoint
 	}
 	if state.Response.Status == 0 {
 		state.Response.Status = 200
 	}
-	result, err := engine.Do(t.Context(), req, noopOperation{name: operation, state: state})
+	result, err := newEngine(t, pool).Do(t.Context(), req, noopOperation{name: operation, state: state})
 	if state.Point == idempotency.Finished {
 		require.NoError(t, err)
 		return result.KeyID
@@ -98,9 +92,7 @@ func Reap(t testing.TB, pool *pgxpool.Pool) int {
 	const retention = 360 * 24 * time.Hour
 	_, err := pool.Exec(t.Context(), "UPDATE idempotency_keys SET finished_at = finished_at - $1::interval", retention)
 	require.NoError(t, err)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	reaper, err := idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: retention, Batch: 100})
+	reaper, err := idempotency.NewReaper(newEngine(t, pool), idempotency.ReaperConfig{Retention: retention, Batch: 100})
 	require.NoError(t, err)
 	deleted, err := reaper.RunOnce(t.Context())
 	require.NoError(t, err)
@@ -123,6 +115,13 @@ UPDATE idempotency_keys
 const noopPoint idempotency.RecoveryPoint = "noop"
 
 var errStopped = errors.New("stopped")
+
+func newEngine(t testing.TB, pool *pgxpool.Pool) *idempotency.Engine {
+	t.Helper()
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	return engine
+}
 
 // noopOperation finishes in its first step, or stops after it.
 type noopOperation struct {
