@@ -71,7 +71,7 @@ func checkStripe(ctx context.Context, stripe boot.Stripe) error {
 	}
 	for _, result := range results {
 		if result.Severity == checks.Failure {
-			return fmt.Errorf("Stripe cannot be used: %s → %s", result.Message, result.Remedy) //nolint:staticcheck // a name
+			return fmt.Errorf("Stripe cannot be used: %s", result.Message) //nolint:staticcheck // a name
 		}
 	}
 	return nil
