@@ -19,7 +19,7 @@ import (
 
 // Database is the connection string of the database.
 type Database struct {
-	URL Secret `envconfig:"DATABASE_URL" desc:"PostgreSQL 15 or later, such as postgres://user:pass@host:5432/orders. If not set, orders dev and orders demo start a private one."`
+	URL Secret `envconfig:"DATABASE_URL"`
 }
 
 func (d *Database) validate(p *problems) {
@@ -43,14 +43,14 @@ func (d *Database) validate(p *problems) {
 
 // Listen is the address of the API.
 type Listen struct {
-	Addr string `envconfig:"LISTEN_ADDR" default:":8080" desc:"Address of the API, host:port. The default of orders dev is 127.0.0.1:8080."`
+	Addr string `envconfig:"LISTEN_ADDR" default:":8080"`
 }
 
 func (l *Listen) validate(p *problems) { validateListenAddr(p, l.Addr) }
 
 // DevListen is [Listen] for orders dev. By default other machines cannot reach it.
 type DevListen struct {
-	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080" desc:"Address of the API and the console, host:port."`
+	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
 }
 
 func (l *DevListen) validate(p *problems) { validateListenAddr(p, l.Addr) }
@@ -71,7 +71,7 @@ func isAddress(text string) bool {
 
 // Admin is the address of the admin listener of orders serve.
 type Admin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz, for operators only: it requires no credentials. Empty: off. orders worker, completer --every and reaper --every have the listener only if it is set. Each process on a machine needs an address of its own."`
+	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off"`
 }
 
 func (a *Admin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
@@ -79,7 +79,7 @@ func (a *Admin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
 // OptionalAdmin is [Admin] without a default, for the commands that run beside the
 // API: on one machine, the default is already in use.
 type OptionalAdmin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz while the command keeps running, for operators only: it requires no credentials. Not set: off. Each process on a machine needs an address of its own."`
+	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off"`
 }
 
 func (a *OptionalAdmin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
@@ -92,9 +92,9 @@ func validateAdminAddr(p *problems, address string) {
 
 // Stripe is the access to the payment provider.
 type Stripe struct {
-	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys, or a restricted one that may write PaymentIntents and Refunds (docs/doctor.md). If not set, orders dev and orders demo use a stand-in. They reject live keys."`
-	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another URL for Stripe's API, such as that of a stand-in. Requests use the forward proxy of HTTPS_PROXY, unless NO_PROXY names the host."`
-	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET" desc:"Signing secret (whsec_…) of the endpoint https://your-host/v1/webhooks/stripe, from https://dashboard.stripe.com/test/webhooks or stripe listen. If not set, the webhook is off."`
+	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY"`
+	APIBase       string `envconfig:"STRIPE_API_BASE"`
+	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET"`
 }
 
 func (s *Stripe) validate(p *problems) {
@@ -160,8 +160,8 @@ func (s *Stripe) ProviderURL() string {
 
 // Mail is the mail server and the sender of the receipts.
 type Mail struct {
-	SMTPURL Secret `envconfig:"SMTP_URL" desc:"Mail server for receipts, such as smtp://user:pass@host:587. If not set, receipts are written as .eml files to a folder that the log names."`
-	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>" desc:"Sender of the receipts."`
+	SMTPURL Secret `envconfig:"SMTP_URL"`
+	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>"`
 }
 
 func (m *Mail) validate(p *problems) {
@@ -177,11 +177,11 @@ func (m *Mail) validate(p *problems) {
 
 // Durations are the durations that must be in order (R9).
 type Durations struct {
-	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Limit for one step's calls to Stripe, retries included."`
-	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s" desc:"Length of a lease: how long a run may hold a key. More than STRIPE_TIMEOUT."`
-	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m" desc:"Age at which an unfinished key counts as abandoned. More than LOCK_TIMEOUT."`
-	ChargeWindow   Duration `envconfig:"CHARGE_WINDOW" default:"24h" desc:"Age from which an order is never charged: its payment is cancelled instead. More than COMPLETER_GRACE."`
-	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h" desc:"How long a finished key is kept. More than CHARGE_WINDOW."`
+	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
+	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
+	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m"`
+	ChargeWindow   Duration `envconfig:"CHARGE_WINDOW" default:"24h"`
+	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
 // validate rejects durations that are out of order (R9). If a provider call outlived
@@ -229,7 +229,7 @@ func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Durati
 
 // Completer bounds the attempts of the completer.
 type Completer struct {
-	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10" desc:"How often the completer tries a key, with exponential backoff, before it marks it for review by an operator."`
+	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
 }
 
 func (c *Completer) validate(p *problems) { c.MaxAttempts.validate(p, "COMPLETER_MAX_ATTEMPTS") }
@@ -237,7 +237,7 @@ func (c *Completer) validate(p *problems) { c.MaxAttempts.validate(p, "COMPLETER
 // Traces is the address of the trace collector. The OpenTelemetry SDK reads this
 // variable itself, and others (see docs/tracing.md). It is only validated here.
 type Traces struct {
-	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"Collector of OpenTelemetry traces (OTLP over HTTP), such as http://localhost:4318. If not set, tracing is off. The other OTEL_ variables apply too."`
+	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT"`
 }
 
 func (t *Traces) validate(p *problems) {
@@ -251,8 +251,8 @@ func (t *Traces) validate(p *problems) {
 
 // Log is the level and the format of the log.
 type Log struct {
-	Level  string `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error."`
-	Format string `envconfig:"LOG_FORMAT" default:"text" desc:"text or json."`
+	Level  string `envconfig:"LOG_LEVEL" default:"info"`
+	Format string `envconfig:"LOG_FORMAT" default:"text"`
 }
 
 func (l *Log) validate(p *problems) {
@@ -263,6 +263,19 @@ func (l *Log) validate(p *problems) {
 	if l.Format != "text" && l.Format != "json" {
 		p.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
 	}
+}
+
+// All is the environment of all commands together.
+type All struct {
+	Database
+	Listen
+	Admin
+	Stripe
+	Mail
+	Durations
+	Completer
+	Traces
+	Log
 }
 
 // Serve is the environment of orders serve.

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -146,8 +147,25 @@ func (c Count) validate(p *problems, name string) {
 	}
 }
 
-// variable is one environment variable, from its struct tags.
+// variable is one environment variable, from its struct tags and env.txt.
 type variable struct{ name, fallback, empty, description string }
+
+//go:embed env.txt
+var descriptions string
+
+// description returns the indented lines that follow a variable's name in env.txt.
+func description(name string) string {
+	var words []string
+	found := false
+	for line := range strings.Lines(descriptions) {
+		if !strings.HasPrefix(line, " ") {
+			found = strings.TrimSpace(line) == name
+		} else if found {
+			words = append(words, strings.Fields(line)...)
+		}
+	}
+	return strings.Join(words, " ")
+}
 
 // variables returns the variables of a struct of groups, in order.
 func variables(t reflect.Type) []variable {
@@ -155,7 +173,7 @@ func variables(t reflect.Type) []variable {
 	for i := range t.NumField() {
 		field := t.Field(i)
 		if name := field.Tag.Get("envconfig"); name != "" {
-			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("empty"), field.Tag.Get("desc")})
+			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("empty"), description(name)})
 		} else if field.Anonymous && field.Type.Kind() == reflect.Struct {
 			list = append(list, variables(field.Type)...)
 		}
@@ -163,23 +181,10 @@ func variables(t reflect.Type) []variable {
 	return list
 }
 
-// allConfig is the environment of all commands together.
-type allConfig struct {
-	Database
-	Listen
-	Admin
-	Stripe
-	Mail
-	Durations
-	Completer
-	Traces
-	Log
-}
-
 // PrintEnv prints the variables of config, a pointer to a struct of groups, or all
 // variables if config is nil, for a terminal of 80 columns.
 func PrintEnv(w io.Writer, config any) {
-	t := reflect.TypeFor[allConfig]()
+	t := reflect.TypeFor[All]()
 	if config != nil {
 		t = reflect.TypeOf(config).Elem()
 	}
@@ -204,7 +209,7 @@ func PrintEnv(w io.Writer, config any) {
 func MarkdownEnv() string {
 	var out strings.Builder
 	out.WriteString("| variable | default | meaning |\n| --- | --- | --- |\n")
-	for _, v := range variables(reflect.TypeFor[allConfig]()) {
+	for _, v := range variables(reflect.TypeFor[All]()) {
 		fallback := ""
 		if v.fallback != "" {
 			fallback = "`" + v.fallback + "`"
@@ -221,7 +226,7 @@ func ExampleEnv() string {
 		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
 		"# variable counts as not set, unless its comment says otherwise. orders dev and\n" +
 		"# orders demo need none of them.\n")
-	for _, v := range variables(reflect.TypeFor[allConfig]()) {
+	for _, v := range variables(reflect.TypeFor[All]()) {
 		value := v.fallback
 		if strings.ContainsAny(value, " <>&") {
 			value = "'" + value + "'"

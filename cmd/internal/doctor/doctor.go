@@ -14,17 +14,6 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// Environment is the environment of all commands together.
-type Environment struct {
-	boot.Database
-	boot.Listen
-	boot.Stripe
-	boot.Mail
-	boot.Durations
-	boot.Completer
-	boot.Log
-}
-
 // Severity is the severity of a [Result].
 type Severity int
 
@@ -71,8 +60,8 @@ func failure(message, remedy string) Result {
 
 // Checker runs the checks.
 type Checker struct {
-	Environment *Environment // set by boot.Load
-	ConfigError error        // the error of boot.Load
+	Environment *boot.All // set by boot.Load
+	ConfigError error     // the error of boot.Load
 	Timeout     time.Duration
 }
 

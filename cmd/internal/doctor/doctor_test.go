@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 const longTimeout = time.Minute
 
 // check runs all checks and returns the line of each by its name.
-func check(t *testing.T, e *doctor.Environment, timeout time.Duration) map[string]string {
+func check(t *testing.T, e *boot.All, timeout time.Duration) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
 	for _, result := range (doctor.Checker{Environment: e, Timeout: timeout}).Run(t.Context()) {

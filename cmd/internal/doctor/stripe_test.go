@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/cmd/internal/doctor"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -26,11 +25,11 @@ func unusedAddress(t *testing.T) string {
 }
 
 // providerEnvironment has a provider, but neither a database nor a mail server.
-func providerEnvironment(t *testing.T, provider http.Handler) *doctor.Environment {
+func providerEnvironment(t *testing.T, provider http.Handler) *boot.All {
 	t.Helper()
 	server := httptest.NewServer(provider)
 	t.Cleanup(server.Close)
-	return &doctor.Environment{
+	return &boot.All{
 		Database: boot.Database{URL: boot.Secret("postgres://tester:canary@" + unusedAddress(t) + "/orders")},
 		Stripe:   boot.Stripe{SecretKey: "sk_test_canary", APIBase: server.URL},
 		Mail:     boot.Mail{SMTPURL: boot.Secret("smtp://tester:canary@" + unusedAddress(t))},
