@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,26 +156,6 @@ func inspect(ctx context.Context, dir string) (installation, error) {
 		return installation{}, fmt.Errorf("%s: is version %d, needed is %d or later", dir, found.major, oldestMajor)
 	}
 	return found, nil
-}
-
-// copyFor copies the installation into dir and makes the copy readable for all.
-// PostgreSQL finds its libraries and files relative to its programs, or else
-// where it was installed.
-func (i installation) copyFor(dir string) (installation, error) {
-	from := filepath.Dir(i.bin)
-	for _, part := range []string{filepath.Base(i.bin), "lib", "share"} {
-		source := filepath.Join(from, part)
-		if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
-			continue // not a bundle: the programs know where the rest was installed
-		}
-		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(source)); err != nil {
-			return installation{}, fmt.Errorf("copy %s: %w", source, err)
-		}
-	}
-	if err := makeReadable(dir); err != nil {
-		return installation{}, err
-	}
-	return installation{bin: filepath.Join(dir, filepath.Base(i.bin)), major: i.major}, nil
 }
 
 // makeReadable lets everybody read what is below dir, enter its folders and run

@@ -165,9 +165,6 @@ func unpack(archive io.Reader, root *os.Root) error {
 		if err != nil {
 			return err
 		}
-		if !filepath.IsLocal(header.Name) {
-			return fmt.Errorf("%s: outside the archive", header.Name)
-		}
 		_, name, _ := strings.Cut(header.Name, "/")
 		switch header.Typeflag {
 		case tar.TypeXGlobalHeader, tar.TypeDir: // folders are made for their files
@@ -218,12 +215,6 @@ func link(root *os.Root) error {
 			return err
 		}
 		if err := root.Symlink(source, l.Target); err != nil {
-			return err
-		}
-	}
-	for _, l := range links {
-		// Followed inside the root: fails if a link leaves it or leads nowhere.
-		if _, err := root.Stat(l.Target); err != nil {
 			return err
 		}
 	}

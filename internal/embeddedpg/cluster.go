@@ -50,25 +50,6 @@ func (s *Server) reset() error {
 	return err
 }
 
-// reachPrograms copies the programs if the server's user cannot reach them. The
-// copy is in a folder of its own, below the cache: programs may not be run from
-// a container's /dev/shm.
-func (s *Server) reachPrograms(ctx context.Context, cache string) error {
-	if s.as.canReach(s.found.postgres()) && s.as.canReach(s.found.initdb()) {
-		return nil
-	}
-	parent := filepath.Join(cache, "programs")
-	if err := ownFolder(parent, s.as.folderMode()); err != nil {
-		return err
-	}
-	var err error
-	if s.copied, err = newFolder(ctx, parent, s.as.folderMode()); err != nil {
-		return err
-	}
-	s.found, err = s.found.copyFor(s.copied.path)
-	return err
-}
-
 // dataDir is what PostgreSQL knows as its data directory.
 func (s *Server) dataDir() string { return filepath.Join(s.Dir(), "data") }
 
@@ -81,13 +62,10 @@ func (s *Server) initialise(ctx context.Context) error {
 	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
 	if err == nil {
 		if major := strings.TrimSpace(string(version)); major != strconv.Itoa(s.found.major) {
-			return fmt.Errorf("%w: %s is of version %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or remove that folder and begin anew",
-				ErrVersion, s.Dir(), major, s.found.bin, s.found.major, major)
+			return fmt.Errorf("the data in %s is of PostgreSQL %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or delete that folder",
+				s.Dir(), major, s.found.bin, s.found.major, major)
 		}
-		if _, err := os.Lstat(s.passfile()); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return s.requirePassword(ctx)
+		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -104,7 +82,7 @@ func (s *Server) initialise(ctx context.Context) error {
 	}
 	// initdb runs as the server's user, and gets the verifier only.
 	verifierFile := filepath.Join(s.Dir(), "verifier")
-	if err := errors.Join(s.writePassfile(passfile), os.WriteFile(verifierFile, []byte(verifier), 0o600), s.handOver(verifierFile)); err != nil {
+	if err := errors.Join(os.WriteFile(s.passfile(), []byte(passfile), 0o600), os.WriteFile(verifierFile, []byte(verifier), 0o600), s.handOver(verifierFile)); err != nil {
 		return err
 	}
 	args := []string{

@@ -11,10 +11,6 @@ var (
 	// ErrInUse says that another process uses the data folder.
 	ErrInUse = errors.New("the data folder is in use by another process")
 
-	// ErrVersion says that kept data was written by another major version of
-	// PostgreSQL than the one found.
-	ErrVersion = errors.New("the data was written by another version of PostgreSQL")
-
 	// errLocked says that somebody holds the lock.
 	errLocked = errors.New("locked")
 )

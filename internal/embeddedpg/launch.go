@@ -25,16 +25,7 @@ const (
 )
 
 func (s *Server) program() program {
-	p := program{
-		as:     s.as,
-		dir:    s.Dir(),
-		signal: "INT",
-		log:    s.log,
-		locks:  []*os.File{s.data.lock},
-	}
-	if s.copied != nil {
-		p.locks = append(p.locks, s.copied.lock)
-	}
+	p := program{as: s.as, dir: s.Dir(), signal: "INT", log: s.log, lock: s.data.lock}
 	if !s.data.kept {
 		p.signal, p.trash = "QUIT", s.Dir()
 	}

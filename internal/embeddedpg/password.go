@@ -1,17 +1,13 @@
 package embeddedpg
 
 import (
-	"bytes"
-	"context"
 	"crypto/hmac"
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 )
 
 // passfile returns the path of the file with the superuser's password, in the format
@@ -48,35 +44,4 @@ func scramVerifier(password string) (string, error) {
 	storedKey := sha256.Sum256(sign("Client Key"))
 	encode := base64.StdEncoding.EncodeToString
 	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, encode(salt), encode(storedKey[:]), encode(sign("Server Key"))), nil
-}
-
-// writePassfile replaces the passfile in one step.
-func (s *Server) writePassfile(content string) error {
-	fresh := s.passfile() + ".new"
-	if err := os.WriteFile(fresh, []byte(content), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, s.passfile())
-}
-
-// requirePassword gives a password to kept data of an earlier version of this package,
-// whose server required none. It runs in PostgreSQL's single-user mode, which accepts
-// no connections. The passfile is written last: until it exists, each start repeats
-// this.
-func (s *Server) requirePassword(ctx context.Context) error {
-	passfile, verifier, err := newPassword()
-	if err != nil {
-		return err
-	}
-	rules := strings.ReplaceAll(filepath.Join(s.dataDir(), "pg_hba.conf"), "'", "''")
-	cmd := s.program().command(s.found.postgres(), "--single", "-D", s.dataDir(), "-c", "exit_on_error=on", "postgres")
-	cmd.Stdin = strings.NewReader("ALTER ROLE " + superuser + " PASSWORD '" + verifier + "'\n" +
-		"COPY (VALUES ('local all all scram-sha-256'), ('host all all all scram-sha-256'), ('host replication all all scram-sha-256')) TO '" + rules + "'\n")
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := runGroup(ctx, cmd); err != nil {
-		return fmt.Errorf("%s is from a version whose server required no password, and to set one failed: %w\n%s\nRemove that folder to begin anew",
-			s.Dir(), err, lastLines(out.Bytes(), 10))
-	}
-	return s.writePassfile(passfile)
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -54,15 +53,12 @@ type Server struct {
 	options  Options
 	as       account
 	found    installation
-	binDir   string // where that was found
 	data     *folder
-	copied   *folder // the programs, if the server cannot reach the originals
 	log      *os.File
 	process  *process
 	freePort func() (int, error)
 	port     int
 	pid      int
-	detached atomic.Bool
 	stop     func() error
 }
 
@@ -120,8 +116,8 @@ func escapePath(path string) string {
 // Dir returns the folder that holds the server's data and its log, server.log.
 func (s *Server) Dir() string { return s.data.path }
 
-// BinDir returns the folder of the server's programs, as they were found.
-func (s *Server) BinDir() string { return s.binDir }
+// BinDir returns the folder of the server's programs.
+func (s *Server) BinDir() string { return s.found.bin }
 
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.pid }
@@ -130,27 +126,11 @@ func (s *Server) PID() int { return s.pid }
 // by itself.
 func (s *Server) Exited() <-chan struct{} { return s.process.exited }
 
-// Detach lets the server outlive this process, so that a person can look at what
-// it holds. It is then theirs to stop, by a signal to PID; throw-away data goes
-// with it. Stop does nothing from now on.
-func (s *Server) Detach() error {
-	if s.detached.Swap(true) {
-		return nil
-	}
-	if err := s.process.detach(); err != nil {
-		return fmt.Errorf("embeddedpg: detach: %w", err)
-	}
-	return nil
-}
-
 // Stop stops the server and removes throw-away data. It returns an error when the
 // server had ended by itself before. Further calls return what the first one did.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutdown() error {
-	if s.detached.Load() {
-		return nil
-	}
 	select {
 	case <-s.process.exited:
 		return fmt.Errorf("embeddedpg: before it was stopped: %w", errors.Join(s.exitError(), s.release()))
@@ -168,10 +148,8 @@ func (s *Server) release() error {
 	if s.log != nil {
 		err = s.log.Close()
 	}
-	for _, f := range []*folder{s.data, s.copied} {
-		if f != nil {
-			err = errors.Join(err, f.release())
-		}
+	if s.data != nil {
+		err = errors.Join(err, s.data.release())
 	}
 	return err
 }
@@ -185,12 +163,11 @@ func (s *Server) start(ctx context.Context) error {
 	if s.found, err = newFinder(s.options.BinDir, cache, s.options.Notice).find(ctx); err != nil {
 		return err
 	}
-	s.binDir = s.found.bin
 	if err := s.openData(ctx, cache); err != nil {
 		return err
 	}
-	if err := s.reachPrograms(ctx, cache); err != nil {
-		return err
+	if !s.as.canReach(s.found.postgres()) || !s.as.canReach(s.found.initdb()) {
+		return fmt.Errorf("%s: the server runs as user %d, which cannot run these programs: set PG_BIN to others, or run as another user than root", s.found.bin, s.as.uid)
 	}
 	if err := s.initialise(ctx); err != nil {
 		return err

@@ -23,7 +23,7 @@ const watcher = `
 signal=$1 trash=$2; shift 2
 exec 9<&0
 "$@" </dev/null 9<&- & server=$!
-{ read -r line <&9 || kill -"$signal" $server; } 2>/dev/null & watch=$!
+{ read -r line <&9; kill -"$signal" $server; } 2>/dev/null & watch=$!
 wait $server; status=$?
 kill $watch 2>/dev/null
 wait $watch 2>/dev/null && [ -n "$trash" ] && rm -rf "$trash/data" "$trash" 2>/dev/null
@@ -37,7 +37,7 @@ type program struct {
 	signal string // stops it: QUIT at once, INT after all data is on disk
 	trash  string // removed after it was stopped or, detached, has ended
 	log    *os.File
-	locks  []*os.File // held open, and so held, as long as it runs
+	lock   *os.File // is held as long as the program has it open
 }
 
 // command returns a command with the clean environment that all programs of
@@ -67,7 +67,7 @@ func (p program) start() (*process, error) {
 	defer input.Close()
 	cmd := p.command("/bin/sh", append([]string{"-c", watcher, "sh", p.signal, p.trash}, p.args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, p.log, p.log
-	cmd.ExtraFiles = p.locks
+	cmd.ExtraFiles = []*os.File{p.lock}
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start as user %d: %w", p.as.uid, err), leash.Close())
 	}
@@ -79,12 +79,6 @@ func (p program) start() (*process, error) {
 		close(started.exited)
 	}()
 	return started, nil
-}
-
-// detach lets the program outlive our process.
-func (p *process) detach() error {
-	_, err := p.leash.WriteString("stay\n")
-	return err
 }
 
 // stop lets go of the program and waits for its end. A program that takes too

@@ -125,20 +125,14 @@ func withDatabase(dsn, database string) (string, error) {
 	return u.String(), nil
 }
 
-// keep says how to look at a database that is not dropped.
+// keep returns the command that opens a database that is not dropped. The databases of
+// a private server end with it.
 func (s *server) keep(database string) string {
-	if s.private == nil {
-		c := s.admin.Config().ConnConfig
-		return fmt.Sprintf("dbtest: the database is kept:\npsql -h %s -p %d -U %s %s", c.Host, c.Port, c.User, database)
+	if s.private != nil {
+		return "dbtest: to keep the database of a failed test, set DATABASE_URL to another server"
 	}
-	psql := "psql '" + s.private.URL(database) + "'"
-	if os.Getenv("DBTEST_KEEP") != "1" {
-		return "dbtest: the database ends with this test binary, unless DBTEST_KEEP=1 is set:\n" + psql
-	}
-	if err := s.private.Detach(); err != nil {
-		return fmt.Sprintf("dbtest: the database cannot be kept: %v", err)
-	}
-	return fmt.Sprintf("dbtest: the database is kept:\n%s\n\"kill -QUIT %d\" ends its server and removes the data", psql, s.private.PID())
+	c := s.admin.Config().ConnConfig
+	return fmt.Sprintf("dbtest: the database is kept:\npsql -h %s -p %d -U %s %s", c.Host, c.Port, c.User, database)
 }
 
 func (s *server) stop() error {
