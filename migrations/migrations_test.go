@@ -29,8 +29,7 @@ func countFiles(t *testing.T) int {
 	return len(names)
 }
 
-// schema describes everything that the migrations created, one line each, without
-// goose's own table.
+// schema describes what the migrations created, one line each, without goose's table.
 func schema(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	return texts(t, pool, `
@@ -124,7 +123,6 @@ func TestMigrator_checkAndStatus(t *testing.T) {
 	require.Equal(t, newest, status[len(status)-1].Name)
 }
 
-// A database that a newer program has migrated is usable, and recognised.
 func TestMigrator_newerDatabase(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)

@@ -14,14 +14,12 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// normalize replaces what differs from machine to machine.
 func normalize(report string) string {
 	report = regexp.MustCompile(`PostgreSQL [^,]*, a`).ReplaceAllString(report, "PostgreSQL N, a")
 	return regexp.MustCompile(`127\.0\.0\.1(:\d+)?`).ReplaceAllString(report, "ADDRESS")
 }
 
-// The server is durable, and every secret is a canary. All checks pass, then fail one
-// after the other.
+// The server is durable, and every secret is a canary.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{

@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Unknown keys are not cached, neither as valid nor as invalid: a key works as soon
-// as it exists.
+// Unknown keys are not cached, so a key works as soon as it exists.
 func TestAuthenticate_unknownKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -30,8 +29,7 @@ VALUES ($1, $2, $3, $4)`, uuid.New(), f.account, []byte(hash), apiKey[:8])
 	require.Equal(t, f.account, account)
 }
 
-// While all lookups of unknown keys are blocked, and more of them wait, a stale key
-// is revalidated and a cached one accepted.
+// While lookups of unknown keys are blocked, cached keys are accepted and revalidated.
 func TestAuthenticate_unknownKeysDoNotDelayRevalidation(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -59,8 +57,7 @@ func TestAuthenticate_unknownKeysDoNotDelayRevalidation(t *testing.T) {
 	}
 }
 
-// A revoked key has no entry in the cache, so its lookups wait like those of unknown
-// keys.
+// A revoked key is not cached, so its lookups wait like those of unknown keys.
 func TestAuthenticate_revokedKeyHasNoPriority(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -84,7 +81,6 @@ func TestAuthenticate_revokedKeyHasNoPriority(t *testing.T) {
 	require.ErrorIs(t, <-unknown, accounts.ErrUnauthorized)
 }
 
-// An unknown key that waits for its lookup leaves the queue when its request ends.
 func TestAuthenticate_unknownKeyStopsWaiting(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// oldestMajor is the first version with all the SQL that the schema uses.
+// oldestMajor is the first version with all the SQL of the schema.
 const oldestMajor = 15
 
 // installation is a folder of PostgreSQL's server programs.
@@ -24,7 +24,6 @@ type installation struct {
 func (i installation) initdb() string   { return filepath.Join(i.bin, "initdb") }
 func (i installation) postgres() string { return filepath.Join(i.bin, "postgres") }
 
-// finder looks for an installation.
 type finder struct {
 	binDir   string                       // the only place to look, if not empty
 	lookPath func(string) (string, error) // exec.LookPath, but for tests
@@ -51,8 +50,8 @@ func newFinder(binDir, cache string, notice func(string)) finder {
 	}
 }
 
-// find returns the first installation in order of nearness: the given folder,
-// the PATH, the newest package, a bundle fetched earlier, a bundle fetched now.
+// find returns the first installation in this order: the given folder, the PATH, the
+// newest package, a bundle.
 func (f finder) find(ctx context.Context) (installation, error) {
 	if f.binDir != "" {
 		found, err := inspect(ctx, f.binDir)
@@ -90,7 +89,6 @@ func (f finder) onPath(ctx context.Context) (installation, error) {
 	return inspect(ctx, filepath.Dir(initdb))
 }
 
-// packaged returns the newest installation in the well-known folders.
 func (f finder) packaged(ctx context.Context) (installation, error) {
 	var newest installation
 	var problems []error
@@ -133,8 +131,8 @@ func (f finder) bundled(ctx context.Context) (installation, error) {
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// inspect checks that dir, or the folder its links lead to, holds the two
-// programs we need, and that they run and are new enough.
+// inspect checks that dir has both programs, after links are resolved, that they run,
+// and their version.
 func inspect(ctx context.Context, dir string) (installation, error) {
 	initdb, err := filepath.EvalSymlinks(filepath.Join(dir, "initdb"))
 	if err != nil {
@@ -158,8 +156,7 @@ func inspect(ctx context.Context, dir string) (installation, error) {
 	return found, nil
 }
 
-// makeReadable lets everybody read what is below dir, enter its folders and run
-// its programs.
+// makeReadable lets every user read what is below dir, and run its programs.
 func makeReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.Type()&os.ModeSymlink != 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeScript writes a shell program that can be run at once: see writeFile.
+// writeScript writes a shell program that can run at once, see writeFile.
 func writeScript(t *testing.T, path, script string) {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -27,8 +27,7 @@ func writeScript(t *testing.T, path, script string) {
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
 }
 
-// installPrograms writes stand-ins for the two programs that only know their
-// version.
+// installPrograms writes programs that only print their version.
 func installPrograms(t *testing.T, dir, version string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -114,10 +113,9 @@ func TestFinder_newestPackage(t *testing.T) {
 	require.Equal(t, 100, found.major)
 }
 
-// entry is a file of an archive; one with a link is that instead.
+// entry is a file of an archive, or a symbolic link.
 type entry struct{ name, content, link string }
 
-// npmArchive packs files as npm does.
 func npmArchive(t *testing.T, entries ...entry) []byte {
 	t.Helper()
 	var archive bytes.Buffer
@@ -140,8 +138,8 @@ func npmArchive(t *testing.T, entries ...entry) []byte {
 	return archive.Bytes()
 }
 
-// serverArchive is a bundle whose programs need a library by the name of a link
-// that, as in the real one, is only listed.
+// serverArchive is a bundle whose programs need a link to a library. As in the real
+// one, the link is only listed.
 func serverArchive(t *testing.T) []byte {
 	t.Helper()
 	const program = "#!/bin/sh\n. \"$(dirname \"$0\")/../lib/libversion.so.1\"\n"
@@ -163,7 +161,7 @@ func TestBundle_links(t *testing.T) {
 	require.NoError(t, b.install(bytes.NewReader(serverArchive(t))))
 	require.True(t, b.complete())
 
-	// Relative, so that the folder can be moved.
+	// The links are relative, so that the folder can be moved.
 	moved := bundle{dir: filepath.Join(t.TempDir(), "moved")}
 	require.NoError(t, os.Rename(b.dir, moved.dir))
 	found, err := inspect(t.Context(), moved.bin())

@@ -13,8 +13,6 @@ import (
 	"strings"
 )
 
-// openData opens the folder that holds the data, and checks that the server can
-// enter it.
 func (s *Server) openData(ctx context.Context, cache string) error {
 	if s.options.DataDir == "" {
 		parent, err := scratchDir(cache, s.as)
@@ -38,7 +36,7 @@ func (s *Server) openData(ctx context.Context, cache string) error {
 }
 
 // reset renames the data directory, because an interrupted removal would leave a
-// damaged one. initialise removes the renamed one.
+// damaged one. initialise removes it.
 func (s *Server) reset() error {
 	err := os.RemoveAll(s.freshDir())
 	if err == nil {
@@ -50,14 +48,12 @@ func (s *Server) reset() error {
 	return err
 }
 
-// dataDir is what PostgreSQL knows as its data directory.
 func (s *Server) dataDir() string { return filepath.Join(s.Dir(), "data") }
 
 // freshDir is the data directory while it is incomplete.
 func (s *Server) freshDir() string { return s.dataDir() + ".new" }
 
-// initialise makes the data directory unless it is there already, and then
-// checks that it fits the programs.
+// initialise creates the data directory, or checks that it fits the programs.
 func (s *Server) initialise(ctx context.Context) error {
 	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
 	if err == nil {
@@ -71,18 +67,19 @@ func (s *Server) initialise(ctx context.Context) error {
 		return err
 	}
 
-	// Renamed when complete: an interrupted start leaves nothing half-made.
+	// It is renamed when complete, so that an interrupted start leaves no incomplete
+	// one.
 	fresh := s.freshDir()
-	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700), s.handOver(fresh)); err != nil {
+	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700), s.chown(fresh)); err != nil {
 		return err
 	}
 	passfile, verifier, err := newPassword()
 	if err != nil {
 		return err
 	}
-	// initdb runs as the server's user, and gets the verifier only.
+	// initdb runs as the server's user and gets only the verifier.
 	verifierFile := filepath.Join(s.Dir(), "verifier")
-	if err := errors.Join(os.WriteFile(s.passfile(), []byte(passfile), 0o600), os.WriteFile(verifierFile, []byte(verifier), 0o600), s.handOver(verifierFile)); err != nil {
+	if err := errors.Join(os.WriteFile(s.passfile(), []byte(passfile), 0o600), os.WriteFile(verifierFile, []byte(verifier), 0o600), s.chown(verifierFile)); err != nil {
 		return err
 	}
 	args := []string{
@@ -100,16 +97,14 @@ func (s *Server) initialise(ctx context.Context) error {
 	return errors.Join(os.Remove(verifierFile), os.Rename(fresh, s.dataDir()))
 }
 
-// handOver makes the server's user the owner of a file or folder.
-func (s *Server) handOver(path string) error {
+func (s *Server) chown(path string) error {
 	if !s.as.switched {
 		return nil
 	}
 	return os.Lchown(path, s.as.uid, s.as.gid)
 }
 
-// runGroup is like the Run of exec.CommandContext, but children of the command are
-// killed too.
+// runGroup runs a command and kills its process group when ctx ends.
 func runGroup(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err

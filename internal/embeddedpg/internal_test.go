@@ -114,10 +114,10 @@ func TestOwnFolder(t *testing.T) {
 	})
 }
 
-func TestAccount_canReach(t *testing.T) {
+func TestOSUser_canReach(t *testing.T) {
 	t.Parallel()
-	stranger := account{uid: nobody - 1, gid: nobody - 1}
-	myself := account{uid: os.Geteuid(), gid: os.Getegid()}
+	other := osUser{uid: nobody - 1, gid: nobody - 1}
+	self := osUser{uid: os.Geteuid(), gid: os.Getegid()}
 	parent, err := os.MkdirTemp("/var/tmp", "embeddedpg-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
@@ -125,11 +125,11 @@ func TestAccount_canReach(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o755))
 
 	require.NoError(t, os.Chmod(parent, 0o711))
-	require.True(t, stranger.canReach(dir))
+	require.True(t, other.canReach(dir))
 	require.NoError(t, os.Chmod(parent, 0o700))
-	require.False(t, stranger.canReach(dir))
-	require.True(t, myself.canReach(dir))
-	require.False(t, myself.canReach(filepath.Join(dir, "missing")))
+	require.False(t, other.canReach(dir))
+	require.True(t, self.canReach(dir))
+	require.False(t, self.canReach(filepath.Join(dir, "missing")))
 }
 
 func TestWaitLock_endsWithTheContext(t *testing.T) {

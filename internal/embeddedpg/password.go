@@ -10,13 +10,12 @@ import (
 	"path/filepath"
 )
 
-// passfile returns the path of the file with the superuser's password, in the format
-// of libpq. Only this process's user can read it. A URL that names it works like one
-// with the password, and can be printed and used as an argument.
+// passfile returns the path of the superuser's password, in the format of libpq. Only
+// this user can read it. A URL that names it can be printed and used as an argument.
 func (s *Server) passfile() string { return filepath.Join(s.Dir(), "pgpass") }
 
 // newPassword returns the content of a passfile with a random password, and the
-// password's SCRAM verifier, which is what PostgreSQL stores.
+// password's SCRAM verifier, which PostgreSQL stores.
 func newPassword() (passfile, verifier string, err error) {
 	password := rand.Text()
 	if verifier, err = scramVerifier(password); err != nil {
@@ -25,9 +24,9 @@ func newPassword() (passfile, verifier string, err error) {
 	return "*:*:*:" + superuser + ":" + password + "\n", verifier, nil
 }
 
-// scramVerifier returns the verifier of a password (RFC 5802, RFC 7677). Iterations slow
-// down guessing, and a random password of 128 bits cannot be guessed. One iteration is
-// enough, and saves client and server the CPU of 4096 in each connection.
+// scramVerifier returns the verifier of a password (RFC 5802, RFC 7677). A random
+// password needs no iterations against guessing; with one instead of 4096, connections
+// cost less CPU.
 func scramVerifier(password string) (string, error) {
 	const iterations = 1
 	salt := make([]byte, 16)

@@ -14,44 +14,42 @@ import (
 	"time"
 )
 
-// stopPatience bounds the wait for a server that was told to stop. Throw-away
-// data needs some 20 ms; kept data is first written to disk, which may be busy.
-const stopPatience = time.Minute
+// stopTimeout bounds the stop of a server: 20 ms, or for kept data as long as the disk
+// takes.
+const stopTimeout = time.Minute
 
 // superuser is the role of [Server.URL].
 const superuser = "postgres"
 
-// Options say which server to start.
+// Options configure [Start].
 type Options struct {
-	// BinDir is the folder with the programs initdb and postgres, of version 15
-	// or later. If it is empty they are searched for; if it is not, nothing else
-	// will do.
+	// BinDir is the folder of initdb and postgres, of version 15 or later. If it is
+	// empty, [Start] searches for them.
 	BinDir string
 
-	// DataDir is a folder, of the server's own, whose data is kept and stays
-	// durable. If it is empty the data is thrown away and settings trade
-	// durability for speed. See CacheDir for a suitable parent.
+	// DataDir is the folder of data that is kept and durable. If it is empty, the data
+	// is temporary, and settings trade durability for speed.
 	DataDir string
 
 	// Reset deletes the data in DataDir first.
 	Reset bool
 
-	// Settings are further server settings, by name. They take precedence over
-	// ours and over postgresql.conf. Address and port are not theirs to change.
+	// Settings are more server settings by name, which override the package's, except
+	// for address and port.
 	Settings map[string]string
 
-	// Notice is told in one line what is slow (the download of a bundle), before
-	// it starts. If it is nil, Logger is.
+	// Notice, if set, is called before a slow step: the download of a bundle. The
+	// default is Logger.
 	Notice func(line string)
 
-	// Logger is needed.
+	// Logger is required.
 	Logger *slog.Logger
 }
 
 // Server is a running PostgreSQL server.
 type Server struct {
 	options  Options
-	as       account
+	as       osUser
 	found    installation
 	data     *folder
 	log      *os.File
@@ -62,12 +60,9 @@ type Server struct {
 	stop     func() error
 }
 
-// Start starts a server and returns when it accepts connections, after about
-// half a second: most of it goes into making a new data folder. The context
-// bounds the start, not the server's life.
-//
-// The error wraps ErrNotFound, ErrInUse or ErrVersion where one of these is the
-// reason, and quotes the server's log where that has it.
+// Start starts a server and returns when it accepts connections, after about half a
+// second. The context bounds only the start. Errors are ErrNotFound, ErrInUse, and
+// others with the end of the server's log.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	if !supported {
 		return nil, fmt.Errorf("embeddedpg: a private PostgreSQL needs Linux or macOS: set DATABASE_URL instead: %w", errors.ErrUnsupported)
@@ -81,7 +76,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	s := newServer(options)
 	if err := s.start(ctx); err != nil {
 		if s.process != nil {
-			err = errors.Join(err, s.process.stop(stopPatience))
+			err = errors.Join(err, s.process.stop(stopTimeout))
 		}
 		return nil, fmt.Errorf("embeddedpg: %w", errors.Join(err, s.release()))
 	}
@@ -89,13 +84,13 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 }
 
 func newServer(options Options) *Server {
-	s := &Server{options: options, as: serverAccount(), freePort: freePort}
+	s := &Server{options: options, as: serverUser(), freePort: freePort}
 	s.stop = sync.OnceValue(s.shutdown)
 	return s
 }
 
-// URL returns the connection string for one of the server's databases, of which
-// "postgres" is there from the start. It names a file that has the password.
+// URL returns the connection string for a database of the server. "postgres" always
+// exists. The string names the passfile.
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -107,13 +102,13 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// escapePath escapes a path for the query of a URL. Unlike url.QueryEscape, it keeps
-// slashes and has no "+" for a space, which libpq would take literally.
+// escapePath escapes a path for the query of a URL. For libpq, unlike url.QueryEscape,
+// "+" is no space.
 func escapePath(path string) string {
 	return strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(path))
 }
 
-// Dir returns the folder that holds the server's data and its log, server.log.
+// Dir returns the folder of the server's data and log.
 func (s *Server) Dir() string { return s.data.path }
 
 // BinDir returns the folder of the server's programs.
@@ -122,12 +117,11 @@ func (s *Server) BinDir() string { return s.found.bin }
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.pid }
 
-// Exited returns a channel that is closed when the server has ended, by Stop or
-// by itself.
+// Exited returns a channel that is closed when the server has ended.
 func (s *Server) Exited() <-chan struct{} { return s.process.exited }
 
-// Stop stops the server and removes throw-away data. It returns an error when the
-// server had ended by itself before. Further calls return what the first one did.
+// Stop stops the server and removes temporary data. It returns an error if the server
+// had ended before. Further calls return the same result.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutdown() error {
@@ -136,13 +130,13 @@ func (s *Server) shutdown() error {
 		return fmt.Errorf("embeddedpg: before it was stopped: %w", errors.Join(s.exitError(), s.release()))
 	default:
 	}
-	if err := errors.Join(s.process.stop(stopPatience), s.release()); err != nil {
+	if err := errors.Join(s.process.stop(stopTimeout), s.release()); err != nil {
 		return fmt.Errorf("embeddedpg: stop: %w", err)
 	}
 	return nil
 }
 
-// release gives up whatever was taken, the server aside.
+// release releases everything except the server.
 func (s *Server) release() error {
 	var err error
 	if s.log != nil {

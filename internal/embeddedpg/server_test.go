@@ -25,10 +25,9 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// waitTimeout is what a busy machine may need for what takes milliseconds.
 const waitTimeout = 30 * time.Second
 
-// nobody is the user that the tests, when root runs them, run as once more.
+// nobody is the user of the second run, see TestAsNobody.
 const nobody = 65534
 
 func options() embeddedpg.Options {
@@ -46,8 +45,7 @@ func start(t *testing.T, o embeddedpg.Options) *embeddedpg.Server {
 	return server
 }
 
-// keptDir returns a folder that a server of any user can enter, unlike
-// t.TempDir.
+// keptDir returns a folder that a server of any user can enter, unlike t.TempDir.
 func keptDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "embeddedpg-test-")
@@ -72,7 +70,6 @@ func setting(t *testing.T, conn *pgx.Conn, name string) string {
 	return value
 }
 
-// address returns the host and port of the server.
 func address(t *testing.T, url string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
@@ -118,8 +115,8 @@ func TestStart_temporaryData(t *testing.T) {
 	require.NoError(t, server.Stop(), "a second call does no harm")
 }
 
-// Any user of the machine can reach the port, and a superuser of PostgreSQL can run
-// commands as the server's user.
+// Any user of the machine can reach the port, and a superuser can run commands as the
+// server's user.
 func requirePassword(t *testing.T, server *embeddedpg.Server) {
 	t.Helper()
 	connect(t, server.URL("postgres"))
@@ -139,7 +136,6 @@ func requirePassword(t *testing.T, server *embeddedpg.Server) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// passfile returns the path of the file that has the password.
 func passfile(t *testing.T, server *embeddedpg.Server) string {
 	t.Helper()
 	u, err := url.Parse(server.URL("postgres"))
@@ -147,7 +143,6 @@ func passfile(t *testing.T, server *embeddedpg.Server) string {
 	return u.Query().Get("passfile")
 }
 
-// Two servers that start at once have their own folder and password.
 func TestStart_concurrent(t *testing.T) {
 	t.Parallel()
 	var servers [2]*embeddedpg.Server
@@ -192,7 +187,8 @@ func TestStart_keptData(t *testing.T) {
 	require.Equal(t, 42, answer)
 	require.NoError(t, again.Stop())
 
-	// A reset deletes the data, unless another process uses it, and no other file.
+	// A reset deletes the data and no other file, and nothing if another process uses
+	// the data.
 	note := filepath.Join(o.DataDir, "note")
 	require.NoError(t, os.WriteFile(note, nil, 0o600))
 	reset := o
@@ -209,7 +205,6 @@ func TestStart_keptData(t *testing.T) {
 	require.FileExists(t, note)
 	require.NoDirExists(t, filepath.Join(o.DataDir, "data.new"))
 
-	// Programs of another major version leave it alone.
 	version := filepath.Join(o.DataDir, "data", "PG_VERSION")
 	require.NoError(t, os.WriteFile(version, []byte("9\n"), 0o600))
 	_, err = embeddedpg.Start(t.Context(), o)
@@ -256,8 +251,7 @@ func TestCacheDir(t *testing.T) {
 	require.DirExists(t, below)
 }
 
-// These make the test binary a program that starts a server and says so on
-// standard output, for the tests of what is left behind.
+// With childRole, the test binary starts a server and prints its address.
 const (
 	childRole    = "EMBEDDEDPG_TEST_CHILD"
 	childDataDir = "EMBEDDEDPG_TEST_DATA_DIR"
@@ -301,7 +295,7 @@ func startChild(t *testing.T, dataDir string) child {
 	return c
 }
 
-// requireSwept starts servers, as any later run would, until the folder is gone.
+// requireSwept requires that the start of another server removes the folder.
 func requireSwept(t *testing.T, dir string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -327,7 +321,6 @@ func TestServer_parentKilled(t *testing.T) {
 	requireSwept(t, c.dir)
 }
 
-// A program that is killed and started again at once finds its data complete.
 func TestServer_parentKilledKeptData(t *testing.T) {
 	t.Parallel()
 	o := options()
@@ -343,9 +336,7 @@ func TestServer_parentKilledKeptData(t *testing.T) {
 	require.NoError(t, server.Stop())
 }
 
-// TestAsNobody runs those tests again in which it matters who runs them, as an
-// unprivileged user without a home. When the tests do not run as root they have
-// been unprivileged all along.
+// If root runs the tests, some run again as an unprivileged user without a home.
 func TestAsNobody(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/internal/metrics"
 )
 
-// Pending work is read from the database, whichever process left it.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -76,7 +75,6 @@ VALUES (gen_random_uuid(), $1, 'receipt', '{}', now(), NULL),
 	}
 }
 
-// A command without a limiter, an engine or durations has no metrics about them.
 func TestNew_withoutOptions(t *testing.T) {
 	t.Parallel()
 	m, err := metrics.New(metrics.Config{Pool: idempotencytest.NewPool(t), Logger: discard, Clock: time.Now})
@@ -90,8 +88,8 @@ func TestNew_withoutOptions(t *testing.T) {
 	}
 }
 
-// A database that does not respond delays a scrape by some seconds. Only the
-// metrics that are read from it are absent.
+// A scrape of a database that does not respond takes some seconds, and lacks only its
+// metrics.
 func TestBacklog_databaseHangs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -122,8 +120,6 @@ func requireNoBacklog(t *testing.T, found samples) {
 	require.Contains(t, found, "orders_pool_max_connections")
 }
 
-// The database is read every few seconds, however many scrapes there are and
-// whether it responds or not.
 func TestBacklog_cached(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -48,7 +48,7 @@ type Listen struct {
 
 func (l *Listen) validate(p *problems) { validateListenAddr(p, l.Addr) }
 
-// DevListen is [Listen] for orders dev. By default other machines cannot reach it.
+// DevListen is [Listen] for orders dev. By default it is loopback only.
 type DevListen struct {
 	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
 }
@@ -76,8 +76,7 @@ type Admin struct {
 
 func (a *Admin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
 
-// OptionalAdmin is [Admin] without a default, for the commands that run beside the
-// API: on one machine, the default is already in use.
+// OptionalAdmin is [Admin] without a default, which the API on the same machine uses.
 type OptionalAdmin struct {
 	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off"`
 }
@@ -111,7 +110,7 @@ func (s *Stripe) validate(p *problems) {
 		p.add("STRIPE_SECRET_KEY", "is an organisation key, which requires a Stripe-Context header that this program does not send "+
 			"(its value is not shown); %s", source)
 	case p.dev && s.Mode() != "test":
-		// A key of an unknown kind may move real money, so only test keys are accepted.
+		// A key of an unknown kind may move real money.
 		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+
 			"expected sk_test_… or rk_test_…")
 	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"):
@@ -131,8 +130,7 @@ func (s *Stripe) validate(p *problems) {
 	}
 }
 
-// Mode returns "test" or "live" by the prefix of the API key, and "unknown" if the
-// prefix names no mode.
+// Mode returns "test" or "live" by the prefix of the API key, else "unknown".
 func (s *Stripe) Mode() string {
 	key := string(s.SecretKey)
 	switch {
@@ -145,8 +143,7 @@ func (s *Stripe) Mode() string {
 	}
 }
 
-// ProviderURL returns scheme and host of the provider's API, without credentials and
-// path.
+// ProviderURL returns scheme and host of the provider's API, without credentials.
 func (s *Stripe) ProviderURL() string {
 	if s.APIBase == "" {
 		return "https://api.stripe.com"
@@ -184,12 +181,11 @@ type Durations struct {
 	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
-// validate rejects durations that are out of order (R9). If a provider call outlived
-// its lease, another run would take over during the call. If the grace were shorter
-// than a lease, the completer would resume keys in progress. If the retention were
-// shorter than the grace, a client's retry would find its key deleted. The window is
-// longer than the grace, so that the completer can still charge an abandoned order, and
-// shorter than the retention, so that its end is a stored response (R24).
+// validate rejects durations out of order (R9). A provider call must end before its
+// lease, or another run takes over during the call. A lease must end before the grace,
+// or the completer resumes keys in progress. The charge window is longer than the
+// grace, so that the completer can charge an abandoned order. It is shorter than the
+// retention, so that its end is a stored response (R24).
 func (d *Durations) validate(p *problems) {
 	chain := []struct {
 		name  string
@@ -222,9 +218,8 @@ func (d *Durations) validate(p *problems) {
 	}
 }
 
-// LongestRun bounds one request: three steps that each use all of STRIPE_TIMEOUT, and
-// 15 seconds for the database. A request that searches the provider's list for its
-// intent may take longer. It can be interrupted at any time, as every request.
+// LongestRun bounds one request: three steps of STRIPE_TIMEOUT, and 15 seconds for the
+// database. A search in the provider's list may take longer, and can be interrupted.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Duration + 15*time.Second }
 
 // Completer bounds the attempts of the completer.
@@ -234,8 +229,8 @@ type Completer struct {
 
 func (c *Completer) validate(p *problems) { c.MaxAttempts.validate(p, "COMPLETER_MAX_ATTEMPTS") }
 
-// Traces is the address of the trace collector. The OpenTelemetry SDK reads this
-// variable itself, and others (see docs/tracing.md). It is only validated here.
+// Traces is the address of the trace collector. It is only validated here: the
+// OpenTelemetry SDK reads it itself.
 type Traces struct {
 	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT"`
 }
@@ -289,8 +284,7 @@ type Serve struct {
 	Log
 }
 
-// KeyCommands is the environment of the commands that run operations: completer,
-// reconcile, keys retry and keys resolve.
+// KeyCommands is the environment of completer, reconcile, keys retry and keys resolve.
 type KeyCommands struct {
 	Database
 	Stripe
@@ -299,8 +293,7 @@ type KeyCommands struct {
 	Log
 }
 
-// Maintenance is the environment of the commands that read or delete keys without
-// the provider: reaper, keys list and keys show.
+// Maintenance is the environment of reaper, keys list and keys show.
 type Maintenance struct {
 	Database
 	Durations
@@ -316,7 +309,7 @@ type Worker struct {
 	Log
 }
 
-// DatabaseOnly is the environment of the commands that need only the database.
+// DatabaseOnly is the environment of commands that need only the database.
 type DatabaseOnly struct {
 	Database
 	Log

@@ -14,23 +14,22 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// validator is a group of environment variables that validates itself.
 type validator interface{ validate(*problems) }
 
 // Load fills config, a pointer to a struct of groups of variables, from the
-// environment and validates it. The error is a [*ConfigError], which names every
-// invalid variable, what it expects and where to get it. The valid variables are set
-// in any case. An empty variable counts as not set, unless it has the tag "empty".
+// environment. The error is a [*ConfigError], which names every invalid variable; the
+// valid ones are set. An empty variable counts as not set, unless it has the tag
+// "empty".
 func Load(config any) error { return load(config, &problems{}) }
 
-// LoadDev is [Load] for the commands that start missing services themselves, see
-// [StartDevServices]. They accept only test keys of the provider.
+// LoadDev is [Load] for commands that start missing services, see [StartDevServices].
+// They accept only test keys of the provider.
 func LoadDev(config any) error { return load(config, &problems{dev: true}) }
 
 func load(config any, found *problems) error {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
 		if value, set := os.LookupEnv(v.name); set && value == "" && v.empty == "" {
-			// envconfig would use "" as the value instead of the default.
+			// envconfig would not use the default.
 			if err := os.Unsetenv(v.name); err != nil {
 				return fmt.Errorf("clear %s: %w", v.name, err)
 			}
@@ -43,7 +42,6 @@ func load(config any, found *problems) error {
 	return found.err()
 }
 
-// validateAll validates every group inside config, and then config itself.
 func validateAll(config reflect.Value, found *problems) {
 	for i := range config.Elem().NumField() {
 		if field := config.Elem().Type().Field(i); field.Anonymous && field.Type.Kind() == reflect.Struct && field.IsExported() {
@@ -55,7 +53,7 @@ func validateAll(config reflect.Value, found *problems) {
 	}
 }
 
-// Problem is one error in the environment.
+// Problem is an error in the environment.
 type Problem struct {
 	Name string // of the variable, or a description of several
 	Text string // what is wrong and what is expected; contains no secret
@@ -74,14 +72,13 @@ func (e *ConfigError) Error() string {
 	return text.String()
 }
 
-// problems collects the errors in the environment.
 type problems struct {
 	dev  bool // missing services are started, see LoadDev
 	list []Problem
 }
 
-// add adds a problem unless it is in the list: Go promotes the method of a group that
-// is the only embedded field, so that it runs twice.
+// add adds a problem once: Go promotes the method of a group that is the only embedded
+// field, so that it runs twice.
 func (p *problems) add(name, format string, arguments ...any) {
 	if problem := (Problem{name, fmt.Sprintf(format, arguments...)}); !slices.Contains(p.list, problem) {
 		p.list = append(p.list, problem)
@@ -102,8 +99,8 @@ func (p *problems) err() error {
 	return &ConfigError{p.list}
 }
 
-// Duration is a positive duration such as 90s. Decode records an invalid value
-// instead of failing, so that one start names every problem.
+// Duration is a positive duration such as 90s. Decode records an invalid value, so that
+// one start reports every problem.
 type Duration struct {
 	time.Duration
 	invalid string
@@ -125,7 +122,7 @@ func (d Duration) validate(p *problems, name string) {
 	}
 }
 
-// Count is a positive number. Decode records an invalid value, as with [Duration].
+// Count is a positive number, see [Duration].
 type Count struct {
 	Int     int
 	invalid string
@@ -147,13 +144,12 @@ func (c Count) validate(p *problems, name string) {
 	}
 }
 
-// variable is one environment variable, from its struct tags and env.txt.
 type variable struct{ name, fallback, empty, description string }
 
 //go:embed env.txt
 var descriptions string
 
-// description returns the indented lines that follow a variable's name in env.txt.
+// description returns the indented lines after a variable's name in env.txt.
 func description(name string) string {
 	var words []string
 	found := false
@@ -181,8 +177,8 @@ func variables(t reflect.Type) []variable {
 	return list
 }
 
-// PrintEnv prints the variables of config, a pointer to a struct of groups, or all
-// variables if config is nil, for a terminal of 80 columns.
+// PrintEnv prints the variables of config, a pointer to a struct of groups, or of all
+// commands if it is nil, for 80 columns.
 func PrintEnv(w io.Writer, config any) {
 	t := reflect.TypeFor[All]()
 	if config != nil {

@@ -11,14 +11,13 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// names are the variables that boot reads.
 var names = []string{
 	"DATABASE_URL", "LISTEN_ADDR", "ADMIN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
 	"SMTP_URL", "RECEIPTS_FROM",
 	"LOCK_TIMEOUT", "COMPLETER_GRACE", "CHARGE_WINDOW", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "OTEL_EXPORTER_OTLP_ENDPOINT", "LOG_LEVEL", "LOG_FORMAT",
 }
 
-// setenv sets the test's environment to exactly these settings, "NAME=value" each.
+// setenv sets the environment to these settings only.
 func setenv(t *testing.T, settings ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -193,7 +192,6 @@ func TestLoad_emptyVariables(t *testing.T) {
 	require.Equal(t, "text", config.Format)
 }
 
-// A command reads its own variables only: a database command needs no Stripe key.
 func TestLoad_variablesOfTheCommand(t *testing.T) {
 	setenv(t, database, "LISTEN_ADDR=wrong", "STRIPE_TIMEOUT=wrong", "RECEIPTS_FROM=wrong")
 	var databaseOnly boot.DatabaseOnly
@@ -209,7 +207,7 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 }
 
 // Only orders dev shows an API key in a page, so only its address is loopback by
-// default. Two processes cannot share an admin address, so only serve has a default.
+// default. Processes cannot share an admin address, so only serve has a default.
 func TestLoad_addresses(t *testing.T) {
 	var dev struct{ boot.DevListen }
 	var serve boot.Serve

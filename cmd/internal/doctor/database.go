@@ -13,11 +13,10 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// minServerVersion is the oldest version of PostgreSQL that the tests run on, as
-// server_version_num.
+// minServerVersion is the oldest version that the tests use, as server_version_num.
 const minServerVersion = 150_000
 
-// checkDatabase connects like every command and runs the checks of the database.
+// checkDatabase connects like every command.
 func (c Checker) checkDatabase(ctx context.Context) []Result {
 	var pool *pgxpool.Pool
 	defer func() {
@@ -79,8 +78,8 @@ SELECT current_setting('server_version'),
 	return ok("PostgreSQL %s, a primary: database %s at %s", version, config.Database, config.Host)
 }
 
-// checkDurability checks the settings without which a crash can lose a committed
-// transaction, and with it an order whose card was charged.
+// checkDurability checks the settings without which a crash can lose an order whose
+// card was charged.
 func checkDurability(ctx context.Context, pool *pgxpool.Pool) Result {
 	var off string
 	err := pool.QueryRow(ctx, `

@@ -17,8 +17,7 @@ import (
 // Severity is the severity of a [Result].
 type Severity int
 
-// Severities. A skipped check is no failure: the list contains the failure that
-// prevented it.
+// Severities. A check is skipped because another one failed.
 const (
 	OK Severity = iota
 	Skipped
@@ -65,8 +64,8 @@ type Checker struct {
 	Timeout     time.Duration
 }
 
-// Run runs every check, each for at most Timeout. The dependencies are checked
-// concurrently. The order of the results is always the same.
+// Run runs every check, each for at most Timeout, the dependencies concurrently. The
+// order of the results is fixed.
 func (c Checker) Run(ctx context.Context) []Result {
 	groups := []func(context.Context) []Result{
 		c.checkConfiguration, c.checkDatabase, c.CheckProvider, c.checkWebhook, c.checkMail,
@@ -80,7 +79,7 @@ func (c Checker) Run(ctx context.Context) []Result {
 	return slices.Concat(results...)
 }
 
-// check is one check; its name is set in the result.
+// check is a named check.
 type check struct {
 	name string
 	run  func(context.Context) Result
@@ -105,7 +104,6 @@ func (c Checker) run(ctx context.Context, variables []string, checks ...check) [
 	return results
 }
 
-// checkConfiguration returns one result for each problem.
 func (c Checker) checkConfiguration(context.Context) []Result {
 	const name = "configuration"
 	var invalid *boot.ConfigError
@@ -152,15 +150,15 @@ func (c Checker) checkMail(ctx context.Context) []Result {
 	}})
 }
 
-// Limits for the difference of two clocks. A clock that is synchronised over the
-// network is never off by two seconds. At five minutes, webhooks are rejected.
+// Limits for the difference of two clocks. Synchronised clocks differ by less than two
+// seconds. At five minutes, webhooks are rejected.
 const (
 	clockWarning = 2 * time.Second
 	clockFailure = time.Minute
 )
 
-// compareClocks compares a clock with this machine's. Leases do not depend on this
-// machine's clock (R8). Logs, expiry times and webhook signatures do.
+// compareClocks compares a clock with this machine's. Leases do not use this machine's
+// clock (R8), but logs, expiry times and webhook signatures do.
 func compareClocks(clock string, ahead, uncertainty time.Duration) Result {
 	difference, direction := ahead.Abs()-uncertainty, "ahead of"
 	if ahead < 0 {

@@ -18,10 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
-// longTimeout is longer than any check takes on a busy machine.
 const longTimeout = time.Minute
 
-// check runs all checks and returns the line of each by its name.
 func check(t *testing.T, e *boot.All, timeout time.Duration) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
@@ -35,8 +33,7 @@ func check(t *testing.T, e *boot.All, timeout time.Duration) map[string]string {
 	return lines
 }
 
-// overrideFunction makes the sessions of the database resolve a name to another
-// function than PostgreSQL's own.
+// overrideFunction replaces a function of PostgreSQL in new sessions of the database.
 func overrideFunction(t *testing.T, pool *pgxpool.Pool, function string) {
 	t.Helper()
 	execute(t, pool, "CREATE SCHEMA overrides")

@@ -27,8 +27,6 @@ func (c Checker) CheckProvider(ctx context.Context) []Result {
 	)
 }
 
-// checkKeyMode warns of a key for live mode, because only the operator knows whether
-// it is intended.
 func (c Checker) checkKeyMode(context.Context) Result {
 	kind := "secret"
 	if c.restrictedKey() {
@@ -48,8 +46,7 @@ func (c Checker) restrictedKey() bool {
 	return strings.HasPrefix(string(c.Environment.SecretKey), "rk_")
 }
 
-// checkStripe also returns the result of the clock, which stays unchanged without a
-// response.
+// checkStripe also returns the result of the clock, unchanged without a response.
 func (c Checker) checkStripe(ctx context.Context, clock Result) (stripe, _ Result) {
 	client, err := payments.New(payments.Config{
 		SecretKey: string(c.Environment.SecretKey),
@@ -78,7 +75,7 @@ func (c Checker) checkStripe(ctx context.Context, clock Result) (stripe, _ Resul
 		return c.providerFailed(err), clock
 	}
 	if half := time.Since(sent) / 2; !response.Date.IsZero() {
-		// Date has whole seconds, and was set at some moment of the call.
+		// Date has whole seconds, and was set during the call.
 		ahead := response.Date.Add(time.Second / 2).Sub(sent.Add(half))
 		clock = compareClocks("Stripe's clock", ahead, half+time.Second/2)
 	}
@@ -89,7 +86,7 @@ func (c Checker) checkStripe(ctx context.Context, clock Result) (stripe, _ Resul
 	return ok("%s accepts the key and responds in API version %s", c.Environment.ProviderURL(), response.APIVersion), clock
 }
 
-// providerFailed returns the remedy for a failed call to the provider.
+// providerFailed adds the remedy for a failed call.
 func (c Checker) providerFailed(err error) Result {
 	remedy, status := "try again, and see https://status.stripe.com", 0
 	var failed *payments.Error
@@ -109,8 +106,7 @@ func (c Checker) providerFailed(err error) Result {
 	return failure(c.Environment.ProviderURL()+": "+err.Error(), remedy)
 }
 
-// checkWebhook checks that there is a signing secret. Its format is part of the
-// configuration.
+// checkWebhook checks that there is a signing secret; boot checks its format.
 func (c Checker) checkWebhook(ctx context.Context) []Result {
 	return c.run(ctx, []string{"STRIPE_WEBHOOK_SECRET"}, check{"webhook", func(context.Context) Result {
 		if c.Environment.WebhookSecret == "" {

@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// unusedAddress returns an address where no program listens.
 func unusedAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,8 +155,7 @@ func TestRun_restrictedKey(t *testing.T) {
 	}
 }
 
-// A dependency that accepts the connection and does not respond delays the results
-// at most by the timeout.
+// A dependency that does not respond delays the results by the timeout at most.
 func TestRun_unresponsiveDependencies(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
