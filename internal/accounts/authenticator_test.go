@@ -24,10 +24,9 @@ func TestNewAuthenticator_config(t *testing.T) {
 	pool := idempotencytest.NewPool(t)
 	small := idempotencytest.NewPool(t, func(config *pgxpool.Config) { config.MaxConns = accounts.Connections - 1 })
 	for name, config := range map[string]accounts.Config{
-		"no pool":     {Clock: time.Now},
-		"no clock":    {Pool: pool},
-		"small pool":  {Pool: small, Clock: time.Now},
-		"zero config": {},
+		"no pool":    {Clock: time.Now},
+		"no clock":   {Pool: pool},
+		"small pool": {Pool: small, Clock: time.Now},
 	} {
 		_, err := accounts.NewAuthenticator(config)
 		require.ErrorContains(t, err, "accounts: an Authenticator", name)
@@ -108,7 +107,7 @@ func TestAuthenticate_malformedKey(t *testing.T) {
 	f.requireAccepted(1)
 }
 
-func TestAuthenticate_cacheIsBounded(t *testing.T) {
+func TestAuthenticate_fullCache(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const capacity = 10_000

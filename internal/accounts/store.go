@@ -37,7 +37,7 @@ INSERT INTO accounts (id, name)
 VALUES ($1, $2)`, accountID, name); err != nil {
 			return err
 		}
-		_, err := insertKeyTx(ctx, tx, accountID, apiKey)
+		_, err := insertKey(ctx, tx, accountID, apiKey)
 		return err
 	})
 	if err != nil {
@@ -50,12 +50,7 @@ VALUES ($1, $2)`, accountID, name); err != nil {
 // API key, [ErrAccountNotFound] or [postgres.ErrUnavailable].
 func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Key, string, error) {
 	apiKey := newKey()
-	var key Key
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		var err error
-		key, err = insertKeyTx(ctx, tx, accountID, apiKey)
-		return err
-	})
+	key, err := insertKey(ctx, pool, accountID, apiKey)
 	switch {
 	case errors.Is(err, ErrAccountNotFound):
 		return Key{}, "", err
@@ -65,11 +60,15 @@ func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Ke
 	return key, apiKey, nil
 }
 
-// insertKeyTx stores an API key, or returns [ErrAccountNotFound].
-func insertKeyTx(ctx context.Context, tx pgx.Tx, accountID uuid.UUID, apiKey string) (Key, error) {
+// insertKey stores an API key, or returns [ErrAccountNotFound]. db is a pool or a
+// transaction.
+func insertKey(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
+}, accountID uuid.UUID, apiKey string,
+) (Key, error) {
 	key := Key{ID: uuid.New(), Prefix: apiKey[:storedPrefixLength]}
 	hash := hashKey(apiKey)
-	err := tx.QueryRow(ctx, `
+	err := db.QueryRow(ctx, `
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
 SELECT $1, id, $3, $4
   FROM accounts

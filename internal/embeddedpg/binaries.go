@@ -25,7 +25,7 @@ func (i installation) initdb() string   { return filepath.Join(i.bin, "initdb") 
 func (i installation) postgres() string { return filepath.Join(i.bin, "postgres") }
 
 type finder struct {
-	binDir   string                       // the only place to look, if not empty
+	binDir   string                       // if set, the only folder
 	lookPath func(string) (string, error) // exec.LookPath, but for tests
 	globs    []string                     // where packages put the programs
 	cache    string                       // where bundles are unpacked
@@ -62,8 +62,8 @@ func (f finder) find(ctx context.Context) (installation, error) {
 	}
 
 	var tried []string
-	for _, look := range []func(context.Context) (installation, error){f.onPath, f.packaged, f.bundled} {
-		found, err := look(ctx)
+	for _, search := range []func(context.Context) (installation, error){f.onPath, f.packaged, f.bundled} {
+		found, err := search(ctx)
 		if err == nil {
 			return found, nil
 		}

@@ -12,8 +12,10 @@ import (
 )
 
 var (
+	// ErrOverloaded means that too many requests are in progress.
 	ErrOverloaded = errors.New("too many requests are in progress")
 
+	// ErrRateLimited means that the account has its share of the requests in progress.
 	ErrRateLimited = errors.New("the account has too many requests in progress")
 )
 
