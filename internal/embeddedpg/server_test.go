@@ -351,7 +351,7 @@ func TestAsNobody(t *testing.T) {
 	path := filepath.Join(dir, "embeddedpg.test")
 	require.NoError(t, os.WriteFile(path, program, 0o755))
 
-	again := []string{"TestCacheDir", "TestStart_temporaryData", "TestStart_keptData"}
+	again := []string{"TestCacheDir", "TestStart_temporaryData", "TestServer_parentKilledKeptData"}
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.run=^("+strings.Join(again, "|")+")$")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
