@@ -3,7 +3,7 @@
 
 -- Limits on single columns are domains. PostgreSQL parses all CHECKs of a table in each
 -- statement that writes the table, but a domain only where a value is assigned to it
--- (docs/bench/store.md).
+-- (bench/store.md).
 CREATE DOMAIN idempotency_key AS text -- visible ASCII; one expression with {16,255} is 40 times slower
     CHECK (char_length(VALUE) BETWEEN 16 AND 255 AND VALUE !~ '[^\x21-\x7e]');
 CREATE DOMAIN name64 AS text CHECK (char_length(VALUE) BETWEEN 1 AND 64);

@@ -13,6 +13,6 @@
 //   - DATABASE_URL names a server to use instead of a private one, with a role that
 //     may create databases. Its templates are kept for the next run.
 //   - PG_BIN is the folder of the private server's programs.
-//   - DBTEST_PGBOUNCER is a pgbouncer program to put before each test's database, in
-//     transaction mode, see package deploy/pgbouncer.
+//   - DBTEST_POOLER_URL is the URL of a pooler before the server of DATABASE_URL, for
+//     the pools of the tests: make pgbouncer-check.
 package dbtest
