@@ -33,19 +33,6 @@ func TestNewAuthenticator_config(t *testing.T) {
 	}
 }
 
-func TestAuthenticate_cache(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.requireAccepted(1)
-	f.requireAccepted(0)
-	f.pass(5*time.Second - 1)
-	f.requireAccepted(0)
-	f.pass(1)
-	f.requireAccepted(1)
-	f.pass(5*time.Second - 1)
-	f.requireAccepted(0)
-}
-
 func TestAuthenticate_revokedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

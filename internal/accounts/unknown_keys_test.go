@@ -57,8 +57,9 @@ func TestAuthenticate_unknownKeysDoNotDelayRevalidation(t *testing.T) {
 	}
 }
 
-// A revoked key is not cached, so its lookups wait like those of unknown keys.
-func TestAuthenticate_revokedKeyHasNoPriority(t *testing.T) {
+// A revoked key is not cached, so its lookup waits like that of an unknown key. A key
+// that waits leaves the queue when its request ends.
+func TestAuthenticate_queue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.requireAccepted(1)
@@ -66,24 +67,7 @@ func TestAuthenticate_revokedKeyHasNoPriority(t *testing.T) {
 	f.pass(5 * time.Second)
 	f.requireRejected(f.apiKey, 1)
 
-	b := f.lookups.setBlock(block{})
-	unknown := make(chan error)
-	go func() {
-		_, err := f.authenticator.Authenticate(t.Context(), unknownKey())
-		unknown <- err
-	}()
-	<-b.reached
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := f.authenticator.Authenticate(ctx, f.apiKey)
-	require.ErrorIs(t, err, context.Canceled)
-	close(b.released)
-	require.ErrorIs(t, <-unknown, accounts.ErrUnauthorized)
-}
-
-func TestAuthenticate_unknownKeyStopsWaiting(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
+	before := f.lookups.count.Load()
 	b := f.lookups.setBlock(block{})
 	first := make(chan error)
 	go func() {
@@ -91,17 +75,19 @@ func TestAuthenticate_unknownKeyStopsWaiting(t *testing.T) {
 		first <- err
 	}()
 	<-b.reached
-	ctx, cancel := context.WithCancel(t.Context())
-	waiting := make(chan error)
-	go func() {
-		_, err := f.authenticator.Authenticate(ctx, unknownKey())
-		waiting <- err
-	}()
-	cancel()
-	err := <-waiting
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	require.ErrorIs(t, err, context.Canceled)
+	for _, apiKey := range []string{f.apiKey, unknownKey()} {
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error)
+		go func() {
+			_, err := f.authenticator.Authenticate(ctx, apiKey)
+			waiting <- err
+		}()
+		cancel()
+		err := <-waiting
+		require.ErrorIs(t, err, postgres.ErrUnavailable)
+		require.ErrorIs(t, err, context.Canceled)
+	}
 	close(b.released)
 	require.ErrorIs(t, <-first, accounts.ErrUnauthorized)
-	require.EqualValues(t, 1, f.lookups.count.Load())
+	require.EqualValues(t, 1, f.lookups.count.Load()-before)
 }
