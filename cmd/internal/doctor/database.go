@@ -101,7 +101,7 @@ func checkPooler(ctx context.Context, pool *pgxpool.Pool) Result {
 	pooled, err := boot.UsesTransactionPooling(ctx, pool)
 	switch {
 	case err != nil:
-		return failure(err.Error(), "docs/growing.md has a working configuration")
+		return failure(err.Error(), "docs/scaling.md has a working configuration")
 	case pooled:
 		return ok("transaction pooling, with a working configuration; orders migrate needs a direct connection")
 	}
@@ -110,7 +110,7 @@ func checkPooler(ctx context.Context, pool *pgxpool.Pool) Result {
 
 func checkSessions(ctx context.Context, pool *pgxpool.Pool) Result {
 	if err := postgres.CheckSession(ctx, pool); err != nil {
-		return failure(err.Error(), "docs/growing.md says how to set them behind a pooler")
+		return failure(err.Error(), "docs/scaling.md says how to set them behind a pooler")
 	}
 	return ok("lock_timeout, statement_timeout and idle_in_transaction_session_timeout are set")
 }
