@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// SetSleep replaces the wait before a retry.
+// SetSleep replaces the delay before a retry.
 func (c *Client) SetSleep(sleep func(context.Context, time.Duration) error) { c.sleep = sleep }
 
-// Sleep is sleep.
+// Sleep exposes sleep.
 var Sleep = sleep

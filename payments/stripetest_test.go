@@ -16,8 +16,8 @@ const (
 	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 )
 
-// startStripe starts the stand-in. It compares the bytes of repeated requests, which
-// reveals an unstable encoding.
+// startStripe starts the fake Stripe. CompareBytes detects an unstable encoding of
+// repeated requests.
 func startStripe(t *testing.T) (*stripetest.Server, *payments.Client) {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{CompareBytes: true})
@@ -35,7 +35,7 @@ func create(t *testing.T, client *payments.Client) payments.Intent {
 	return got
 }
 
-func TestClient_standIn(t *testing.T) {
+func TestClient_fakeStripe(t *testing.T) {
 	t.Parallel()
 	stripe, client := startStripe(t)
 	before := stripe.Now()
@@ -71,7 +71,6 @@ func TestClient_standIn(t *testing.T) {
 	require.Len(t, stripe.Charges(), 1)
 }
 
-// A call recovers from one lost response.
 func TestClient_responseLostOnce(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []stripetest.Fault{
@@ -104,7 +103,7 @@ func TestClient_responseLostOnce(t *testing.T) {
 	}
 }
 
-// If every response is lost, the outcome is unknown, and Get resolves it.
+// If every response is lost, Get resolves the unknown outcome.
 func TestClient_responseLost(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
