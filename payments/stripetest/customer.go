@@ -2,7 +2,6 @@ package stripetest
 
 import (
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net/http"
 )
@@ -26,7 +25,7 @@ func (s *Server) Authenticate(id string, approve bool) error {
 		_ = s.charge(pi, pm) // a decline is in the intent
 		return s.save(pi, nil)
 	}
-	_ = fail(pi, pm, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
+	_ = fail(pi, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
 		"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
 			"PaymentMethod to attempt to fulfill this PaymentIntent again."))
 	return s.save(pi, nil)
@@ -44,7 +43,7 @@ func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	}
 	refused := s.checkMethod(paymentMethod)
 	if refused == nil {
-		refused = s.confirm(pi, confirmation{method: paymentMethod, useStripeSDK: true})
+		refused = s.confirm(pi, confirmation{method: paymentMethod})
 	}
 	unsaved := s.save(pi, nil) // a decline is a change, too
 	if refused != nil {
@@ -65,29 +64,22 @@ func (s *Server) unlocked(id string) (*intent, error) {
 	return pi, nil
 }
 
-// actAsCustomer lets another process act as the customer. Its credential is the
-// client_secret in the body, as for Stripe.js.
-func (s *Server) actAsCustomer(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	id := r.PathValue("id")
-	if !s.hasSecret(id, r.PostFormValue("client_secret")) {
-		http.Error(w, "stripetest: no payment intent with this id and client_secret", http.StatusNotFound)
-		return
+// actAsCustomer returns a handler that approves or declines a challenge, for other
+// processes. Its credential is the client_secret in the body, as for Stripe.js.
+func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		id := r.PathValue("id")
+		if !s.hasSecret(id, r.PostFormValue("client_secret")) {
+			http.Error(w, "stripetest: no payment intent with this id and client_secret", http.StatusNotFound)
+			return
+		}
+		if err := s.Authenticate(id, approve); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
 	}
-	err := errors.New("stripetest: a customer can approve, decline or confirm")
-	switch r.PathValue("act") {
-	case "approve":
-		err = s.Authenticate(id, true)
-	case "decline":
-		err = s.Authenticate(id, false)
-	case "confirm":
-		err = s.ConfirmAsCustomer(id, r.PostFormValue("payment_method"))
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusConflict)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 func (s *Server) hasSecret(id, secret string) bool {

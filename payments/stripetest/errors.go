@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"net/http"
-	"strings"
 )
 
 // An apiError is the error of a response and of an intent's last attempt. Here are the
@@ -13,17 +12,13 @@ type apiError struct {
 	status int
 	retry  bool
 
-	AdviceCode         string         `json:"advice_code,omitempty"`
-	Charge             string         `json:"charge,omitempty"`
-	Code               string         `json:"code,omitempty"`
-	DeclineCode        string         `json:"decline_code,omitempty"`
-	DocURL             string         `json:"doc_url,omitempty"`
-	Message            string         `json:"message"`
-	NetworkDeclineCode string         `json:"network_decline_code,omitempty"`
-	Param              *string        `json:"param,omitempty"`
-	PaymentIntent      *intent        `json:"payment_intent,omitempty"`
-	PaymentMethod      *paymentMethod `json:"payment_method,omitempty"`
-	Type               string         `json:"type"`
+	Charge        string  `json:"charge,omitempty"`
+	Code          string  `json:"code,omitempty"`
+	DeclineCode   string  `json:"decline_code,omitempty"`
+	Message       string  `json:"message"`
+	Param         string  `json:"param,omitempty"`
+	PaymentIntent *intent `json:"payment_intent,omitempty"`
+	Type          string  `json:"type"`
 }
 
 func (e *apiError) response() *response {
@@ -37,17 +32,7 @@ func (e *apiError) response() *response {
 // invalidRequest is every error except declines, idempotency errors and errors of
 // Stripe. Code and param may be empty.
 func invalidRequest(status int, code, param, message string) *apiError {
-	e := &apiError{
-		status:  status,
-		Type:    "invalid_request_error",
-		Code:    code,
-		DocURL:  docURL(code),
-		Message: message,
-	}
-	if param != "" {
-		e.Param = &param
-	}
-	return e
+	return &apiError{status: status, Type: "invalid_request_error", Code: code, Param: param, Message: message}
 }
 
 // missing is the error of an unknown id: 404 for an id in the path, 400 for a
@@ -99,11 +84,4 @@ func htmlResponse(status int) *response {
 		html:   true,
 		body:   []byte("<html><head><title>" + text + "</title></head><body><h1>" + text + "</h1></body></html>\n"),
 	}
-}
-
-func docURL(code string) string {
-	if code == "" {
-		return ""
-	}
-	return "https://stripe.com/docs/error-codes/" + strings.ReplaceAll(code, "_", "-")
 }

@@ -49,7 +49,7 @@ func (s *Server) Event(secret, eventType, id string) (payload []byte, signature 
 	case !ok:
 		return nil, "", fmt.Errorf("stripetest: no payment intent or refund %s", id)
 	case !strings.HasPrefix(eventType, "charge."):
-		payload, signature = SignedEvent(secret, eventType, pi.view(false), time.Now())
+		payload, signature = SignedEvent(secret, eventType, pi, time.Now())
 	case pi.latest == nil:
 		return nil, "", fmt.Errorf("stripetest: %s has no charge", id)
 	default:

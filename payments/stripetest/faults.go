@@ -206,11 +206,10 @@ func (s *Server) trigger(c *call, at stage) []*Injection {
 }
 
 func (i *Injection) matches(c *call) bool {
-	later := c.form.values.Has("starting_after") || c.form.values.Has("ending_before")
 	return (i.rule.Endpoint == "" || i.rule.Endpoint == c.pattern) &&
 		(i.rule.Key == "" || i.rule.Key == c.record.Key) &&
 		(i.rule.OrderID == "" || i.rule.OrderID == c.record.OrderID) &&
-		(i.rule.Fault != NextPageError || later)
+		(i.rule.Fault != NextPageError || c.form.values.Has("starting_after"))
 }
 
 // wait delays a request as its fault requires, and reports whether the request

@@ -160,24 +160,6 @@ func (f *form) metadata() map[string]string {
 	return metadata
 }
 
-// expands reads expand[…] and reports whether it names the given property.
-func (f *form) expands(property string) bool {
-	found := false
-	for _, name := range slices.Sorted(maps.Keys(f.values)) {
-		if !strings.HasPrefix(name, "expand[") {
-			continue
-		}
-		f.read[name] = true
-		for _, value := range f.values[name] {
-			if value != property {
-				f.fail("", "expand", fmt.Sprintf("This property cannot be expanded (%s).", abbreviate(value)))
-			}
-			found = true
-		}
-	}
-	return found
-}
-
 // abbreviate shortens a value for an error message.
 func abbreviate(value string) string {
 	if runes := []rune(value); len(runes) > 40 {

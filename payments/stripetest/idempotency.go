@@ -84,16 +84,6 @@ func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
 	return entry
 }
 
-// ForgetKey deletes a key, as Stripe does after a day, and reports whether it was
-// known. The next request with it is executed again.
-func (s *Server) ForgetKey(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, known := s.keys.byKey[key]
-	delete(s.keys.byKey, key)
-	return known
-}
-
 func idempotencyError(message string) *apiError {
 	return &apiError{status: http.StatusBadRequest, Type: "idempotency_error", Message: message}
 }

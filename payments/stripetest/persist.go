@@ -18,14 +18,8 @@ type storedState struct {
 	Intents []*intent
 	Charges []*charge
 	Refunds []*refund
-	Methods []storedMethod
+	Methods []*paymentMethod
 	Keys    []storedKey
-}
-
-type storedMethod struct {
-	paymentMethod
-	CardName string `json:"card_name"`
-	UsedBy   string `json:"used_by"`
 }
 
 // A storedKey has bytes where a JSON string would change what is not UTF-8.
@@ -76,10 +70,9 @@ func (s *Server) load(content []byte) error {
 		for _, re := range stored.Refunds {
 			s.refunds.put(re)
 		}
-		for _, m := range stored.Methods {
-			pm := m.paymentMethod
-			pm.card, pm.usedBy = s.cards[m.CardName], m.UsedBy
-			s.methods.put(&pm)
+		for _, pm := range stored.Methods {
+			pm.card = s.cards[pm.CardName]
+			s.methods.put(pm)
 		}
 		keys = append(keys, stored.Keys...)
 	}
@@ -88,7 +81,7 @@ func (s *Server) load(content []byte) error {
 			ch.card = pm.card
 		}
 		if pi, ok := s.intents.get(ch.PaymentIntent); ok {
-			pi.latest = ch
+			pi.latest, pi.LatestCharge = ch, optional(ch.ID)
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b storedKey) int { return a.FirstUsed.Compare(b.FirstUsed) })
@@ -138,7 +131,6 @@ func (s *Server) saveAll() error {
 func (s *Server) saved(err error) error {
 	s.unsaved = err != nil
 	if err != nil {
-		s.log.Error("the stand-in's state is not stored", "error", err)
 		return fmt.Errorf("stripetest: store the state: %w", err)
 	}
 	return nil
@@ -163,8 +155,8 @@ func (s *Server) stored(id string) storedState {
 		}
 	}
 	for _, pm := range s.methods.all {
-		if id == "" || pm.usedBy == id || string(found.Intents[0].PaymentMethod) == pm.ID {
-			found.Methods = append(found.Methods, storedMethod{*pm, pm.card.name, pm.usedBy})
+		if id == "" || pm.UsedBy == id || string(found.Intents[0].PaymentMethod) == pm.ID {
+			found.Methods = append(found.Methods, pm)
 		}
 	}
 	return found

@@ -32,7 +32,6 @@ func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, err
 			ID:       newID("req_", 14),
 			Method:   r.Method,
 			Path:     r.URL.Path,
-			Query:    r.URL.RawQuery,
 			Endpoint: pattern,
 			Body:     body,
 		},
@@ -76,11 +75,7 @@ func (s *Server) orderOf(c *call) string {
 	if order := c.form.values.Get("metadata[order_id]"); order != "" {
 		return order
 	}
-	id := cmp.Or(c.form.values.Get("payment_intent"), c.id)
-	if ch, ok := s.charges.get(cmp.Or(c.form.values.Get("charge"), id)); ok {
-		return ch.Metadata["order_id"]
-	}
-	if pi, ok := s.intents.get(id); ok {
+	if pi, ok := s.intents.get(cmp.Or(c.form.values.Get("payment_intent"), c.id)); ok {
 		return pi.Metadata["order_id"]
 	}
 	return ""
@@ -113,13 +108,12 @@ func (s *Server) permit(c *call) *apiError {
 		"required permissions for this endpoint (%s).", c.pattern))
 }
 
-// apiKey returns the key in one of the two forms that Stripe accepts.
 func apiKey(r *http.Request) string {
-	if token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); bearer {
-		return token
+	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !bearer {
+		return ""
 	}
-	key, _, _ := r.BasicAuth()
-	return key
+	return token
 }
 
 // authorize accepts test keys. Its errors contain no credential.

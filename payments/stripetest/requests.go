@@ -11,7 +11,6 @@ type Request struct {
 	Time     time.Time
 	Method   string
 	Path     string
-	Query    string
 	Endpoint string // as in Rule; empty for an unrecognized URL
 	Key      string // the Idempotency-Key of a POST, as sent
 	OrderID  string // metadata[order_id] of the request, or of the intent it names
@@ -28,25 +27,26 @@ func (r *Request) copy() Request {
 	return c
 }
 
+// maxRequests bounds the memory of a server that runs for long.
+const maxRequests = 10_000
+
 // A requestLog stores the latest requests.
 type requestLog struct {
-	limit int
-	all   []*Request // up to twice the limit, so that deleting is cheap
+	all []*Request // up to twice maxRequests, so that deleting is cheap
 }
 
 func (l *requestLog) add(r *Request) {
-	if len(l.all) >= 2*l.limit {
+	if len(l.all) >= 2*maxRequests {
 		l.all = slices.Clone(l.latest())
 	}
 	l.all = append(l.all, r)
 }
 
 func (l *requestLog) latest() []*Request {
-	return l.all[max(0, len(l.all)-l.limit):]
+	return l.all[max(0, len(l.all)-maxRequests):]
 }
 
-// Requests returns the latest requests, oldest first, including those in flight. Their
-// number is bounded by Options.RequestLog.
+// Requests returns the latest requests, oldest first, including those in flight.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,6 @@ package stripetest
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -13,14 +12,6 @@ type Options struct {
 	// Clock returns the time; nil means time.Now. Advance adds to it.
 	Clock func() time.Time
 
-	// Logger gets one line per request, without credentials or bodies. nil means no
-	// log.
-	Logger *slog.Logger
-
-	// RequestLog is how many of the latest requests are stored; 0 means 10,000. It
-	// bounds the memory of a server that runs for long. Objects are never deleted.
-	RequestLog int
-
 	// CompareBytes compares the bodies of requests under one key byte by byte. Stripe
 	// compares parameters; this also finds a client with an unstable encoding.
 	CompareBytes bool
@@ -28,13 +19,12 @@ type Options struct {
 
 // Server is the stand-in, created by New. It is safe for concurrent use.
 type Server struct {
-	clock        func() time.Time
-	log          *slog.Logger
-	compareBytes bool
-	mux          *http.ServeMux
-	endpoints    map[string]endpoint
-	cards        map[string]card
-	currencies   map[string]currency
+	clock          func() time.Time
+	compareBytes   bool
+	mux            *http.ServeMux
+	endpoints      map[string]endpoint
+	cards          map[string]card
+	minimumAmounts map[string]int64
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -59,23 +49,15 @@ type Server struct {
 // New returns an empty stand-in.
 func New(opts Options) *Server {
 	s := &Server{
-		clock:        opts.Clock,
-		log:          opts.Logger,
-		compareBytes: opts.CompareBytes,
-		mux:          http.NewServeMux(),
-		cards:        testCards(),
-		currencies:   knownCurrencies(),
-		closing:      make(chan struct{}),
-		requests:     requestLog{limit: opts.RequestLog},
+		clock:          opts.Clock,
+		compareBytes:   opts.CompareBytes,
+		mux:            http.NewServeMux(),
+		cards:          testCards(),
+		minimumAmounts: minimumAmounts(),
+		closing:        make(chan struct{}),
 	}
 	if s.clock == nil {
 		s.clock = time.Now
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.requests.limit <= 0 {
-		s.requests.limit = 10_000
 	}
 	s.endpoints = map[string]endpoint{
 		"POST /v1/payment_intents":              s.createIntent,
@@ -86,15 +68,14 @@ func New(opts Options) *Server {
 		"POST /v1/refunds":                      s.createRefund,
 		"GET /v1/refunds":                       s.listRefunds,
 		"GET /v1/refunds/{id}":                  s.getRefund,
-		"GET /v1/charges":                       s.listCharges,
-		"GET /v1/charges/{id}":                  s.getCharge,
 	}
 	for pattern, prepare := range s.endpoints {
 		s.mux.HandleFunc(pattern, s.handle(pattern, prepare))
 	}
 	s.mux.HandleFunc("/", s.handle("", s.unrecognized))
 	s.mux.HandleFunc("GET /{$}", s.page)
-	s.mux.HandleFunc("POST /customer/{id}/{act}", s.actAsCustomer)
+	s.mux.HandleFunc("POST /customer/{id}/approve", s.actAsCustomer(true))
+	s.mux.HandleFunc("POST /customer/{id}/decline", s.actAsCustomer(false))
 	return s
 }
 

@@ -92,10 +92,6 @@ func create(key, card string, change ...func(*session, *stripe.PaymentIntentPara
 func offSession(p *stripe.PaymentIntentConfirmParams)   { p.OffSession = stripe.Bool(true) }
 func useStripeSDK(p *stripe.PaymentIntentConfirmParams) { p.UseStripeSDK = stripe.Bool(true) }
 
-func errorOnRequiresAction(p *stripe.PaymentIntentConfirmParams) {
-	p.ErrorOnRequiresAction = stripe.Bool(true)
-}
-
 func withCard(card string) func(*stripe.PaymentIntentConfirmParams) {
 	return func(p *stripe.PaymentIntentConfirmParams) { p.PaymentMethod = stripe.String(card) }
 }
@@ -150,8 +146,8 @@ func list() call {
 	}}
 }
 
-// giveBack refunds a part of the intent, or the rest if cents is 0.
-func giveBack(key string, cents int64) call {
+// makeRefund refunds a part of the intent, or the rest if cents is 0.
+func makeRefund(key string, cents int64) call {
 	return call{"refund", func(s *session) (outcome, error) {
 		p := &stripe.RefundParams{
 			Params:        s.params(key),

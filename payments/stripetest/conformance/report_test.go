@@ -83,7 +83,7 @@ func (c comparison) run(ctx context.Context, table []check) int {
 // so they are not sent.
 func (c check) run(s *session, backoff time.Duration) (difference string, err error) {
 	for i, step := range c.steps {
-		got, err := step.call.patient(s, backoff)
+		got, err := step.call.sendWithRetry(s, backoff)
 		if err != nil {
 			return "", err
 		}
@@ -100,8 +100,8 @@ func (c check) run(s *session, backoff time.Duration) (difference string, err er
 	return "", nil
 }
 
-// patient sends a request again after a 429, which had no effect.
-func (c call) patient(s *session, backoff time.Duration) (got outcome, err error) {
+// sendWithRetry sends a request again after a 429, which had no effect.
+func (c call) sendWithRetry(s *session, backoff time.Duration) (got outcome, err error) {
 	for range 5 {
 		got, err = c.send(s)
 		if err != nil || !strings.HasPrefix(got.response, "429 ") {
