@@ -17,7 +17,6 @@ const (
 	always
 )
 
-// refundBehaviour is the outcome of a refund.
 type refundBehaviour int
 
 const (
@@ -26,7 +25,6 @@ const (
 	refundsThenFails
 )
 
-// A decline is the reason why a charge is rejected.
 type decline struct {
 	code    string
 	reason  string // decline_code
@@ -44,12 +42,11 @@ func insufficientFunds() *decline {
 	return &decline{code: "card_declined", reason: "insufficient_funds", message: "Your card has insufficient funds."}
 }
 
-// ProcessingCard is the only payment method that Stripe does not have. Its payments are
-// processing until Settle decides.
+// ProcessingCard does not exist at Stripe. Its payments are processing until Settle.
 const ProcessingCard = "pm_card_standinProcessing"
 
 // testCards returns Stripe's test payment methods by name. Radar has its default
-// settings. Disputes are not simulated: payments with those cards succeed.
+// settings. Disputes are not simulated.
 func testCards() map[string]card {
 	cards := make(map[string]card)
 	add := func(c card, names ...string) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A confirmation has the parameters of a confirm, or of a create with confirm=true.
+// A confirmation has the parameters of a confirm.
 type confirmation struct {
 	method     string
 	offSession bool
@@ -40,9 +40,9 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// confirm charges the card, or waits for the customer to authenticate. An intent that
-// is succeeded, processing or canceled cannot be confirmed, so it has at most one
-// successful charge.
+// confirm charges the card, or waits for the customer to authenticate. Statuses other
+// than those in confirmable are rejected, so an intent has at most one successful
+// charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	switch {
 	case pi.Status == succeeded:
@@ -87,7 +87,6 @@ func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	return s.charge(pi, pm)
 }
 
-// charge charges the card.
 func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
 	if pm.card.decline != nil {
 		return s.decline(pi, pm, pm.card.decline)
@@ -150,9 +149,8 @@ func fail(pi *intent, failure *apiError) *apiError {
 	return &sent
 }
 
-// Settle ends what is pending at the bank: a payment that is processing, a refund that
-// is pending, or a succeeded refund that fails later. The id is that of the payment
-// intent or refund. If nothing is pending, Settle returns an error.
+// Settle ends what is pending at the bank: a processing payment, a pending refund, or a
+// succeeded refund that fails later. The id is that of the intent or refund.
 func (s *Server) Settle(id string, success bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,10 +6,9 @@ import (
 	"net/http"
 )
 
-// Authenticate ends the 3-D Secure challenge of an intent that is requires_action, as
-// its customer does. If approve is true the card is charged, which it can decline. An
-// error means that there was no effect: the intent has no challenge, or a request has
-// locked it.
+// Authenticate ends the 3-D Secure challenge of an intent, as its customer does. After
+// an approval the card is charged, which it may decline. After an error nothing has
+// changed.
 func (s *Server) Authenticate(id string, approve bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,9 +30,9 @@ func (s *Server) Authenticate(id string, approve bool) error {
 	return s.save(pi, nil)
 }
 
-// ConfirmAsCustomer confirms an intent on-session, as Stripe.js does for a customer who
-// has the client secret, even after a decline. An empty payment method means the
-// intent's own. An error means that the card was not charged.
+// ConfirmAsCustomer confirms an intent on-session with the client secret, as Stripe.js
+// does, also after a decline. An empty payment method means that of the intent. After
+// an error the card was not charged.
 func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +51,6 @@ func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	return unsaved
 }
 
-// unlocked returns an intent that no request has locked.
 func (s *Server) unlocked(id string) (*intent, error) {
 	pi, ok := s.intents.get(id)
 	switch {
@@ -64,8 +62,8 @@ func (s *Server) unlocked(id string) (*intent, error) {
 	return pi, nil
 }
 
-// actAsCustomer returns a handler that approves or declines a challenge, for other
-// processes. Its credential is the client_secret in the body, as for Stripe.js.
+// actAsCustomer returns a handler that approves or declines a challenge. Its credential
+// is the client_secret in the body, as for Stripe.js.
 func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)

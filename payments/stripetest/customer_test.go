@@ -92,7 +92,7 @@ func TestCancel_challenge(t *testing.T) {
 	require.Empty(t, s.Charges())
 }
 
-// After a failed challenge, the client secret allows another payment until the intent is
+// After a failed challenge, the client secret allows a payment until the intent is
 // cancelled.
 func TestConfirmAsCustomer_afterFailedChallenge(t *testing.T) {
 	t.Parallel()

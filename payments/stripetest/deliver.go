@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// deliver writes a response, unless a fault keeps it from the client. Faults of this
-// stage are triggered by requests that were executed or replayed.
+// deliver writes a response, unless a fault of an executed or replayed request prevents
+// it.
 func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 	var triggered []*Injection
 	s.mu.Lock()
@@ -80,8 +80,7 @@ func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
 	w.WriteHeader(resp.status)
 }
 
-// reset closes a connection with ECONNRESET for the client, or normally if it is not
-// a TCP connection.
+// reset makes the client fail with ECONNRESET, if the connection is a TCP connection.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"net/http"
 )
 
-// An apiError is the error of a response and of an intent's last attempt. Here are the
-// constructors that are used in several files.
+// An apiError is Stripe's error object.
 type apiError struct {
 	status int
 	retry  bool
@@ -29,14 +28,11 @@ func (e *apiError) response() *response {
 	return resp
 }
 
-// invalidRequest is every error except declines, idempotency errors and errors of
-// Stripe. Code and param may be empty.
 func invalidRequest(status int, code, param, message string) *apiError {
 	return &apiError{status: status, Type: "invalid_request_error", Code: code, Param: param, Message: message}
 }
 
-// missing is the error of an unknown id: 404 for an id in the path, 400 for a
-// parameter.
+// missing is the error of an unknown id: 404 for the path, 400 for a parameter.
 func missing(status int, param, object, id string) *apiError {
 	return invalidRequest(status, "resource_missing", param, fmt.Sprintf("No such %s: '%s'", object, abbreviate(id)))
 }
@@ -50,8 +46,7 @@ func rateLimited() *apiError {
 		"Request rate limit exceeded. Please retry with exponential backoff.")
 }
 
-// lockTimeout is the error of a request for an object that another request has
-// locked.
+// lockTimeout is the error of an object that another request has locked.
 func lockTimeout() *apiError {
 	e := invalidRequest(http.StatusTooManyRequests, "lock_timeout", "",
 		"This object cannot be accessed right now because another API request or Stripe process is currently "+
@@ -60,8 +55,7 @@ func lockTimeout() *apiError {
 	return e
 }
 
-// accountNotReady is the error of an account that has no payment method for the
-// currency. Its owner must activate one.
+// accountNotReady is the error of an account without a payment method for the currency.
 func accountNotReady() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "",
 		"No valid payment method types for this Payment Intent. Please ensure that you have activated payment "+
@@ -76,7 +70,7 @@ func serverError() *apiError {
 	}
 }
 
-// htmlResponse is the response of a proxy, without Stripe's headers.
+// htmlResponse is the response of a proxy.
 func htmlResponse(status int) *response {
 	text := html.EscapeString(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 	return &response{

@@ -7,22 +7,20 @@ import (
 )
 
 const (
-	// maxKeyLength is Stripe's limit for an Idempotency-Key.
 	maxKeyLength = 255
 
-	// keyTTL is how long a key is stored, from its first use. Stripe promises "at
-	// least 24 hours"; the minimum is the harder case for a client.
+	// keyTTL is the minimum that Stripe promises, which is the harder case for a
+	// client.
 	keyTTL = 24 * time.Hour
 )
 
-// A keyUse is the part of a request that is compared with the key's first use.
+// A keyUse is compared with the key's first use.
 type keyUse struct {
 	key    string
 	path   string
 	params string
 }
 
-// A savedKey is a key's first use and its response.
 type savedKey struct {
 	keyUse
 	firstUsed time.Time
@@ -35,16 +33,15 @@ func (k *savedKey) forgotten(now time.Time) bool {
 	return k.response != nil && now.Sub(k.firstUsed) >= keyTTL
 }
 
-// A keyStore stores the keys of an account, which is the whole server: neither the
-// endpoint nor the API key is part of a key's identity.
+// A keyStore stores the keys of the only account. As at Stripe, neither the endpoint
+// nor the API key is part of a key's identity.
 type keyStore struct {
 	byKey map[string]*savedKey
 	byAge []*savedKey // oldest first
 }
 
-// find returns the stored response of a key, or the error if it cannot be used, or
-// neither if it is unused. The comparison comes before the in-flight check; Stripe
-// does not document the order.
+// find returns the stored response of a key, an error, or neither for an unused key.
+// Stripe does not document that the comparison comes before the in-flight check.
 func (s *keyStore) find(use keyUse, now time.Time) (*response, *apiError) {
 	first, known := s.byKey[use.key]
 	if !known || first.forgotten(now) {
@@ -94,7 +91,7 @@ func keyInUse(key string) *apiError {
 			"submitted twice, and the other request is still going through): %s. Please try again later.", key))
 }
 
-// badKey is the error of an empty or too long key. Stripe's wording is not known.
+// badKey is the error of an empty or too long key. Stripe's text is unknown.
 func badKey() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "", fmt.Sprintf(
 		"An Idempotency-Key must have 1 to %d characters.", maxKeyLength))

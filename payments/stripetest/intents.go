@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The states of an intent. Capture is automatic, so there is no requires_capture.
+// Statuses of an intent. Capture is automatic, so there is no requires_capture.
 const (
 	requiresPaymentMethod = "requires_payment_method"
 	requiresConfirmation  = "requires_confirmation"
@@ -17,7 +17,7 @@ const (
 	canceled              = "canceled"
 )
 
-// confirmable returns the states in which an intent can be confirmed and cancelled.
+// confirmable returns the statuses in which an intent can be confirmed or cancelled.
 func confirmable() []string {
 	return []string{requiresPaymentMethod, requiresConfirmation, requiresAction}
 }
@@ -82,8 +82,8 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// readAutomaticMethods reads which payment methods an intent accepts. The default is
-// those of the dashboard, with redirects, as at Stripe since API version 2023-08-16.
+// readAutomaticMethods reads which payment methods an intent accepts. As at Stripe, the
+// default is those of the dashboard, with redirects.
 func readAutomaticMethods(f *form) *automaticMethods {
 	automatic := &automaticMethods{Enabled: true, AllowRedirects: "always"}
 	if f.values.Has("automatic_payment_methods[enabled]") {
@@ -129,7 +129,6 @@ func (s *Server) cancelIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// intentInPath validates the parameters and returns the intent of the URL.
 func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	if err := c.form.done(); err != nil {
 		return nil, err
@@ -142,7 +141,6 @@ func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 }
 
 // unexpectedState is the error of a request that the intent's status does not allow.
-// It contains the intent.
 func unexpectedState(pi *intent, message string) *apiError {
 	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", message)
 	e.PaymentIntent = pi

@@ -75,8 +75,7 @@ func TestPage_noSecrets(t *testing.T) {
 	require.Len(t, s.Requests(), 1, "the page is not part of the API")
 }
 
-// net/http sends a request again if its reused connection breaks: one call, two
-// requests, one execution.
+// net/http sends a request again if its reused connection breaks.
 func TestRequests_sentTwiceByTransport(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// An object can be kept in a table.
 type object interface{ id() string }
 
 // A table stores objects by id and in the order of their creation.
@@ -24,7 +23,7 @@ func (t *table[T]) add(o T) {
 	t.all = append(t.all, o)
 }
 
-// put adds an object, or replaces the one with its id.
+// put adds or replaces an object.
 func (t *table[T]) put(o T) {
 	if _, known := t.byID[o.id()]; !known {
 		t.add(o)
@@ -44,8 +43,8 @@ func (t *table[T]) get(id string) (T, bool) {
 	return o, ok
 }
 
-// A list is a page of objects. HasMore is never true for an empty page, because
-// stripe-go's iterator panics on that.
+// A list is a page of objects. HasMore is never true for an empty page: stripe-go
+// panics.
 type list[T any] struct {
 	Object  string `json:"object"`
 	URL     string `json:"url"`
@@ -53,8 +52,7 @@ type list[T any] struct {
 	Data    []T    `json:"data"`
 }
 
-// listPage serves a list endpoint: the objects that match, newest first. The caller has
-// read its own filters.
+// listPage serves a list endpoint, newest first. The caller has read its own filters.
 func listPage[T interface {
 	object
 	createdAt() int64

@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// ids returns the ids of a list and has_more.
 func ids(t *testing.T, r reply) (found []string, more bool) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, r.status, r.body)

@@ -2,7 +2,7 @@ package stripetest
 
 import "net/http"
 
-// checkMethod rejects an id that names no payment method. An empty id is valid.
+// checkMethod rejects an unknown payment method. An empty id is valid.
 func (s *Server) checkMethod(id string) *apiError {
 	_, known := s.methods.get(id)
 	_, named := s.cards[id]
@@ -12,9 +12,8 @@ func (s *Server) checkMethod(id string) *apiError {
 	return missing(http.StatusBadRequest, "payment_method", "PaymentMethod", id)
 }
 
-// useMethod returns the payment method of a checked id for an intent. A test name such
-// as pm_card_visa creates a new one each time. A payment method without a customer can
-// be used for one intent only.
+// useMethod returns the payment method for an intent. A test name such as pm_card_visa
+// creates a new one each time. Without a customer it is valid for one intent only.
 func (s *Server) useMethod(pi *intent, id string) (*paymentMethod, *apiError) {
 	pm, ok := s.methods.get(id)
 	if !ok {

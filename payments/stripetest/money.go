@@ -5,11 +5,9 @@ import (
 	"net/http"
 )
 
-// maxAmount is Stripe's limit: eight digits.
 const maxAmount = 99_999_999
 
-// minimumAmounts returns Stripe's minimum amounts by currency, in the smallest unit.
-// Other currencies are rejected.
+// minimumAmounts returns Stripe's minimums in the smallest unit, by supported currency.
 func minimumAmounts() map[string]int64 {
 	return map[string]int64{
 		"aud": 50, "cad": 50, "chf": 50, "czk": 15_00, "dkk": 2_50, "eur": 50, "gbp": 30,
@@ -24,7 +22,6 @@ func formatAmount(amount int64, currency string) string {
 	return fmt.Sprintf("%d.%02d %s", amount/100, amount%100, currency)
 }
 
-// checkAmount applies Stripe's limits to an amount.
 func (s *Server) checkAmount(amount int64, currency string) *apiError {
 	minimum, known := s.minimumAmounts[currency]
 	switch {

@@ -17,8 +17,8 @@ func (o optional) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(o))
 }
 
-// newID returns a random id in Stripe's format. It is random so that a restart does not
-// use an id again.
+// newID returns an id in Stripe's format. It is random, so a restart does not repeat
+// it.
 func newID(prefix string, length int) string {
 	return prefix + rand.Text()[:length]
 }
@@ -93,7 +93,7 @@ type refund struct {
 func (re *refund) id() string       { return re.ID }
 func (re *refund) createdAt() int64 { return re.Created }
 
-// A paymentMethod is never in a response. The JSON is that of the state file.
+// A paymentMethod is only in the state file.
 type paymentMethod struct {
 	ID       string `json:"id"`
 	CardName string `json:"card_name"`

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// pageRows is how many rows of each table the page shows, newest first.
 const pageRows = 20
 
-// page shows what the stand-in has done. It requires no credentials and shows no
-// secrets.
+// page shows the latest objects and requests. It requires no credentials, so it shows
+// no secrets.
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A storedState is a line in the file of Persist. The first line has everything, a later
-// one has what changed with one payment intent. The last line about an object applies.
+// A storedState is one line of the state file. The first line is complete, each later
+// one has the changes of one intent. The last line about an object applies.
 type storedState struct {
 	Intents []*intent
 	Charges []*charge
@@ -22,7 +22,7 @@ type storedState struct {
 	Keys    []storedKey
 }
 
-// A storedKey has bytes where a JSON string would change what is not UTF-8.
+// A storedKey has bytes, because a JSON string cannot hold invalid UTF-8.
 type storedKey struct {
 	Key, Path, Params []byte
 	FirstUsed         time.Time
@@ -31,12 +31,10 @@ type storedKey struct {
 	Original, Retry   string
 }
 
-// Persist loads the objects and keys in a file, if it exists, and from now on stores each
-// change there. A change is durable before a response shows it. If the file cannot be
-// written, the server closes connections without a response.
-//
-// The file has no faults, requests, permissions, forgotten keys or changes of the clock.
-// One server at a time may use it. Call Persist before the first request.
+// Persist loads the objects and keys of a file, if it exists, and stores each change
+// there before a response shows it. If the file cannot be written, connections are
+// closed without a response. Faults, requests, permissions and the clock are not
+// stored. One server at a time may use the file. Call Persist before the first request.
 func (s *Server) Persist(file string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,9 +90,8 @@ func (s *Server) load(content []byte) error {
 	return nil
 }
 
-// save stores a changed intent with all that belongs to it, and the response of a key.
-// Both may be nil. The caller holds the mutex. After an error, begin calls saveAll before
-// it serves a request.
+// save stores a changed intent with its objects, and the response of a key. Both may be
+// nil. After an error, begin calls saveAll before it serves a request.
 func (s *Server) save(pi *intent, entry *savedKey) error {
 	if s.file == "" {
 		return nil
@@ -109,7 +106,6 @@ func (s *Server) save(pi *intent, entry *savedKey) error {
 	return s.saved(writeLine(s.file, os.O_APPEND, change))
 }
 
-// saveAll replaces the file.
 func (s *Server) saveAll() error {
 	all := s.stored("")
 	for _, entry := range s.keys.byAge {
@@ -136,7 +132,7 @@ func (s *Server) saved(err error) error {
 	return nil
 }
 
-// stored returns what belongs to an intent, or everything if the id is empty.
+// stored returns the objects of an intent, or all if the id is empty.
 func (s *Server) stored(id string) storedState {
 	var found storedState
 	for _, pi := range s.intents.all {
@@ -169,8 +165,8 @@ func (k *savedKey) stored() storedKey {
 	}
 }
 
-// writeLine is durable when it returns. Only the owner can read the file, because it has
-// client secrets.
+// writeLine is durable when it returns. The file is private, because it has client
+// secrets.
 func writeLine(path string, how int, line storedState) error {
 	content, err := json.Marshal(line)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // startPersistent starts a server with the state in a file. An earlier server with the
-// file must not be used any more: it represents a killed process.
+// file represents a killed process.
 func startPersistent(t *testing.T, file string, opts stripetest.Options) *standIn {
 	t.Helper()
 	s := start(t, opts)
@@ -83,7 +83,6 @@ func TestPersist(t *testing.T) {
 	require.Equal(t, a.Charges(), b.Charges())
 	require.Equal(t, a.Refunds(), b.Refunds())
 
-	// What was pending continues, and no limit is lost.
 	late := b.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Key: "late"})
 	require.Equal(t, http.StatusInternalServerError, b.post(intentsPath, "late", visa).status)
 	late.Release()
@@ -105,8 +104,7 @@ func TestPersist(t *testing.T) {
 	}
 }
 
-// A response that the client did not get is in the file, and a request that was not
-// executed is not.
+// The file contains a response that the client did not get, but no unfinished request.
 func TestPersist_kill(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stripe.json")
@@ -129,7 +127,6 @@ func TestPersist_kill(t *testing.T) {
 	}
 }
 
-// Keys are pruned by their first use, whichever process it was in.
 func TestPersist_keyTTL(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stripe.json")

@@ -11,12 +11,10 @@ import (
 	"strings"
 )
 
-// maxBody is far above the largest valid request: 50 metadata values of 500
-// characters, percent-encoded.
+// maxBody is far above the largest valid request.
 const maxBody = 1 << 20
 
-// receive reads a whole request and records it. An error means that the client closed
-// the connection.
+// receive reads and records a request. It fails if the client closed the connection.
 func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
@@ -69,8 +67,7 @@ func formEncoded(r *http.Request, body []byte) bool {
 	return err == nil && mediaType == "application/x-www-form-urlencoded"
 }
 
-// orderOf returns the order of a request: from its metadata, or from the metadata of
-// the intent that it names.
+// orderOf returns metadata[order_id] of a request, or of the intent that it names.
 func (s *Server) orderOf(c *call) string {
 	if order := c.form.values.Get("metadata[order_id]"); order != "" {
 		return order
@@ -81,8 +78,8 @@ func (s *Server) orderOf(c *call) string {
 	return ""
 }
 
-// Restrict gives an API key only the named permissions, such as "payment_intents:read".
-// Write includes read. By default every test key has all permissions.
+// Restrict limits an API key to permissions such as "payment_intents:read". Write
+// includes read. Other test keys have all permissions.
 func (s *Server) Restrict(key string, permissions ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +89,7 @@ func (s *Server) Restrict(key string, permissions ...string) {
 	s.restricted[key] = permissions
 }
 
-// permit is the check of a restricted key. Stripe makes it before it looks for the
-// object of a request.
+// permit checks a restricted key. Stripe does so before it looks for the object.
 func (s *Server) permit(c *call) *apiError {
 	s.mu.Lock()
 	permissions, restricted := s.restricted[apiKey(c.request)]
@@ -133,7 +129,7 @@ func authorize(r *http.Request) *apiError {
 	return nil
 }
 
-// keyKind returns a key's prefix and mode, which are no secret.
+// keyKind returns a key's prefix and mode, which are not secret.
 func keyKind(key string) (prefix, mode string) {
 	for _, prefix := range []string{"sk_test_", "rk_test_", "sk_live_", "rk_live_"} {
 		if strings.HasPrefix(key, prefix) {

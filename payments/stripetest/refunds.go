@@ -69,8 +69,6 @@ func (ch *charge) setRefunded(amount int64) {
 	ch.Refunded = amount == ch.Amount
 }
 
-// settleRefund makes a refund succeed or fail. The merchant has the money of a failed
-// one again.
 func (s *Server) settleRefund(re *refund, success bool) error {
 	ch, _ := s.charges.get(re.Charge)
 	failsLater := ch.card.refunds == refundsThenFails && re.Status == succeeded

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Request is the record of a request that arrived, without its credentials.
+// A Request is the record of a request, without its credentials.
 type Request struct {
 	ID       string // the Request-Id
 	Time     time.Time
@@ -30,7 +30,6 @@ func (r *Request) copy() Request {
 // maxRequests bounds the memory of a server that runs for long.
 const maxRequests = 10_000
 
-// A requestLog stores the latest requests.
 type requestLog struct {
 	all []*Request // up to twice maxRequests, so that deleting is cheap
 }
@@ -57,8 +56,8 @@ func (s *Server) Requests() []Request {
 	return requests
 }
 
-// Executions returns how many of the latest requests under a key were executed. Within
-// a day it is at most one; replays and invalid requests do not count.
+// Executions returns how many of the latest requests with a key were executed. Replays
+// and invalid requests do not count.
 func (s *Server) Executions(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,12 +12,12 @@ type Options struct {
 	// Clock returns the time; nil means time.Now. Advance adds to it.
 	Clock func() time.Time
 
-	// CompareBytes compares the bodies of requests under one key byte by byte. Stripe
-	// compares parameters; this also finds a client with an unstable encoding.
+	// CompareBytes compares repeated requests byte by byte, to detect an unstable
+	// encoding. Stripe compares parameters.
 	CompareBytes bool
 }
 
-// Server is the stand-in, created by New. It is safe for concurrent use.
+// Server is the stand-in. It is safe for concurrent use.
 type Server struct {
 	clock          func() time.Time
 	compareBytes   bool
@@ -29,8 +29,8 @@ type Server struct {
 	closing   chan struct{}
 	closeOnce sync.Once
 
-	// mu protects everything below. It is never held while a fault waits or a response
-	// is written.
+	// mu protects the fields below. It is not held while a fault waits or a response is
+	// written.
 	mu       sync.Mutex
 	ahead    time.Duration
 	keys     keyStore
@@ -46,7 +46,7 @@ type Server struct {
 	restricted map[string][]string // permissions by API key
 }
 
-// New returns an empty stand-in.
+// New returns a server without objects.
 func New(opts Options) *Server {
 	s := &Server{
 		clock:          opts.Clock,
@@ -85,8 +85,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// Close closes the connections of requests that a fault delays. Call it before the
-// HTTP server is stopped, which waits for them.
+// Close ends the requests that a fault delays. Call it before the HTTP server is
+// stopped.
 func (s *Server) Close() {
 	s.closeOnce.Do(func() { close(s.closing) })
 }
@@ -98,8 +98,7 @@ func (s *Server) Now() time.Time {
 	return s.now()
 }
 
-// Advance moves the server's time forward by d. Keys older than 24 hours are
-// forgotten.
+// Advance moves the server's clock forward.
 func (s *Server) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,11 +109,10 @@ func (s *Server) now() time.Time {
 	return s.clock().Add(s.ahead)
 }
 
-// An endpoint validates a request and returns its effect. Both hold the mutex, but
-// other requests may be executed in between, so an effect checks the state again.
-//
-// As at Stripe, an invalid request does not use its key. The response of the effect is
-// stored under the key, errors too.
+// An endpoint validates a request and returns its effect. Both hold the mutex. Other
+// requests may be executed in between, so the effect checks the state again. As at
+// Stripe, an invalid request does not use its key, but an error of the effect is
+// stored.
 type endpoint func(c *call) (run effect, invalid *apiError)
 
 // An effect executes a request and returns the object of the response.

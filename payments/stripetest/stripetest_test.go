@@ -66,8 +66,7 @@ type reply struct {
 	err    error
 }
 
-// field returns a value of the JSON body by its path, such as
-// "error.payment_intent.id", and "" if it is absent or null.
+// field returns a value of the JSON body by its path, "" if it is absent or null.
 func (r reply) field(path string) string {
 	var value any
 	if json.Unmarshal([]byte(r.body), &value) != nil {
@@ -117,7 +116,6 @@ func (s *standIn) send(method, path, body string, header http.Header) reply {
 	return reply{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
 }
 
-// create creates an intent and returns its id.
 func (s *standIn) create(form string) string {
 	s.t.Helper()
 	r := s.post(intentsPath, "", form)
@@ -125,14 +123,12 @@ func (s *standIn) create(form string) string {
 	return r.field("id")
 }
 
-// background sends a POST without waiting for its reply.
 func (s *standIn) background(path, key, form string) <-chan reply {
 	replies := make(chan reply, 1)
 	go func() { replies <- s.post(path, key, form) }()
 	return replies
 }
 
-// reached waits until a fault is triggered.
 func reached(t *testing.T, i *stripetest.Injection) {
 	t.Helper()
 	select {

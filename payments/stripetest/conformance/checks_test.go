@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/stripe/stripe-go/v79"
 
-// A check is a sequence of requests, each with its expected outcome.
+// A check is a sequence of requests with their expected outcomes.
 type check struct {
 	name  string
 	note  string // what Stripe does not document
@@ -14,7 +14,6 @@ type step struct {
 	want outcome
 }
 
-// Responses that several checks expect.
 const (
 	visa            = "pm_card_visa"
 	challengeCard   = "pm_card_threeDSecure2Required"
@@ -24,8 +23,8 @@ const (
 	unknownIntent   = "404 invalid_request_error resource_missing (intent)"
 	noFunds         = "402 card_error card_declined insufficient_funds"
 
-	// executed is on all responses that Stripe stores under the key. A request that
-	// is invalid has no such header and leaves the key unused.
+	// executed is on all responses that Stripe stores. An invalid request does not use
+	// its key.
 	executed = "Stripe-Should-Retry: false"
 	replayed = "Idempotent-Replayed: true, " + executed
 	noHeader = ""
@@ -35,11 +34,9 @@ const (
 	challenged = "requires_action, payment method, use_stripe_sdk, client secret"
 )
 
-// declined is the state after a decline: without a payment method, an intent cannot be
-// confirmed by accident.
+// declined is the state after a decline: without a payment method.
 func declined(reason string) string { return "requires_payment_method, charge, failed: " + reason }
 
-// checks returns the table.
 func checks() []check {
 	all := []check{
 		{name: "create an intent without confirming it", steps: []step{

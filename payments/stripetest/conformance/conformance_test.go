@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}.run(ctx, checks()))
 }
 
-// compare runs the table against a stand-in and returns the exit status and the report.
+// compare runs the checks against a stand-in.
 func compare(t *testing.T, handler http.Handler) (status int, report string) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -61,7 +61,7 @@ func TestStandIn(t *testing.T) {
 	}
 }
 
-// Each of these stand-ins has one error, which the table finds.
+// Each of these stand-ins has one error, which the checks find.
 func TestStandIn_withError(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -108,7 +108,6 @@ func TestStandIn_withError(t *testing.T) {
 	}
 }
 
-// rewriting replaces a text in all responses.
 func rewriting(before, after string) func(*stripetest.Server) http.Handler {
 	return func(s *stripetest.Server) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
