@@ -34,8 +34,8 @@ func (f fixture) exec(t *testing.T, query string, arguments ...any) {
 	require.NoError(t, err)
 }
 
-// placeOrder inserts a paid order and its receipt job.
-func (f fixture) placeOrder(t *testing.T, email string) uuid.UUID {
+// insertPaidOrder inserts a paid order and its receipt job.
+func (f fixture) insertPaidOrder(t *testing.T, email string) uuid.UUID {
 	t.Helper()
 	order := uuid.New()
 	f.exec(t, `

@@ -27,7 +27,7 @@ func FuzzReceiptMail(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, email, to.Address)
 		require.Equal(t, 1, strings.Count(parsed.Text, "\nTotal: "))
-		require.Equal(t, 12, strings.Count(parsed.Text, "\n"))
+		require.Equal(t, 13, strings.Count(parsed.Text, "\n"))
 		require.Equal(t, 4, strings.Count(parsed.HTML, "<tr"))
 		require.NotContains(t, parsed.HTML, "<script")
 	})

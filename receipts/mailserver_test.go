@@ -208,8 +208,8 @@ func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 // errHangUp closes the connection without a reply.
 var errHangUp = errors.New("hang up")
 
-// waitForEnd returns a handler that blocks until the test ends.
-func waitForEnd(t *testing.T) func(net.Conn) error {
+// blockUntilEnd returns a handler that blocks until the test ends.
+func blockUntilEnd(t *testing.T) func(net.Conn) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	return func(net.Conn) error {

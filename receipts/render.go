@@ -24,6 +24,7 @@ var (
 
 // order is the data of the templates.
 type order struct {
+	Shop     string // the sender's name, possibly empty
 	ID       uuid.UUID
 	Email    string
 	Currency string
@@ -43,10 +44,18 @@ type item struct {
 // Total is the amount of the line.
 func (i item) Total() int64 { return i.Quantity * i.UnitAmount }
 
-// Name is what was sold. Line breaks and characters that change the reading direction
-// are removed, because both could fake a total.
+// Name returns the description with the SKU, or the SKU alone.
 func (i item) Name() string {
-	return strings.Map(func(r rune) rune {
+	if description := oneLine(i.Description); description != "" {
+		return description + " (" + oneLine(i.SKU) + ")"
+	}
+	return oneLine(i.SKU)
+}
+
+// oneLine removes line breaks and characters that change the reading direction, because
+// both could fake a total.
+func oneLine(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
 		case unicode.Is(unicode.Bidi_Control, r):
 			return -1
@@ -55,7 +64,7 @@ func (i item) Name() string {
 		default:
 			return r
 		}
-	}, strings.TrimSpace(i.SKU+" "+i.Description))
+	}, text))
 }
 
 // newMessage renders the receipt of a paid order. Its date is the time of the payment,
@@ -64,6 +73,11 @@ func (i item) Name() string {
 func newMessage(from netmail.Address, o order) (Message, error) {
 	if !ValidAddress(o.Email) {
 		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
+	}
+	o.Shop = oneLine(from.Name)
+	subject := "Receipt for order " + o.ID.String()
+	if o.Shop != "" {
+		subject = o.Shop + ": receipt for order " + o.ID.String()
 	}
 	var text, html strings.Builder
 	if err := textTemplate.Execute(&text, o); err != nil {
@@ -79,7 +93,7 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 		Date:    o.PaidAt.UTC(),
 		From:    from,
 		To:      netmail.Address{Address: o.Email},
-		Subject: "Receipt for order " + o.ID.String(),
+		Subject: subject,
 		Text:    text.String(),
 		HTML:    html.String(),
 	}, nil
