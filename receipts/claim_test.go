@@ -135,7 +135,6 @@ func TestRunOnce_leaseExpired(t *testing.T) {
 	}
 }
 
-// The second worker sends the same mail again.
 func TestRunOnce_killedBeforeDelete(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -163,7 +162,7 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 	}
 }
 
-// A job during whose attempts the worker was always killed is not tried forever.
+// A job is not retried forever if the worker is killed during each attempt.
 func TestRunOnce_noAttemptEnded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -196,8 +195,7 @@ func TestReadStats(t *testing.T) {
 	require.InDelta(t, 50, stats.Oldest.Hours(), 0.1)
 }
 
-// Every statement uses its indexes whatever its arguments are, and candidates are
-// read in the order of the index.
+// Every statement uses its index with a generic plan, without sorting.
 func TestPlans_useIndexes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// ParseMail is parseMail.
+// ParseMail exports parseMail.
 var ParseMail = parseMail
 
-// BatchSize is the number of candidates in one read.
+// BatchSize exports batchSize.
 const BatchSize = batchSize
 
-// Statements are the statements on staged_jobs, and the indexes of each.
+// Statements maps each statement to the indexes that it must use.
 var Statements = map[string][]string{
 	nextDueSQL:       {"staged_jobs_pending_idx"},
 	candidatesSQL:    {"staged_jobs_pending_idx"},
@@ -21,15 +21,13 @@ var Statements = map[string][]string{
 	statsSQL:         {"staged_jobs_pending_idx", "staged_jobs_failed_idx"},
 }
 
-// The setters replace a constant before the worker's first pass.
-
 // SetConcurrency sets the number of mails sent at once.
 func (w *Worker) SetConcurrency(n int) { w.concurrency = n }
 
-// SetSendTimeout sets the limit of a session with the mail server.
+// SetSendTimeout sets the limit of an SMTP session.
 func (w *Worker) SetSendTimeout(d time.Duration) { w.sendTimeout = d }
 
-// SetMaxAttempts sets the number of attempts after which a job is marked as failed.
+// SetMaxAttempts sets the number of attempts before a job fails.
 func (w *Worker) SetMaxAttempts(n int) { w.maxAttempts = n }
 
 // SetBackoff replaces Backoff.

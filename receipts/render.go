@@ -41,7 +41,6 @@ type item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// Total is the amount of the line.
 func (i item) Total() int64 { return i.Quantity * i.UnitAmount }
 
 // Name returns the description with the SKU, or the SKU alone.
@@ -52,8 +51,8 @@ func (i item) Name() string {
 	return oneLine(i.SKU)
 }
 
-// oneLine removes line breaks and characters that change the reading direction, because
-// both could fake a total.
+// oneLine removes line breaks and bidirectional controls, because both could fake a
+// total.
 func oneLine(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
@@ -67,9 +66,8 @@ func oneLine(text string) string {
 	}, text))
 }
 
-// newMessage renders the receipt of a paid order. Its date is the time of the payment,
-// and its Message-ID is derived from the order, so every attempt sends the same mail
-// and a duplicate is recognisable.
+// newMessage renders the receipt of a paid order. Date and Message-ID depend on the
+// order only, so a duplicate is recognisable.
 func newMessage(from netmail.Address, o order) (Message, error) {
 	if !ValidAddress(o.Email) {
 		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
@@ -99,8 +97,7 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 	}, nil
 }
 
-// formatAmount formats an amount in the currency's smallest unit, without a float:
-// formatAmount("eur", 1999) is "19.99 EUR".
+// formatAmount formats an amount without a float: ("eur", 1999) is "19.99 EUR".
 func formatAmount(currency string, amount int64) string {
 	places := decimals(currency)
 	digits := fmt.Sprintf("%0*d", places+1, amount)
@@ -111,10 +108,8 @@ func formatAmount(currency string, amount int64) string {
 	return digits + " " + strings.ToUpper(currency)
 }
 
-// decimals returns the number of decimal places of a currency at the payment
-// provider. It differs from ISO 4217: ISK and UGX no longer have a fraction, but the
-// provider charges them in hundredths
-// (https://docs.stripe.com/currencies#special-cases).
+// decimals returns the provider's number of decimal places. It differs from ISO 4217
+// for ISK and UGX (https://docs.stripe.com/currencies#special-cases).
 func decimals(currency string) int {
 	switch currency {
 	case "bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf":

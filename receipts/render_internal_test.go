@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testOrder is a paid order of two items.
 func testOrder() order {
 	return order{
 		ID:       uuid.MustParse("0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11"),
@@ -35,15 +34,14 @@ func testOrder() order {
 
 var testSender = netmail.Address{Name: "The Shop", Address: "shop@example.com"}
 
-// parsed is a mail as its recipient sees it.
 type parsed struct {
 	Header netmail.Header
 	Text   string
 	HTML   string
 }
 
-// parseMail parses a mail and checks what holds for every receipt: exactly the
-// intended headers, one recipient, two parts, valid lines.
+// parseMail parses a mail and checks that it has exactly the intended headers, one
+// recipient, two parts and valid lines.
 func parseMail(t testing.TB, raw []byte) parsed {
 	t.Helper()
 	for line := range bytes.Lines(raw) {
