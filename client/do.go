@@ -40,7 +40,6 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	return Response{}, &OutcomeUnknownError{Key: r.Key, Attempts: attempts, Problem: problem, cause: err}
 }
 
-// create calls Do with params as the body, and decodes the response.
 func create[T any](ctx context.Context, c *Client, key Key, path string, params any) (T, error) {
 	body, err := json.Marshal(params)
 	if err != nil {
@@ -107,8 +106,6 @@ func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Durati
 	return c.config.Sleep(ctx, wait)
 }
 
-// outcome classifies a response: nil for success, a [*Problem], an
-// [*ActionRequiredError], or [ErrUnreadable].
 func (r Response) outcome(success int) error {
 	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch mediaType {

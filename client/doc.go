@@ -45,8 +45,7 @@
 //
 // # Limits
 //
-// The package stores nothing, reads no environment and logs nothing. Retries end with
-// the context's deadline; without a deadline they do not end. Responses are decoded
-// without further validation, and unknown members are ignored, so that a compatible
+// The package stores nothing and logs nothing. Without a deadline in the context,
+// retries do not end. Unknown members of a response are ignored, so that a compatible
 // change of the API breaks no client.
 package client

@@ -8,10 +8,11 @@ import (
 )
 
 var (
-	// ErrInvalidKey: a key is not 16 to 255 visible ASCII characters; nothing was sent.
+	// ErrInvalidKey means that a key is not 16 to 255 visible ASCII characters; nothing
+	// was sent.
 	ErrInvalidKey = errors.New("client: invalid idempotency key")
 
-	// ErrUnreadable: the response is not in the API's format.
+	// ErrUnreadable means that the response is not in the API's format.
 	ErrUnreadable = errors.New("client: unreadable response")
 )
 
@@ -19,14 +20,16 @@ var (
 type Retry string
 
 const (
-	// RetrySameKey: send the same request with the same key again, as [Client.Do] does.
+	// RetrySameKey means: send the same request with the same key again, as [Client.Do]
+	// does.
 	RetrySameKey Retry = "same-key"
-	// RetryCorrected: fix the reported error and send the request with the same key.
-	// This attempt did not use the key.
+	// RetryCorrected means: fix the reported error and send the request with the same
+	// key. This attempt did not use the key.
 	RetryCorrected Retry = "corrected"
-	// RetryNewKey: the key has its final response. Another attempt is another payment.
+	// RetryNewKey means that the key has its final response. Another attempt is another
+	// payment.
 	RetryNewKey Retry = "new-key"
-	// RetryNever: sending the request again cannot help.
+	// RetryNever means that sending the request again cannot help.
 	RetryNever Retry = "never"
 )
 
@@ -39,11 +42,11 @@ func (r Retry) known() bool {
 type Outcome string
 
 const (
-	// OutcomeNone: this attempt did not use the key. An earlier one may have.
+	// OutcomeNone means that this attempt did not use the key. An earlier one may have.
 	OutcomeNone Outcome = "none"
-	// OutcomeUnknown: the key may have been used.
+	// OutcomeUnknown means that the key may have been used.
 	OutcomeUnknown Outcome = "unknown"
-	// OutcomeFinal: the key has its final response.
+	// OutcomeFinal means that the key has its final response.
 	OutcomeFinal Outcome = "final"
 )
 

@@ -73,7 +73,6 @@ func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	return c.exchange(ctx, post(r))
 }
 
-// call is a POST with a key, or a GET without one.
 type call struct {
 	method, path string
 	key          Key

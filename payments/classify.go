@@ -33,8 +33,8 @@ const (
 	maxRetryAfter = 3600
 )
 
-// classify returns the outcome of an attempt, nil for success. It decides by status and
-// code, because Stripe's error types do not tell 401, 403, 404, 409 and 429 apart.
+// classify returns the outcome of an attempt, nil for success, by status and code:
+// Stripe's error types are too coarse.
 func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	if err == nil && trace.status == http.StatusOK {
 		return nil
@@ -85,8 +85,7 @@ func (e *Error) copyDetails(response *stripe.Error) {
 	}
 }
 
-// classifyStripeError classifies an error in Stripe's format. Unlisted errors stay
-// Unknown.
+// Unlisted errors stay Unknown.
 func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
 	switch e.HTTPStatus {
 	case http.StatusPaymentRequired:
@@ -157,8 +156,8 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-// classifyOurFault classifies a 400 that is not the client's fault: an account that is
-// not set up, or a bug. An operator can fix it, so it is not final.
+// classifyOurFault classifies a 400 that an operator can fix: an account that is not
+// set up, or a bug. It is not final.
 func (e *Error) classifyOurFault(replayed bool) {
 	e.needOperator(nil)
 	e.ReplayedError = replayed
@@ -168,7 +167,7 @@ func (e *Error) classifyOurFault(replayed bool) {
 }
 
 // causedByClientData reports whether a 400 is about a value chosen by our client. If in
-// doubt it returns false: the order then stays unfinished and operators are alerted.
+// doubt it is false: the order stays unfinished and operators are alerted.
 func causedByClientData(response *stripe.Error) bool {
 	for _, begin := range []string{
 		// A used payment method: neither code nor param is set.
@@ -199,7 +198,6 @@ func causedByClientData(response *stripe.Error) bool {
 	}
 }
 
-// classifyOther classifies failures that are not in Stripe's format.
 func (e *Error) classifyOther(err error, trace *sendTrace) {
 	switch {
 	case errors.Is(err, ErrMismatch):
@@ -248,7 +246,6 @@ func printableCause(err error) error {
 	return nil
 }
 
-// forwardProxyError is the status with which a forward proxy rejected a connection.
 type forwardProxyError int
 
 func (e forwardProxyError) Error() string {

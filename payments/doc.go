@@ -7,9 +7,8 @@
 //   - [Unknown]: the call may have had its effect. After a confirm, call Get; after a
 //     create, repeat it with the same key; after a refund, call ListRefunds (R12).
 //
-// intent.go, refund.go and list.go have the calls. send.go retries them with the same
-// key, and classify.go derives the outcome. stripe-go's retries are disabled, because
-// they hide an earlier unknown outcome (R13).
+// send.go retries with the same key, and classify.go derives the outcome. stripe-go's
+// retries are disabled, because they hide an earlier unknown outcome (R13).
 //
 // The package keeps no state and reads no environment. It never returns or logs the API
 // key, a client secret or the webhook secret.

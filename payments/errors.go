@@ -9,25 +9,27 @@ import (
 
 // Causes that an [Error] may wrap.
 var (
-	// ErrInvalidCall: an argument is invalid; nothing was sent.
+	// ErrInvalidCall means that an argument is invalid; nothing was sent.
 	ErrInvalidCall = errors.New("invalid call")
-	// ErrNoResponse: no response arrived.
+	// ErrNoResponse means that no response arrived.
 	ErrNoResponse = errors.New("no response")
-	// ErrUnreadable: the response is not in Stripe's format.
+	// ErrUnreadable means that the response is not in Stripe's format.
 	ErrUnreadable = errors.New("unreadable response")
-	// ErrMismatch: the response is about another object than the requested one.
+	// ErrMismatch means that the response is about another object than the requested
+	// one.
 	ErrMismatch = errors.New("response about another payment")
 )
 
 // Errors of [Client.Event].
 var (
-	// ErrWebhooksOff: no webhook secret is configured.
+	// ErrWebhooksOff means that no webhook secret is configured.
 	ErrWebhooksOff = errors.New("no webhook secret")
-	// ErrSignature: the signature is missing, wrong or too old.
+	// ErrSignature means that the signature is missing, wrong or too old.
 	ErrSignature = errors.New("not an event signed by the provider")
-	// ErrInvalidEvent: the signature is valid, but the body is not an event.
+	// ErrInvalidEvent means that the signature is valid, but the body is not an event.
 	ErrInvalidEvent = errors.New("not an event of the provider")
-	// ErrThinEvent: the signature is valid, but the event does not contain its object.
+	// ErrThinEvent means that the signature is valid, but the event does not contain
+	// its object.
 	ErrThinEvent = errors.New("an event without its object")
 )
 
@@ -35,11 +37,11 @@ var (
 type Outcome int
 
 const (
-	// Unknown: the call may have had its effect. It is the zero value, so an
+	// Unknown means that the call may have had its effect. It is the zero value, so an
 	// unclassified error proves nothing.
 	Unknown Outcome = iota
-	// NotExecuted: no attempt of this call had an effect. The key can be sent again,
-	// except after ReplayedError. Earlier calls with the key may have had one.
+	// NotExecuted means that no attempt of this call had an effect. The key can be sent
+	// again, except after ReplayedError. Earlier calls with the key may have had one.
 	NotExecuted
 	// Refused is final: the provider rejects a value chosen by our client, such as an
 	// unknown payment method. After a Confirm the intent still exists. Cancel it before
@@ -128,7 +130,6 @@ func (e *Error) Error() string {
 // client secret (R13).
 func (e *Error) Unwrap() error { return e.cause }
 
-// retryable reports whether a repetition with the same key can succeed now.
 func (e *Error) retryable() bool {
 	final := e.Outcome == Declined || e.Outcome == Refused
 	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState

@@ -17,21 +17,22 @@ import (
 type Status string
 
 const (
-	// StatusSucceeded: charged. Final.
+	// StatusSucceeded means charged. Final.
 	StatusSucceeded Status = "succeeded"
-	// StatusProcessing: the charge is in progress, possibly for days.
+	// StatusProcessing means that the charge is in progress, possibly for days.
 	StatusProcessing Status = "processing"
-	// StatusRequiresAction: the customer must approve the payment. It then succeeds or
-	// fails at Stripe, without another call.
+	// StatusRequiresAction means that the customer must approve the payment. It then
+	// succeeds or fails at Stripe, without another call.
 	StatusRequiresAction Status = "requires_action"
-	// StatusRequiresConfirmation: created, not confirmed.
+	// StatusRequiresConfirmation means created, not confirmed.
 	StatusRequiresConfirmation Status = "requires_confirmation"
-	// StatusRequiresPaymentMethod: no payment method, or it was declined (LastError is
-	// set).
+	// StatusRequiresPaymentMethod means no payment method, or a declined one (LastError
+	// is set).
 	StatusRequiresPaymentMethod Status = "requires_payment_method"
-	// StatusCanceled: it can never be charged. Final.
+	// StatusCanceled means that it can never be charged. Final.
 	StatusCanceled Status = "canceled"
-	// StatusRequiresCapture: authorised, not captured. This package never requests it.
+	// StatusRequiresCapture means authorised, not captured. This package never requests
+	// it.
 	StatusRequiresCapture Status = "requires_capture"
 )
 
@@ -76,7 +77,6 @@ func (i Intent) Matches(amount int64, currency, orderID string) bool {
 	return i.Amount == amount && i.Currency == currency && i.Metadata["order_id"] == orderID
 }
 
-// mayHaveCharged reports whether money moved or still may.
 func (i Intent) mayHaveCharged() bool {
 	return i.Status == StatusSucceeded || i.Status == StatusProcessing || i.Status == StatusRequiresCapture
 }

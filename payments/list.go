@@ -10,11 +10,10 @@ import (
 
 const pageSize = 100
 
-// List calls visit for every PaymentIntent created between since and until, newest
-// first, until visit returns false. Bounds are inclusive and in whole seconds by
-// Stripe's clock; zero means unbounded. A nil error means that the list was complete or
-// visit ended it. The search endpoint is not used: it lags, so it cannot prove that an
-// intent is absent.
+// List calls visit for every PaymentIntent created between since and until (inclusive
+// whole seconds of Stripe's clock, zero for unbounded), newest first, until visit
+// returns false. A nil error means that visit got the whole list or ended it. The
+// search endpoint lags, so it cannot prove that an intent is absent.
 func (c *Client) List(ctx context.Context, since, until time.Time, visit func(Intent) (more bool)) error {
 	return paginate(ctx, c, call{name: "list"}, c.listIntents(since, until), newIntent, intentID, visit)
 }
@@ -101,8 +100,8 @@ func paginate[S, T any](
 	}
 }
 
-// fetchPage fetches the page after the given id, with a Timeout of its own. stripe-go's
-// iterator uses one context for all pages, and panics on an empty page with has_more.
+// fetchPage fetches the page after the given id within its own Timeout. stripe-go's
+// iterator has one context for all pages, and panics on an empty page with has_more.
 func fetchPage[S, T any](
 	ctx context.Context, c *Client, call call, after string,
 	send func(stripe.ListParams) (data []S, hasMore bool, err error),

@@ -15,16 +15,17 @@ import (
 type RefundStatus string
 
 const (
-	// RefundPending: in progress, possibly for days.
+	// RefundPending means in progress, possibly for days.
 	RefundPending RefundStatus = "pending"
-	// RefundRequiresAction: the customer must name a bank account; not for cards.
+	// RefundRequiresAction means that the customer must name a bank account. Not for
+	// cards.
 	RefundRequiresAction RefundStatus = "requires_action"
-	// RefundSucceeded: the money was sent to the card's bank. The bank may still return
-	// it; the refund then fails.
+	// RefundSucceeded means that the money was sent to the card's bank. The bank may
+	// still return it; the refund then fails.
 	RefundSucceeded RefundStatus = "succeeded"
-	// RefundFailed: the merchant has the money again. Final.
+	// RefundFailed means that the merchant has the money again. Final.
 	RefundFailed RefundStatus = "failed"
-	// RefundCanceled: the refund will not be made. Final.
+	// RefundCanceled means that the refund will not be made. Final.
 	RefundCanceled RefundStatus = "canceled"
 )
 

@@ -12,9 +12,7 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// maxAttempts bounds the attempts of one call. With the default backoff the third
-// attempt starts within 1.5 s of the first failure. The next run of the key tries
-// again.
+// maxAttempts bounds the attempts of one call. The next run of the key tries again.
 const maxAttempts = 3
 
 type call struct {
@@ -23,8 +21,8 @@ type call struct {
 	intentID string // "" if there is none yet
 }
 
-// do makes a call that returns one object. matches reports whether the object is the
-// requested one.
+// do makes a call that returns one object. matches reports whether it is the requested
+// one.
 func do[S, T any](
 	ctx context.Context, c *Client, call call,
 	convert func(S) (T, error), matches func(T) bool, send func(stripe.Params) (S, error),
@@ -54,8 +52,8 @@ func do[S, T any](
 }
 
 // run repeats an attempt with the same key until the outcome is final or the budget is
-// spent. After an attempt that may have been executed, a later NotExecuted does not
-// prove that the call had no effect, so the outcome stays Unknown.
+// spent. A NotExecuted after an attempt that may have been executed proves nothing
+// about the call, so the outcome stays Unknown.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -84,10 +82,9 @@ type Attempt struct {
 	Err  *Error // nil if it succeeded
 }
 
-// attempt sends the request once and classifies the result, nil for success. It takes
-// at most half of the call's budget. A firewall can drop an idle connection silently;
-// then the rest is enough for a retry on a new one. A shorter limit would make slow
-// confirms Unknown.
+// attempt sends the request once, within half of the call's budget, and returns nil for
+// success. The rest is for a retry: a firewall may have dropped the idle connection. A
+// shorter limit would make slow confirms Unknown.
 func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -126,9 +123,9 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Dur
 	c.logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// waitForRetry waits for the backoff after attempt n, or for minBackoff if that is
-// longer. It returns false if ctx is done, or if less than needed would be left: an
-// attempt without time for its response turns NotExecuted into Unknown.
+// waitForRetry waits for the backoff after attempt n, at least minBackoff. It returns
+// false if less than needed would be left: an attempt without time for its response
+// turns NotExecuted into Unknown.
 func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
 	wait := max(jitter(c.backoff<<(n-1)), minBackoff)
 	deadline, _ := ctx.Deadline()
@@ -138,7 +135,6 @@ func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed tim
 	return c.sleep(ctx, wait) == nil
 }
 
-// jitter returns a random duration between d/2 and d.
 func jitter(d time.Duration) time.Duration {
 	return d - rand.N(d/2+1) //nolint:gosec // jitter needs no secrecy
 }
@@ -154,8 +150,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// maxResponse bounds a response's decompressed body. A page of 100 intents has about
-// 200 KiB.
+// maxResponse bounds a decompressed response. A page of 100 intents has about 200 KiB.
 const maxResponse = 1 << 20
 
 // sendTrace records the network activity of one attempt, which stripe-go hides.
@@ -178,21 +173,20 @@ func traceSend(ctx context.Context) (context.Context, *sendTrace) {
 }
 
 // notSent reports whether the request certainly never left: the transport did not get
-// it, or obtained none of the connections it requested. The error proves nothing. If a
-// reused connection breaks, net/http sends again and returns the second dial's error,
-// although the first copy arrived. Without a trace (requested is 0) nothing is proved.
+// it, or obtained none of the connections it requested. The error proves nothing: after
+// a broken reused connection, net/http returns the dial error of its own retry. Without
+// a trace (requested is 0) nothing is proved.
 func (t *sendTrace) notSent() bool {
 	return !t.reachedTransport || t.requested.Load() > 0 && t.obtained.Load() == 0
 }
 
-// transport fills the sendTrace and limits the body.
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	err := ctx.Err()
-	// Timers and the monotonic clock stop while a machine is suspended. Compare wall
-	// clocks, so that an expired call is not sent after the resume.
+	// Timers and the monotonic clock stop while a machine is suspended. The wall clock
+	// detects an expired call after the resume.
 	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
 		err = context.DeadlineExceeded
 	}

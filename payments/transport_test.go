@@ -50,7 +50,6 @@ func listen(t *testing.T, handle func(*net.TCPConn)) (string, *atomic.Int32) {
 	return "http://" + listener.Addr().String(), &connections
 }
 
-// readRequest reads a complete request.
 func readRequest(conn net.Conn) {
 	req, err := http.ReadRequest(bufio.NewReader(conn))
 	if err == nil {

@@ -53,7 +53,6 @@ func (m Message) mime() *mail.Msg {
 	return msg
 }
 
-// parseSender parses RECEIPTS_FROM: an address, or "Shop <shop@example.com>".
 func parseSender(text string) (netmail.Address, error) {
 	sender, err := netmail.ParseAddress(text)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// batchSize is the number of candidates in one read.
 const batchSize = 100
 
 // Result counts the attempts of one pass by outcome.
@@ -36,8 +35,7 @@ type pass struct {
 }
 
 // sendDue sends the receipts that are due in the given period, oldest first. A job is
-// claimed when its mail can be sent at once. So a lease covers one mail, and no job
-// stays claimed after a stop.
+// claimed when its mail can be sent at once, so no job stays claimed after a stop.
 func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
 	sending, ctx := errgroup.WithContext(ctx)
 	sending.SetLimit(p.concurrency)
@@ -62,8 +60,8 @@ func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
 	return sending.Wait()
 }
 
-// sendOne claims a candidate and makes one attempt. The lease covers the longest
-// possible attempt: the send and three statements.
+// sendOne claims a candidate and makes one attempt. The lease covers the send and three
+// statements.
 func (p *pass) sendOne(ctx context.Context, c candidate) error {
 	if ctx.Err() != nil {
 		return nil
@@ -110,8 +108,7 @@ func (p *pass) count(outcome string, cause error) {
 	}
 }
 
-// attempt sends one receipt and records the outcome. The outcome is lost if the lease
-// has expired.
+// attempt sends one receipt and records the outcome.
 func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause error) {
 	cause = w.send(ctx, j)
 	log := w.logger.With("account_id", j.accountID, "job_id", j.id, "order_id", j.orderID, "attempt", j.attempt)

@@ -22,7 +22,6 @@ var (
 	htmlTemplate = htmltemplate.Must(htmltemplate.New("receipt.html.tmpl").Funcs(functions).ParseFS(templates, "templates/receipt.html.tmpl"))
 )
 
-// order is the data of the templates.
 type order struct {
 	Shop     string // the sender's name, possibly empty
 	ID       uuid.UUID

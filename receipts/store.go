@@ -14,8 +14,8 @@ import (
 )
 
 // store has the statements on staged_jobs, except the INSERT in [StageTx]. Times are
-// the database's, because workers share no other clock. Jobs of all accounts are found
-// and counted together. A change names account and id (R16, R20).
+// the database's: workers share no other clock. A change names account and id (R16,
+// R20).
 type store struct {
 	pool *pgxpool.Pool
 }
@@ -27,8 +27,6 @@ SELECT now(),
  WHERE kind = $1
    AND failed_at IS NULL`
 
-// nextDue returns the database's time and the time of the first pending job, nil if
-// none.
 func (s store) nextDue(ctx context.Context) (now time.Time, next *time.Time, err error) {
 	if err := s.pool.QueryRow(ctx, nextDueSQL, kind).Scan(&now, &next); err != nil {
 		return time.Time{}, nil, fmt.Errorf("receipts: find the next job: %w", err)
@@ -58,7 +56,6 @@ SELECT account_id,
  ORDER BY run_at
  LIMIT $4`
 
-// candidates returns the jobs that are due in the given period, oldest first.
 func (s store) candidates(ctx context.Context, from, to time.Time, limit int) ([]candidate, error) {
 	rows, err := s.pool.Query(ctx, candidatesSQL, kind, from, to, limit)
 	if err != nil {
@@ -73,7 +70,6 @@ func (s store) candidates(ctx context.Context, from, to time.Time, limit int) ([
 	return list, nil
 }
 
-// job is a claimed row of staged_jobs.
 type job struct {
 	candidate
 	orderID string // as stored in args, not validated
@@ -161,7 +157,6 @@ func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, ca
 	return tag.RowsAffected() == 1, err
 }
 
-// errorText returns the text for last_error, with the mail server's reply.
 func errorText(cause error) string {
 	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()

@@ -6,7 +6,6 @@ import (
 	"slices"
 )
 
-// A call is one request to the server.
 type call struct {
 	request *http.Request
 	pattern string
@@ -70,7 +69,6 @@ func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *respon
 	return s.finish(x)
 }
 
-// arrive triggers the faults of a request before its validation.
 func (s *Server) arrive(c *call) (resp *response, arrived bool) {
 	s.mu.Lock()
 	triggered := s.trigger(c, onArrival)
@@ -96,8 +94,8 @@ func (s *Server) arrive(c *call) (resp *response, arrived bool) {
 	return nil, true
 }
 
-// begin finds the key, validates the call, and locks the key and the intent until
-// finish. If there is nothing to execute, it returns the response.
+// begin validates the call, and locks the key and the intent until finish. If there is
+// nothing to execute, it returns the response.
 func (s *Server) begin(c *call, prepare endpoint) (*execution, *response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +144,6 @@ func (s *Server) begin(c *call, prepare endpoint) (*execution, *response) {
 	}, nil
 }
 
-// finish executes the effect, or the fault that replaces it, and saves the response
-// under the key.
 func (s *Server) finish(x *execution) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +191,6 @@ func (s *Server) execute(x *execution) *response {
 	return &response{status: http.StatusOK, body: encode(object)}
 }
 
-// encode indents JSON, as Stripe does.
 func encode(object any) []byte {
 	body, err := json.MarshalIndent(object, "", "  ")
 	if err != nil {

@@ -8,7 +8,6 @@ type card struct {
 	refunds      refundBehaviour
 }
 
-// authentication states when the customer must authenticate a payment.
 type authentication int
 
 const (

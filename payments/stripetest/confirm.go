@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// A confirmation has the parameters of a confirm.
 type confirmation struct {
 	method     string
 	offSession bool
@@ -40,9 +39,8 @@ func (s *Server) confirmIntent(c *call) (effect, *apiError) {
 	}, nil
 }
 
-// confirm charges the card, or waits for the customer to authenticate. Statuses other
-// than those in confirmable are rejected, so an intent has at most one successful
-// charge.
+// confirm charges the card, or waits for the customer to authenticate. Only confirmable
+// statuses are accepted, so an intent has at most one successful charge.
 func (s *Server) confirm(pi *intent, how confirmation) *apiError {
 	switch {
 	case pi.Status == succeeded:
@@ -117,7 +115,6 @@ func (s *Server) decline(pi *intent, pm *paymentMethod, d *decline) *apiError {
 	})
 }
 
-// addCharge adds a charge. The caller sets its status.
 func (s *Server) addCharge(pi *intent, pm *paymentMethod) *charge {
 	ch := &charge{
 		ID:            newID("ch_3", 23),

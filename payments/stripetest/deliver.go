@@ -7,8 +7,6 @@ import (
 	"strconv"
 )
 
-// deliver writes a response, unless a fault of an executed or replayed request prevents
-// it.
 func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 	var triggered []*Injection
 	s.mu.Lock()
@@ -80,7 +78,7 @@ func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
 	w.WriteHeader(resp.status)
 }
 
-// reset makes the client fail with ECONNRESET, if the connection is a TCP connection.
+// reset makes the client fail with ECONNRESET.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 )
 
-// An apiError is Stripe's error object.
 type apiError struct {
 	status int
 	retry  bool
@@ -46,7 +45,6 @@ func rateLimited() *apiError {
 		"Request rate limit exceeded. Please retry with exponential backoff.")
 }
 
-// lockTimeout is the error of an object that another request has locked.
 func lockTimeout() *apiError {
 	e := invalidRequest(http.StatusTooManyRequests, "lock_timeout", "",
 		"This object cannot be accessed right now because another API request or Stripe process is currently "+
@@ -55,7 +53,6 @@ func lockTimeout() *apiError {
 	return e
 }
 
-// accountNotReady is the error of an account without a payment method for the currency.
 func accountNotReady() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "",
 		"No valid payment method types for this Payment Intent. Please ensure that you have activated payment "+

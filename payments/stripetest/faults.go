@@ -163,12 +163,10 @@ func (f Fault) stage() stage {
 	return noStage
 }
 
-// waits reports whether the fault delays a request instead of ending it.
 func (f Fault) waits() bool {
 	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
 }
 
-// fails reports whether an error replaces the response.
 func (f Fault) fails() bool {
 	return f.stage() == onExecution && !f.waits()
 }

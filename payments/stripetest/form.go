@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// A form has the parameters of a request. An endpoint reads those that it knows. Then
-// done rejects the others.
+// A form has the parameters of a request. done rejects those that the endpoint did not
+// read.
 type form struct {
 	values  url.Values
 	read    map[string]bool
@@ -20,7 +20,7 @@ type form struct {
 }
 
 // parseForm returns the parameters of body and query by their full names, such as
-// created[gte]. The form is usable even if it is malformed.
+// created[gte].
 func parseForm(body, query string) (*form, *apiError) {
 	raw := strings.Trim(body+"&"+query, "&")
 	values, err := url.ParseQuery(raw)
@@ -41,7 +41,6 @@ func (f *form) canonical() string {
 	return f.values.Encode()
 }
 
-// done returns the first problem, unknown parameters first.
 func (f *form) done() *apiError {
 	var unknown []string
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
@@ -156,7 +155,6 @@ func (f *form) metadata() map[string]string {
 	return metadata
 }
 
-// abbreviate shortens a value for an error message.
 func abbreviate(value string) string {
 	if runes := []rune(value); len(runes) > 40 {
 		return string(runes[:20]) + "..." + string(runes[len(runes)-10:])

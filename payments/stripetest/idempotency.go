@@ -14,7 +14,6 @@ const (
 	keyTTL = 24 * time.Hour
 )
 
-// A keyUse is compared with the key's first use.
 type keyUse struct {
 	key    string
 	path   string
@@ -33,15 +32,14 @@ func (k *savedKey) forgotten(now time.Time) bool {
 	return k.response != nil && now.Sub(k.firstUsed) >= keyTTL
 }
 
-// A keyStore stores the keys of the only account. As at Stripe, neither the endpoint
-// nor the API key is part of a key's identity.
+// A keyStore stores keys. As at Stripe, a key is independent of endpoint and API key.
 type keyStore struct {
 	byKey map[string]*savedKey
 	byAge []*savedKey // oldest first
 }
 
-// find returns the stored response of a key, an error, or neither for an unused key.
-// Stripe does not document that the comparison comes before the in-flight check.
+// find returns a stored response, an error, or neither for an unused key. Stripe does
+// not document that the comparison precedes the in-flight check.
 func (s *keyStore) find(use keyUse, now time.Time) (*response, *apiError) {
 	first, known := s.byKey[use.key]
 	if !known || first.forgotten(now) {
@@ -91,7 +89,6 @@ func keyInUse(key string) *apiError {
 			"submitted twice, and the other request is still going through): %s. Please try again later.", key))
 }
 
-// badKey is the error of an empty or too long key. Stripe's text is unknown.
 func badKey() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "", fmt.Sprintf(
 		"An Idempotency-Key must have 1 to %d characters.", maxKeyLength))

@@ -17,7 +17,6 @@ const (
 	canceled              = "canceled"
 )
 
-// confirmable returns the statuses in which an intent can be confirmed or cancelled.
 func confirmable() []string {
 	return []string{requiresPaymentMethod, requiresConfirmation, requiresAction}
 }
@@ -140,7 +139,6 @@ func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	return pi, nil
 }
 
-// unexpectedState is the error of a request that the intent's status does not allow.
 func unexpectedState(pi *intent, message string) *apiError {
 	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", message)
 	e.PaymentIntent = pi

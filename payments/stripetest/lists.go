@@ -23,7 +23,6 @@ func (t *table[T]) add(o T) {
 	t.all = append(t.all, o)
 }
 
-// put adds or replaces an object.
 func (t *table[T]) put(o T) {
 	if _, known := t.byID[o.id()]; !known {
 		t.add(o)
@@ -52,7 +51,6 @@ type list[T any] struct {
 	Data    []T    `json:"data"`
 }
 
-// listPage serves a list endpoint, newest first. The caller has read its own filters.
 func listPage[T interface {
 	object
 	createdAt() int64

@@ -13,7 +13,7 @@ func (s *Server) checkMethod(id string) *apiError {
 }
 
 // useMethod returns the payment method for an intent. A test name such as pm_card_visa
-// creates a new one each time. Without a customer it is valid for one intent only.
+// creates a new one. Without a customer it is valid for one intent only.
 func (s *Server) useMethod(pi *intent, id string) (*paymentMethod, *apiError) {
 	pm, ok := s.methods.get(id)
 	if !ok {

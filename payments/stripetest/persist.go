@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A storedState is one line of the state file. The first line is complete, each later
-// one has the changes of one intent. The last line about an object applies.
+// A storedState is one line of the state file: the first is complete, each later one
+// has the changes of one intent. The last line about an object applies.
 type storedState struct {
 	Intents []*intent
 	Charges []*charge
@@ -90,8 +90,8 @@ func (s *Server) load(content []byte) error {
 	return nil
 }
 
-// save stores a changed intent with its objects, and the response of a key. Both may be
-// nil. After an error, begin calls saveAll before it serves a request.
+// save stores a changed intent and the response of a key. Both may be nil. After an
+// error, begin calls saveAll first.
 func (s *Server) save(pi *intent, entry *savedKey) error {
 	if s.file == "" {
 		return nil
@@ -132,7 +132,6 @@ func (s *Server) saved(err error) error {
 	return nil
 }
 
-// stored returns the objects of an intent, or all if the id is empty.
 func (s *Server) stored(id string) storedState {
 	var found storedState
 	for _, pi := range s.intents.all {
@@ -180,7 +179,6 @@ func writeLine(path string, how int, line storedState) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// syncFolder makes a rename durable.
 func syncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {

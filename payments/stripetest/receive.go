@@ -11,10 +11,8 @@ import (
 	"strings"
 )
 
-// maxBody is far above the largest valid request.
 const maxBody = 1 << 20
 
-// receive reads and records a request. It fails if the client closed the connection.
 func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
@@ -129,7 +127,6 @@ func authorize(r *http.Request) *apiError {
 	return nil
 }
 
-// keyKind returns a key's prefix and mode, which are not secret.
 func keyKind(key string) (prefix, mode string) {
 	for _, prefix := range []string{"sk_test_", "rk_test_", "sk_live_", "rk_live_"} {
 		if strings.HasPrefix(key, prefix) {

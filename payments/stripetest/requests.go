@@ -27,7 +27,6 @@ func (r *Request) copy() Request {
 	return c
 }
 
-// maxRequests bounds the memory of a server that runs for long.
 const maxRequests = 10_000
 
 type requestLog struct {

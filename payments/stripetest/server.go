@@ -29,8 +29,8 @@ type Server struct {
 	closing   chan struct{}
 	closeOnce sync.Once
 
-	// mu protects the fields below. It is not held while a fault waits or a response is
-	// written.
+	// mu protects the fields below. It is not held during a wait or a write to the
+	// client.
 	mu       sync.Mutex
 	ahead    time.Duration
 	keys     keyStore
@@ -109,13 +109,11 @@ func (s *Server) now() time.Time {
 	return s.clock().Add(s.ahead)
 }
 
-// An endpoint validates a request and returns its effect. Both hold the mutex. Other
-// requests may be executed in between, so the effect checks the state again. As at
-// Stripe, an invalid request does not use its key, but an error of the effect is
-// stored.
+// An endpoint validates a request and returns its effect, which checks the state again:
+// other requests may be executed in between. As at Stripe, an invalid request does not
+// use its key, but an error of the effect is stored.
 type endpoint func(c *call) (run effect, invalid *apiError)
 
-// An effect executes a request and returns the object of the response.
 type effect func() (object any, refused *apiError)
 
 func (s *Server) unrecognized(c *call) (effect, *apiError) {
