@@ -39,7 +39,7 @@
 //     as an error of its own ([OutcomeUnknownError]), not as a failed payment. Keep the
 //     key, and send the request again later. The outcome is also unknown if an earlier
 //     attempt had no final response and a later one is rejected with corrected or
-//     never, such as 401: the rejection is about the later attempt only. Only a 201,
+//     never, for example with a 401. The rejection is about the later attempt only. Only a 201,
 //     the retry member new-key, or the outcome member final resolves earlier attempts,
 //     including those before a crash.
 //

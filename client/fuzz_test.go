@@ -17,8 +17,8 @@ import (
 	"example.com/orders-api/client"
 )
 
-// FuzzResponse checks that only a 201 with a JSON object is a success, that only a
-// problem with a known retry member is final, and that the rest is an unknown outcome.
+// FuzzResponse checks that only a 201 with a JSON object is a success, and that only a
+// problem with a known retry member is final.
 func FuzzResponse(f *testing.F) {
 	f.Add(uint16(201), "application/json", "", []byte(`{"id":"o1"}`))
 	f.Add(uint16(402), "application/problem+json", "", []byte(`{"retry":"new-key","outcome":"final","order_id":"o1"}`))

@@ -10,10 +10,10 @@ import (
 
 const pageSize = 100
 
-// List calls visit for every PaymentIntent created between since and until (inclusive
-// whole seconds of Stripe's clock, zero for unbounded), newest first, until visit
-// returns false. A nil error means that visit got the whole list or ended it. The
-// search endpoint lags, so it cannot prove that an intent is absent.
+// List calls visit for every PaymentIntent created between since and until, newest
+// first, until visit returns false. The bounds are inclusive whole seconds of Stripe's
+// clock; zero means unbounded. A nil error means that visit got the whole list or ended
+// it. The search endpoint lags, so it cannot prove that an intent is absent.
 func (c *Client) List(ctx context.Context, since, until time.Time, visit func(Intent) (more bool)) error {
 	return paginate(ctx, c, call{name: "list"}, c.listIntents(since, until), newIntent, intentID, visit)
 }

@@ -161,7 +161,7 @@ func TestSMTP_cancelled(t *testing.T) {
 
 func TestSMTP_encryption(t *testing.T) {
 	t.Parallel()
-	const elsewhere = "0.0.0.0" // is this machine, but the client does not know
+	const elsewhere = "0.0.0.0" // loopback, but the client treats it as another machine
 	certificate, roots := newCertificate(t)
 	offer := []tls.Certificate{certificate}
 	for _, test := range []struct {

@@ -31,10 +31,10 @@ type eventRequest struct {
 	IdempotencyKey optional `json:"idempotency_key"`
 }
 
-// Event returns the body and the Stripe-Signature header of a webhook event about an
-// intent, its latest charge (if the type begins with "charge.") or a refund. It
-// contains the current state, which need not match the type. The signature uses the
-// process's clock.
+// Event returns the body and the Stripe-Signature header of a webhook event. It is
+// about an intent, its latest charge (if the type begins with "charge.") or a refund.
+// The object's state is the current one and need not match the type. The signature uses
+// the process's clock.
 func (s *Server) Event(secret, eventType, id string) (payload []byte, signature string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
