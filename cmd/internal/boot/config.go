@@ -161,7 +161,7 @@ func (s *Stripe) ProviderURL() string {
 // Mail is the mail server and the sender of the receipts.
 type Mail struct {
 	SMTPURL Secret `envconfig:"SMTP_URL" desc:"Mail server for receipts, such as smtp://user:pass@host:587. If not set, receipts are written as .eml files to a folder that the log names."`
-	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>" desc:"Sender of the receipts."`
+	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>" desc:"Sender of the receipts. Its name is the name of the shop."`
 }
 
 func (m *Mail) validate(p *problems) {
