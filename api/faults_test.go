@@ -87,7 +87,7 @@ func TestPanic_keyIsResumable(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, got.status)
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
 	require.JSONEq(t, `{"type":"/problems/internal-error","title":"Internal error","status":500,
-		"detail":"Send the same request with the same key.","retry":"same-key","outcome":"unknown","request_id":"panicking"}`, string(got.body))
+		"detail":"Send the same request again, with the same key.","retry":"same-key","outcome":"unknown","request_id":"panicking"}`, string(got.body))
 	line := f.log.await(t, map[string]any{"request_id": "panicking"})
 	require.Equal(t, "ERROR", line["level"])
 	require.Equal(t, "panic: the transport panics", line["error"])

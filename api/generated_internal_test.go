@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml")
 
-// The parts of openapi.yaml about problems are generated from errors.go and
-// problem_docs.go.
+// The parts of openapi.yaml about problems are generated from
+// problem_types.go.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	const file = "../openapi.yaml"
@@ -45,16 +45,16 @@ func TestGenerated(t *testing.T) {
 func problemsTable() string {
 	var table strings.Builder
 	table.WriteString("    | status | `type` | stored | `retry` | `outcome` |\n    | --- | --- | --- | --- | --- |\n")
-	for _, p := range byStatus(problemTypes()) {
+	for _, p := range problemTypes() {
 		stored := "no"
-		if problemDocs()[p.slug].stored != "" {
+		if p.Stored != "" {
 			stored = "yes"
 		}
-		retry := "`" + p.retry + "`"
-		if pending := problemDocs()[p.slug].pending; pending != "" {
+		retry := "`" + p.Retry + "`"
+		if pending := p.Pending; pending != "" {
 			retry = "`" + pending + "` or " + retry
 		}
-		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.status, p.slug, p.slug, stored, retry, strings.Join(p.outcomes, "` or `"))
+		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.Status, p.Slug, p.Slug, stored, retry, strings.Join(p.Outcomes, "` or `"))
 	}
 	return table.String()
 }
@@ -81,34 +81,33 @@ func firstSentence(text string) string {
 func problemSchemas() string {
 	var schemas strings.Builder
 	schemas.WriteString("    KnownProblemType:\n      description: The problem types of this version.\n      type: string\n      enum:\n")
-	for _, p := range byStatus(problemTypes()) {
-		fmt.Fprintf(&schemas, "        - /problems/%s\n", p.slug)
+	for _, p := range problemTypes() {
+		fmt.Fprintf(&schemas, "        - /problems/%s\n", p.Slug)
 	}
 	schemas.WriteString(`
     Problem:
       description: A problem of this version, with the members of its type.
       oneOf:
 `)
-	for _, p := range byStatus(problemTypes()) {
-		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.slug))
+	for _, p := range problemTypes() {
+		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.Slug))
 	}
 	schemas.WriteString("      discriminator:\n        propertyName: type\n        mapping:\n")
-	for _, p := range byStatus(problemTypes()) {
-		fmt.Fprintf(&schemas, "          /problems/%s: '#/components/schemas/%sProblem'\n", p.slug, schemaName(p.slug))
+	for _, p := range problemTypes() {
+		fmt.Fprintf(&schemas, "          /problems/%s: '#/components/schemas/%sProblem'\n", p.Slug, schemaName(p.Slug))
 	}
 	schemas.WriteString("\n")
-	for _, p := range byStatus(problemTypes()) {
-		e := problemDocs()[p.slug]
-		members := e.members
-		description := []string{p.help, e.effect, e.next}
-		if e.stored != "" {
+	for _, p := range problemTypes() {
+		members := p.members
+		description := []string{p.Help, p.Effect, p.Next}
+		if p.Stored != "" {
 			description = append(description, "Stored under the key and replayed, hence without a `request_id`.")
 		} else {
 			members = append([]string{"request_id"}, members...)
 		}
-		retry := "const: " + p.retry
-		if e.pending != "" {
-			retry = fmt.Sprintf("enum: [%s, %s]", e.pending, p.retry)
+		retry := "const: " + p.Retry
+		if p.Pending != "" {
+			retry = fmt.Sprintf("enum: [%s, %s]", p.Pending, p.Retry)
 		}
 		required := []string{"type", "title", "status", "detail", "retry", "outcome"}
 		var more strings.Builder
@@ -133,7 +132,7 @@ func problemSchemas() string {
         retry: { type: string, %s }
         outcome: { type: string, maxLength: 64, x-extensible-enum: [%s] }
 %s
-`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, strings.Join(p.outcomes, ", "), more.String())
+`, schemaName(p.Slug), folded(description, "        "), strings.Join(required, ", "), p.Slug, p.Status, retry, strings.Join(p.Outcomes, ", "), more.String())
 	}
 	return schemas.String()
 }
@@ -164,10 +163,10 @@ func folded(paragraphs []string, indent string) string {
 func problemExamples(t *testing.T) string {
 	t.Helper()
 	var examples strings.Builder
-	for _, p := range byStatus(problemTypes()) {
-		document, _ := problemDocs()[p.slug].example()
+	for _, p := range problemTypes() {
+		document, _ := p.example()
 		decoder := json.NewDecoder(bytes.NewReader(document))
-		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      description: %s\n      value:", schemaName(p.slug), scalar(p.title), scalar(firstSentence(p.help)))
+		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      description: %s\n      value:", schemaName(p.Slug), scalar(p.Title), scalar(firstSentence(p.Help)))
 		writeYAML(t, &examples, decoder, "        ", "\n        ")
 		examples.WriteString("\n")
 	}
@@ -210,25 +209,24 @@ func writeYAML(t *testing.T, w *strings.Builder, decoder *json.Decoder, indent, 
 	require.NoError(t, err)
 }
 
-func TestProblemDocs_complete(t *testing.T) {
+func TestProblemTypes_complete(t *testing.T) {
 	t.Parallel()
-	all := problemDocs()
+	slugs := map[string]bool{}
 	for _, p := range problemTypes() {
-		e, documented := all[p.slug]
-		require.True(t, documented, "%s is not documented", p.slug)
-		require.NotEmpty(t, e.effect, p.slug)
-		require.NotEmpty(t, e.next, p.slug)
-		require.NotEmpty(t, e.see, p.slug)
-		for _, other := range e.see {
-			require.Contains(t, all, other, "%s refers to it", p.slug)
-			require.NotEqual(t, p.slug, other)
+		slugs[p.Slug] = true
+	}
+	for _, p := range problemTypes() {
+		for _, text := range []string{p.Title, p.Help, p.Effect, p.Next} {
+			require.NotEmpty(t, text, p.Slug)
 		}
-		document, _ := e.example()
+		require.NotEmpty(t, p.See, p.Slug)
+		for _, other := range p.See {
+			require.True(t, slugs[other] && other != p.Slug, "%s refers to %s", p.Slug, other)
+		}
+		document, _ := p.example()
 		var shown problem
 		require.NoError(t, json.Unmarshal(document, &shown))
-		require.Equal(t, "/problems/"+p.slug, shown.Type, "the example is of another problem")
-		require.Equal(t, []any{p.title, p.status, p.retry}, []any{shown.Title, shown.Status, shown.Retry}, p.slug)
-		require.Contains(t, p.outcomes, shown.Outcome, p.slug)
+		require.Equal(t, []any{"/problems/" + p.Slug, p.Title, p.Status, p.Retry}, []any{shown.Type, shown.Title, shown.Status, shown.Retry})
+		require.Contains(t, p.Outcomes, shown.Outcome, p.Slug)
 	}
-	require.Len(t, all, len(problemTypes()))
 }
