@@ -21,9 +21,5 @@ func (a addedAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a addedAPI) get(r *http.Request) ([]byte, error) {
-	id, err := pathID(r, "id")
-	if err != nil {
-		return nil, err
-	}
-	return encode(a.registered.Get(r.Context(), accountID(r.Context()), id))
+	return encode(a.registered.Get(r.Context(), accountID(r.Context()), pathID(r, "id")))
 }

@@ -23,11 +23,7 @@ func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a ordersAPI) get(r *http.Request) ([]byte, error) {
-	id, err := pathID(r, "id")
-	if err != nil {
-		return nil, err
-	}
-	return encode(a.service.Get(r.Context(), accountID(r.Context()), id))
+	return encode(a.service.Get(r.Context(), accountID(r.Context()), pathID(r, "id")))
 }
 
 func (a ordersAPI) list(r *http.Request) ([]byte, error) {
@@ -138,8 +134,11 @@ func invalidQuery(pointer, code, detail string) error {
 	return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
-// pathID returns the id in the path.
-func pathID(r *http.Request, name string) (uuid.UUID, error) { return parseID(chi.URLParam(r, name)) }
+// pathID returns the id in the path of a read, or uuid.Nil, which no object has.
+func pathID(r *http.Request, name string) uuid.UUID {
+	id, _ := parseID(chi.URLParam(r, name))
+	return id
+}
 
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.
 func parseID(s string) (uuid.UUID, error) {

@@ -174,9 +174,7 @@ var (
 		Effect: "This request changed nothing. The first request with this key is finished, and what it created still exists.",
 		Next:   "Read the order, the refund or the resource: its `status` states whether money moved. Use a new key only for another payment.",
 		See:    []string{"idempotency-key-reused"}, members: []string{"order_id?", "refund?:ResourceLink", "resource?:ResourceLink"},
-		err: &idempotency.KeyExpiredError{Key: idempotency.Status{
-			Operation: "create_refund", Path: "/v1/orders/" + exampleOrder + "/refunds",
-		}},
+		err: &idempotency.KeyExpiredError{Key: idempotency.Status{Operation: "create_refund", Path: "/v1/orders/" + exampleOrder + "/refunds"}},
 	}
 	problemValidation = problemType{
 		Slug: "validation-failed", Status: http.StatusUnprocessableEntity, Retry: retryCorrected, Outcomes: noneOrUnknown,

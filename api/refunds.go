@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/go-chi/chi/v5"
+
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 )
@@ -11,7 +13,7 @@ import (
 type refundsAPI struct{ idempotentAPI }
 
 func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
-	order, err := pathID(r, "id")
+	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -21,25 +23,13 @@ func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a refundsAPI) get(r *http.Request) ([]byte, error) {
-	order, err := pathID(r, "id")
-	if err != nil {
-		return nil, err
-	}
-	id, err := pathID(r, "refund_id")
-	if err != nil {
-		return nil, err
-	}
-	return encode(a.service.GetRefund(r.Context(), accountID(r.Context()), order, id))
+	return encode(a.service.GetRefund(r.Context(), accountID(r.Context()), pathID(r, "id"), pathID(r, "refund_id")))
 }
 
 func (a refundsAPI) list(r *http.Request) ([]byte, error) {
-	order, err := pathID(r, "id")
-	if err != nil {
-		return nil, err
-	}
 	limit, after, err := parsePage(r.URL.RawQuery, "a refund")
 	if err != nil {
 		return nil, err
 	}
-	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), order, limit+1, after))
+	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), pathID(r, "id"), limit+1, after))
 }
