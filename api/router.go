@@ -42,23 +42,14 @@ type Config struct {
 
 // NewRouter returns the API.
 func NewRouter(config Config) (chi.Router, error) {
-	switch {
-	case config.Orders == nil:
-		return nil, errors.New("api: no orders service")
-	case config.Authenticator == nil:
-		return nil, errors.New("api: no authenticator")
-	case config.Limiter == nil:
-		return nil, errors.New("api: no limiter")
-	case len(config.Spec) == 0:
-		return nil, errors.New("api: no OpenAPI document")
-	case config.Logger == nil:
-		return nil, errors.New("api: no logger")
-	case config.Background == nil:
-		return nil, errors.New("api: no background")
-	case config.Retention <= 0:
-		return nil, errors.New("api: Retention must be positive")
-	case config.Ready == nil:
-		return nil, errors.New("api: no readiness check")
+	for name, missing := range map[string]bool{
+		"Orders": config.Orders == nil, "Authenticator": config.Authenticator == nil, "Limiter": config.Limiter == nil,
+		"Spec": len(config.Spec) == 0, "Logger": config.Logger == nil, "Background": config.Background == nil,
+		"Retention": config.Retention <= 0, "Ready": config.Ready == nil,
+	} {
+		if missing {
+			return nil, errors.New("api: Config has no " + name)
+		}
 	}
 	contractJSON, err := specJSON(config.Spec)
 	if err != nil {

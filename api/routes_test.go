@@ -370,14 +370,14 @@ func TestNewRouter_missingDependency(t *testing.T) {
 	_, err := api.NewRouter(whole)
 	require.NoError(t, err)
 	for missing, forget := range map[string]func(*api.Config){
-		"orders service":   func(c *api.Config) { c.Orders = nil },
-		"authenticator":    func(c *api.Config) { c.Authenticator = nil },
-		"limiter":          func(c *api.Config) { c.Limiter = nil },
-		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
-		"logger":           func(c *api.Config) { c.Logger = nil },
-		"readiness check":  func(c *api.Config) { c.Ready = nil },
-		"background":       func(c *api.Config) { c.Background = nil },
-		"Retention":        func(c *api.Config) { c.Retention = 0 },
+		"Orders":        func(c *api.Config) { c.Orders = nil },
+		"Authenticator": func(c *api.Config) { c.Authenticator = nil },
+		"Limiter":       func(c *api.Config) { c.Limiter = nil },
+		"Spec":          func(c *api.Config) { c.Spec = nil },
+		"Logger":        func(c *api.Config) { c.Logger = nil },
+		"Ready":         func(c *api.Config) { c.Ready = nil },
+		"Background":    func(c *api.Config) { c.Background = nil },
+		"Retention":     func(c *api.Config) { c.Retention = 0 },
 	} {
 		config := whole
 		forget(&config)
