@@ -40,34 +40,6 @@ func TestCreateOrder_malformedBody(t *testing.T) {
 	require.Equal(t, http.StatusCreated, f.create(t, key, whole).status, "the key was not used")
 }
 
-// Package orders tests all rules.
-func TestCreateOrder_invalid(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	before := f.rowCounts(t)
-	item := map[string]any{"sku": "tea", "quantity": 1, "unit_amount": 100, "amount": 1}
-	for pointer, change := range map[string]func(map[string]any){
-		"/email":           func(members map[string]any) { delete(members, "email") },
-		"/currency":        withMember("currency", "USD"),
-		"/payment_method":  withMember("payment_method", "4242424242424242"),
-		"/items":           withMember("items", []any{}),
-		"/items/0/amount":  withMember("items", []any{item}),
-		"/metadata/a~1b~0": withMember("metadata", map[string]any{"a/b~": 1}),
-		"/status":          withMember("status", "paid"),
-		"/account_id":      withMember("account_id", f.account.String()),
-	} {
-		got := f.create(t, key, orderBody(change))
-		require.Equal(t, http.StatusUnprocessableEntity, got.status, "%s: %s", pointer, got.body)
-		p := got.problem(t)
-		require.Equal(t, "validation-failed", p.slug(), pointer)
-		require.Equal(t, []string{pointer}, p.pointers())
-		require.NotEmpty(t, p.Errors[0].Detail, pointer)
-	}
-	require.Equal(t, before, f.rowCounts(t))
-	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status, "the key was not used")
-}
-
 // The contract lists the codes of errors, and the API sends each of them.
 func TestValidationFailed_codes(t *testing.T) {
 	t.Parallel()

@@ -285,18 +285,6 @@ func TestRouter_spec(t *testing.T) {
 	}
 }
 
-// Package docs tests the page and its scripts.
-func TestRouter_docs(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
-		got := f.get(t, path, header("Authorization"))
-		require.Equal(t, http.StatusOK, got.status)
-		again := f.get(t, path, header("If-None-Match", got.header.Get("ETag")))
-		require.Equal(t, http.StatusNotModified, again.status)
-	}
-}
-
 func TestRequestID_accepted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
