@@ -7,11 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml")
@@ -165,48 +165,27 @@ func problemExamples(t *testing.T) string {
 	var examples strings.Builder
 	for _, p := range problemTypes() {
 		document, _ := p.example()
-		decoder := json.NewDecoder(bytes.NewReader(document))
-		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      description: %s\n      value:", schemaName(p.Slug), scalar(p.Title), scalar(firstSentence(p.Help)))
-		writeYAML(t, &examples, decoder, "        ", "\n        ")
-		examples.WriteString("\n")
+		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %q\n      description: %q\n      value:\n", schemaName(p.Slug), p.Title, firstSentence(p.Help))
+		var value yaml.Node // keeps the order of members
+		require.NoError(t, yaml.Unmarshal(document, &value))
+		inBlocks(&value)
+		var text bytes.Buffer
+		encoder := yaml.NewEncoder(&text)
+		encoder.SetIndent(2)
+		require.NoError(t, encoder.Encode(&value))
+		for line := range strings.Lines(text.String()) {
+			examples.WriteString("        " + line)
+		}
 	}
 	return examples.String()
 }
 
-var plainText = regexp.MustCompile(`^[A-Za-z/][A-Za-z /_-]*$`)
-
-func scalar(value any) string {
-	if text, ok := value.(string); ok && !plainText.MatchString(text) {
-		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+// inBlocks removes the braces and quotes of JSON.
+func inBlocks(node *yaml.Node) {
+	node.Style = 0
+	for _, child := range node.Content {
+		inBlocks(child)
 	}
-	return fmt.Sprint(value)
-}
-
-// writeYAML writes the next JSON value. first precedes the first member: in a list it
-// follows the dash.
-func writeYAML(t *testing.T, w *strings.Builder, decoder *json.Decoder, indent, first string) {
-	t.Helper()
-	token, err := decoder.Token()
-	require.NoError(t, err)
-	switch token {
-	case json.Delim('{'):
-		for begin := first; decoder.More(); begin = "\n" + indent {
-			name, err := decoder.Token()
-			require.NoError(t, err)
-			fmt.Fprintf(w, "%s%s:", begin, name)
-			writeYAML(t, w, decoder, indent+"  ", "\n"+indent+"  ")
-		}
-		_, err = decoder.Token()
-	case json.Delim('['):
-		for decoder.More() {
-			fmt.Fprintf(w, "\n%s- ", indent)
-			writeYAML(t, w, decoder, indent+"  ", "")
-		}
-		_, err = decoder.Token()
-	default:
-		w.WriteString(" " + scalar(token))
-	}
-	require.NoError(t, err)
 }
 
 func TestProblemTypes_complete(t *testing.T) {
