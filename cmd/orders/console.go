@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"net/http"
 	"os"
@@ -15,29 +14,13 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// latency is what the console adds to each call to the provider, as a flag.
-type latency time.Duration
-
 // defaultLatency lets people see a row at each recovery point.
-const defaultLatency = latency(700 * time.Millisecond)
+const defaultLatency = 700 * time.Millisecond
 
 // latencyFlag defines --provider-latency.
-func latencyFlag(flags *flag.FlagSet) *latency {
-	l := defaultLatency
-	flags.Var(&l, "provider-latency", "how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
-	return &l
-}
-
-func (l *latency) String() string { return time.Duration(*l).String() }
-
-// Set accepts a latency with which an order stays within the console's timeout.
-func (l *latency) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > 5*time.Second {
-		return errors.New("expected a duration between 0s and 5s")
-	}
-	*l = latency(d)
-	return nil
+func latencyFlag(flags *flag.FlagSet) *time.Duration {
+	return flags.Duration("provider-latency", defaultLatency,
+		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
 }
 
 // addConsole adds the console to the server of dev, whose worker must use its mailbox.
@@ -53,7 +36,7 @@ func addConsole(
 		ProviderURL: d.config.APIBase,
 		StandIn:     d.services.Stripe,
 		BaseURL:     base,
-		Latency:     time.Duration(d.latency),
+		Latency:     max(d.latency, 0),
 	}, mailer, d.logger)
 	if err != nil {
 		return nil, err

@@ -75,8 +75,8 @@ func dev(ctx context.Context, call invocation) error {
 type devRun struct {
 	config   devEnv
 	services *boot.DevServices
-	folder   string  // of the API key, the receipts and the log of the console
-	latency  latency // of the console
+	folder   string        // of the API key, the receipts and the log of the console
+	latency  time.Duration // of the console
 	logger   *slog.Logger
 	stdout   io.Writer
 }

@@ -62,7 +62,7 @@ func TestUsage(t *testing.T) {
 		"serve --port 80":                 {code: 2, stderr: "flag provided but not defined: -port\nSee orders help serve\n"},
 		"serve now":                       {code: 2, stderr: `orders serve does not take "now"` + "\nSee orders help serve\n"},
 		"dev --once":                      {code: 2, stderr: "flag provided but not defined: -once\nSee orders help dev\n"},
-		"dev --provider-latency -1s":      {code: 2, stderr: `invalid value "-1s" for flag -provider-latency: expected a duration between 0s and 5s` + "\nSee orders help dev\n"},
+		"dev --provider-latency soon":     {code: 2, stderr: `invalid value "soon" for flag -provider-latency: parse error` + "\nSee orders help dev\n"},
 		"demo -x":                         {code: 2, stderr: "flag provided but not defined: -x\nSee orders help demo\n"},
 		"worker --every soon":             {code: 2, stderr: `invalid value "soon" for flag -every: parse error` + "\nSee orders help worker\n"},
 		"worker --every 0s":               {code: 2, stderr: "--every 0s is not a positive duration\nSee orders help worker\n"},

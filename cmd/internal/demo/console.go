@@ -103,13 +103,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request) {
 	content := []byte("null")
 	if p := c.current.Load(); p != nil {
 		p.refresh(r.Context())
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		var err error
-		if content, err = json.Marshal(p.view); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
+		p.update(func(v *view) { content, _ = json.Marshal(v) }) // strings and numbers: it cannot fail
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(content) // fails only if the client is gone
@@ -120,7 +114,7 @@ const busyTimeout = time.Second
 
 // start starts a play: POST with card and fault.
 func (c *Console) start(w http.ResponseWriter, r *http.Request) {
-	chosen, err := c.choose(r.PostFormValue("card"), r.PostFormValue("fault"), "")
+	chosen, err := c.choose(r.PostFormValue("card"), r.PostFormValue("fault"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return

@@ -59,12 +59,13 @@ func privateHeader(h http.Header) {
 //     other users of this machine could connect, and so could the clients of a proxy
 //     that sets Host to localhost and adds no header.
 func (c *Console) rejects(r *http.Request) string {
+	cookie, err := r.Cookie(cookieName)
 	switch {
 	case !isLocal(r):
 		return "The console answers to this machine only, and by its own name. Open it at http://localhost, with the port that was printed."
 	case !isSameOrigin(r):
 		return "The console takes orders from its own page only."
-	case !c.hasCookie(r):
+	case err != nil || !c.isToken(cookie.Value):
 		return "The console shows an API key, so it needs a token. Open the URL that orders dev prints after \"Console\"."
 	default:
 		return ""
@@ -121,11 +122,6 @@ func token(apiKey string) string {
 
 func (c *Console) isToken(text string) bool {
 	return subtle.ConstantTimeCompare([]byte(text), []byte(token(c.APIKey))) == 1
-}
-
-func (c *Console) hasCookie(r *http.Request) bool {
-	cookie, err := r.Cookie(cookieName)
-	return err == nil && c.isToken(cookie.Value)
 }
 
 // docsPath is the path of the contract's page.

@@ -21,6 +21,7 @@ type play struct {
 	listDue   chan struct{} // has an element when the provider's payments may have changed
 	decisions chan string   // of the customer, from the page
 	decision  string        // the customer's; used by run only
+	end       state         // set by verify
 
 	// killDuringApproval makes askCustomer kill the API process.
 	killDuringApproval bool
@@ -50,7 +51,6 @@ func newPlay(s *system, chosen scenario) *play {
 		view: view{
 			ID:    now.UnixMilli(),
 			Key:   string(request.Key),
-			Card:  chosen.card.Title,
 			Fault: chosen.fault.Title,
 			Phase: phaseRunning,
 		},
@@ -188,11 +188,6 @@ func orderBody(paymentMethod string, quantity int) []byte {
 func curl(base string, r client.Request) string {
 	return fmt.Sprintf("curl -i %s \\\n  -H \"Authorization: Bearer $API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n"+
 		"  -H %s \\\n  -d %s", base+r.Path, quoted("Idempotency-Key: "+string(r.Key)), quoted(string(r.Body)))
-}
-
-// curlConcurrent returns the command line that sends a request n times at once.
-func curlConcurrent(base string, r client.Request, n int) string {
-	return fmt.Sprintf("for i in $(seq %d); do\n%s &\ndone; wait", n, curl(base, r))
 }
 
 // quoted returns text quoted for a shell.

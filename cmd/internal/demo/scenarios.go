@@ -55,10 +55,11 @@ type scenario struct {
 	card     card
 	fault    fault
 	customer string // decision; "" waits for one on the page
+	claim    string // of the tour
 }
 
 // choose returns the scenario with these ids.
-func (o Options) choose(cardID, faultID, customer string) (scenario, error) {
+func (o Options) choose(cardID, faultID string) (scenario, error) {
 	allCards, allFaults := cards(), faults()
 	i := slices.IndexFunc(allCards, func(k card) bool { return k.ID == cardID })
 	j := slices.IndexFunc(allFaults, func(f fault) bool { return f.ID == faultID })
@@ -72,7 +73,7 @@ func (o Options) choose(cardID, faultID, customer string) (scenario, error) {
 	case allFaults[j].NeedsStandIn && o.StandIn == nil:
 		return scenario{}, errNeedsStandIn{"Stripe does not fail on demand"}
 	}
-	return scenario{allCards[i], allFaults[j], customer}, nil
+	return scenario{card: allCards[i], fault: allFaults[j]}, nil
 }
 
 // errNeedsStandIn means that a scenario does not work with Stripe itself.

@@ -54,9 +54,8 @@ func (p *play) sendReplay(ctx context.Context, first client.Response, title stri
 
 // concurrent sends the order several times at once.
 func (p *play) concurrent(ctx context.Context) (client.Response, error) {
-	p.announce(requestView{
-		Title: "20 concurrent requests", Curl: curlConcurrent(p.BaseURL, p.request, concurrency), Concurrent: true,
-	}, fmt.Sprintf("sends %d concurrent requests", concurrency))
+	lines := fmt.Sprintf("for i in $(seq %d); do\n%s &\ndone; wait", concurrency, curl(p.BaseURL, p.request))
+	p.announce(requestView{Title: "20 concurrent requests", Curl: lines, Concurrent: true}, fmt.Sprintf("sends %d concurrent requests", concurrency))
 	responses := make([]client.Response, concurrency)
 	errs := make([]error, concurrency)
 	start := make(chan struct{})

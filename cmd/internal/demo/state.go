@@ -269,6 +269,7 @@ func (p *play) verify(ctx context.Context, final client.Response) error {
 	if err != nil {
 		return err
 	}
+	p.end = s
 	p.check("One order in the database", s.row.orders == 1 && s.order.Status == orderStatus,
 		fmt.Sprintf("%s, %s", count(s.row.orders, "order"), s.order.Status))
 	p.check(count(p.charges(), "receipt")+" accepted by the mail server", len(s.mails) == p.charges() && s.row.jobs == 0,

@@ -17,15 +17,7 @@ type tour struct {
 	*system
 	out     io.Writer
 	started time.Time
-	rows    []*row
-}
-
-// row is a claim with its order.
-type row struct {
-	text     string
-	play     *play
-	order    state
-	requests int
+	plays   []*play
 }
 
 // Tour runs the scenario of each claim and prints a line for it. It stops at the first
@@ -65,9 +57,11 @@ func (t *tour) run(ctx context.Context) error {
 	if _, err := worker.RunOnce(ctx); err != nil { // sends a receipt that is still staged
 		return t.failed(ctx, text, err)
 	}
-	if err := t.countReceipts(ctx, text); err != nil {
+	mails, err := t.countReceipts(ctx)
+	if err != nil {
 		return t.failed(ctx, text, err)
 	}
+	fmt.Fprintf(t.out, " ✓ %-42s %d mails for %d paid orders\n", text, mails, mails)
 	t.printTable()
 	return nil
 }
@@ -82,7 +76,7 @@ func (t *tour) failed(ctx context.Context, text string, err error) error {
 
 // prove runs the scenario of a claim.
 func (t *tour) prove(ctx context.Context, c claim) error {
-	chosen, err := t.choose(c.card, c.fault, c.customer)
+	chosen, err := t.choose(c.card, c.fault)
 	var skipped errNeedsStandIn
 	if errors.As(err, &skipped) {
 		fmt.Fprintf(t.out, " – %-42s skipped: %s\n", c.text, skipped.reason)
@@ -91,18 +85,12 @@ func (t *tour) prove(ctx context.Context, c claim) error {
 	if err != nil {
 		return err
 	}
+	chosen.claim, chosen.customer = c.text, c.customer
 	p := newPlay(t.system, chosen)
 	if err := errors.Join(p.run(ctx), p.failed()); err != nil {
 		return err
 	}
-	r := &row{text: c.text, play: p}
-	for _, request := range p.view.Requests {
-		r.requests += len(request.Responses)
-	}
-	if r.order, err = p.readState(ctx); err != nil {
-		return err
-	}
-	t.rows = append(t.rows, r)
+	t.plays = append(t.plays, p)
 	if err := t.audit(ctx); err != nil {
 		return err
 	}
@@ -117,48 +105,51 @@ func (t *tour) audit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(listed.Data) != len(t.rows) {
-		return fmt.Errorf("the API lists %d orders, expected %d", len(listed.Data), len(t.rows))
+	if len(listed.Data) != len(t.plays) {
+		return fmt.Errorf("the API lists %d orders, expected %d", len(listed.Data), len(t.plays))
 	}
 	intents, err := t.listPayments(ctx, t.started, "order_id")
 	if err != nil {
 		return err
 	}
-	for _, row := range t.rows {
-		id := row.order.order.ID.String()
-		if n, _ := charged(intents[id]); n != row.play.charges() {
-			return fmt.Errorf("order %s: the provider has %d charges, expected %d", id, n, row.play.charges())
+	for _, p := range t.plays {
+		id := p.end.order.ID.String()
+		if n, _ := charged(intents[id]); n != p.charges() {
+			return fmt.Errorf("order %s: the provider has %d charges, expected %d", id, n, p.charges())
 		}
 	}
 	return nil
 }
 
 // countReceipts checks that each paid order has one receipt and no other order has one.
-func (t *tour) countReceipts(ctx context.Context, text string) error {
-	total := 0
-	for _, row := range t.rows {
-		var err error
-		if row.order, err = row.play.readState(ctx); err != nil {
-			return err
+func (t *tour) countReceipts(ctx context.Context) (total int, err error) {
+	for _, p := range t.plays {
+		if p.end, err = p.readState(ctx); err != nil {
+			return 0, err
 		}
-		if n := len(row.order.mails); n != row.play.charges() || row.order.row.jobs != 0 {
-			return fmt.Errorf("order %s: %d receipts and %d staged, expected %d", row.order.order.ID, n, row.order.row.jobs, row.play.charges())
+		n, staged := len(p.end.mails), p.end.row.jobs
+		if n != p.charges() || staged != 0 {
+			return 0, fmt.Errorf("order %s: %d receipts and %d staged, expected %d", p.end.order.ID, n, staged, p.charges())
 		}
-		total += len(row.order.mails)
+		total += n
 	}
-	fmt.Fprintf(t.out, " ✓ %-42s %d mails for %d paid orders\n", text, total, total)
-	return nil
+	return total, nil
 }
 
 // printTable prints the counts of all claims.
 func (t *tour) printTable() {
 	const line = "   %-42s %8d  %6d  %7d  %8d\n"
 	fmt.Fprintf(t.out, "\n   %-42s %8s  %6s  %7s  %8s\n", "", "requests", "orders", "charges", "receipts")
-	var requests, orders, charges, receipts int
-	for _, r := range t.rows {
-		fmt.Fprintf(t.out, line, r.text, r.requests, r.order.row.orders, r.play.charges(), len(r.order.mails))
-		requests, orders = requests+r.requests, orders+r.order.row.orders
-		charges, receipts = charges+r.play.charges(), receipts+len(r.order.mails)
+	var total [4]int
+	for _, p := range t.plays {
+		counts := [4]int{0, p.end.row.orders, p.charges(), len(p.end.mails)}
+		for _, request := range p.view.Requests {
+			counts[0] += len(request.Responses)
+		}
+		for column, n := range counts {
+			total[column] += n
+		}
+		fmt.Fprintf(t.out, line, p.claim, counts[0], counts[1], counts[2], counts[3])
 	}
-	fmt.Fprintf(t.out, line, "total", requests, orders, charges, receipts)
+	fmt.Fprintf(t.out, line, "total", total[0], total[1], total[2], total[3])
 }

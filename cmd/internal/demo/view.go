@@ -14,7 +14,6 @@ import (
 type view struct {
 	ID       int64         `json:"id"` // of the play
 	Key      string        `json:"key"`
-	Card     string        `json:"card"`
 	Fault    string        `json:"fault"`
 	Phase    string        `json:"phase"`
 	Error    string        `json:"error"`
