@@ -23,7 +23,9 @@ type command struct {
 
 func commands() []command {
 	return []command{
+		// slim:begin
 		{"demo", "Run a guided tour: charge an order, cause failures, see one charge", runDemo},
+		// slim:end
 		{"dev", "Run everything in one process, with its own PostgreSQL and Stripe stand-in", dev},
 		{"serve", "Run the API", serve},
 		{"worker", "Send staged receipts", worker},

@@ -55,7 +55,9 @@ func runDemo(ctx context.Context, call invocation) error {
 	case err != nil:
 	case *stay:
 		devConfig.Database, devConfig.Stripe.SecretKey, devConfig.APIBase = config.Database, config.SecretKey, config.APIBase
-		err = devAfterTour(ctx, devRun{devConfig, services, "", defaultLatency, devConfig.Logger(call.stderr), call.stdout})
+		err = devAfterTour(ctx, devRun{
+			config: devConfig, services: services, latency: defaultLatency, logger: devConfig.Logger(call.stderr), stdout: call.stdout,
+		})
 	default:
 		fmt.Fprintln(call.stdout, "\nTo cause failures yourself: make run, then open the URL of the console that it prints")
 	}

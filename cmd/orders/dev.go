@@ -39,7 +39,9 @@ type devEnv struct {
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
 	flags := call.flags()
+	// slim:begin
 	latency := latencyFlag(flags)
+	// slim:end
 	reset := flags.Bool("reset", false, "delete the private database and the state of the stand-in for Stripe first")
 	if err := call.parse(flags, &config); err != nil {
 		return err
@@ -68,17 +70,24 @@ func dev(ctx context.Context, call invocation) error {
 	if *reset {
 		fmt.Fprintf(call.stdout, "Deleted the database and the state of the stand-in in %s\n", folder)
 	}
-	return errors.Join(devRun{config, services, folder, *latency, logger, call.stdout}.run(ctx), services.Stop())
+	d := devRun{config: config, services: services, folder: folder, logger: logger, stdout: call.stdout}
+	// slim:begin
+	d.latency = *latency
+	// slim:end
+	return errors.Join(d.run(ctx), services.Stop())
 }
 
 // devRun is one run of dev on services that are started.
 type devRun struct {
 	config   devEnv
 	services *boot.DevServices
-	folder   string        // of the API key, the receipts and the log of the console
-	latency  time.Duration // of the console
+	folder   string // of the API key and the receipts
 	logger   *slog.Logger
 	stdout   io.Writer
+	// slim:begin
+	latency    time.Duration // of the console
+	consoleURL string
+	// slim:end
 }
 
 func (d devRun) run(ctx context.Context) error {
@@ -113,13 +122,17 @@ func (d devRun) run(ctx context.Context) error {
 		}
 		base := baseURL(listener.Addr())
 		group, ctx := errgroup.WithContext(ctx)
+		docsURL := base + "/docs"
+		// slim:begin
 		console, err := addConsole(ctx, group, d, a, server.http, base, key, mailer)
 		if err != nil {
 			return errors.Join(err, listener.Close())
 		}
-		d.printWelcome(base, console.DocsURL(), console.URL(), key) // before the first request, whose log line would interrupt it
+		mailer, docsURL, d.consoleURL = console.Mailbox(), console.DocsURL(), console.URL()
+		// slim:end
+		d.printWelcome(base, docsURL, key) // before the first request, whose log line would interrupt it
 		group.Go(func() error { return server.run(ctx, listener, 0) })
-		if err := d.startJobs(ctx, group, a, console.Mailbox(), base); err != nil {
+		if err := d.startJobs(ctx, group, a, mailer, base); err != nil {
 			return err
 		}
 		return group.Wait()
@@ -203,10 +216,12 @@ func baseURL(address net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-func (d devRun) printWelcome(base, docsURL, consoleURL, key string) {
+func (d devRun) printWelcome(base, docsURL, key string) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "\nOrders API   %s   contract: %s\n", base, docsURL)
-	fmt.Fprintf(&text, "Console      %s   cause a failure, and see the recovery\n", consoleURL)
+	// slim:begin
+	fmt.Fprintf(&text, "Console      %s   cause a failure, and see the recovery\n", d.consoleURL)
+	// slim:end
 	if d.services.Postgres != nil {
 		fmt.Fprintf(&text, "PostgreSQL   psql '%s'\n", d.services.Postgres.URL("postgres"))
 	}
