@@ -84,6 +84,7 @@ type devRun struct {
 	folder   string // of the API key and the receipts
 	logger   *slog.Logger
 	stdout   io.Writer
+	docsURL  string
 	// slim:begin
 	latency    time.Duration // of the console
 	consoleURL string
@@ -122,15 +123,15 @@ func (d devRun) run(ctx context.Context) error {
 		}
 		base := baseURL(listener.Addr())
 		group, ctx := errgroup.WithContext(ctx)
-		docsURL := base + "/docs"
+		d.docsURL = base + "/docs"
 		// slim:begin
 		console, err := addConsole(ctx, group, d, a, server.http, base, key, mailer)
 		if err != nil {
 			return errors.Join(err, listener.Close())
 		}
-		mailer, docsURL, d.consoleURL = console.Mailbox(), console.DocsURL(), console.URL()
+		mailer, d.docsURL, d.consoleURL = console.Mailbox(), console.DocsURL(), console.URL()
 		// slim:end
-		d.printWelcome(base, docsURL, key) // before the first request, whose log line would interrupt it
+		d.printWelcome(base, key) // before the first request, whose log line would interrupt it
 		group.Go(func() error { return server.run(ctx, listener, 0) })
 		if err := d.startJobs(ctx, group, a, mailer, base); err != nil {
 			return err
@@ -216,9 +217,9 @@ func baseURL(address net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-func (d devRun) printWelcome(base, docsURL, key string) {
+func (d devRun) printWelcome(base, key string) {
 	var text strings.Builder
-	fmt.Fprintf(&text, "\nOrders API   %s   contract: %s\n", base, docsURL)
+	fmt.Fprintf(&text, "\nOrders API   %s   contract: %s\n", base, d.docsURL)
 	// slim:begin
 	fmt.Fprintf(&text, "Console      %s   cause a failure, and see the recovery\n", d.consoleURL)
 	// slim:end

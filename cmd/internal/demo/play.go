@@ -26,6 +26,8 @@ type play struct {
 	// killDuringApproval makes askCustomer kill the API process.
 	killDuringApproval bool
 
+	reading sync.Mutex // a read shows its result before the next one begins
+
 	mu           sync.Mutex
 	began        time.Time
 	providerTime time.Time      // of the latest event that may have moved money

@@ -114,6 +114,8 @@ type state struct {
 
 // readState reads the state and shows it.
 func (p *play) readState(ctx context.Context) (s state, err error) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
 	row, clock, err := p.readKey(ctx, string(p.request.Key))
 	if err != nil {
 		return s, err
@@ -195,6 +197,8 @@ func charged(intents []payments.Intent) (n int, amount int64) {
 
 // readPayments reads the provider's payments of the key and shows them.
 func (p *play) readPayments(ctx context.Context) ([]payments.Intent, error) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
 	all, err := p.listPayments(ctx, time.UnixMilli(p.view.ID), "idempotency_key_id")
 	if err != nil {
 		return nil, err
