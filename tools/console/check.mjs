@@ -1,4 +1,4 @@
-// Uses /console as a person would, see check.sh.
+// Uses /console like a person, see check.sh.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { chromium } from 'playwright-core';
@@ -10,8 +10,8 @@ const context = await chromium.launchPersistentContext(`${folder}/profile`, {
   executablePath,
   viewport: { width: 1400, height: 1000 },
   reducedMotion: 'reduce',
-  // Nothing of the page's policy is switched off: axe-core is brought in through
-  // the debugger, and runs in a world of its own.
+  // The page's policy stays on: axe-core is loaded through the debugger and runs in an
+  // isolated world.
   args: [
     '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
     '--disable-component-update', '--disable-sync',
@@ -45,7 +45,7 @@ async function pictureForReaders() {
   writeFileSync(`${pictures}/console.png`, Buffer.from(png.encode(png.toRGBA8(pixels), pixels.width, pixels.height, 64)));
 }
 
-// accessible asks axe-core for faults, all of WCAG 2.2 AA.
+// accessible runs axe-core for WCAG 2.2 AA.
 async function accessible(where) {
   const session = await context.newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');
@@ -61,7 +61,7 @@ async function accessible(where) {
   await session.detach();
 }
 
-// fits looks whether the page fits.
+// fits checks that the page is not wider than the window.
 async function fits(width) {
   await page.setViewportSize({ width, height: 900 });
   expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `too wide for ${width} pixels`);
@@ -111,13 +111,13 @@ async function play(card, fault, press, ending = { seen: cards[card], checks: 0 
   const { phase, lines, timeline, requests } = await ended(press);
   expect(phase === 'done', `${where}: ${await text('#status')}`);
   expect(lines.length === wanted.checks + ending.checks, `${where}: ${lines.length} checks`);
-  for (const line of lines) expect(line.holds, `${where}: does not hold: ${line.text}: ${line.seen}`);
-  for (const seen of ending.seen) expect(lines.some((line) => line.seen === seen), `${where}: nothing says ${seen}`);
-  for (const part of [...(wanted.timeline ?? []), ...(ending.timeline ?? [])]) expect(timeline.includes(part), `${where}: the timeline does not say ${part}`);
-  for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not say ${part}`);
+  for (const line of lines) expect(line.holds, `${where}: failed: ${line.text}: ${line.seen}`);
+  for (const seen of ending.seen) expect(lines.some((line) => line.seen === seen), `${where}: no check observed ${seen}`);
+  for (const part of [...(wanted.timeline ?? []), ...(ending.timeline ?? [])]) expect(timeline.includes(part), `${where}: the timeline does not contain ${part}`);
+  for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not contain ${part}`);
   expect(await page.locator('#payments li').count() === 1, `${where}: the payments`);
   expect(await page.locator('#mails li').count() === (ending.seen === cards.pm_card_visa ? 1 : 0), `${where}: the receipts`);
-  expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not at its end`);
+  expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not finished`);
 }
 
 const button = page.getByRole('button', { name: 'Order two teas' });
@@ -136,8 +136,7 @@ for (const card of Object.keys(cards)) {
   }
 }
 
-// The card whose bank asks: the window at the size of a small screen, and its buttons
-// and Escape.
+// The card that needs an approval, in a small window: its buttons and Escape.
 await page.setViewportSize({ width: 1280, height: 720 });
 await page.locator('input[value=pm_card_threeDSecure2Required]').check();
 await page.evaluate(() => scrollTo(0, 0));

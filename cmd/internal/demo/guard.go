@@ -62,7 +62,7 @@ func (c *Console) rejects(r *http.Request) string {
 	cookie, err := r.Cookie(cookieName)
 	switch {
 	case !isLocal(r):
-		return "The console answers to this machine only, and by its own name. Open it at http://localhost, with the port that was printed."
+		return "The console accepts connections from this machine only, under the name localhost or a loopback address."
 	case !isSameOrigin(r):
 		return "The console takes orders from its own page only."
 	case err != nil || !c.isToken(cookie.Value):
