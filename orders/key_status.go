@@ -18,6 +18,7 @@ type KeyStatus struct {
 	Response *StoredResponse // nil if none is stored
 	OrderID  uuid.UUID       // of the order that the request names or creates; uuid.Nil if there is none
 	RefundID uuid.UUID       // of the refund that the request creates; uuid.Nil if there is none
+	Resource *Resource       // that a request of a registered operation creates; nil for an order or a refund
 }
 
 // StoredResponse describes the stored response of a key.
@@ -62,7 +63,7 @@ func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempo
 	}
 	order, refund := ResourcesOf(status)
 	return KeyStatus{
-		Status: status, Expired: expired != nil, Response: describe(response), OrderID: order, RefundID: refund,
+		Status: status, Expired: expired != nil, Response: describe(response), OrderID: order, RefundID: refund, Resource: s.ResourceOf(status),
 	}, nil
 }
 
@@ -100,6 +101,6 @@ func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {
 		order, _ = uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
 		return order, refundID(key.AccountID, key.Key)
 	default:
-		return uuid.Nil, uuid.Nil // of a newer version (R18)
+		return uuid.Nil, uuid.Nil // registered, or of a newer version (R18)
 	}
 }

@@ -22,9 +22,11 @@ type Service struct {
 	stepTimeout  time.Duration
 	chargeWindow time.Duration
 	logger       *slog.Logger
+
+	registrations []Registration
 }
 
-// Config configures a [Service]. All fields are required.
+// Config configures a [Service]. All fields but Registrations are required.
 type Config struct {
 	Engine   *idempotency.Engine
 	Pool     *pgxpool.Pool
@@ -39,6 +41,9 @@ type Config struct {
 	ChargeWindow time.Duration
 
 	Logger *slog.Logger
+
+	// Registrations are operations of other packages, see docs/add-an-operation.md.
+	Registrations []Registration
 }
 
 // New returns a Service, or an error that names a missing field.
@@ -64,6 +69,8 @@ func New(config Config) (*Service, error) {
 		stepTimeout:  config.StepTimeout,
 		chargeWindow: config.ChargeWindow,
 		logger:       config.Logger,
+
+		registrations: config.Registrations,
 	}, nil
 }
 
@@ -81,7 +88,7 @@ func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)*2/5))
 }
 
-// Resume continues an abandoned order or refund from what is stored, without a
+// Resume continues an abandoned request from what is stored, without a
 // client.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
 	return s.engine.Resume(ctx, accountID, keyID, s.Operation)
@@ -90,7 +97,11 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 // Operation returns the operation of a name, for keys that are resumed without a
 // client.
 func (s *Service) Operation(name string) (idempotency.Operation, bool) {
-	return byName(name, createOrder{Service: s}, createRefund{Service: s})
+	operations := []idempotency.Operation{createOrder{Service: s}, createRefund{Service: s}}
+	for _, registered := range s.registrations {
+		operations = append(operations, registered.Operation)
+	}
+	return byName(name, operations...)
 }
 
 func byName(name string, operations ...idempotency.Operation) (idempotency.Operation, bool) {
