@@ -61,7 +61,7 @@ type randomCase struct {
 func newRandomCase(t *testing.T, rt *rapid.T, f *fixture) *randomCase {
 	t.Helper()
 	key := idempotency.Key("random-" + uuid.NewString())
-	card := rapid.SampledFrom(append([]string{challengeCard, challengeCard, visa, declinedCard}, authenticatedCards...)).Draw(rt, "card")
+	card := rapid.SampledFrom(append([]string{challengeCard, challengeCard, visa, declinedCard}, challengeCards...)).Draw(rt, "card")
 	c := &randomCase{
 		fixture: f.withKey(t, key),
 		request: request(t, f.account, key, card),
@@ -150,7 +150,7 @@ func (c *randomCase) fail(rt *rapid.T) {
 			stripetest.CloseBefore, stripetest.CloseAfter, stripetest.Unavailable, stripetest.ErrorBefore, stripetest.ErrorAfter,
 			stripetest.HoldArrival, stripetest.HoldRunning, stripetest.HoldResponse,
 		}).Draw(rt, "fault"),
-		Endpoint: rapid.SampledFrom([]string{createEndpoint, confirmEndpoint, getEndpoint, cancelEndpoint}).Draw(rt, "endpoint"),
+		Endpoint: rapid.SampledFrom([]string{createIntent, confirm, getIntent, cancel}).Draw(rt, "endpoint"),
 		Times:    rapid.IntRange(1, 4).Draw(rt, "times"),
 	}))
 }

@@ -25,6 +25,8 @@ const (
 	maxRoundTrips = 4
 )
 
+const createEndpoint, confirmEndpoint = createIntent, confirm
+
 // costFixture is a service whose round trips and commits are counted.
 type costFixture struct {
 	tb      testing.TB

@@ -54,10 +54,10 @@ func TestCreate(t *testing.T) {
 		o := f.withKey(t, f.key).getOrder()
 		requests := f.stripe.Requests()
 		require.Len(t, requests, 2)
-		create, confirm := requests[0], requests[1]
+		created, confirmed := requests[0], requests[1]
 
-		require.Equal(t, createEndpoint, create.Endpoint)
-		require.Equal(t, "orders-api-"+frozenKeyID, create.Key)
+		require.Equal(t, createIntent, created.Endpoint)
+		require.Equal(t, "orders-api-"+frozenKeyID, created.Key)
 		require.Equal(t, "amount=4300"+
 			"&automatic_payment_methods[allow_redirects]=never"+
 			"&automatic_payment_methods[enabled]=true"+
@@ -66,12 +66,12 @@ func TestCreate(t *testing.T) {
 			"&metadata[account_id]="+frozenAccount+
 			"&metadata[idempotency_key_id]="+frozenKeyID+
 			"&metadata[order_id]="+frozenOrderID+
-			"&payment_method=pm_card_visa", decodedForm(t, create.Body))
+			"&payment_method=pm_card_visa", decodedForm(t, created.Body))
 
-		require.Equal(t, confirmEndpoint, confirm.Endpoint)
-		require.Equal(t, "/v1/payment_intents/"+*o.PaymentIntentID+"/confirm", confirm.Path)
-		require.Equal(t, "orders-api-"+frozenKeyID+"-confirm", confirm.Key)
-		require.Equal(t, "use_stripe_sdk=true", string(confirm.Body))
+		require.Equal(t, confirm, confirmed.Endpoint)
+		require.Equal(t, "/v1/payment_intents/"+*o.PaymentIntentID+"/confirm", confirmed.Path)
+		require.Equal(t, "orders-api-"+frozenKeyID+"-confirm", confirmed.Key)
+		require.Equal(t, "use_stripe_sdk=true", string(confirmed.Body))
 	})
 
 	t.Run("audit records", func(t *testing.T) {
@@ -122,14 +122,14 @@ func TestCreate_keyReused(t *testing.T) {
 	elsewhere := request(t, f.account, f.key, visa)
 	elsewhere.Path = "/v1/elsewhere"
 
-	f.interrupt(createEndpoint, visa)
+	f.do(stopBefore(createIntent))
 	for _, req := range []orders.Request{other, elsewhere} {
-		_, err := f.send(req)
+		_, err := f.sendRequest(req)
 		require.ErrorIs(t, err, idempotency.ErrKeyReused)
 	}
 	require.Equal(t, "201", outcomeOf(f.create(visa)))
 	for _, req := range []orders.Request{other, elsewhere} {
-		_, err := f.send(req)
+		_, err := f.sendRequest(req)
 		require.ErrorIs(t, err, idempotency.ErrKeyReused)
 	}
 	checkInvariants(t, f)
@@ -142,7 +142,7 @@ func TestCreate_otherAccount(t *testing.T) {
 
 	mine, err := f.create(visa)
 	require.NoError(t, err)
-	theirs, err := f.send(request(t, other, f.key, visa))
+	theirs, err := f.sendRequest(request(t, other, f.key, visa))
 	require.NoError(t, err)
 	require.False(t, theirs.Replayed)
 	require.NotEqual(t, mine.KeyID, theirs.KeyID)
@@ -166,7 +166,7 @@ func TestCreate_unusualCharacters(t *testing.T) {
 	require.NoError(t, err)
 	req.ClientIP = netip.MustParseAddr("fe80::1%eth0")
 
-	result, err := f.send(req)
+	result, err := f.sendRequest(req)
 	require.Equal(t, "201", outcomeOf(result, err))
 	read, err := plainjson.Marshal(f.getOrder())
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestCreate_noClientAddress(t *testing.T) {
 	f := newFixture(t, options{})
 	req := request(t, f.account, f.key, visa)
 	req.ClientIP = netip.Addr{}
-	require.Equal(t, "201", outcomeOf(f.send(req)))
+	require.Equal(t, "201", outcomeOf(f.sendRequest(req)))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM audit_records WHERE request_ip IS NULL"))
 }
 
@@ -202,8 +202,8 @@ func TestCreate_amountLimits(t *testing.T) {
 		req.Params, err = idempotency.Canonicalize([]byte(`{"email":"ada@example.com","currency":"` + test.currency +
 			`","payment_method":"pm_card_visa","items":[{"sku":"A","quantity":` + test.quantity + `,"unit_amount":` + test.amount + `}]}`))
 		require.NoError(t, err)
-		require.Equal(t, test.want, outcomeOf(f.send(req)), "%s %s", test.amount, test.currency)
-		require.Equal(t, test.want, outcomeOf(f.send(req)))
+		require.Equal(t, test.want, outcomeOf(f.sendRequest(req)), "%s %s", test.amount, test.currency)
+		require.Equal(t, test.want, outcomeOf(f.sendRequest(req)))
 	}
 	checkInvariants(t, f)
 }
@@ -213,7 +213,7 @@ func TestCreate_invalid(t *testing.T) {
 	f := newFixture(t, options{})
 	req := request(t, f.account, f.key, visa)
 	req.Params = []byte(`{"email":"ada"}`)
-	_, err := f.send(req)
+	_, err := f.sendRequest(req)
 	var invalid *orders.ValidationError
 	require.ErrorAs(t, err, &invalid)
 	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))

@@ -19,7 +19,7 @@ import (
 func TestGet(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(createEndpoint, visa)
+	f.do(stopBefore(createIntent))
 	pending := f.getOrder()
 	require.Equal(t, orders.StatusPending, pending.Status)
 	require.Nil(t, pending.PaymentIntentID)

@@ -45,11 +45,11 @@ func (f *fixture) runCompleter() idempotency.CompleterResult {
 // by the current rules (R4).
 func TestCompleter_noClient(t *testing.T) {
 	t.Parallel()
-	for point, endpoint := range map[string]string{"order_created": createEndpoint, "charge_created": confirmEndpoint} {
+	for point, endpoint := range map[string]string{"order_created": createIntent, "charge_created": confirm} {
 		t.Run("from "+point, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{})
-			f.interrupt(endpoint, visa)
+			f.do(stopBefore(endpoint))
 			f.exec(`
 INSERT INTO api_keys (id, account_id, key_hash, prefix, revoked_at)
 VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', now())`, f.account)
@@ -58,6 +58,7 @@ VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', no
 			require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
 			require.Equal(t, orders.StatusPaid, f.getOrder().Status)
 			require.EqualValues(t, orderAmount, f.getOrder().Amount)
+			require.Equal(t, 1, f.count("SELECT count(*) FROM audit_records WHERE action = 'order.paid' AND request_ip IS NULL"))
 			f.checkFinal()
 		})
 	}
@@ -70,16 +71,16 @@ func TestCompleter_concurrent(t *testing.T) {
 	const each, completers = 8, 5
 	f := newFixture(t, options{connections: 8, concurrent: true})
 	ways := []func(*fixture){
-		func(f *fixture) { f.interrupt(createEndpoint, visa) },
-		func(f *fixture) { f.interrupt(confirmEndpoint, visa) },
+		func(f *fixture) { f.do(stopBefore(createIntent)) },
+		func(f *fixture) { f.do(stopBefore(confirm)) },
 		func(f *fixture) { // the process died
-			f.interrupt(confirmEndpoint, visa)
+			f.do(stopBefore(confirm))
 			f.setLease(2 * lockTimeout)
 		},
 		func(f *fixture) { // the card was charged, and the response lost
-			lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirmEndpoint, Times: stripetest.Always})
-			down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getEndpoint, Times: stripetest.Always})
-			require.Equal(f.t, "unknown 2s", outcomeOf(f.create(visa)))
+			lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirm, Times: stripetest.Always})
+			down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getIntent, Times: stripetest.Always})
+			require.Equal(f.t, "503 outcome unknown, 2s", outcomeOf(f.create(visa)))
 			lost.Release()
 			down.Release()
 		},
@@ -114,7 +115,7 @@ func TestCompleter_concurrent(t *testing.T) {
 	}
 	for i, part := range parts {
 		part.recordResponse(request(t, part.account, part.key, visa), results[i], failures[i])
-		require.Contains(t, []string{"201", "in progress"}, outcomeOf(results[i], failures[i]))
+		require.Contains(t, []string{"201", "409 in progress"}, outcomeOf(results[i], failures[i]))
 		require.Equal(t, "201", outcomeOf(part.create(visa)))
 	}
 	require.Len(t, f.stripe.Charges(), len(parts))
@@ -126,12 +127,12 @@ func TestCompleter_concurrent(t *testing.T) {
 func TestCompleter_paymentInProcess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
+	require.Equal(t, "503 outcome unknown, 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
 	for _, want := range []idempotency.CompleterResult{{Failed: 1}, {Failed: 1}, {NeedsReview: 1}, {}} {
 		f.ageLastRun(24 * time.Hour)
 		require.Equal(t, want, f.runCompleter())
 	}
-	settlePayment(true)(f)
+	succeedLater(f)
 	require.Equal(t, "201", outcomeOf(f.resume()), "by an event or the client")
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
 	f.checkFinal()
@@ -143,7 +144,7 @@ func TestReaper_keepsTheOrder(t *testing.T) {
 	f := newFixture(t, options{})
 	require.Equal(t, "201", outcomeOf(f.create(visa)))
 	abandoned := f.withKey(t, "abandoned-long-ago")
-	abandoned.interrupt(confirmEndpoint, visa)
+	abandoned.do(stopBefore(confirm))
 	abandoned.backdate(365 * 24 * time.Hour)
 	order, history := f.getOrder(), f.history()
 
@@ -155,7 +156,7 @@ func TestReaper_keepsTheOrder(t *testing.T) {
 	require.Equal(t, "422 charge_window_over", outcomeOf(abandoned.create(visa)), "an unfinished key is never reaped")
 
 	f.transport.reset()
-	require.Equal(t, "expired", outcomeOf(f.create(visa)), "a reaped key never executes again (R17)")
+	require.Equal(t, "422 key expired", outcomeOf(f.create(visa)), "a reaped key never executes again (R17)")
 	require.Empty(t, f.transport.calls())
 	checkInvariants(t, f)
 }
@@ -173,7 +174,7 @@ func TestReaper_concurrentRequests(t *testing.T) {
 		replayed, fresh := request(t, f.account, idempotency.Key(fmt.Sprintf("one-of-the-old-keys-%d", i)), visa),
 			request(t, f.account, idempotency.Key(fmt.Sprintf("one-of-the-new-keys-%d", i)), visa)
 		all.Go(func() {
-			if got := outcomeOf(f.service.Create(t.Context(), replayed)); got != "201" && got != "expired" {
+			if got := outcomeOf(f.service.Create(t.Context(), replayed)); got != "201" && got != "422 key expired" {
 				t.Error(got)
 			}
 			if got := outcomeOf(f.service.Create(t.Context(), fresh)); got != "201" {

@@ -1,7 +1,6 @@
 package orders_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -83,7 +82,7 @@ func compact(t *testing.T, data json.RawMessage) []byte {
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	f.markNeedsReview()
 	result, err := f.retry()
 	require.Equal(t, "201", outcomeOf(result, err))
@@ -106,11 +105,9 @@ func TestRetry(t *testing.T) {
 func TestRetry_noOutcome(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	f.markNeedsReview()
-	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
-	require.Equal(t, "unknown 2s", outcomeOf(f.retry()))
-	down.Release()
+	f.do(makeUnavailable(getIntent), retryByOperator("503 outcome unknown, 2s"))
 	require.Equal(t, 1, f.count(`
 SELECT count(*)
   FROM idempotency_keys
@@ -123,107 +120,59 @@ SELECT count(*)
 	f.checkFinal()
 }
 
-// An operator ends an order at each point. The response does not depend on the
-// operator.
+// An operator ends an order at each point. The provider's records choose the response.
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	confirmLost := func(f *fixture, card string) {
-		lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: confirmEndpoint, Times: stripetest.Always})
-		down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getEndpoint, Times: stripetest.Always})
-		require.Equal(f.t, "unknown 2s", outcomeOf(f.create(card)))
-		lost.Release()
-		down.Release()
-	}
-	createLost := func(f *fixture, card string) {
-		lost := f.stripe.Inject(stripetest.Rule{Fault: stripetest.CloseAfter, Endpoint: createEndpoint, Times: stripetest.Always})
-		require.Equal(f.t, "unavailable 1s", outcomeOf(f.create(card)))
-		lost.Release()
-	}
-	stoppedAt := func(endpoint string) func(*fixture, string) {
-		return func(f *fixture, card string) { f.interrupt(endpoint, card) }
-	}
-
-	tests := []struct {
-		name   string
-		card   string // visa when empty
-		leave  func(f *fixture, card string)
-		around func(*fixture) interceptor // during the act
-		want   string
-		calls  string
-		intent string // its status in the end, "" when there is none
+	for name, test := range map[string]struct {
+		steps   []step
+		outcome string
+		calls   string
+		intent  string // its status in the end, "" if there is none
 	}{
-		{
-			name: "no intent", leave: stoppedAt(createEndpoint),
-			want: "422 closed_by_operator", calls: "list 200",
+		"no intent": {
+			steps:   []step{stopBefore(createIntent)},
+			outcome: "422 closed_by_operator", calls: "list 200",
 		},
-		{
-			name: "intent created, response lost", leave: createLost,
-			want: "422 closed_by_operator", calls: "list 200, get 200, cancel 200", intent: "canceled",
+		"intent created, response lost": {
+			steps:   []step{loseResponse(createIntent), create("503 unavailable, 1s")},
+			outcome: "422 closed_by_operator", calls: "list 200, get 200, cancel 200", intent: "canceled",
 		},
-		{
-			name: "intent created, response lost, and confirmed by another program", leave: func(f *fixture, card string) {
-				createLost(f, card)
-				f.outOfBand("/v1/payment_intents/"+f.intents()[0].ID+"/confirm", map[string][]string{"off_session": {"true"}})
-			},
-			want: "201", calls: "list 200, get 200", intent: "succeeded",
+		"unconfirmed": {
+			steps:   []step{stopBefore(confirm)},
+			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
 		},
-		{
-			name: "unconfirmed", leave: stoppedAt(confirmEndpoint),
-			want: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
+		"charged, response lost": {
+			steps:   []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
+			outcome: "201", calls: "get 200", intent: "succeeded",
 		},
-		{
-			name: "paid, response lost", leave: confirmLost,
-			want: "201", calls: "get 200", intent: "succeeded",
+		"charged before our cancel arrives": {
+			steps:   []step{stopBefore(confirm), before(cancel, confirmAtProvider)},
+			outcome: "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
 		},
-		{
-			name: "confirmed before our cancel arrives", leave: stoppedAt(confirmEndpoint),
-			around: beforeCall("cancel", confirmAtProvider),
-			want:   "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+		"cancelled at the provider": {
+			steps:   []step{stopBefore(confirm), cancelAtProvider},
+			outcome: "422 closed_by_operator", calls: "get 200", intent: "canceled",
 		},
-		{
-			name: "cancelled at the provider", leave: func(f *fixture, card string) {
-				f.interrupt(confirmEndpoint, card)
-				cancelAtProvider(f)
-			},
-			want: "422 closed_by_operator", calls: "get 200", intent: "canceled",
+		"declined, response lost": {
+			steps:   []step{payWith("pm_card_chargeDeclinedExpiredCard"), stopBefore(confirm), confirmAtProvider},
+			outcome: "402 expired_card expired_card", calls: "get 200, cancel 200", intent: "canceled",
 		},
-		{
-			name: "declined, response lost", card: "pm_card_chargeDeclinedExpiredCard", leave: func(f *fixture, card string) {
-				f.interrupt(confirmEndpoint, card)
-				confirmAtProvider(f)
-			},
-			want: "402 expired_card expired_card", calls: "get 200, cancel 200", intent: "canceled",
+		"requires action": {
+			steps:   []step{challenge},
+			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
 		},
-		{
-			name: "requires action", card: "pm_card_authenticationRequired", leave: func(f *fixture, card string) {
-				f.interrupt(confirmEndpoint, card)
-				confirmOnSession(f)
-			},
-			want: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
+		"processing, then succeeded": {
+			steps:   []step{inProcess, succeedLater},
+			outcome: "201", calls: "get 200", intent: "succeeded",
 		},
-		{
-			name: "processing, then succeeded", card: stripetest.ProcessingCard, leave: func(f *fixture, card string) {
-				require.Equal(f.t, "unknown 30s", outcomeOf(f.create(card)))
-				settlePayment(true)(f)
-			},
-			want: "201", calls: "get 200", intent: "succeeded",
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{})
-			card := cmp.Or(test.card, visa)
-			test.leave(f, card)
+			f.do(test.steps...)
 			f.markNeedsReview()
 			f.transport.reset()
-			if test.around != nil {
-				f.transport.intercept(test.around(f))
-			}
-			result, err := f.resolve()
-			f.transport.intercept(nil)
-			require.Equal(t, test.want, outcomeOf(result, err))
-			require.Equal(t, test.calls, f.transport.calls())
+			f.do(resolve(test.outcome), expectCalls(test.calls))
 			require.Contains(t, f.history(), "idempotency_key key.resolve "+actionJSON)
 			require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished' AND needs_review_at IS NULL"))
 			var status string
@@ -231,11 +180,8 @@ func TestResolve(t *testing.T) {
 				status += intent.Status
 			}
 			require.Equal(t, test.intent, status)
-
-			again, err := f.create(card)
-			require.NoError(t, err)
-			require.True(t, again.Replayed)
-			require.Equal(t, result.Response, again.Response)
+			f.do(retry(test.outcome))
+			require.True(t, f.result.Replayed)
 			f.checkFinal()
 		})
 	}
@@ -244,7 +190,7 @@ func TestResolve(t *testing.T) {
 func TestResolve_response(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	result, err := f.resolve()
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnprocessableEntity, result.Response.Status)
@@ -265,54 +211,36 @@ func TestResolve_response(t *testing.T) {
 }
 
 // While the outcome of the payment is unknown, no response is stored (R11).
-func TestResolve_undecided(t *testing.T) {
+func TestResolve_noOutcome(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		leave  func(*fixture)
-		faults []stripetest.Rule
-		want   string
-		point  string
+	shared, n := newFixture(t, options{}), 0
+	for name, test := range map[string]struct {
+		before  step
+		fault   step
+		outcome string
+		point   string
 	}{
-		"payment in process": {
-			leave: func(f *fixture) { require.Equal(f.t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard))) },
-			want:  "unknown 30s", point: "charge_created",
-		},
-		"list unavailable": {
-			leave:  func(f *fixture) { f.interrupt(createEndpoint, visa) },
-			faults: always(stripetest.Unavailable, listEndpoint),
-			want:   "unavailable 2s", point: "order_created",
-		},
-		"get unavailable": {
-			leave:  func(f *fixture) { f.interrupt(confirmEndpoint, visa) },
-			faults: always(stripetest.Unavailable, getEndpoint),
-			want:   "unknown 2s", point: "charge_created",
-		},
-		"cancel unavailable": {
-			leave:  func(f *fixture) { f.interrupt(confirmEndpoint, visa) },
-			faults: always(stripetest.Unavailable, cancelEndpoint),
-			want:   "unknown 2s", point: "charge_created",
-		},
-	}
-	for name, test := range tests {
+		"payment in process": {inProcess, fault(stripetest.Slow), "503 outcome unknown, 30s", "charge_created"},
+		"list unavailable":   {stopBefore(createIntent), makeUnavailable(listIntents), "503 unavailable, 2s", "order_created"},
+		"get unavailable":    {stopBefore(confirm), makeUnavailable(getIntent), "503 outcome unknown, 2s", "charge_created"},
+		"cancel unavailable": {stopBefore(confirm), makeUnavailable(cancel), "503 outcome unknown, 2s", "charge_created"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
-			test.leave(f)
+			n++
+			f := shared.withKey(t, idempotency.Key(fmt.Sprintf("an-order-without-outcome-%d", n)))
+			f.do(test.before)
 			f.markNeedsReview()
-			jobs := f.count("SELECT count(*) FROM staged_jobs")
-			for _, rule := range test.faults {
-				defer f.stripe.Inject(rule).Release()
-			}
-			require.Equal(t, test.want, outcomeOf(f.resolve()))
+			f.do(test.fault, resolve(test.outcome))
 			require.Equal(t, orders.StatusPending, f.getOrder().Status)
-			require.Equal(t, jobs, f.count("SELECT count(*) FROM staged_jobs"))
+			require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
 			require.Equal(t, 1, f.count(`
 SELECT count(*)
   FROM idempotency_keys
- WHERE recovery_point = $1
+ WHERE id = $1
+   AND recovery_point = $2
    AND response_code IS NULL
    AND needs_review_at IS NOT NULL
-   AND locked_at IS NULL`, test.point), "it still needs review")
+   AND locked_at IS NULL`, idempotency.KeyID(f.account, f.key), test.point), "it still needs review")
 			require.Contains(t, f.history(), "idempotency_key key.resolve "+actionJSON, "the audit record is written nevertheless")
 		})
 	}
@@ -342,14 +270,14 @@ func TestResolve_otherRunContinues(t *testing.T) {
 			<-reached
 			f.transport.intercept(nil)
 
-			require.Equal(t, "in progress", outcomeOf(f.resolve()), "its lease is not over")
+			require.Equal(t, "409 in progress", outcomeOf(f.resolve()), "its lease is not over")
 			f.setLease(lockTimeout + time.Second)
 			result, err := f.resolve()
 			require.Equal(t, "422 closed_by_operator", outcomeOf(result, err))
 			resolved := f.keyRow()
 
 			close(released)
-			require.Equal(t, "in progress", <-delayed)
+			require.Equal(t, "409 in progress", <-delayed)
 			require.Equal(t, resolved, f.keyRow())
 			require.Empty(t, f.stripe.Charges())
 			require.Len(t, f.intents(), 1)
@@ -393,13 +321,13 @@ func TestOperator_rejectedAction(t *testing.T) {
 			})
 			t.Run("key of a run in progress", func(t *testing.T) {
 				f := f.withKey(t, "a-key-that-a-run-holds")
-				f.interrupt(confirmEndpoint, visa)
+				f.do(stopBefore(confirm))
 				f.setLease(lockTimeout / 2)
 				unchanged(f, idempotency.ErrInProgress, 1)(f.operate(do(f), action))
 			})
 			t.Run("no actor or no reason", func(t *testing.T) {
 				f := f.withKey(t, "a-key-with-an-anonymous-action")
-				f.interrupt(confirmEndpoint, visa)
+				f.do(stopBefore(confirm))
 				before := f.keyRow()
 				for _, act := range []orders.OperatorAction{{}, {Actor: "grace"}, {Reason: "the customer called"}} {
 					_, err := f.operate(do(f), act)
@@ -410,7 +338,7 @@ func TestOperator_rejectedAction(t *testing.T) {
 			})
 			t.Run("key of another account", func(t *testing.T) {
 				f := f.withKey(t, "a-key-of-another-account")
-				f.interrupt(confirmEndpoint, visa)
+				f.do(stopBefore(confirm))
 				before := f.keyRow()
 				_, err := do(f)(t.Context(), idempotencytest.Account(t, f.pool), idempotency.KeyID(f.account, f.key), action)
 				require.ErrorIs(t, err, orders.ErrNothingToDo)
@@ -421,7 +349,7 @@ func TestOperator_rejectedAction(t *testing.T) {
 			})
 			t.Run("audit record fails", func(t *testing.T) {
 				f := f.withKey(t, "a-key-without-a-record")
-				f.interrupt(confirmEndpoint, visa)
+				f.do(stopBefore(confirm))
 				before := f.keyRow()
 				f.exec("ALTER TABLE audit_records RENAME TO somewhere_else")
 				_, err := f.operate(do(f), action)
@@ -440,9 +368,9 @@ func TestHistory(t *testing.T) {
 	_, err := orders.History(t.Context(), f.pool, f.account, f.key)
 	require.ErrorIs(t, err, orders.ErrNotFound)
 
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
-	require.Equal(t, "unknown 2s", outcomeOf(f.retry()))
+	require.Equal(t, "503 outcome unknown, 2s", outcomeOf(f.retry()))
 	down.Release()
 	require.Equal(t, "201", outcomeOf(f.resume()))
 	want := []string{

@@ -117,13 +117,13 @@ func TestHandleEvent_paymentDecidedLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{})
-			require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
+			require.Equal(t, "503 outcome unknown, 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
 			id := f.intentID()
 			event, err := f.deliverEvent("payment_intent.processing")
 			require.NoError(t, err, "no error, so the provider does not repeat it")
 			require.Zero(t, event.Result.Response)
 			require.Equal(t, idempotency.KeyID(f.account, f.key), event.KeyID)
-			require.Equal(t, "unknown 30s", eventOutcome(f.deliverEvent("payment_intent.succeeded")), "the payment is still in process")
+			require.Equal(t, "503 outcome unknown, 30s", eventOutcome(f.deliverEvent("payment_intent.succeeded")), "the payment is still in process")
 
 			require.NoError(t, f.stripe.Settle(id, test.success))
 			f.transport.reset()
@@ -158,14 +158,14 @@ func TestHandleEvent_action(t *testing.T) {
 		want  string
 		calls string
 	}{
-		"payment_intent.succeeded":      {authenticate(true), "201", "get 200"},
-		"charge.succeeded":              {authenticate(true), "201", "get 200"},
-		"payment_intent.payment_failed": {authenticate(false), "402 payment_intent_authentication_failure", "get 200, cancel 200"},
+		"payment_intent.succeeded":      {approve, "201", "get 200"},
+		"charge.succeeded":              {approve, "201", "get 200"},
+		"payment_intent.payment_failed": {failChallenge, "402 payment_intent_authentication_failure", "get 200, cancel 200"},
 	} {
 		t.Run(eventType, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{})
-			require.Equal(t, "action required", outcomeOf(f.create(challengeCard)))
+			require.Equal(t, "202 action required", outcomeOf(f.create(challengeCard)))
 			order, history := f.getOrder(), f.history()
 			for _, early := range []string{"payment_intent.requires_action", "payment_intent.created", "payment_intent.succeeded"} {
 				event, err := f.deliverEvent(early)
@@ -192,7 +192,7 @@ func TestHandleEvent_action(t *testing.T) {
 func TestHandleEvent_untrue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
+	require.Equal(t, "503 outcome unknown, 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
 	id := f.intentID()
 	untrue := func(status string) map[string]any {
 		return map[string]any{
@@ -203,10 +203,10 @@ func TestHandleEvent_untrue(t *testing.T) {
 	}
 	for _, eventType := range []string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"} {
 		for _, status := range []string{"succeeded", "requires_payment_method", "canceled"} {
-			require.Equal(t, "unknown 30s", eventOutcome(f.deliverEventAbout(eventType, untrue(status))))
+			require.Equal(t, "503 outcome unknown, 30s", eventOutcome(f.deliverEventAbout(eventType, untrue(status))))
 		}
 	}
-	require.Equal(t, "unknown 30s", eventOutcome(f.deliverEventAbout("charge.succeeded", map[string]any{
+	require.Equal(t, "503 outcome unknown, 30s", eventOutcome(f.deliverEventAbout("charge.succeeded", map[string]any{
 		"object": "charge", "id": "ch_1", "payment_intent": id, "paid": true, "status": "succeeded", "metadata": f.metadata(),
 	})))
 	require.Equal(t, orders.StatusPending, f.getOrder().Status)
@@ -268,7 +268,7 @@ func TestHandleEvent_finishedOrder(t *testing.T) {
 func TestHandleEvent_intentNotRecorded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	require.Equal(t, "unavailable 1s", outcomeOf(f.createDuring(visa, always(stripetest.CloseAfter, createEndpoint))))
+	f.do(loseResponse(createIntent), create("503 unavailable, 1s"))
 	require.Nil(t, f.getOrder().PaymentIntentID)
 	f.transport.reset()
 	event, err := f.deliverEvent("payment_intent.created")
@@ -283,7 +283,7 @@ func TestHandleEvent_intentNotRecorded(t *testing.T) {
 func TestHandleEvent_responseLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	require.Equal(t, "unknown 1s", outcomeOf(f.createDuring(visa, always(stripetest.CloseAfter, confirmEndpoint, getEndpoint))))
+	f.do(loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"))
 	require.Equal(t, "201", eventOutcome(f.deliverEvent("charge.succeeded")))
 	f.checkFinal()
 }
@@ -292,7 +292,7 @@ func TestHandleEvent_responseLost(t *testing.T) {
 func TestHandleEvent_runInProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	f.setLease(0)
 	before := f.snapshot()
 	event, err := f.deliverEvent("payment_intent.created")
@@ -310,12 +310,12 @@ func TestHandleEvent_runInProgress(t *testing.T) {
 func TestHandleEvent_unfinished(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	id := f.intentID()
-	down := f.stripe.Inject(always(stripetest.Unavailable, getEndpoint)[0])
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getIntent, Times: stripetest.Always})
 	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", id)
 	require.NoError(t, err)
-	require.Equal(t, "unknown 2s", eventOutcome(f.deliver(payload, signature)))
+	require.Equal(t, "503 outcome unknown, 2s", eventOutcome(f.deliver(payload, signature)))
 	down.Release()
 
 	f.exec("UPDATE idempotency_keys SET recovery_point = 'of_a_newer_version'")
@@ -334,7 +334,7 @@ func TestHandleEvent_unfinished(t *testing.T) {
 func TestHandleEvent_notOurs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	id := f.intentID()
 	another := uuid.New()
 	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'another')", another)
@@ -378,7 +378,7 @@ func TestHandleEvent_notOurs(t *testing.T) {
 func TestHandleEvent_invalidSignature(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	payload, _, err := f.stripe.Event(webhookSecret, "payment_intent.succeeded", f.intentID())
 	require.NoError(t, err)
 	before := f.snapshot()
@@ -397,8 +397,8 @@ func TestHandleEvent_invalidSignature(t *testing.T) {
 func TestHandleEvent_concurrent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{connections: 4, concurrent: true})
-	f.interrupt(confirmEndpoint, visa)
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: confirmEndpoint, Delay: 50 * time.Millisecond})
+	f.do(stopBefore(confirm))
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: confirm, Delay: 50 * time.Millisecond})
 	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", f.intentID())
 	require.NoError(t, err)
 	req := request(t, f.account, f.key, visa)
@@ -410,7 +410,7 @@ func TestHandleEvent_concurrent(t *testing.T) {
 			return err
 		})
 		group.Go(func() error {
-			if result, err := f.service.Create(t.Context(), req); outcomeOf(result, err) != "201" && outcomeOf(result, err) != "in progress" {
+			if result, err := f.service.Create(t.Context(), req); outcomeOf(result, err) != "201" && outcomeOf(result, err) != "409 in progress" {
 				return err
 			}
 			return nil
