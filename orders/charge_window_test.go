@@ -2,7 +2,6 @@ package orders_test
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
@@ -202,25 +201,6 @@ func TestChargeWindow_noOutcome(t *testing.T) {
 			f.checkFinal()
 		})
 	}
-}
-
-func TestChargeWindow_response(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm), old)
-	result, err := f.create(visa)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusUnprocessableEntity, result.Response.Status)
-	require.JSONEq(t, fmt.Sprintf(`{
-		"type": "/problems/payment-refused",
-		"title": "The payment provider refused the request",
-		"status": 422,
-		"detail": "The order was not charged in time, and it will not be charged any more.",
-		"retry": "new-key",
-		"outcome": "final",
-		"code": "charge_window_over",
-		"order_id": %q
-	}`, orderID(f.account, f.key)), string(result.Response.Body))
 }
 
 // The window begins with the order, and a lease must end within it.

@@ -42,8 +42,7 @@ func TestConcurrent_oneKey(t *testing.T) {
 	f.checkFinal()
 }
 
-// One connection is enough for many concurrent orders: none of them holds it during a
-// call to the provider (R6).
+// One connection is enough for many concurrent orders: none holds it during a call (R6).
 func TestConcurrent_oneConnection(t *testing.T) {
 	t.Parallel()
 	const clients = 20
@@ -58,7 +57,6 @@ func TestConcurrent_oneConnection(t *testing.T) {
 			return err
 		})
 	}
-	// All of them wait for the provider, and the pool is idle.
 	require.Eventually(t, func() bool { return held.Triggered() == clients }, 30*time.Second, time.Millisecond)
 	require.Zero(t, f.pool.Stat().AcquiredConns())
 	held.Release()

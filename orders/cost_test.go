@@ -18,8 +18,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Bounds of one order, without authentication, on connections that have prepared the
-// statements.
+// Bounds of one order on connections that have prepared the statements.
 const (
 	maxCommits    = 3
 	maxRoundTrips = 4
@@ -27,7 +26,7 @@ const (
 
 const createEndpoint, confirmEndpoint = createIntent, confirm
 
-// costFixture is a service whose round trips and commits are counted.
+// costFixture counts round trips and commits.
 type costFixture struct {
 	tb      testing.TB
 	service *orders.Service
@@ -63,7 +62,6 @@ func newCostFixtureOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool
 	return &costFixture{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
 }
 
-// create creates an order.
 func (m *costFixture) create(key string) (idempotency.Result, error) {
 	return m.service.Create(m.tb.Context(), request(m.tb, m.account, idempotency.Key(key), visa))
 }
@@ -94,8 +92,8 @@ func TestCost_order(t *testing.T) {
 	require.LessOrEqual(t, m.meter.RoundTrips(), 2)
 }
 
-// The index entries of an order. A HOT update adds none. Two updates cannot be HOT:
-// the one that finishes the key and the one that records the intent.
+// A HOT update adds no index entry. Two updates cannot be HOT: the one that finishes the
+// key and the one that records the intent.
 func TestCost_indexes(t *testing.T) {
 	t.Parallel()
 	m := newCostFixture(t, 1) // whose only connection does the counting
@@ -122,8 +120,8 @@ SELECT format('%s: %s inserted, %s updated, %s HOT, %s indexes', relname, n_tup_
 	}, collectStrings(t, rows), "partial indexes aside")
 }
 
-// The rows that an order reads do not grow with the orders of its account, even if
-// the tables were never analysed and the plans date from when they were empty.
+// The rows that an order reads do not grow with the account, even if the plans date from
+// empty tables.
 func TestCost_newDatabase(t *testing.T) {
 	t.Parallel()
 	m := newCostFixture(t, 1)
@@ -147,8 +145,8 @@ SELECT coalesce(sum(idx_tup_read), 0) + (SELECT sum(seq_tup_read) FROM pg_stat_u
 	require.LessOrEqual(t, create(20, 80), 20)
 }
 
-// A refund needs three more round trips in its first transaction, which reads the
-// remaining amount after it has locked the order, and one to read its result.
+// The first transaction of a refund needs three more round trips: it locks the order and
+// then reads the remaining amount.
 func TestCost_refund(t *testing.T) {
 	t.Parallel()
 	m := newCostFixture(t, 1)

@@ -13,16 +13,15 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// sequentialScan matches a scan of a table that grows with the orders.
 var sequentialScan = regexp.MustCompile(`Seq Scan on (idempotency_keys|orders|refunds|audit_records|staged_jobs)\b`)
 
-// Every statement on a large table uses an index, and soon a generic plan. Only lists
-// are planned each time, because the plan depends on their length.
+// Every statement uses an index and a generic plan. Only lists are planned each time,
+// because the plan depends on their limit.
 func TestPlans_useIndexes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	f.fillTables(2000)
-	f.pool.Reset() // forgets the statements that filled the tables
+	f.pool.Reset() // drops the statements so far
 
 	const often = 10
 	for i := range often {
@@ -61,8 +60,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 }
 
-// fillTables inserts n orders of three days, each with its key, an audit record, a
-// receipt and a refund.
+// fillTables inserts n orders, each with a key, an audit record, a receipt and a refund.
 func (f *fixture) fillTables(n int) {
 	f.t.Helper()
 	(&costFixture{tb: f.t, pool: f.pool, account: f.account}).fill(n)

@@ -20,6 +20,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
@@ -221,6 +222,8 @@ func outcomeOf(result idempotency.Result, err error) string {
 		return "503 unavailable, " + provider.RetryAfter.String()
 	case errors.Is(err, idempotency.ErrActionRequired):
 		return "202 action required"
+	case errors.Is(err, postgres.ErrUnavailable):
+		return "database unavailable"
 	case errors.Is(err, idempotency.ErrInProgress):
 		return "409 in progress"
 	case errors.As(err, &expired):

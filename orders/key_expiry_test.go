@@ -11,8 +11,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// requireExpired requires the error of a reaped key that has created the order, or a
-// refund of it.
+// requireExpired requires the error of a reaped key of that order or refund.
 func requireExpired(t *testing.T, err error, order, refund uuid.UUID) {
 	t.Helper()
 	var expired *idempotency.KeyExpiredError

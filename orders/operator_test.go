@@ -17,7 +17,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// action is the operator's action in most tests.
 var action = orders.OperatorAction{Actor: "grace", Reason: "the customer called"}
 
 const actionJSON = `{"by":"grace","reason":"the customer called"}`
@@ -28,7 +27,6 @@ func (f *fixture) resolve() (idempotency.Result, error) { return f.operate(f.ser
 
 type operateFunc = func(context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error)
 
-// operate applies an operator's action to the key.
 func (f *fixture) operate(do operateFunc, action orders.OperatorAction) (idempotency.Result, error) {
 	f.t.Helper()
 	result, err := do(f.t.Context(), f.account, idempotency.KeyID(f.account, f.key), action)
@@ -42,7 +40,6 @@ func (f *fixture) markNeedsReview() {
 	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), completer_attempt = 10 WHERE id = $1", idempotency.KeyID(f.account, f.key))
 }
 
-// keyRow returns the row of the key as text.
 func (f *fixture) keyRow() string {
 	f.t.Helper()
 	var row string
@@ -51,8 +48,7 @@ func (f *fixture) keyRow() string {
 	return row
 }
 
-// history lists the audit records of the order and its key, with the data of those of
-// an operator.
+// history lists the audit records of the order and its key, with the data of the key's.
 func (f *fixture) history() []string {
 	f.t.Helper()
 	history, err := orders.History(f.t.Context(), f.pool, f.account, f.key)
@@ -69,7 +65,6 @@ func (f *fixture) history() []string {
 	return list
 }
 
-// compact returns JSON as Go writes it.
 func compact(t *testing.T, data json.RawMessage) []byte {
 	t.Helper()
 	var value any
@@ -84,20 +79,11 @@ func TestRetry(t *testing.T) {
 	f := newFixture(t, options{})
 	f.do(stopBefore(confirm))
 	f.markNeedsReview()
-	result, err := f.retry()
-	require.Equal(t, "201", outcomeOf(result, err))
-	require.False(t, result.Replayed)
-	require.Equal(t, []string{
-		"order order.created",
-		"order order.charge_created",
-		"idempotency_key key.retry " + actionJSON,
-		"order order.paid",
-	}, f.history())
+	f.do(retryByOperator("201"))
+	require.False(t, f.result.Replayed)
+	require.Contains(t, f.history(), "idempotency_key key.retry "+actionJSON)
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
-
-	again, err := f.create(visa)
-	require.NoError(t, err)
-	require.Equal(t, result.Response, again.Response)
+	f.do(retry("201"))
 	f.checkFinal()
 }
 
@@ -187,29 +173,6 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolve_response(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm))
-	result, err := f.resolve()
-	require.NoError(t, err)
-	require.Equal(t, http.StatusUnprocessableEntity, result.Response.Status)
-	require.Equal(t, map[string]string{"Content-Type": "application/problem+json"}, result.Response.Headers)
-	require.JSONEq(t, fmt.Sprintf(`{
-		"type": "/problems/payment-refused",
-		"title": "The payment provider refused the request",
-		"status": 422,
-		"detail": "The order was closed by its seller before the card was charged.",
-		"retry": "new-key",
-		"outcome": "final",
-		"code": "closed_by_operator",
-		"order_id": %q
-	}`, orderID(f.account, f.key)), string(result.Response.Body))
-	again, err := f.create(visa)
-	require.NoError(t, err)
-	require.Equal(t, string(result.Response.Body), string(again.Response.Body))
-}
-
 // While the outcome of the payment is unknown, no response is stored (R11).
 func TestResolve_noOutcome(t *testing.T) {
 	t.Parallel()
@@ -246,7 +209,7 @@ SELECT count(*)
 	}
 }
 
-// A run that continues after an operator has ended its order charges nothing (R7, R23).
+// A run that continues after an operator has ended its order charges nothing (R7).
 func TestResolve_otherRunContinues(t *testing.T) {
 	t.Parallel()
 	for call, intent := range map[string]string{
@@ -299,65 +262,38 @@ func TestOperator_rejectedAction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{})
-			unchanged := func(f *fixture, want error, records int) func(idempotency.Result, error) {
-				before := f.keyRow()
-				return func(result idempotency.Result, err error) {
-					f.t.Helper()
-					require.ErrorIs(f.t, err, want)
-					require.Zero(f.t, result.Response)
-					require.Equal(f.t, before, f.keyRow())
-					require.Empty(f.t, f.transport.calls())
-					require.Equal(f.t, records, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND resource_id = $1",
-						idempotency.KeyID(f.account, f.key).String()))
-				}
-			}
-			t.Run("finished key", func(t *testing.T) {
-				f := f.withKey(t, "a-key-that-is-finished")
-				_, err := f.create(visa)
-				require.NoError(t, err)
+			shared := newFixture(t, options{})
+			other := idempotencytest.Account(t, shared.pool)
+			held := func(f *fixture) { f.setLease(lockTimeout / 2) }
+			hideAuditRecords := func(f *fixture) { f.exec("ALTER TABLE audit_records RENAME TO hidden") }
+			const missing, incomplete = "no such unfinished key", "needs an actor and a reason"
+			for key, test := range map[idempotency.Key]struct {
+				steps   []step
+				account uuid.UUID
+				action  orders.OperatorAction
+				err     string
+				records int
+			}{
+				"a-key-that-is-finished":     {[]step{create("201")}, shared.account, action, missing, 0},
+				"a-key-that-a-run-holds":     {[]step{stopBefore(confirm), held}, shared.account, action, idempotency.ErrInProgress.Error(), 1},
+				"a-key-of-another-account":   {[]step{stopBefore(confirm)}, other, action, missing, 0},
+				"an-action-without-a-reason": {[]step{stopBefore(confirm)}, shared.account, orders.OperatorAction{Actor: "grace"}, incomplete, 0},
+				"an-action-without-an-actor": {[]step{stopBefore(confirm)}, shared.account, orders.OperatorAction{Reason: "a call"}, incomplete, 0},
+				"a-key-without-a-record":     {[]step{stopBefore(confirm), hideAuditRecords}, shared.account, action, "audit record: ", 0},
+			} {
+				f := shared.withKey(t, key)
+				f.do(test.steps...)
 				f.transport.reset()
-				unchanged(f, orders.ErrNothingToDo, 0)(f.operate(do(f), action))
-			})
-			t.Run("key of a run in progress", func(t *testing.T) {
-				f := f.withKey(t, "a-key-that-a-run-holds")
-				f.do(stopBefore(confirm))
-				f.setLease(lockTimeout / 2)
-				unchanged(f, idempotency.ErrInProgress, 1)(f.operate(do(f), action))
-			})
-			t.Run("no actor or no reason", func(t *testing.T) {
-				f := f.withKey(t, "a-key-with-an-anonymous-action")
-				f.do(stopBefore(confirm))
 				before := f.keyRow()
-				for _, act := range []orders.OperatorAction{{}, {Actor: "grace"}, {Reason: "the customer called"}} {
-					_, err := f.operate(do(f), act)
-					require.ErrorContains(t, err, "needs an actor and a reason")
-				}
-				require.Equal(t, before, f.keyRow())
-				require.Empty(t, f.transport.calls())
-			})
-			t.Run("key of another account", func(t *testing.T) {
-				f := f.withKey(t, "a-key-of-another-account")
-				f.do(stopBefore(confirm))
-				before := f.keyRow()
-				_, err := do(f)(t.Context(), idempotencytest.Account(t, f.pool), idempotency.KeyID(f.account, f.key), action)
-				require.ErrorIs(t, err, orders.ErrNothingToDo)
-				_, err = do(f)(t.Context(), f.account, uuid.New(), action)
-				require.ErrorIs(t, err, orders.ErrNothingToDo)
-				require.Equal(t, before, f.keyRow())
-				require.Empty(t, f.transport.calls())
-			})
-			t.Run("audit record fails", func(t *testing.T) {
-				f := f.withKey(t, "a-key-without-a-record")
-				f.do(stopBefore(confirm))
-				before := f.keyRow()
-				f.exec("ALTER TABLE audit_records RENAME TO somewhere_else")
-				_, err := f.operate(do(f), action)
-				require.ErrorContains(t, err, "audit record: ")
-				require.Equal(t, before, f.keyRow())
-				require.Empty(t, f.transport.calls())
-				f.exec("ALTER TABLE somewhere_else RENAME TO audit_records")
-			})
+				result, err := do(f)(t.Context(), test.account, idempotency.KeyID(f.account, f.key), test.action)
+				require.ErrorContains(t, err, test.err, key)
+				require.Zero(t, result.Response, key)
+				require.Equal(t, before, f.keyRow(), key)
+				f.do(expectCalls(""))
+				f.exec("ALTER TABLE IF EXISTS hidden RENAME TO audit_records")
+				require.Equal(t, test.records, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND resource_id = $1",
+					idempotency.KeyID(f.account, f.key).String()), key)
+			}
 		})
 	}
 }
@@ -369,10 +305,7 @@ func TestHistory(t *testing.T) {
 	require.ErrorIs(t, err, orders.ErrNotFound)
 
 	f.do(stopBefore(confirm))
-	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
-	require.Equal(t, "503 outcome unknown, 2s", outcomeOf(f.retry()))
-	down.Release()
-	require.Equal(t, "201", outcomeOf(f.resume()))
+	f.do(makeUnavailable(getIntent), retryByOperator("503 outcome unknown, 2s"), retry("201"))
 	want := []string{
 		"order order.created",
 		"order order.charge_created",

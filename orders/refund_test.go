@@ -13,7 +13,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -114,38 +113,6 @@ func TestRefund_concurrent(t *testing.T) {
 			require.Equal(t, test.refunded, f.stripe.Charges()[0].Refunded)
 			checkRefundInvariants(t, f)
 		})
-	}
-}
-
-// Both COMMITs have each kind of unknown outcome (R22).
-func TestRefund_commitUnknown(t *testing.T) {
-	t.Parallel()
-	for n := 1; n <= 2; n++ {
-		for name, fault := range map[string]idempotencytest.Fault{
-			"connection cut before": idempotencytest.CutBefore,
-			"connection cut after":  idempotencytest.CutAfter,
-			"session ended before":  idempotencytest.FatalBefore,
-			"session ended after":   idempotencytest.FatalAfter,
-			"not replicated":        idempotencytest.NotReplicated,
-		} {
-			t.Run(fmt.Sprintf("commit %d, %s", n, name), func(t *testing.T) {
-				t.Parallel()
-				proxy := idempotencytest.NewProxy(t)
-				f := newFixture(t, options{configure: proxy.Configure})
-				f.createPaid(visa)
-				proxy.Strike(n, fault)
-				result, err := f.refund(oneRefund, oneBody)
-				require.True(t, proxy.Struck())
-				if fault == idempotencytest.NotReplicated {
-					require.ErrorIs(t, err, postgres.ErrUnavailable)
-					result, err = f.refund(oneRefund, oneBody)
-				}
-				require.Equal(t, "201", outcomeOf(result, err))
-				require.Len(t, f.stripe.Refunds(), 1)
-				require.Equal(t, refunded, f.summary())
-				checkRefundInvariants(t, f)
-			})
-		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// deliverRefundEvent delivers an event about the only refund in its current state.
+// deliverRefundEvent delivers an event about the first refund.
 func (f *fixture) deliverRefundEvent(eventType string) (orders.Event, error) {
 	f.t.Helper()
 	payload, signature, err := f.stripe.Event(webhookSecret, eventType, f.stripe.Refunds()[0].ID)
@@ -23,8 +23,7 @@ func (f *fixture) deliverRefundEvent(eventType string) (orders.Event, error) {
 	return handleEvent(f.t.Context(), f.service, payload, signature)
 }
 
-// The provider decides a refund days later. After any event, in any order, our record
-// has the provider's status.
+// The provider decides a refund days later. After any event our record has its status.
 func TestHandleEvent_refundDecidedLater(t *testing.T) {
 	t.Parallel()
 	const pending, succeeded, failed = "refunded 4300, pending 4300; 4300", "refunded 4300, succeeded 4300; 4300", "paid 0, failed 4300; 0"
@@ -89,7 +88,6 @@ func TestHandleEvent_refundDecidedLater(t *testing.T) {
 	}
 }
 
-// An event finishes a refund whose response was lost.
 func TestHandleEvent_unfinishedRefund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -103,8 +101,7 @@ func TestHandleEvent_unfinishedRefund(t *testing.T) {
 	checkRefundInvariants(t, f)
 }
 
-// An event may arrive while the run waits for the provider's response. It is applied,
-// and the older response does not revert it.
+// An event arrives before the provider's response, which is older and does not revert it.
 func TestHandleEvent_refundInProgress(t *testing.T) {
 	t.Parallel()
 	for name, success := range map[string]bool{"succeeded": true, "failed": false} {
@@ -155,7 +152,6 @@ func TestHandleEvent_staleRefundStatus(t *testing.T) {
 	checkRefundInvariants(t, f)
 }
 
-// Events about other refunds, or with wrong ids, change nothing.
 func TestHandleEvent_refundNotOurs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -204,8 +200,7 @@ func TestHandleEvent_refundNotOurs(t *testing.T) {
 	require.Equal(t, before, f.snapshot())
 }
 
-// The provider made a refund that an operator had ended. Our record is updated, the
-// stored response stays, and an operator is alerted.
+// The provider made a refund that an operator had ended. The stored response stays.
 func TestHandleEvent_resolvedRefund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})

@@ -116,7 +116,7 @@ func (f *fixture) heldCallAnswered() bool {
 	return false
 }
 
-// Stored responses and unfinished orders outlive stricter validation rules (R4, R19).
+// Stored responses and unfinished orders do not depend on validation rules (R4, R19).
 func TestCreate_rulesChanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -146,8 +146,7 @@ func TestCreate_rulesChanged(t *testing.T) {
 	})
 }
 
-// fingerprintOf returns the fingerprint that the engine stores for the request with
-// other parameters.
+// fingerprintOf returns the fingerprint of the request with other parameters.
 func fingerprintOf(t *testing.T, f *fixture, req orders.Request, params []byte) []byte {
 	t.Helper()
 	id := idempotencytest.PutKey(t, f.pool, idempotency.Request{
