@@ -12,6 +12,9 @@ GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
 SPECTRAL      := @stoplight/spectral-cli@6.16.3
 
+# The module of the program needs none of these modules.
+NESTED := $(patsubst %/go.mod,%,$(wildcard */go.mod))
+
 # Packages must not run install scripts.
 NPX := npm_config_ignore_scripts=true npx --yes
 
@@ -24,11 +27,13 @@ LOAD_ENV := if [ -f .env ]; then given=$$(export -p); set -a; . ./.env; set +a; 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# slim:begin
 .PHONY: demo
 demo: ## Run the guided tour; it needs no setup (first build: about a minute)
 	@echo "Building cmd/orders (about a minute the first time) …"
 	@$(GO) build -o bin/orders ./cmd/orders
 	@$(LOAD_ENV); exec bin/orders demo
+# slim:end
 
 # RUN has flags of the program, such as --reset.
 .PHONY: run
@@ -44,6 +49,7 @@ test: ## Run all tests; they start the PostgreSQL they need
 	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
 	GORACE=atexit_sleep_ms=0 GOGC=400 $(GO) test -vet=off -ldflags='-s -w' -parallel 4 $(RACE) ./...
 
+# slim:begin
 # go test prints the number of cases only if it runs inside the folder.
 .PHONY: crash
 crash: ## Run the crash matrix: fail at every round trip and provider call, and detect all mutants
@@ -51,24 +57,26 @@ crash: ## Run the crash matrix: fail at every round trip and provider call, and 
 
 .PHONY: bench
 bench: ## Measure the API against its SQL in pgbench (a quarter of an hour; needs pgbench)
-	@$(GO) build -o bin/ ./cmd/...
+	@$(GO) build -o bin/ ./cmd/orders ./cmd/stripetest
+	@$(GO) -C bench build -o ../bin/ ./cmd/bench
 	bin/bench $(BENCH)
 
 .PHONY: bench-completer
 bench-completer: ## Measure the completer, and the service without HTTP
-	$(GO) test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
+	$(GO) -C bench test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
 
 .PHONY: bench-reaper
 bench-reaper: ## Measure orders while a million old keys are deleted (some minutes)
-	$(GO) test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
+	$(GO) -C bench test -run '^$$' -bench Reap -benchtime 1x -timeout 20m ./orders
 
 .PHONY: bench-store
 bench-store: ## Compare ten million keys with ten thousand (25 GB of disk, 6 to 18 minutes)
-	$(GO) test -run '^$$' -bench Store -benchtime 1x -timeout 2h ./orders
+	$(GO) -C bench test -run '^$$' -bench Store -benchtime 1x -timeout 2h ./orders
 
 .PHONY: bench-waiters
 bench-waiters: ## Measure orders while 500 requests wait for a key of another account
-	$(GO) test -run '^$$' -bench Waiters -benchtime 1x ./orders
+	$(GO) -C bench test -run '^$$' -bench Waiters -benchtime 1x ./orders
+# slim:end
 
 FUZZTIME ?= 30s
 
@@ -81,6 +89,7 @@ fuzz: ## Fuzz each target for FUZZTIME (30s)
 		done; \
 	done
 
+# slim:begin
 # FUZZ has flags of the program, such as -seed 7 -requests 100000.
 .PHONY: contract-fuzz
 contract-fuzz: ## Send 20,000 generated requests to a server and check each response against openapi.yaml
@@ -91,8 +100,10 @@ contract-fuzz: ## Send 20,000 generated requests to a server and check each resp
 # SOAK has flags of the program. CI runs a short one: see .ci/run.
 .PHONY: soak
 soak: ## Run kills, pauses, database crashes, provider faults and all commands at once (a quarter of an hour)
-	@$(GO) build -o bin/ ./cmd/orders ./cmd/soak
+	@$(GO) build -o bin/ ./cmd/orders
+	@$(GO) -C bench build -o ../bin/ ./cmd/soak
 	bin/soak $(SOAK)
+# slim:end
 
 .PHONY: up
 up: ## Start PostgreSQL and a mail catcher in containers (compose)
@@ -112,24 +123,36 @@ migrate: ## Apply the migrations to DATABASE_URL
 check: tidy lint generated memory workflows contract ## Run all checks of CI except the tests
 
 .PHONY: tidy
-tidy: ## Fail if go.mod or go.sum is not tidy
+tidy: ## Fail if a go.mod or go.sum is not tidy
 	$(GO) mod tidy -diff
+	@for module in $(NESTED); do $(GO) -C $$module mod tidy -diff || exit 1; done
 
 .PHONY: lint
 lint: ## Lint, including the import rules
 	$(GO) run $(GOLANGCI_LINT) run
+	@for module in $(NESTED); do \
+		echo "$$module …"; (cd $$module && $(GO) run $(GOLANGCI_LINT) run) || exit 1; \
+	done
 
 .PHONY: fmt
 fmt: ## Format
 	$(GO) run $(GOFUMPT) -w .
 
 .PHONY: generate
-generate: ## Write the generated parts of README.md, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -update
+generate: ## Write the generated parts of pages, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
+	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -update
+	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -update
+# slim:begin
+	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -update
+# slim:end
 
 .PHONY: generated
 generated: ## Fail if a generated part is out of date
-	$(GO) test ./cmd/internal/boot ./cmd/bench ./cmd/orders ./api ./docs -run '^TestGenerated$$' -count=1
+	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -count=1
+	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -count=1
+# slim:begin
+	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -count=1
+# slim:end
 
 .PHONY: memory
 memory: ## Fail if an idle API uses 40 MiB or more
@@ -140,9 +163,16 @@ spec: contract ## contract, and rate openapi.yaml with vacuum (its first build t
 	$(GO) -C tools test -count=1 -vet=off -tags vacuum -run Vacuum -v ./contract
 
 # -count=1: go test does not notice changes outside of its module.
+.PHONY: pages
+pages: ## Check the pages: links, names, code, and commands with their output
+	$(GO) -C tools test -count=1 -vet=off ./docscheck
+
 .PHONY: contract
-contract: ## Lint openapi.yaml, compare it with the released one, check deploy/ and the alerts
+contract: ## Lint openapi.yaml, compare it with the released one, check the pages, deploy/ and the alerts
 	$(GO) -C tools test -count=1 -vet=off ./...
+# slim:begin
+	$(GO) -C bench test -count=1 -vet=off ./...
+# slim:end
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
 
@@ -170,9 +200,11 @@ mock-check: ## Request every example from a mock server generated from openapi.y
 docs-check: ## Press "Test Request" at /docs in a browser (needs Chromium)
 	tools/contract/docs-check.sh
 
+# slim:begin
 .PHONY: console-check
 console-check: ## Click through /console in a browser (needs Chromium); PICTURES=folder keeps pictures
 	tools/console/check.sh $(PICTURES)
+# slim:end
 
 .PHONY: pgbouncer-check
 pgbouncer-check: ## Run the tests through PgBouncer (an installed one, or Debian's)
@@ -188,7 +220,7 @@ stripe-check: ## Compare the stand-in with Stripe's test mode (needs a test key;
 
 .PHONY: links-check
 links-check: ## Request every external link of the pages (needs a network)
-	$(GO) test -vet=off -count=1 -run '^TestLinks_outside$$' ./internal/docscheck -args -fetch
+	$(GO) -C tools test -vet=off -count=1 -run '^TestLinks_outside$$' ./docscheck -args -fetch
 
 .PHONY: release-spec
 release-spec: ## Release the contract; later ones are compared with it: make release-spec VERSION=1.2.3
@@ -198,9 +230,22 @@ release-spec: ## Release the contract; later ones are compared with it: make rel
 rename: ## Rename the module: make rename MODULE=github.com/you/shop
 	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
 	@old=$$(sed -n 's/^ *module-path: *//p' .golangci.yml) && [ -n "$$old" ] && $(GO) mod edit -module "$(MODULE)" && \
+	echo "Renaming $$old to $(MODULE) in $$(grep -rlF --include='*.go' --include=go.mod "$$old" . | wc -l) files, then checking that all packages build (about a minute the first time) …" && \
 	{ grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml --include=rules.yml --include=README.md "$$old" . || :; } | while read -r file; do \
 		sed -i.bak "s|$$old|$(MODULE)|g" "$$file" && rm "$$file.bak" || exit 1; \
 	done && $(GO) vet ./... && echo "The module is now $(MODULE). See git diff --stat; docs/guides/rename.md lists what keeps its name."
+
+# slim:begin
+# SLIM=-force deletes without a git commit to return to.
+.PHONY: slim
+slim: ## Remove the demo, the console, the examples, the long tests and their pages from a clone
+	@echo "Building tools/slim …"
+	@$(GO) -C tools build -o ../bin/slim ./slim
+	@bin/slim $(SLIM)
+
+.PHONY: slim-check
+slim-check: ## Slim a copy with make slim, then build, vet and test it and check its pages
+	$(GO) -C tools test -tags copies -run Slim -count=1 -timeout 30m ./copies -args $(ARGS)
 
 # ARGS=-all runs all of their tests.
 .PHONY: rename-check
@@ -210,3 +255,4 @@ rename-check: ## Rename one copy with make rename and one with gonew, then build
 .PHONY: engine-check
 engine-check: ## Copy only the engine into a new module, then build, vet and test it
 	$(GO) -C tools test -tags copies -run Engine -count=1 -timeout 20m ./copies
+# slim:end

@@ -4,7 +4,7 @@
 
 -- In the tables that requests write, a limit on one column is a domain. PostgreSQL
 -- parses every CHECK of a table again in each statement that writes the table. A
--- domain costs only where a value is assigned to it (docs/bench/store.md).
+-- domain costs only where a value is assigned to it (bench/store.md).
 CREATE DOMAIN idempotency_key AS text -- visible ASCII; one expression with {16,255} takes 40 times as long
     CHECK (char_length(VALUE) BETWEEN 16 AND 255 AND VALUE !~ '[^\x21-\x7e]');
 CREATE DOMAIN name64 AS text CHECK (char_length(VALUE) BETWEEN 1 AND 64);

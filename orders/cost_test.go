@@ -50,12 +50,12 @@ func newCostFixtureOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool
 	tb.Cleanup(server.Close)
 	tb.Cleanup(stripe.Close)
 
-	const stepTimeout = 50 * time.Second // less than a lease, and more than a phase of BenchmarkWaiters
+	const stepTimeout = 50 * time.Second // less than a lease
 	logger := slog.New(slog.DiscardHandler)
 	client, err := payments.New(payments.Config{SecretKey: "sk_test_orders", BaseURL: server.URL, Timeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
 	tb.Cleanup(client.Close)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Waiters: benchWaiters, Logger: logger})
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: logger})
 	require.NoError(tb, err)
 	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger})
 	require.NoError(tb, err)

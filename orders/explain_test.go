@@ -63,7 +63,25 @@ func TestPlans_useIndexes(t *testing.T) {
 // fillTables inserts n orders, each with a key, an audit record, a receipt and a refund.
 func (f *fixture) fillTables(n int) {
 	f.t.Helper()
-	(&costFixture{tb: f.t, pool: f.pool, account: f.account}).fill(n)
+	f.exec(`
+INSERT INTO idempotency_keys (
+    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
+    recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
+)
+SELECT gen_random_uuid(), $1, 'one-of-many-keys-' || i, 'create_order', 'POST', '/v1/orders', $3::bytea, decode(repeat('01', 33), 'hex'),
+       'finished', gen_random_uuid(), 1, at, at, at, 201, '{"Content-Type":"application/json"}', $3 || $3
+  FROM generate_series(1, $2) AS i,
+       LATERAL (SELECT now() - interval '80 hours' + i * interval '1 millisecond') AS t (at)`,
+		f.account, n, request(f.t, f.account, "any", visa).Params)
+	f.exec(`
+INSERT INTO orders (
+    id, account_id, idempotency_key, email, currency, amount, items, metadata, payment_method,
+    status, payment_intent_id, created_at, paid_at
+)
+SELECT gen_random_uuid(), account_id, idempotency_key, 'ada@example.com', 'usd', $2, $3, '{}', 'pm_card_visa',
+       'paid', 'pi_' || id, created_at, finished_at
+  FROM idempotency_keys
+ WHERE account_id = $1`, f.account, orderAmount, itemsJSON)
 	f.exec(`
 INSERT INTO audit_records (id, account_id, action, resource_type, resource_id)
 SELECT gen_random_uuid(), account_id, 'order.paid', 'order', id::text

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -29,13 +28,6 @@ const beProgram = "ORDERS_TEST_BE_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(beProgram) != "" {
-		if filepath.Base(os.Args[0]) == "curl" {
-			if err := beCurl(os.Args[1:]); err != nil {
-				fmt.Fprintln(os.Stderr, "curl:", err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
 		orders.Main()
 		os.Exit(0)
 	}

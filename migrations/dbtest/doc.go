@@ -25,8 +25,8 @@
 //   - PG_BIN is the folder of the server programs to use, of version 15 or later.
 //   - DBTEST_KEEP=1 lets the private server outlive a failed test, so that a
 //     person can look at the test's database.
-//   - DBTEST_PGBOUNCER is a pgbouncer program to put between each test's pool and
-//     its database, in transaction mode: see package deploy/pgbouncer.
+//   - DBTEST_POOLER_URL is the URL of a pooler in front of the server of DATABASE_URL.
+//     The pools of the tests connect to it: make pgbouncer-check.
 //
 // The package knows the schema only as files to apply. Only tests import it.
 package dbtest

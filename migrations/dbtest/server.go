@@ -14,7 +14,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/deploy/pgbouncer"
 	"example.com/orders-api/internal/embeddedpg"
 )
 
@@ -34,7 +33,7 @@ var shared struct {
 type server struct {
 	private  *embeddedpg.Server // nil when DATABASE_URL names the server
 	url      string             // of a database that is there from the start
-	pooler   *pgbouncer.Pooler  // stands before every test's database; mostly nil
+	pooled   string             // URL of the server through a pooler, or empty
 	admin    *pgxpool.Pool
 	template func() (string, error) // the name of the template, made at first use
 }
@@ -55,7 +54,7 @@ func sharedServer(t testing.TB) *server {
 }
 
 func startServer(ctx context.Context) (*server, error) {
-	s := &server{url: os.Getenv("DATABASE_URL")}
+	s := &server{url: os.Getenv("DATABASE_URL"), pooled: os.Getenv("DBTEST_POOLER_URL")}
 	if s.url == "" {
 		var err error
 		s.private, err = embeddedpg.Start(ctx, embeddedpg.Options{
@@ -77,32 +76,27 @@ func startServer(ctx context.Context) (*server, error) {
 		return nil, errors.Join(err, s.stop())
 	}
 	s.template = sync.OnceValues(s.makeTemplate)
-	if program := os.Getenv("DBTEST_PGBOUNCER"); program != "" {
-		if s.pooler, err = pgbouncer.Start(ctx, pgbouncer.Options{Program: program, Server: s.url}); err != nil {
-			return nil, errors.Join(err, s.stop())
-		}
-	}
 	return s, nil
 }
 
 // config returns the configuration of a pool on one of the server's databases.
 func (s *server) config(database string) (*pgxpool.Config, error) {
-	if s.pooler != nil {
-		return poolConfig(s.pooler.URL(database))
+	if s.pooled != "" {
+		return poolConfig(s.pooled, database)
 	}
 	return s.direct(database)
 }
 
-// direct is like config, and no pooler is ever in between.
+// direct is like config, without a pooler.
 func (s *server) direct(database string) (*pgxpool.Config, error) {
-	dsn, err := withDatabase(s.url, database)
+	return poolConfig(s.url, database)
+}
+
+func poolConfig(server, database string) (*pgxpool.Config, error) {
+	dsn, err := withDatabase(server, database)
 	if err != nil {
 		return nil, err
 	}
-	return poolConfig(dsn)
-}
-
-func poolConfig(dsn string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
@@ -145,14 +139,10 @@ func (s *server) stop() error {
 	if s.admin != nil {
 		s.admin.Close()
 	}
-	var err error
-	if s.pooler != nil {
-		err = s.pooler.Stop()
-	}
 	if s.private != nil {
-		err = errors.Join(err, s.private.Stop())
+		return s.private.Stop()
 	}
-	return err
+	return nil
 }
 
 // Main stops the server in order after a package's tests. Packages do not need

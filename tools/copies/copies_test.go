@@ -1,18 +1,20 @@
 //go:build copies
 
-// Package copies_test makes the template somebody's own, in the ways that the
-// guides describe, and looks whether what comes out builds and passes tests. "make
-// rename-check" and "make engine-check" run it.
+// Package copies_test renames copies of the repository in the ways that the guides
+// describe, and checks that they build and pass tests: make rename-check and make
+// engine-check.
 package copies_test
 
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,25 +25,28 @@ import (
 	modzip "golang.org/x/mod/zip"
 )
 
-// everything makes it run make test, which takes minutes, instead of the tests
-// that have to do with the module's path.
+// everything selects make test, which takes minutes, instead of the tests that depend
+// on the path of the module.
 var everything = flag.Bool("all", false, "run all tests of the renamed module")
 
 const (
 	root    = "../.."
-	mine    = "github.com/you/shop"
+	newPath = "github.com/you/shop"
 	version = "v0.0.1"
 )
 
-// theirs is the path that the module has now.
-func theirs(t *testing.T) string {
+// nested returns the folders of the nested modules.
+func nested() []string { return []string{"bench", "tools"} }
+
+// oldPath returns the path of the module.
+func oldPath(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	require.NoError(t, err)
 	return modfile.ModulePath(text)
 }
 
-// files lists the module's files, as they would be committed, with slashes.
+// files lists the files of the repository, with slashes, without what is not committed.
 func files(t *testing.T) []string {
 	t.Helper()
 	var list []string
@@ -67,7 +72,7 @@ func TestMakeRename(t *testing.T) {
 	for _, name := range files(t) {
 		copyFile(t, folder, name)
 	}
-	run(t, folder, nil, "make", "rename", "MODULE="+mine)
+	run(t, folder, nil, "make", "rename", "MODULE="+newPath)
 	requireRenamed(t, folder)
 	requireWorks(t, folder)
 }
@@ -84,44 +89,49 @@ func copyFile(t *testing.T, folder, name string) {
 	require.NoError(t, os.WriteFile(copied, text, info.Mode().Perm()))
 }
 
-// requireRenamed looks for the old path where a program reads it. What people read
-// has it in the output of commands.
+// requireRenamed checks that no file has the old path. Pages may have it, in the output
+// of commands.
 func requireRenamed(t *testing.T, folder string) {
 	t.Helper()
 	for _, name := range files(t) {
 		if filepath.Ext(name) != ".md" {
 			text, err := os.ReadFile(filepath.Join(folder, filepath.FromSlash(name)))
 			require.NoError(t, err)
-			require.NotContains(t, string(text), theirs(t), name)
+			require.NotContains(t, string(text), oldPath(t), name)
 		}
 	}
 }
 
-// TestGonew takes the module from a proxy, as gonew does it. The tools are a
-// module of their own, so they are taken with a second call.
+// gonew copies the modules from a proxy. It needs one call for each module.
 func TestGonew(t *testing.T) {
 	proxy := t.TempDir()
-	publish(t, proxy, theirs(t), "")
-	publish(t, proxy, theirs(t)+"/tools", "tools/")
+	publish(t, proxy, oldPath(t), "")
+	for _, name := range nested() {
+		publish(t, proxy, oldPath(t)+"/"+name, name+"/")
+	}
 	gonew := strings.TrimSpace(run(t, ".", nil, "go", "tool", "-n", "gonew"))
-	// A module cache of its own: the usual one would keep what is not released.
+	// A temporary module cache, because the usual one would keep the modules.
 	env := []string{"GOPROXY=file://" + filepath.ToSlash(proxy), "GOMODCACHE=" + t.TempDir(), "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOWORK=off"}
 	parent := t.TempDir()
 	folder := filepath.Join(parent, "shop")
-	run(t, parent, env, gonew, theirs(t)+"@"+version, mine, folder)
-	run(t, parent, env, gonew, theirs(t)+"/tools@"+version, mine+"/tools", filepath.Join(folder, "tools"))
-	requireWorks(t, folder)
-	run(t, folder, nil, "make", "rename", "MODULE="+mine) // the rest, which is the linter's
+	run(t, parent, env, gonew, oldPath(t)+"@"+version, newPath, folder)
+	run(t, folder, nil, "go", "build", "./...")
+	for _, name := range nested() {
+		run(t, parent, env, gonew, oldPath(t)+"/"+name+"@"+version, newPath+"/"+name, filepath.Join(folder, name))
+	}
+	run(t, folder, nil, "make", "rename", "MODULE="+newPath) // gonew renames only the paths in each module itself
 	requireRenamed(t, folder)
+	requireWorks(t, folder)
 }
 
-// publish puts the module below a folder of ours into a proxy made of files.
+// publish puts the module in a folder into a proxy made of files.
 func publish(t *testing.T, proxy, path, below string) {
 	t.Helper()
 	var content []modzip.File
 	for _, name := range files(t) {
 		inside, ours := strings.CutPrefix(name, below)
-		if nested := below == "" && strings.HasPrefix(name, "tools/"); ours && !nested {
+		top, _, _ := strings.Cut(name, "/")
+		if ours && (below != "" || !slices.Contains(nested(), top)) {
 			content = append(content, file{inside, filepath.Join(root, filepath.FromSlash(name))})
 		}
 	}
@@ -152,21 +162,39 @@ func (f file) Open() (io.ReadCloser, error) { return os.Open(f.source) }
 // requireWorks builds, vets and tests.
 func requireWorks(t *testing.T, folder string) {
 	t.Helper()
-	require.Equal(t, mine, strings.TrimSpace(run(t, folder, nil, "go", "list", "-m")))
+	require.Equal(t, newPath, strings.TrimSpace(run(t, folder, nil, "go", "list", "-m")))
 	run(t, folder, nil, "go", "build", "./...")
 	run(t, folder, nil, "go", "mod", "verify")
 	run(t, folder, nil, "go", "vet", "./...")
-	run(t, filepath.Join(folder, "tools"), nil, "go", "vet", "-tags", "copies", "./...")
+	for _, name := range nested() {
+		run(t, filepath.Join(folder, name), nil, "go", "vet", "-tags", "copies,pgbouncer", "./...")
+	}
 	if *everything {
 		run(t, folder, nil, "make", "test")
 		return
 	}
-	run(t, folder, nil, "go", "test", "-run", "Mutants|Generated|StripeMock|Examples?|Usage|Spec|Routes",
-		"./api", "./cmd/...", "./docs", "./examples/...", "./idempotency", "./internal/crash", "./payments/...")
+	run(t, folder, nil, "go", "test", "-run", "Mutants|Generated|Examples?|Usage|Spec|Routes",
+		"./api", "./cmd/...", "./examples/...", "./idempotency", "./internal/crash", "./payments/...")
+	run(t, filepath.Join(folder, "bench"), nil, "go", "test", "./...")
+	run(t, filepath.Join(folder, "tools"), nil, "go", "test", "-run", "Generated|Client|TestStart", "./docscheck", "./stripemock")
 }
 
-// run runs a program to its good end and returns what it printed.
+// run runs a program, which must succeed, and returns its standard output.
 func run(t *testing.T, folder string, env []string, program string, args ...string) string {
+	t.Helper()
+	out, err := output(t, folder, env, program, args)
+	require.NoError(t, err)
+	return out
+}
+
+// tryRun runs a program and returns its error, with what it printed.
+func tryRun(t *testing.T, folder, program string, args ...string) error {
+	t.Helper()
+	_, err := output(t, folder, nil, program, args)
+	return err
+}
+
+func output(t *testing.T, folder string, env []string, program string, args []string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = folder
@@ -174,6 +202,8 @@ func run(t *testing.T, folder string, env []string, program string, args ...stri
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	require.NoError(t, err, "%s %s in %s:\n%s%s", program, strings.Join(args, " "), folder, out, &stderr)
-	return string(out)
+	if err != nil {
+		err = fmt.Errorf("%s %s in %s: %w\n%s%s", program, strings.Join(args, " "), folder, err, out, &stderr)
+	}
+	return string(out), err
 }

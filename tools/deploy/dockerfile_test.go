@@ -168,7 +168,7 @@ func TestDockerfile(t *testing.T) {
 func TestDockerignore(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, built())
-	for _, name := range []string{".env", ".git", "docs", "tools", "Dockerfile", "docker-compose.yml"} {
+	for _, name := range []string{".env", ".git", "bench", "docs", "tools", "Dockerfile", "docker-compose.yml"} {
 		require.NoFileExists(t, filepath.Join(folder, "src", name))
 		require.NoDirExists(t, filepath.Join(folder, "src", name))
 	}

@@ -85,7 +85,7 @@ func TestDependabot(t *testing.T) {
 		seen[update.Ecosystem+" "+update.Directory] = true
 	}
 	require.Equal(t, map[string]bool{
-		"gomod /": true, "gomod /tools": true, "github-actions /": true, "docker /": true, "docker-compose /": true,
+		"gomod /": true, "gomod /bench": true, "gomod /tools": true, "github-actions /": true, "docker /": true, "docker-compose /": true,
 	}, seen)
 }
 

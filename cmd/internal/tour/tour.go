@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/faultproxy"
-	"example.com/orders-api/cmd/internal/subprocess"
+	"example.com/orders-api/internal/subprocess"
 	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )

@@ -1,0 +1,118 @@
+// Package orders_test has the Go benchmarks of package orders: make bench-completer,
+// bench-reaper, bench-store and bench-waiters.
+package orders_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(dbtest.Main{M: m}.Run()) }
+
+const (
+	createEndpoint  = "POST /v1/payment_intents"
+	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
+
+	lockTimeout = time.Minute
+	grace       = 5 * time.Minute
+	retention   = 72 * time.Hour
+)
+
+// fixture is a service whose round trips and commits are counted.
+type fixture struct {
+	tb      testing.TB
+	service *orders.Service
+	engine  *idempotency.Engine
+	pool    *pgxpool.Pool
+	meter   *idempotencytest.Meter
+	stripe  *stripetest.Server
+	account uuid.UUID
+}
+
+func newFixture(tb testing.TB, conns int32) *fixture {
+	tb.Helper()
+	meter := idempotencytest.NewMeter()
+	return newFixtureOn(tb, meter, idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns }))
+}
+
+func newFixtureOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Pool) *fixture {
+	tb.Helper()
+	stripe := stripetest.New(stripetest.Options{})
+	server := httptest.NewServer(stripe)
+	tb.Cleanup(server.Close)
+	tb.Cleanup(stripe.Close)
+
+	const stepTimeout = 50 * time.Second // less than a lease, and more than a phase of BenchmarkWaiters
+	logger := slog.New(slog.DiscardHandler)
+	client, err := payments.New(payments.Config{SecretKey: "sk_test_orders", BaseURL: server.URL, Timeout: stepTimeout, Logger: logger})
+	require.NoError(tb, err)
+	tb.Cleanup(client.Close)
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Waiters: waiters, Logger: logger})
+	require.NoError(tb, err)
+	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger})
+	require.NoError(tb, err)
+	return &fixture{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
+}
+
+const itemsJSON = `[
+	{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},
+	{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}
+]`
+
+// request returns the request of an order of 43.00.
+func (f *fixture) request(key string) orders.Request {
+	f.tb.Helper()
+	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
+		`{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":%s,"metadata":{"basket":"b-77"}}`, itemsJSON))
+	require.NoError(f.tb, err)
+	return orders.Request{
+		Request: idempotency.Request{
+			AccountID: f.account, Key: idempotency.Key(key), Method: http.MethodPost, Path: "/v1/orders", Params: params,
+		},
+		ClientIP: netip.MustParseAddr("203.0.113.7"),
+	}
+}
+
+// create creates an order.
+func (f *fixture) create(key string) (idempotency.Result, error) {
+	return f.service.Create(f.tb.Context(), f.request(key))
+}
+
+// abandon leaves n orders unfinished: the endpoint of the provider rejects their
+// requests.
+func (f *fixture) abandon(n int, endpoint, name string) {
+	f.tb.Helper()
+	rejected := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: endpoint, Times: stripetest.Always})
+	defer rejected.Release()
+	var clients errgroup.Group
+	clients.SetLimit(8)
+	for i := range n {
+		clients.Go(func() error {
+			if result, err := f.create(fmt.Sprintf("%s-%d", name, i)); err == nil {
+				return fmt.Errorf("unexpected response with status %d", result.Response.Status)
+			}
+			return nil
+		})
+	}
+	require.NoError(f.tb, clients.Wait())
+	_, err := f.pool.Exec(f.tb.Context(), "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval WHERE finished_at IS NULL AND needs_review_at IS NULL", 2*grace)
+	require.NoError(f.tb, err)
+}

@@ -1,0 +1,109 @@
+package docscheck_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the code blocks of the guides")
+
+// block matches a code block that comes from a file. After the path of the file, a
+// marker names the declarations to show. Without names, it shows the whole file:
+//
+//	<!-- code:begin examples/credits/credits.go Service Service.Grant -->
+//	<!-- code:end -->
+var block = regexp.MustCompile(`(?s)<!-- code:begin (\S+)([^\n]*) -->\n(.*?)<!-- code:end -->\n`)
+
+// TestGenerated compares each block with its file.
+func TestGenerated(t *testing.T) {
+	t.Parallel()
+	blocks := 0
+	require.NoError(t, filepath.WalkDir("../../docs", func(page string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(page) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		require.Equal(t, strings.Count(string(text), "<!-- code:"), 2*len(block.FindAll(text, -1)), "%s: a marker has no partner", page)
+		want := block.ReplaceAllStringFunc(string(text), func(old string) string {
+			blocks++
+			parts := block.FindStringSubmatch(old)
+			file, names := parts[1], strings.Fields(parts[2])
+			code := excerpt(t, filepath.Join("../..", filepath.FromSlash(file)), names)
+			return fmt.Sprintf("<!-- code:begin %s%s -->\n```%s\n%s```\n<!-- code:end -->\n",
+				file, parts[2], strings.TrimPrefix(filepath.Ext(file), "."), code)
+		})
+		if *update {
+			return os.WriteFile(page, []byte(want), 0o644)
+		}
+		require.Equal(t, want, string(text), "%s is out of date: run make generate", page)
+		return nil
+	}))
+	require.NotZero(t, blocks)
+}
+
+// excerpt returns the declarations with their comments, or the whole file.
+func excerpt(t *testing.T, file string, names []string) string {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	require.NoError(t, err)
+	if len(names) == 0 {
+		return string(source)
+	}
+	files := token.NewFileSet()
+	parsed, err := parser.ParseFile(files, file, source, parser.ParseComments)
+	require.NoError(t, err)
+	declared := map[string]string{}
+	for _, declaration := range parsed.Decls {
+		name, comment := describe(declaration)
+		begin := declaration.Pos()
+		if comment != nil {
+			begin = comment.Pos()
+		}
+		declared[name] = string(source[files.Position(begin).Offset:files.Position(declaration.End()).Offset]) + "\n"
+	}
+	var code []string
+	for _, name := range names {
+		require.Contains(t, declared, name, file)
+		code = append(code, declared[name])
+	}
+	return strings.Join(code, "\n")
+}
+
+// describe returns a declaration's name, with its type when it is a method, and
+// its comment.
+func describe(declaration ast.Decl) (name string, comment *ast.CommentGroup) {
+	switch d := declaration.(type) {
+	case *ast.FuncDecl:
+		name = d.Name.Name
+		if d.Recv != nil {
+			receiver := d.Recv.List[0].Type
+			if pointer, ok := receiver.(*ast.StarExpr); ok {
+				receiver = pointer.X
+			}
+			name = fmt.Sprint(receiver) + "." + name
+		}
+		return name, d.Doc
+	case *ast.GenDecl:
+		switch spec := d.Specs[0].(type) {
+		case *ast.TypeSpec:
+			return spec.Name.Name, d.Doc
+		case *ast.ValueSpec:
+			return spec.Names[0].Name, d.Doc
+		}
+		return "imports", d.Doc
+	default:
+		return "", nil
+	}
+}

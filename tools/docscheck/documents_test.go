@@ -1,0 +1,282 @@
+package docscheck_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+	"example.com/orders-api/tools/docscheck"
+	"example.com/orders-api/tools/programtest"
+)
+
+// Runs every command of this program and every curl line of the pages, in order. Each
+// must succeed and print what the page shows. The table runners names the tests of the
+// others.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	for _, page := range allPages(t) {
+		commands := slices.DeleteFunc(commandsOf(t, page), func(c docscheck.Command) bool { return !isOurs(c) })
+		if len(commands) == 0 {
+			continue
+		}
+		t.Run(page.Path, func(t *testing.T) {
+			t.Parallel()
+			newReader(t, "own curl").follow(commands)
+		})
+		lines := slices.DeleteFunc(slices.Clone(commands), func(c docscheck.Command) bool { return !calls(c, "curl") })
+		if _, err := exec.LookPath("curl"); err == nil && len(lines) > 0 {
+			t.Run(page.Path+" with the real curl", func(t *testing.T) {
+				t.Parallel()
+				newReader(t, "").follow(lines)
+			})
+		}
+	}
+}
+
+// isOurs reports whether this test can run all parts of a command.
+func isOurs(command docscheck.Command) bool {
+	return !slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool {
+		return !slices.Contains([]string{"", "export", "orders", "bin/orders", "curl", "grep"}, part.Program()) && !isStatement(part)
+	})
+}
+
+// isStatement reports whether a command is psql with a statement.
+func isStatement(part docscheck.Simple) bool {
+	return len(part.Words) == 4 && part.Words[0] == "psql" && part.Words[1] == "$DATABASE_URL" && part.Words[2] == "-c"
+}
+
+func calls(command docscheck.Command, program string) bool {
+	return slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool { return filepath.Base(part.Program()) == program })
+}
+
+// reader runs the commands of one page on a fixture.
+type reader struct {
+	*programtest.Fixture
+
+	folder string           // the working directory
+	api    *programtest.API // started for the first curl line
+}
+
+// newReader returns a reader with the program on its PATH, and with our own curl
+// unless curl is "".
+func newReader(t *testing.T, curl string) *reader {
+	t.Helper()
+	r := &reader{Fixture: programtest.NewFixture(t), folder: t.TempDir()}
+	bin := filepath.Join(r.folder, "bin")
+	require.NoError(t, os.Mkdir(bin, 0o755))
+	require.NoError(t, os.Symlink(programtest.Program(), filepath.Join(bin, "orders")))
+	if curl != "" {
+		tests, err := os.Executable()
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(tests, filepath.Join(bin, "curl")))
+	}
+	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
+	return r
+}
+
+func (r *reader) follow(commands []docscheck.Command) {
+	for _, command := range commands {
+		parts := command.Parts
+		switch {
+		case len(parts) == 1 && (parts[0].Program() == "" || parts[0].Program() == "export"):
+			r.set(command)
+		case len(parts) == 1 && isLongRunning(parts[0].Words):
+			r.startAndStop(parts[0])
+		case len(parts) == 1 && isStatement(parts[0]):
+			r.Exec(strings.ReplaceAll(parts[0].Words[3], "…", uuid.NewString()))
+		default:
+			r.runInShell(command)
+		}
+	}
+}
+
+// set sets the variables that a page sets. A value with "…" is a placeholder, for which
+// the reader must have a value already.
+func (r *reader) set(command docscheck.Command) {
+	r.T.Helper()
+	for _, part := range command.Parts {
+		for _, setting := range append(part.Assignments, part.Words[min(1, len(part.Words)):]...) {
+			name, text, _ := strings.Cut(setting, "=")
+			if !strings.Contains(text, "…") {
+				r.Environ = r.With(setting)
+				continue
+			}
+			require.NotEmpty(r.T, programtest.Value(r.Environ, name), "%s: no value for %s", command.At, setting)
+		}
+	}
+}
+
+// isLongRunning reports whether a command runs until it is stopped.
+func isLongRunning(words []string) bool {
+	return len(words) > 1 && filepath.Base(words[0]) == "orders" && (slices.Contains([]string{"serve", "dev"}, words[1]) ||
+		words[1] == "worker" && !slices.Contains(words, "--once") || slices.Contains(words, "--every"))
+}
+
+// startAndStop starts a long-running command, waits until it is ready and stops it.
+func (r *reader) startAndStop(part docscheck.Simple) {
+	r.T.Helper()
+	arguments := part.Words[1:]
+	p := programtest.Start(r.T, r.With(part.Assignments...), arguments...)
+	sign, known := map[string]string{"serve": "listening", "dev": "listening", "worker": "receipts"}[arguments[0]]
+	if !known {
+		sign = "pass"
+	}
+	p.WaitFor(&p.Stderr, sign)
+	p.Stop()
+}
+
+var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
+
+// runInShell runs a command in a shell. It replaces the addresses of the pages by those
+// of the reader's API, and KEY by an abandoned key.
+func (r *reader) runInShell(command docscheck.Command) {
+	r.T.Helper()
+	for _, part := range command.Parts {
+		require.False(r.T, isLongRunning(part.Words), "%s: a long-running command needs a line of its own", command.At)
+	}
+	text := openVariable.ReplaceAllString(command.Text, "")
+	if calls(command, "curl") {
+		if r.api == nil {
+			r.api = programtest.StartDev(r.T, r.Environ)
+		}
+		text = strings.ReplaceAll(text, "http://localhost:8080", r.api.Base)
+		if own := "http://127.0.0.1:8081"; strings.Contains(text, own) {
+			admin := r.api.WaitFor(&r.api.Stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
+			text = strings.ReplaceAll(text, own, "http://"+admin)
+		}
+	}
+	if key := regexp.MustCompile(`\bKEY\b`); key.MatchString(text) {
+		stuck := "stuck-" + strings.ReplaceAll(command.At, ":", "-") + "-0001"
+		r.abandon(filepath.Base(stuck))
+		text = key.ReplaceAllString(text, filepath.Base(stuck))
+	}
+	ctx, cancel := context.WithTimeout(r.T.Context(), programtest.Timeout)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-c", text)
+	shell.Dir, shell.Env, shell.WaitDelay = r.folder, r.Environ, time.Second
+	var stderr programtest.Output
+	shell.Stderr = &stderr
+	printed, err := shell.Output()
+	require.NoError(r.T, err, "%s: %s\n%s%s", command.At, text, printed, &stderr)
+	if len(command.Shown) > 0 {
+		require.NoError(r.T, docscheck.Compare(command.Shown, string(printed)), command.At)
+	}
+}
+
+// abandon creates an order whose confirm the provider rejected and whose client did not
+// retry. Its last run was ten minutes ago.
+func (r *reader) abandon(idempotencyKey string) {
+	r.T.Helper()
+	a := r.Serve(r.Environ, "--shutdown-delay", "0")
+	rejecting := r.Stripe.Inject(stripetest.Rule{
+		Fault: stripetest.Unauthorized, Endpoint: "POST /v1/payment_intents/{id}/confirm", Times: stripetest.Always,
+	})
+	response, err := a.Order(r.T.Context(), idempotencyKey)
+	require.NoError(r.T, err)
+	require.Equal(r.T, http.StatusServiceUnavailable, response.Status)
+	rejecting.Release()
+	a.Stop()
+	r.Exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
+}
+
+// Checks the commands and flags in prose, crontabs and manifests.
+func TestDocuments_mentions(t *testing.T) {
+	t.Parallel()
+	crontab := regexp.MustCompile(`/orders ([^;\n]+)$`)
+	manifest := regexp.MustCompile(`^\s*args: \[([\w, ".-]+)\]`)
+	for _, page := range allPages(t) {
+		for _, name := range page.Spans() {
+			parts, err := docscheck.Split(name)
+			if err != nil {
+				continue // no command
+			}
+			for _, part := range parts {
+				if filepath.Base(part.Program()) == "orders" && len(part.Words) > 1 && !strings.Contains(name, "/orders/") {
+					requireCommand(t, page.Path, part.Words[1:])
+				}
+			}
+		}
+		for _, block := range page.Blocks {
+			for _, line := range block.Lines {
+				if match := crontab.FindStringSubmatch(line); match != nil && block.Language == "crontab" {
+					requireCommand(t, block.At(), strings.Fields(match[1]))
+				}
+				if match := manifest.FindStringSubmatch(line); match != nil && block.Language == "yaml" {
+					requireCommand(t, block.At(), strings.Split(strings.ReplaceAll(match[1], `"`, ""), ", "))
+				}
+			}
+		}
+	}
+}
+
+// requireCommand checks that a command with these flags exists, by its help. -h is
+// given twice, because the first one is the value of a flag without one.
+func requireCommand(t *testing.T, at string, words []string) {
+	t.Helper()
+	p := programtest.Start(t, nil, append(slices.Clone(words), "-h", "-h")...)
+	if p.Wait() != 0 && !strings.Contains(p.Stderr.String(), `invalid value "-h" for flag`) {
+		t.Errorf("%s: orders %s: %s", at, strings.Join(words, " "), &p.Stderr)
+	}
+}
+
+// The output of make run.
+func TestDocuments_run(t *testing.T) {
+	t.Parallel()
+	a := programtest.StartDev(t, programtest.Environ(t))
+	a.Stop()
+	require.NoError(t, docscheck.Compare(shownBelow(t, "make run"), a.Stdout.String()))
+}
+
+// The results of make demo. Its figures differ from run to run.
+func TestDocuments_demo(t *testing.T) {
+	t.Parallel()
+	result := regexp.MustCompile(`(?m)^ [✓✗–] .+?(?:  | \d{3} )`)
+	printed := programtest.Run(t, programtest.Environ(t), "demo")
+	shown := result.FindAllString(strings.Join(shownBelow(t, "make demo"), "\n"), -1)
+	require.NotEmpty(t, shown)
+	require.Equal(t, result.FindAllString(printed, -1), shown)
+}
+
+// shownBelow returns the output that README.md shows below a command.
+func shownBelow(t *testing.T, command string) []string {
+	t.Helper()
+	for _, page := range allPages(t) {
+		for _, c := range commandsOf(t, page) {
+			if page.Path == "README.md" && c.Text == command {
+				return c.Shown
+			}
+		}
+	}
+	require.Fail(t, "README.md does not show the output", command)
+	return nil
+}
+
+// Links to the API must work.
+func TestDocuments_addresses(t *testing.T) {
+	t.Parallel()
+	f := programtest.NewFixture(t)
+	a := programtest.StartDev(t, f.Environ)
+	for _, page := range allPages(t) {
+		for _, link := range page.Links() {
+			path, ours := strings.CutPrefix(link, "http://localhost:8080")
+			if !ours {
+				continue
+			}
+			got, err := a.Do(t.Context(), http.MethodGet, path, "", nil)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, got.Status, "%s: %s", page.Path, link)
+		}
+	}
+	a.Stop()
+}

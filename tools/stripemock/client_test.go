@@ -1,0 +1,83 @@
+//go:build linux
+
+package stripemock_test
+
+import (
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments"
+)
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// stripe-mock checks requests against Stripe's API description. It keeps no state,
+// so only the status of its responses is checked.
+func TestClient_requestsMatchAPIDescription(t *testing.T) {
+	t.Parallel()
+	var accepted []string
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	url := start(t)
+	client, err := payments.New(payments.Config{
+		SecretKey: "sk_test_mock",
+		BaseURL:   url,
+		Timeout:   time.Minute,
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(r)
+			if err == nil {
+				accepted = append(accepted, r.Method+" "+r.URL.Path+" "+strconv.Itoa(resp.StatusCode))
+			}
+			return resp, err
+		}),
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+
+	// One attempt each: without state no response is about the requested object.
+	_, _ = client.Create(t.Context(), "k-create", payments.CreateParams{
+		Amount: 2500, Currency: "eur", PaymentMethod: "pm_card_visa", Description: "Order 7b0f",
+		Metadata: map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
+	})
+	_, _ = client.Confirm(t.Context(), "k-confirm", "pi_1", true)
+	_, _ = client.Get(t.Context(), "pi_1")
+	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
+	_ = client.List(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Intent) bool { return false })
+	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
+		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: "requested_by_customer", Metadata: map[string]string{"refund_id": "r1"},
+	})
+	_, _ = client.GetRefund(t.Context(), "re_1")
+	_ = client.ListRefunds(t.Context(), "pi_1", func(payments.Refund) bool { return false })
+	_ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Refund) bool { return false })
+	require.Equal(t, []string{
+		"POST /v1/payment_intents 200",
+		"POST /v1/payment_intents/pi_1/confirm 200",
+		"GET /v1/payment_intents/pi_1 200",
+		"POST /v1/payment_intents/pi_1/cancel 200",
+		"GET /v1/payment_intents 200",
+		"POST /v1/refunds 200",
+		"GET /v1/refunds/re_1 200",
+		"GET /v1/refunds 200",
+		"GET /v1/refunds 200",
+	}, accepted)
+
+	// The check can fail.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/payment_intents",
+		strings.NewReader("amount=2500&currency=eur&metdata[order_id]=7b0f"))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer sk_test_mock")
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := base.RoundTrip(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusBadRequest, response.StatusCode)
+}
