@@ -59,6 +59,7 @@ type options struct {
 	connections  int32                 // default: 1, so a run that holds one blocks
 	configure    func(*pgxpool.Config) // of the pool
 	concurrent   bool                  // several requests run at once
+	unchecked    bool                  // calls cause no query
 	stepTimeout  time.Duration         // default: 20 seconds
 	clock        func() time.Time      // the provider's; default: time.Now
 	chargeWindow time.Duration         // default: 24 hours
@@ -98,7 +99,7 @@ func newFixture(t *testing.T, o options) *fixture {
 		pool:      pool,
 		account:   o.account,
 		stripe:    stripe,
-		transport: newRecordingTransport(t, pool, !o.concurrent),
+		transport: newRecordingTransport(t, pool, !o.concurrent, !o.unchecked),
 		log:       &logBuffer{},
 		responses: &responseLog{},
 	}

@@ -19,7 +19,7 @@ import (
 type recordingTransport struct {
 	base      http.RoundTripper
 	pool      *pgxpool.Pool // of the service
-	checks    *pgxpool.Pool // on the same database
+	checks    *pgxpool.Pool // on the same database; nil: no checks
 	exclusive bool          // one request at a time, so the pool must be idle during a call
 
 	mu          sync.Mutex
@@ -31,22 +31,25 @@ type recordingTransport struct {
 // interceptor replaces a round trip to the provider.
 type interceptor func(req *http.Request, next http.RoundTripper) (*http.Response, error)
 
-func newRecordingTransport(t *testing.T, pool *pgxpool.Pool, exclusive bool) *recordingTransport {
+func newRecordingTransport(t *testing.T, pool *pgxpool.Pool, exclusive, checked bool) *recordingTransport {
 	t.Helper()
-	return &recordingTransport{
+	r := &recordingTransport{
 		// net/http may send a request twice on a reused connection.
 		base:      &http.Transport{DisableKeepAlives: true},
 		pool:      pool,
-		checks:    newPool(t, pool),
 		exclusive: exclusive,
 	}
+	if checked {
+		r.checks = newPool(t, pool)
+	}
+	return r
 }
 
 func (r *recordingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if r.exclusive {
+	if r.checks != nil && r.exclusive {
 		r.checkIdle(req)
 	}
-	if strings.HasSuffix(req.URL.Path, "/confirm") {
+	if r.checks != nil && callOf(req) == confirm {
 		r.checkCommitted(req)
 	}
 	r.mu.Lock()
