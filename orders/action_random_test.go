@@ -43,7 +43,6 @@ func TestAction_randomMoments(t *testing.T) {
 	checkInvariants(t, f)
 }
 
-// randomCase is one order.
 type randomCase struct {
 	fixture *fixture
 	request orders.Request
@@ -158,7 +157,6 @@ func (c *randomCase) release() {
 	c.faults = nil
 }
 
-// wait ends the faults and waits for all runs.
 func (c *randomCase) wait() {
 	c.release()
 	c.running.Wait()

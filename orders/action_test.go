@@ -3,7 +3,6 @@ package orders_test
 // challengeCard requires that the customer approves each payment, and then succeeds.
 const challengeCard = "pm_card_threeDSecure2Required"
 
-// challengeCards require that the customer approves each payment.
 var challengeCards = []string{
 	challengeCard,
 	"pm_card_authenticationRequired",

@@ -72,8 +72,8 @@ func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Inte
 	return verify(order, intent, err)
 }
 
-// verify rejects an intent with another amount, currency or order, for instance because
-// it was changed at the provider. Such an intent needs an operator.
+// verify rejects an intent with another amount, currency or order. Such an intent was
+// changed at the provider and needs an operator.
 func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := asPaymentError(err)
 	if failed == nil && !intent.Matches(order.Amount, order.Currency, order.ID.String()) {
@@ -127,8 +127,7 @@ func (r *orderRun) cancel(ctx context.Context, why failure) (idempotency.Record,
 }
 
 // rotateKey repeats the step under the next provider key, because the provider replays an
-// error, such as a 500, under the current one (R12). A run does so once: a provider that
-// fails again needs time.
+// error under the current one (R12). Once per run: a provider that fails again needs time.
 func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.Record, error) {
 	if r.rotated {
 		return nil, r.retryLater(kind, failed)

@@ -169,7 +169,6 @@ func TestChargeWindow_everyRun(t *testing.T) {
 	}
 }
 
-// old makes the order older than the charge window.
 func old(f *fixture) { f.backdate(age) }
 
 func inProcess(f *fixture) {
@@ -233,7 +232,6 @@ func TestChargeWindow_endsDuringRun(t *testing.T) {
 	f.checkFinal()
 }
 
-// Refunds have no charge window.
 func TestChargeWindow_refund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})

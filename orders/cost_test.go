@@ -16,7 +16,6 @@ const (
 	maxRoundTrips = 4
 )
 
-// createNth creates an order, or replays its response.
 func (f *fixture) createNth(n int) idempotency.Result {
 	f.t.Helper()
 	result, err := f.withKey(f.t, idempotency.Key(fmt.Sprintf("an-order-of-the-cost-test-%d", n))).create(visa)
@@ -72,8 +71,7 @@ SELECT format('%s: %s inserted, %s updated, %s HOT, %s indexes', relname, n_tup_
 	}, collectStrings(t, rows), "partial indexes aside")
 }
 
-// The rows that an order reads do not grow with the account, even if the plans date from
-// empty tables.
+// The rows that an order reads do not grow, even if the plans date from empty tables.
 func TestCost_newDatabase(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{unchecked: true})

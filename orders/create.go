@@ -25,7 +25,6 @@ func (s *Service) Create(ctx context.Context, req Request) (idempotency.Result, 
 	return s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
 }
 
-// Recovery points of createOrder, between the engine's started and finished.
 const (
 	pointOrderCreated  idempotency.RecoveryPoint = "order_created"
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
@@ -38,7 +37,6 @@ type createOrder struct {
 	resolve  bool // an operator ends the order, see Service.Resolve
 }
 
-// Name is stored with the key.
 func (createOrder) Name() string { return "create_order" }
 
 // Steps returns the steps by recovery point.
@@ -53,16 +51,14 @@ func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	}
 }
 
-// orderRun is one run of createOrder.
 type orderRun struct {
 	createOrder
 	*idempotency.Run
 
 	order orderRow // see load
 
-	// unconfirmed means that the first run of the key has just created the intent. It can
-	// be wrong after a failover that lost the order. That is safe: it only saves one GET
-	// and chooses between two 503 problems.
+	// unconfirmed means that the key's first run has just created the intent. It can be wrong
+	// after a failover. That is safe: it saves one GET and chooses between two 503 problems.
 	unconfirmed bool
 	rotated     bool             // see rotateKey
 	action      *payments.Action // recorded by this run, see awaitAction
@@ -119,8 +115,8 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 		case found.ID != "":
 			return r.recordIntent(found.ID), nil
 		case ends:
-			// A create in flight may still arrive. Its intent moves no money, because no run
-			// can confirm it (R23), and reconcile cancels it.
+			// A create in flight may still arrive, but no run confirms its intent (R23), and
+			// reconcile cancels it.
 			return r.recordFailure(why), nil
 		}
 	}

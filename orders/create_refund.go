@@ -17,7 +17,6 @@ func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (ide
 	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }
 
-// pointRefundCreated is the recovery point of createRefund.
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
 // createRefund is the operation of [Service.Refund].
@@ -28,10 +27,8 @@ type createRefund struct {
 	resolution *resolution // set if an operator ends the refund, see Service.Resolve
 }
 
-// Name is stored with the key.
 func (createRefund) Name() string { return "create_refund" }
 
-// Steps returns the steps by recovery point.
 func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &refundRun{createRefund: op, Run: run}
 	return idempotency.Steps{
@@ -40,7 +37,6 @@ func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 	}
 }
 
-// refundRun is one run of createRefund.
 type refundRun struct {
 	createRefund
 	*idempotency.Run
@@ -113,7 +109,6 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) 
 	}
 }
 
-// load reads the refund once.
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
 		r.refund, err = findRefund(ctx, r.pool, r.AccountID, refundID(r.AccountID, r.Key))

@@ -91,7 +91,6 @@ func (e *ExceedsRemainingError) Error() string {
 	return fmt.Sprintf("at most %d of the order can be refunded", e.Remaining)
 }
 
-// mustExist replaces [ErrNotFound], which would become a 404, if the row must exist.
 func mustExist(err error, what string, id uuid.UUID) error {
 	if errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("%s %s is missing", what, id)

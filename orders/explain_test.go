@@ -60,7 +60,6 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 }
 
-// fillTables inserts n orders, each with a key, an audit record, a receipt and a refund.
 func (f *fixture) fillTables(n int) {
 	f.t.Helper()
 	f.exec(`

@@ -17,12 +17,10 @@ type intentSearch struct {
 	after string          // cursor: the last intent that was read
 }
 
-// findIntent searches the provider's list for the order's intent. An empty intent means
-// that there is none. If the search takes half of the step's time, complete is false: the
-// run commits, which renews its lease (R8), and the next step continues.
-//
-// The range ends with the charge window, after which no run creates an intent. It does
-// not end with the last recorded run, because a failover may have lost later ones.
+// findIntent searches the provider's list for the order's intent, which is empty if there is
+// none. After half of the step's time, complete is false: the run commits, which renews its
+// lease (R8), and the next step continues. The range ends with the charge window, not with
+// the last recorded run, because a failover may have lost later runs.
 func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, complete bool, failed *payments.Error) {
 	since, until := r.order.CreatedAt.Time, r.Now()
 	if end := since.Add(r.chargeWindow); until.After(end) {
@@ -53,7 +51,6 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, compl
 	}
 }
 
-// continueSearch repeats the step.
 func (*orderRun) continueSearch(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
 	return idempotency.Advance(pointOrderCreated), nil
 }

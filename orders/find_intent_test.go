@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// createForeignIntents creates intents of other orders at the provider.
 func (f *fixture) createForeignIntents(n int) {
 	f.t.Helper()
 	for i := range n {

@@ -53,7 +53,6 @@ type fixture struct {
 	responses *responseLog
 }
 
-// options configure a fixture.
 type options struct {
 	account      uuid.UUID             // default: a random one
 	connections  int32                 // default: 1, so a run that holds one blocks
@@ -134,7 +133,6 @@ func newFixture(t *testing.T, o options) *fixture {
 	return f
 }
 
-// withKey returns the fixture for another key.
 func (f *fixture) withKey(t *testing.T, key idempotency.Key) *fixture {
 	part := *f
 	part.t, part.key, part.scenario = t, key, scenario{}
@@ -167,7 +165,6 @@ func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod
 	}
 }
 
-// create sends the request for the order. The default card is visa.
 func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
 	f.t.Helper()
 	paymentMethod = cmp.Or(paymentMethod, visa)
@@ -256,7 +253,6 @@ func (f *fixture) setLease(age time.Duration) {
 	f.exec("UPDATE idempotency_keys SET locked_at = now() - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
 }
 
-// backdate makes the key and its order older.
 func (f *fixture) backdate(age time.Duration) {
 	f.t.Helper()
 	f.exec("UPDATE idempotency_keys SET created_at = created_at - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
@@ -276,7 +272,6 @@ func (f *fixture) count(query string, arguments ...any) int {
 	return n
 }
 
-// newPool opens another pool, of one connection, on the same database.
 func newPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dbtest.URL(pool))
@@ -295,5 +290,4 @@ func collectStrings(t *testing.T, rows pgx.Rows) []string {
 	return found
 }
 
-// formatTime formats a time as a response does.
 func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -18,7 +18,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// responseLog has the stored responses that clients received.
 type responseLog struct {
 	mu        sync.Mutex
 	responses []clientResponse

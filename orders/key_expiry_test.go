@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// requireExpired requires the error of a reaped key of that order or refund.
 func requireExpired(t *testing.T, err error, order, refund uuid.UUID) {
 	t.Helper()
 	var expired *idempotency.KeyExpiredError

@@ -39,7 +39,6 @@ func TestGet(t *testing.T) {
 	require.ErrorIs(t, err, orders.ErrNotFound)
 }
 
-// insertOrders inserts n orders, the oldest first, two of them at each time.
 func (f *fixture) insertOrders(account uuid.UUID, n int) []uuid.UUID {
 	f.t.Helper()
 	var ids []uuid.UUID

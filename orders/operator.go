@@ -55,9 +55,8 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 	})
 }
 
-// ExpireKey rejects retries of a key whose rows are lost although the card was charged,
-// like those of a reaped key (R17). Otherwise a retry charges again when the provider's
-// keys have expired. The key must not exist.
+// ExpireKey rejects retries of a charged order whose rows are lost (R17). Otherwise a retry
+// charges again when the provider's keys have expired. The key must not exist.
 func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
 	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }

@@ -48,7 +48,6 @@ func (f *fixture) keyRow() string {
 	return row
 }
 
-// history lists the audit records of the order and its key, with the data of the key's.
 func (f *fixture) history() []string {
 	f.t.Helper()
 	history, err := orders.History(f.t.Context(), f.pool, f.account, f.key)

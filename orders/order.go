@@ -55,7 +55,6 @@ type Failure struct {
 	DeclineCode *string `json:"decline_code"`
 }
 
-// orderID is the id of the order that a key creates (R5).
 func orderID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", accountID, key)
 }
@@ -66,7 +65,6 @@ const (
 	SlugPaymentRefused  = "payment-refused"
 )
 
-// finishCreated finishes a request with 201 and the created resource.
 func finishCreated(location string, resource any) (idempotency.Outcome, error) {
 	return finish(201, resource, map[string]string{"Content-Type": "application/json", "Location": location})
 }
@@ -103,7 +101,6 @@ type failure struct {
 	detail      string // shown to the client
 }
 
-// finish finishes a request with the failure.
 func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
 	p := problem{
 		Type:        "/problems/" + f.slug,

@@ -14,7 +14,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// scenarios are steps by name. Each runs until its response is stored.
+// scenarios are steps by name.
 type scenarios map[string][]step
 
 // Each scenario has one behaviour of the provider. If it has a retry, it runs twice: the
@@ -318,8 +318,8 @@ func confirmOutcomes() scenarios {
 	return table
 }
 
-// accountOutcomes are about a provider account that is not set up. An operator corrects
-// it, and the order continues under another key, because Stripe replays the error.
+// accountOutcomes are about a provider account that is not set up. The order continues under
+// another key, because Stripe replays the error.
 func accountOutcomes() scenarios {
 	return scenarios{
 		"create": {

@@ -113,7 +113,6 @@ func DecodeParams(canonical []byte) (Params, error) {
 	return params, nil
 }
 
-// textSize returns the size of items and metadata in bytes.
 func (p Params) textSize() (size int) {
 	for _, item := range p.Items {
 		size += len(item.SKU) + len(item.Description)
@@ -139,7 +138,6 @@ func (r *reader) addError(pointer, code, detail string) {
 	}
 }
 
-// check applies a rule, unless the value has an error already.
 func (r *reader) check(pointer, value string, valid func(string) bool, code, detail string) {
 	if slices.ContainsFunc(r.errs, func(f FieldError) bool { return f.Pointer == pointer }) {
 		return
@@ -185,7 +183,6 @@ func lengthDetail(minimum, maximum int) string {
 	return fmt.Sprintf("must be %d to %d characters long", minimum, maximum)
 }
 
-// flag reads an optional boolean.
 func (r *reader) flag(members map[string]json.RawMessage, name string) (set bool) {
 	value := r.member(members, "", name, optional)
 	if value != nil && (value[0] == 'n' || json.Unmarshal(value, &set) != nil) { // null is not a boolean
@@ -247,7 +244,6 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 	return items
 }
 
-// metadata reads an object of strings with any characters.
 func (r *reader) metadata(members map[string]json.RawMessage) map[string]string {
 	metadata := map[string]string{}
 	value := r.member(members, "", "metadata", optional)

@@ -56,7 +56,7 @@ func decode(t *testing.T, request []byte) (orders.Params, []string) {
 	return params, errs
 }
 
-// codeOf returns the code of a detail, or "length", see TestDecodeParams_lengthCodes.
+// codeOf returns the code of a detail, or "length".
 func codeOf(detail string) string {
 	for _, rule := range []struct{ part, code string }{
 		{"is required", orders.CodeRequired},

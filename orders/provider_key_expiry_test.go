@@ -15,14 +15,12 @@ import (
 // age is longer than the provider keeps an idempotency key.
 const age = 25 * time.Hour
 
-// newOldFixture returns a fixture whose provider is a day behind, until passDay. Its charge
-// window is longer.
+// newOldFixture returns a fixture whose provider is a day behind, until passDay.
 func newOldFixture(t *testing.T) *fixture {
 	t.Helper()
 	return newFixture(t, options{clock: aDayAgo, chargeWindow: 3 * age})
 }
 
-// passDay makes the provider's idempotency keys expire.
 func (f *fixture) passDay() {
 	f.t.Helper()
 	f.stripe.Advance(age)
@@ -110,9 +108,8 @@ func TestProviderKeyExpired_incompleteList(t *testing.T) {
 	f.checkFinal()
 }
 
-// After a restore of the database an order may have several intents. The run adopts
-// the one with the highest precedence, so that no charge contradicts a response that
-// a client may have received.
+// After a restore of the database an order may have several intents. The run adopts the
+// one with the highest precedence.
 func TestProviderKeyExpired_severalIntents(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -158,7 +155,6 @@ func TestProviderKeyExpired_severalIntents(t *testing.T) {
 	}
 }
 
-// insertIntent creates an intent with our order's id at the provider, and returns its id.
 func (f *fixture) insertIntent(card string, amount int) string {
 	f.t.Helper()
 	return f.outOfBand("/v1/payment_intents", url.Values{

@@ -47,7 +47,6 @@ func RefundPath(order, id uuid.UUID) string {
 	return "/v1/orders/" + order.String() + "/refunds/" + id.String()
 }
 
-// refundID is the id of the refund that a key creates (R5).
 func refundID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", accountID, key)
 }
@@ -58,7 +57,6 @@ type RefundParams struct {
 	Reason *string // nil: none
 }
 
-// refundReasons are those that the provider accepts.
 var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 
 // DecodeRefundParams decodes a request like [DecodeParams].
@@ -91,7 +89,6 @@ type refundRow struct {
 	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
-// lockedOrder has the columns of an order that a refund depends on.
 type lockedOrder struct {
 	status   Status
 	amount   int64

@@ -21,7 +21,6 @@ const (
 	oneBody   = `{"amount":1800,"reason":"duplicate"}`
 )
 
-// createPaid creates an order that is paid with that card.
 func (f *fixture) createPaid(paymentMethod string) {
 	f.t.Helper()
 	f.do(payWith(paymentMethod), create("201"))
@@ -44,14 +43,12 @@ func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, 
 	}
 }
 
-// refund sends a request for a refund of the order.
 func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, error) {
 	f.t.Helper()
 	order := orderID(f.account, f.key)
 	return f.service.Refund(f.t.Context(), order, refundRequest(f.t, f.account, order, key, body))
 }
 
-// resolveKey is an operator's resolve of any key.
 func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
 	f.t.Helper()
 	return f.service.Resolve(f.t.Context(), f.account, idempotency.KeyID(f.account, key), action)
@@ -128,7 +125,6 @@ SELECT count(*)
 	require.Zero(t, f.count("SELECT count(*) FROM refunds r WHERE 1 <> (SELECT count(*) FROM audit_records a WHERE a.resource_id = r.id::text AND a.action = 'refund.created')"))
 }
 
-// expireProviderKeys advances the provider by a day, and makes our refunds older.
 func (f *fixture) expireProviderKeys() {
 	f.t.Helper()
 	f.stripe.Advance(age)

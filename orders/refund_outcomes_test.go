@@ -20,8 +20,7 @@ const (
 	notRefunded = "paid 0, failed 1800; 0"
 )
 
-// Each scenario refunds a part of a paid order. As in TestOutcomes, a retry is sent by the
-// client, or the completer resumes the key.
+// Each scenario refunds a part of a paid order, see TestOutcomes.
 func TestRefundOutcomes(t *testing.T) {
 	t.Parallel()
 	for group, table := range map[string]scenarios{
@@ -105,13 +104,12 @@ func refundCallOutcomes() scenarios {
 	return table
 }
 
-// secondListUnavailable makes the list fail with which a run resolves the outcome.
+// secondListUnavailable makes the list fail that resolves the outcome of a refund.
 func secondListUnavailable(f *fixture) {
 	f.inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: listRefunds, Times: stripetest.Always, After: 1})
 }
 
-// refundDoubtOutcomes: a stored 500, an expired provider key, a refusal caused by our
-// own refund.
+// refundDoubtOutcomes: a stored 500, an expired key, a refusal caused by our own refund.
 func refundDoubtOutcomes() scenarios {
 	return scenarios{
 		"stored 500 after the effect": {
@@ -159,8 +157,7 @@ func refundDoubtOutcomes() scenarios {
 	}
 }
 
-// sendDuplicate sends the refund, and then a request that exceeds the remaining amount. It
-// returns the response to the second.
+// sendDuplicate sends the refund, then a request that exceeds the remaining amount.
 func sendDuplicate(f *fixture) {
 	f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if callOf(req) != makeRefund {
@@ -215,7 +212,6 @@ func otherRefundOutcomes() scenarios {
 	}
 }
 
-// useProviderKey uses the refund's provider key for another request.
 func useProviderKey(f *fixture) {
 	req := httptest.NewRequest(http.MethodPost, "/v1/payment_intents?amount=100&currency=usd", nil)
 	req.Header.Set("Authorization", "Bearer sk_test_another_program")

@@ -28,7 +28,6 @@ SELECT status,
    AND id = $2
    FOR NO KEY UPDATE`
 
-// lockOrderTx locks the order's row until the transaction ends.
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (lockedOrder, error) {
 	var o lockedOrder
 	err := tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.status, &o.amount, &o.currency)
@@ -166,7 +165,6 @@ func (r *Refund) fields() []any {
 	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID, &r.CreatedAt.Time}
 }
 
-// findRefund reads one refund and its order's intent.
 func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
 	var r refundRow
 	err := pool.QueryRow(ctx, `

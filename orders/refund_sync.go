@@ -13,9 +13,8 @@ import (
 )
 
 // SyncRefund reads a refund from the provider and applies its status, which may change for
-// days. The stored response does not change. A refund that contradicts our record changes
-// nothing and is logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the
-// database's.
+// days. The stored response does not change. A refund that contradicts our record is only
+// logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the database's.
 func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stepTimeout)
 	defer cancel()

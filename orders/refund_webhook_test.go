@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// deliverRefundEvent delivers an event about the first refund.
 func (f *fixture) deliverRefundEvent(eventType string) (orders.Event, error) {
 	f.t.Helper()
 	payload, signature, err := f.stripe.Event(webhookSecret, eventType, f.stripe.Refunds()[0].ID)

@@ -106,7 +106,6 @@ func TestResume_delayedCall(t *testing.T) {
 	}
 }
 
-// heldCallAnswered reports whether the provider has responded to the held call.
 func (f *fixture) heldCallAnswered() bool {
 	for _, r := range f.stripe.Requests() {
 		if slices.Contains(r.Faults, stripetest.HoldArrival) {
@@ -146,7 +145,6 @@ func TestCreate_rulesChanged(t *testing.T) {
 	})
 }
 
-// fingerprintOf returns the fingerprint of the request with other parameters.
 func fingerprintOf(t *testing.T, f *fixture, req orders.Request, params []byte) []byte {
 	t.Helper()
 	id := idempotencytest.PutKey(t, f.pool, idempotency.Request{

@@ -44,7 +44,6 @@ func (f *fixture) do(steps ...step) {
 
 // Requests. They end the faults before them.
 
-// create sends the request for an order.
 func create(want string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -87,7 +86,6 @@ func resolve(want string) step {
 	return func(f *fixture) { f.expect(want, (*fixture).resolve) }
 }
 
-// refundKey is the key of the request that the step refund sends.
 func (f *fixture) refundKey() idempotency.Key { return f.key + "-refund" }
 
 func (f *fixture) expect(want string, send func(*fixture) (idempotency.Result, error)) {
@@ -124,7 +122,6 @@ func payWith(card string) step { return func(f *fixture) { f.card = card } }
 
 func offSession(f *fixture) { f.offSession = true }
 
-// approve ends a 3-D Secure challenge with success.
 func approve(f *fixture) {
 	require.NoError(f.t, f.stripe.Authenticate(*f.getOrder().PaymentIntentID, true))
 }
@@ -133,7 +130,6 @@ func failChallenge(f *fixture) {
 	require.NoError(f.t, f.stripe.Authenticate(*f.getOrder().PaymentIntentID, false))
 }
 
-// payWithOtherCard pays with the client secret that the customer has.
 func payWithOtherCard(f *fixture) {
 	require.NoError(f.t, f.stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
 }
@@ -173,8 +169,7 @@ func rateLimit(calls ...string) step { return fault(stripetest.RateLimit, calls.
 
 func makeUnavailable(calls ...string) step { return fault(stripetest.Unavailable, calls...) }
 
-// stopBefore leaves the key unfinished before a call of its order, with its lease
-// released.
+// stopBefore leaves the key unfinished before a call, with its lease released.
 func stopBefore(call string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -183,8 +178,8 @@ func stopBefore(call string) step {
 	}
 }
 
-// killDuring leaves the state of a process that was killed during a call of its order: the
-// provider has executed the call, and the lease has expired.
+// killDuring leaves the state of a process that was killed during a call: the provider has
+// executed it, and the lease has expired.
 func killDuring(call string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -223,7 +218,7 @@ func before(call string, act step) step {
 	}
 }
 
-// after does an act before the first response to such a call arrives.
+// after does an act when the provider has executed the first such call.
 func after(call string, act step) step {
 	return func(f *fixture) {
 		done := false
@@ -257,7 +252,6 @@ func respond(call string, status int, members string) step {
 	}
 }
 
-// replaceInResponses changes the responses to such calls.
 func replaceInResponses(call, from, to string) step {
 	return replaceInMatching(from, to, func(got string) bool { return got == call })
 }
@@ -299,11 +293,9 @@ func confirmAtProvider(f *fixture) {
 	f.outOfBand(f.intentPath()+"/confirm", url.Values{"off_session": {"true"}})
 }
 
-// confirmOnSession makes the intent require an action, which an off-session confirm never
-// does.
+// confirmOnSession makes the intent require an action.
 func confirmOnSession(f *fixture) { f.outOfBand(f.intentPath()+"/confirm", nil) }
 
-// refundAtProvider refunds the charge as the provider's dashboard does.
 func refundAtProvider(parameters ...string) step {
 	return func(f *fixture) {
 		form := url.Values{"payment_intent": {*f.getOrder().PaymentIntentID}}
@@ -314,8 +306,7 @@ func refundAtProvider(parameters ...string) step {
 	}
 }
 
-// run runs a scenario, and then checks that its response is stored and that all records
-// agree.
+// run runs a scenario and checks that its response is stored, unless it has no outcome.
 func (f *fixture) run(steps []step) {
 	f.t.Helper()
 	errorLines := f.log.errorLines()
@@ -334,13 +325,11 @@ func (f *fixture) run(steps []step) {
 	require.Empty(f.t, f.transport.calls())
 }
 
-// providerObject is the intent that outOfBand returns, empty after a decline.
 type providerObject struct {
 	ID            string `json:"id"`
 	PaymentMethod string `json:"payment_method"`
 }
 
-// outOfBand sends a request to the provider that does not come from our service.
 func (f *fixture) outOfBand(path string, form url.Values) (object providerObject) {
 	f.t.Helper()
 	req := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
@@ -353,7 +342,6 @@ func (f *fixture) outOfBand(path string, form url.Values) (object providerObject
 	return object
 }
 
-// intentPath is the path of the order's intent at the provider.
 func (f *fixture) intentPath() string {
 	f.t.Helper()
 	id := f.getOrder().PaymentIntentID
@@ -361,14 +349,12 @@ func (f *fixture) intentPath() string {
 	return "/v1/payment_intents/" + *id
 }
 
-// intent is an intent at the provider.
 type intent struct {
 	ID       string            `json:"id"`
 	Status   string            `json:"status"`
 	Metadata map[string]string `json:"metadata"`
 }
 
-// intents lists the provider's intents, newest first.
 func (f *fixture) intents() []intent {
 	f.t.Helper()
 	req := httptest.NewRequest(http.MethodGet, "/v1/payment_intents?limit=100", nil)

@@ -21,15 +21,12 @@ const (
 	inFlightGrace = 10 * time.Minute
 )
 
-// first reports whether no run has sent the refund before.
 func (r *refundRun) first() bool { return !r.Resumed && !r.sent }
 
-// providerReplaysError reports whether the provider still replays a 500 under our key.
 func (r *refundRun) providerReplaysError() bool {
 	return r.refund.providerFailedAt != nil && r.Now().Sub(*r.refund.providerFailedAt) < storedErrorTTL
 }
 
-// send sends the refund and resolves its outcome.
 func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	first := r.first()
 	r.sent = true

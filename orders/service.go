@@ -103,9 +103,8 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 	return o.Order, err
 }
 
-// List returns a page of the account's orders, newest first. after is the id of the last
-// order of the previous page, or uuid.Nil. The error is [ErrNotFound] if that order does not
-// exist.
+// List returns a page of the account's orders, newest first, which follows the order after.
+// uuid.Nil is for the first page, [ErrNotFound] for an unknown order.
 func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Order, error] {
 	var cursor *orderRow
 	if after != uuid.Nil {
@@ -131,9 +130,8 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 	return r.Refund, err
 }
 
-// ListRefunds returns a page of the order's refunds like [Service.List]. The error is
-// [ErrNotFound] if the order does not exist, and a [*ValidationError] if the refund does
-// not.
+// ListRefunds is like [Service.List] for the refunds of an order. The error is [ErrNotFound]
+// for an unknown order and a [*ValidationError] for an unknown refund.
 func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
 	if _, err := findOrder(ctx, s.pool, accountID, order); err != nil {
 		return failedList[Refund](err)

@@ -18,8 +18,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The SQL for orders. refund_store.go has the SQL for refunds.
-
 // orderRow is an order with the columns that the API does not show.
 type orderRow struct {
 	Order
@@ -68,7 +66,6 @@ func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	return o, errors.Join(json.Unmarshal(items, &o.Items), json.Unmarshal(metadata, &o.Metadata))
 }
 
-// findOrder reads one order of the account.
 func findOrder(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (orderRow, error) {
 	rows, err := pool.Query(ctx, `
 SELECT`+orderColumns+`

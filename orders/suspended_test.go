@@ -24,8 +24,8 @@ func (c suspendableContext) Deadline() (time.Time, bool) {
 	return c.deadline, true
 }
 
-// The machine is suspended for a day between the read and the call that moves money, so
-// the call is not sent: another run may have made it by then.
+// The machine is suspended between the read and the call that moves money. The call is not
+// sent: another run may have made it by then.
 func TestMachineSuspended(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -28,7 +28,6 @@ type recordingTransport struct {
 	interceptor interceptor
 }
 
-// interceptor replaces a round trip to the provider.
 type interceptor func(req *http.Request, next http.RoundTripper) (*http.Response, error)
 
 func newRecordingTransport(t *testing.T, pool *pgxpool.Pool, exclusive, checked bool) *recordingTransport {
@@ -69,7 +68,6 @@ func (r *recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 	return resp, err
 }
 
-// checkIdle checks that the call holds no connection and no transaction (R6).
 func (r *recordingTransport) checkIdle(req *http.Request) {
 	if n := r.pool.Stat().AcquiredConns(); n != 0 {
 		r.addViolation("%s with %d connections held", callName(req), n)
@@ -81,7 +79,6 @@ SELECT count(*) = 0
    AND state LIKE 'idle in transaction%'`)
 }
 
-// checkCommitted checks that the intent's id is committed before the confirm is sent.
 func (r *recordingTransport) checkCommitted(req *http.Request) {
 	intentID := path.Base(path.Dir(req.URL.Path))
 	r.check(req, "its intent is not committed", "SELECT count(*) = 1 FROM orders WHERE payment_intent_id = $1", intentID)
@@ -122,7 +119,6 @@ func callOf(req *http.Request) string {
 	return req.Method + " " + providerID.ReplaceAllString(req.URL.Path, "{id}")
 }
 
-// keyNumber matches the attempt number of a provider key. The first attempt has none.
 var keyNumber = regexp.MustCompile(`^orders-api-[0-9a-f-]{36}(?:-confirm|-refund|-cancel)?(-[0-9]+)$`)
 
 // callName is the short name of a call, with the number of its provider key from the
@@ -185,7 +181,6 @@ func (r *recordingTransport) violations() []string {
 	return r.broken
 }
 
-// logBuffer is a log for concurrent writers.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

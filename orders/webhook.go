@@ -105,7 +105,6 @@ func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, 
 	return id, err
 }
 
-// stillProcessing reports whether err means that the payment is in process.
 func stillProcessing(err error) bool {
 	var failed *payments.Error
 	return errors.As(err, &failed) && failed.Code == string(payments.StatusProcessing)

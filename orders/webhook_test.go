@@ -17,7 +17,6 @@ import (
 
 const webhookSecret = "whsec_orders"
 
-// intentID is the id of the provider's only intent.
 func (f *fixture) intentID() string {
 	f.t.Helper()
 	intents := f.intents()
@@ -25,7 +24,6 @@ func (f *fixture) intentID() string {
 	return intents[0].ID
 }
 
-// deliverEvent delivers an event about the order's intent in its current state.
 func (f *fixture) deliverEvent(eventType string) (orders.Event, error) {
 	f.t.Helper()
 	payload, signature, err := f.stripe.Event(webhookSecret, eventType, f.intentID())
@@ -33,7 +31,6 @@ func (f *fixture) deliverEvent(eventType string) (orders.Event, error) {
 	return f.deliver(payload, signature)
 }
 
-// deliverEventAbout delivers an event about any object.
 func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (orders.Event, error) {
 	f.t.Helper()
 	return f.deliver(stripetest.SignedEvent(webhookSecret, eventType, object, time.Now()))
@@ -56,7 +53,6 @@ func handleEvent(ctx context.Context, service *orders.Service, payload []byte, s
 	return service.HandleEvent(ctx, verified)
 }
 
-// eventOutcome describes the result of an event, see outcomeOf.
 func eventOutcome(event orders.Event, err error) string {
 	switch {
 	case err == nil && event.KeyID == uuid.Nil:
@@ -76,7 +72,6 @@ func (f *fixture) metadata() map[string]string {
 	}
 }
 
-// snapshot returns all rows as text.
 func (f *fixture) snapshot() []string {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `
