@@ -106,7 +106,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 	}
 	why, ends := r.ending()
 	if ends || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
-		// The provider key may have expired. A create would then make another intent (R12).
+		// An earlier create may have succeeded, and its provider key have expired (R12).
 		switch found, complete, failed := r.findIntent(ctx); {
 		case failed != nil:
 			return nil, r.retryLater(ErrProviderUnavailable, failed)
@@ -120,18 +120,8 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 			return r.recordFailure(why), nil
 		}
 	}
-	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
-		Amount:        r.order.Amount,
-		Currency:      r.order.Currency,
-		PaymentMethod: r.order.paymentMethod,
-		Description:   "Order " + r.order.ID.String(),
-		Metadata: map[string]string{ // see keyFromMetadata
-			"account_id":         r.AccountID.String(),
-			"order_id":           r.order.ID.String(),
-			"idempotency_key_id": r.KeyID.String(),
-		},
-	})
-	switch failed := asPaymentError(err); {
+	intent, failed := r.sendCreate(ctx)
+	switch {
 	case failed == nil:
 		r.unconfirmed = !r.Resumed
 		return r.recordIntent(intent.ID), nil
@@ -146,6 +136,21 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 	}
 }
 
+func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
+	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.paymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata: map[string]string{ // see keyFromMetadata
+			"account_id":         r.AccountID.String(),
+			"order_id":           r.order.ID.String(),
+			"idempotency_key_id": r.KeyID.String(),
+		},
+	})
+	return intent, asPaymentError(err)
+}
+
 // confirmIntent charges the card. This is the only call that moves money, and it does so
 // at most once per intent. Transaction 3 records the payment.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error) {
@@ -154,7 +159,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.action != nil {
+	if r.action != nil { // recorded by recordAction
 		return nil, r.actionRequired()
 	}
 	why, ends := r.ending()

@@ -15,7 +15,7 @@ import (
 // age is longer than the provider keeps an idempotency key.
 const age = 25 * time.Hour
 
-// newOldFixture returns a fixture whose provider is a day behind, until passDay.
+// newOldFixture returns a fixture whose provider's clock is a day late, until passDay.
 func newOldFixture(t *testing.T) *fixture {
 	t.Helper()
 	return newFixture(t, options{clock: aDayAgo, chargeWindow: 3 * age})

@@ -89,8 +89,8 @@ ORDER BY 1`)
 	return collectStrings(f.t, rows)
 }
 
-// The provider decides a payment days later, or the customer acts. An event finishes the
-// order, whatever its type says.
+// The provider decides a payment days later, or the customer acts. An event of any type
+// finishes the order.
 func TestHandleEvent_decidedLater(t *testing.T) {
 	t.Parallel()
 	const declined, notApproved = "402 card_declined generic_decline", "402 payment_intent_authentication_failure"

@@ -61,7 +61,6 @@ func referenceOf(metadata map[string]string, recordID string) reference {
 	return reference{ids[0], ids[1], ids[2], ids[3]}
 }
 
-// providerState is an intent or a refund at the provider.
 type providerState struct {
 	reference
 	id       string
@@ -186,7 +185,6 @@ func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
 	return c.compare(ctx, l, p)
 }
 
-// compare reports the discrepancy between a record and a provider object.
 func (c *comparison[P]) compare(ctx context.Context, l localState, p providerState) error {
 	kind := c.check(l, p)
 	if kind == RefundStatusChanged { // both sides may have changed since the list was read
@@ -250,7 +248,6 @@ func (c *comparison[P]) read(ctx context.Context, id string) (providerState, err
 	}
 }
 
-// add adds a discrepancy to the report.
 func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	facts := []string{c.object + " " + p.status, c.record + " " + l.status}
 	if p.recordID != l.recordID && p.recordID != uuid.Nil {
@@ -281,7 +278,6 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	c.report.Discrepancies = append(c.report.Discrepancies, d)
 }
 
-// hasAccount reports whether the account is in this database.
 func (r *run) hasAccount(id uuid.UUID) bool {
 	_, found := slices.BinarySearchFunc(r.accounts, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	return found

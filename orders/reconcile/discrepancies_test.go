@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// discrepancyCase has the discrepancies after a setup.
 type discrepancyCase struct {
 	setup []step
 	want  []string
@@ -33,7 +32,7 @@ func paidAndRefunded(card string) step {
 
 func createOrder(f *fixture) (status int) { return f.create(visa) }
 
-// failing sends a request without a response, because its calls to the provider fail.
+// failing sends a request whose calls to the provider fail.
 func failing(kind stripetest.Fault, call string, send func(*fixture) (status int)) step {
 	return func(f *fixture) {
 		fault := f.stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})

@@ -25,7 +25,6 @@ const (
 	OrphanedIntent      Kind = "orphaned_intent"       // was never confirmed and never will be: --fix cancels it
 )
 
-// severity is the position of the kind in a report.
 func (k Kind) severity() int {
 	return slices.Index([]Kind{
 		DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent, OrphanedRecord,

@@ -64,8 +64,8 @@ type fixture struct {
 	seen      int // provider requests before the last forget
 }
 
-// newFixture returns a fixture whose provider's clock is behind by lag. With one connection,
-// a run that holds one blocks.
+// newFixture returns a fixture whose provider's clock is late by lag. With one connection, a
+// run that holds one blocks.
 func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	t.Helper()
 	f := &fixture{
@@ -95,7 +95,7 @@ func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	return f
 }
 
-// newOldFixture returns a fixture whose provider is an hour behind, until age.
+// newOldFixture returns a fixture whose provider's clock is an hour late, until age.
 func newOldFixture(t *testing.T) *fixture {
 	t.Helper()
 	return newFixture(t, time.Hour, 1)
@@ -115,7 +115,6 @@ UPDATE idempotency_keys
 	f.exec("UPDATE refunds SET created_at = created_at - interval '1 hour'")
 }
 
-// step is a step of a test: a request, or an act of another program.
 type step func(*fixture)
 
 func (f *fixture) do(steps ...step) {
@@ -166,7 +165,7 @@ func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card str
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":[{"sku":"TEA","quantity":1,"unit_amount":%d}]}`, card, amount))
 }
 
-// create creates the order and returns the status of the response, or 0.
+// create returns the status of the response, or 0.
 func (f *fixture) create(card string) int {
 	f.t.Helper()
 	result, _ := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, orderKey, card))
@@ -181,7 +180,6 @@ func (f *fixture) intentID() string {
 	return *o.PaymentIntentID
 }
 
-// refund creates the refund and returns the status of the response, or 0.
 func (f *fixture) refund() int {
 	f.t.Helper()
 	order := orderID(f.account, orderKey)
@@ -195,7 +193,6 @@ func (f *fixture) settle(success bool) {
 	require.NoError(f.t, f.stripe.Settle(f.stripe.Refunds()[0].ID, success))
 }
 
-// deleteOrder deletes the rows of the order, as a failover can lose them.
 func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
 	f.t.Helper()
 	id := orderID(account, key)
@@ -205,7 +202,7 @@ func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
 	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(account, key))
 }
 
-// createLost creates an order whose rows are lost, and returns its id.
+// createLost returns the id of an order whose rows are lost.
 func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
 	f.t.Helper()
 	_, err := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, key, card))
@@ -244,7 +241,6 @@ func form(defaults map[string]string, changes ...string) url.Values {
 	return values
 }
 
-// insertIntent creates an intent with the metadata of the order.
 func (f *fixture) insertIntent(changes ...string) string {
 	f.t.Helper()
 	return f.post("/v1/payment_intents", form(map[string]string{
@@ -298,7 +294,6 @@ func (f *fixture) reconcile(fix bool) reconcile.Report {
 	return report
 }
 
-// discrepancies returns the report of a run without Fix, in words.
 func (f *fixture) discrepancies() []string {
 	f.t.Helper()
 	return inWords(f.reconcile(false))

@@ -15,8 +15,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A failover lost rows. Each charge without an order is reported with its account and key,
-// and a retry of its client restores the order.
+// Each charge without an order is reported with its account and key, and a retry of its
+// client restores the order.
 func TestRun_lostRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour, 8)

@@ -18,8 +18,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// maxStuckKeys bounds the keys in a report.
-const maxStuckKeys = 10_000
+const maxStuckKeys = 10_000 // in a report
 
 // Config configures a [Reconciler]. Only LostRows, Fix and Progress are optional.
 type Config struct {
@@ -65,7 +64,7 @@ func New(config Config) (*Reconciler, error) {
 // an error, nothing is fixed.
 //
 // Orders that are in progress cause no false alarm: each intent is read before its order,
-// and whatever had no activity for Grace before the start cannot change between the reads.
+// and a record without activity for Grace cannot change between the two reads.
 func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 	now, err := postgres.Now(ctx, r.Pool)
 	if err != nil {
@@ -98,14 +97,12 @@ func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 	return c.report, nil
 }
 
-// run is one run of a Reconciler.
 type run struct {
 	Config
 	accounts []uuid.UUID // all, sorted
 	report   Report
 }
 
-// compareKeys reports the unfinished keys that no run holds.
 func (r *run) compareKeys(ctx context.Context) error {
 	keys, err := r.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
 	if err != nil {
