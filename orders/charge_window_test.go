@@ -1,13 +1,12 @@
 package orders_test
 
 import (
-	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -17,12 +16,13 @@ import (
 func TestChargeWindow(t *testing.T) {
 	t.Parallel()
 	const over = "422 charge_window_over"
+	shared := newFixture(t, options{})
 	for name, test := range map[string]struct {
 		past    []step // a day ago
 		now     step   // during the retry
 		outcome string
 		calls   string
-		intent  string // its status in the end, "" if there is none
+		intents []string // their status in the end
 	}{
 		"no intent": {
 			past:    []step{loseRequest(createIntent), create("503 unavailable, 1s")},
@@ -30,7 +30,7 @@ func TestChargeWindow(t *testing.T) {
 		},
 		"intent created, response lost": {
 			past:    []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: over, calls: "list 200, get 200, cancel 200", intent: "canceled",
+			outcome: over, calls: "list 200, get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"account not set up for the create": {
 			past:    []step{fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s")},
@@ -38,84 +38,83 @@ func TestChargeWindow(t *testing.T) {
 		},
 		"account not set up for the confirm": {
 			past:    []step{fault(stripetest.AccountNotReady, confirm), create("503 unavailable, 1m0s")},
-			outcome: over, calls: "get 200, cancel 200", intent: "canceled",
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"unconfirmed": {
 			past:    []step{stopBefore(confirm)},
-			outcome: over, calls: "get 200, cancel 200", intent: "canceled",
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"charged, response lost": {
 			past:    []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
-			outcome: "201", calls: "get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 		"charged by a run whose rows are lost": {
 			past: []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), func(f *fixture) {
 				f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created'")
 				f.exec("UPDATE orders SET payment_intent_id = NULL")
 			}},
-			outcome: "201", calls: "list 200, get 200", intent: "succeeded",
+			outcome: "201", calls: "list 200, get 200", intents: []string{"succeeded"},
 		},
 		"declined, response lost": {
 			past: []step{
 				payWith("pm_card_chargeDeclinedIncorrectCvc"), loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"),
 			},
-			outcome: "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intent: "canceled",
+			outcome: "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"waits for the customer": {
 			past:    []step{challenge},
-			outcome: over, calls: "get 200, cancel 200", intent: "canceled",
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"approved in time": {
 			past:    []step{challenge, approve},
-			outcome: "201", calls: "get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 		"not approved": {
 			past:    []step{challenge, failChallenge},
-			outcome: "402 payment_intent_authentication_failure", calls: "get 200, cancel 200", intent: "canceled",
+			outcome: "402 payment_intent_authentication_failure", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"approved before our cancel arrives": {
 			past: []step{challenge}, now: before(cancel, approve),
-			outcome: "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
 		"approved after our cancel": {
 			past: []step{challenge}, now: after(cancel, customerCannotPay),
-			outcome: over, calls: "get 200, cancel 200", intent: "canceled",
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"not approved before our cancel arrives": {
 			past: []step{challenge}, now: before(cancel, failChallenge),
-			outcome: over, calls: "get 200, cancel 200", intent: "canceled",
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"paid with another card before our cancel arrives": {
 			past: []step{challenge, failChallenge}, now: before(cancel, payWithOtherCard),
-			outcome: "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
 		"requires action, and no run has seen it": {
 			past:    []step{payWith(challengeCard), stopBefore(confirm), confirmOnSession},
-			outcome: over, calls: "get 200, cancel 200", intent: "canceled",
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"cancelled by a killed run": {
 			past:    []step{stopBefore(confirm), cancelAtProvider},
-			outcome: over, calls: "get 200", intent: "canceled",
+			outcome: over, calls: "get 200", intents: []string{"canceled"},
 		},
 		"charged before our cancel arrives": {
 			past: []step{stopBefore(confirm)}, now: before(cancel, confirmAtProvider),
-			outcome: "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{clock: aDayAgo})
+			f := shared
+			if strings.HasPrefix(test.calls, "list") { // the list has a range of time
+				t.Parallel()
+				f = newFixture(t, options{clock: aDayAgo})
+			}
+			f = f.withNewKey(t)
 			f.do(test.past...)
 			f.passDay()
 			if test.now != nil {
 				f.do(test.now)
 			}
-			f.do(retry(test.outcome), expectCalls(test.calls))
-			var status string
-			for _, intent := range f.intents() {
-				status += intent.Status
-			}
-			require.Equal(t, test.intent, status)
+			f.do(retry(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
 			f.checkFinal()
 		})
 	}
@@ -155,13 +154,13 @@ func TestChargeWindow_everyRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared := newFixture(t, options{})
-			for key, steps := range map[idempotency.Key][]step{
-				"unconfirmed-order":          {stopBefore(confirm), old, run("422 charge_window_over")},
-				"charged-and-response-lost":  {loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), old, run("201")},
-				"processing-then-succeeded-": {inProcess, old, run("503 outcome unknown, 30s"), succeedLater, run("201")},
-				"processing-then-failed----": {inProcess, old, run("503 outcome unknown, 30s"), failLater, run("402 card_declined generic_decline")},
+			for _, steps := range [][]step{
+				{stopBefore(confirm), old, run("422 charge_window_over")},
+				{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), old, run("201")},
+				{inProcess, old, run("503 outcome unknown, 30s"), succeedLater, run("201")},
+				{inProcess, old, run("503 outcome unknown, 30s"), failLater, run("402 card_declined generic_decline")},
 			} {
-				f := shared.withKey(t, key)
+				f := shared.withNewKey(t)
 				f.do(steps...)
 				f.checkFinal()
 			}
@@ -178,7 +177,7 @@ func inProcess(f *fixture) {
 // The failure is stored only after the cancel has succeeded (R23).
 func TestChargeWindow_noOutcome(t *testing.T) {
 	t.Parallel()
-	shared, n := newFixture(t, options{}), 0
+	shared := newFixture(t, options{})
 	for name, test := range map[string]struct {
 		before  string // the call before which the order stopped
 		fault   step
@@ -192,8 +191,7 @@ func TestChargeWindow_noOutcome(t *testing.T) {
 		"cancel has a stored 500": {confirm, fault(stripetest.ErrorBefore, cancel), "503 outcome unknown, 30s", "get 200, cancel 500, get 200, cancel-2 500, get 200, cancel-2 500, get 200, cancel-3 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n++
-			f := shared.withKey(t, idempotency.Key(fmt.Sprintf("an-order-that-is-old-%d", n)))
+			f := shared.withNewKey(t)
 			f.do(stopBefore(test.before), old, test.fault, retry(test.outcome))
 			require.Equal(t, orders.StatusPending, f.getOrder().Status)
 			f.do(retry("422 charge_window_over"), expectCalls(test.calls))
@@ -210,14 +208,14 @@ func TestChargeWindow_limit(t *testing.T) {
 		"201":                    24*time.Hour - lockTimeout - 30*time.Second,
 		"422 charge_window_over": 24*time.Hour - lockTimeout + time.Second,
 	} {
-		f := f.withKey(t, idempotency.Key("an-order-with-outcome-"+outcome[:3]))
+		f := f.withNewKey(t)
 		f.do(stopBefore(confirm))
 		f.backdate(age)
 		f.do(retry(outcome))
 		f.checkFinal()
 	}
 
-	f = f.withKey(t, "an-old-key-of-a-new-order")
+	f = f.withNewKey(t) // an old key with a new order
 	f.do(stopBefore(createIntent))
 	f.exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
 	f.do(retry("201"))

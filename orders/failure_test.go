@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"example.com/orders-api/idempotency"
 )
 
 // The stored problem of an order that is not charged.
@@ -24,7 +22,7 @@ func TestFailure_response(t *testing.T) {
 		"closed_by_operator": {resolve("422 closed_by_operator"), "The order was closed by its seller before the card was charged."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := f.withKey(t, idempotency.Key("an-order-with-"+name))
+			f := f.withNewKey(t)
 			f.do(stopBefore(confirm), test.end)
 			require.Equal(t, map[string]string{"Content-Type": "application/problem+json"}, f.result.Response.Headers)
 			require.JSONEq(t, fmt.Sprintf(`{

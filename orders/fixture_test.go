@@ -139,6 +139,11 @@ func (f *fixture) withKey(t *testing.T, key idempotency.Key) *fixture {
 	return &part
 }
 
+// withNewKey returns the fixture for an order of its own.
+func (f *fixture) withNewKey(t *testing.T) *fixture {
+	return f.withKey(t, idempotency.Key(uuid.NewString()))
+}
+
 // itemsJSON are the items of most orders, 43.00 in total.
 const itemsJSON = `[
 	{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},

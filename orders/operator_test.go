@@ -3,7 +3,6 @@ package orders_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -108,11 +107,12 @@ SELECT count(*)
 // An operator ends an order at each point. The provider's records choose the response.
 func TestResolve(t *testing.T) {
 	t.Parallel()
+	shared := newFixture(t, options{})
 	for name, test := range map[string]struct {
 		steps   []step
 		outcome string
 		calls   string
-		intent  string // its status in the end, "" if there is none
+		intents []string // their status in the end
 	}{
 		"no intent": {
 			steps:   []step{stopBefore(createIntent)},
@@ -120,51 +120,45 @@ func TestResolve(t *testing.T) {
 		},
 		"intent created, response lost": {
 			steps:   []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: "422 closed_by_operator", calls: "list 200, get 200, cancel 200", intent: "canceled",
+			outcome: "422 closed_by_operator", calls: "list 200, get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"unconfirmed": {
 			steps:   []step{stopBefore(confirm)},
-			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
+			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"charged, response lost": {
 			steps:   []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
-			outcome: "201", calls: "get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 		"charged before our cancel arrives": {
 			steps:   []step{stopBefore(confirm), before(cancel, confirmAtProvider)},
-			outcome: "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
 		"cancelled at the provider": {
 			steps:   []step{stopBefore(confirm), cancelAtProvider},
-			outcome: "422 closed_by_operator", calls: "get 200", intent: "canceled",
+			outcome: "422 closed_by_operator", calls: "get 200", intents: []string{"canceled"},
 		},
 		"declined, response lost": {
 			steps:   []step{payWith("pm_card_chargeDeclinedExpiredCard"), stopBefore(confirm), confirmAtProvider},
-			outcome: "402 expired_card expired_card", calls: "get 200, cancel 200", intent: "canceled",
+			outcome: "402 expired_card expired_card", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"requires action": {
 			steps:   []step{challenge},
-			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intent: "canceled",
+			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"processing, then succeeded": {
 			steps:   []step{inProcess, succeedLater},
-			outcome: "201", calls: "get 200", intent: "succeeded",
+			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
+			f := shared.withNewKey(t)
 			f.do(test.steps...)
 			f.markNeedsReview()
 			f.transport.reset()
-			f.do(resolve(test.outcome), expectCalls(test.calls))
+			f.do(resolve(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
 			require.Contains(t, f.history(), "idempotency_key key.resolve "+actionJSON)
-			require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished' AND needs_review_at IS NULL"))
-			var status string
-			for _, intent := range f.intents() {
-				status += intent.Status
-			}
-			require.Equal(t, test.intent, status)
+			require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point <> 'finished' OR needs_review_at IS NOT NULL"))
 			f.do(retry(test.outcome))
 			require.True(t, f.result.Replayed)
 			f.checkFinal()
@@ -175,7 +169,7 @@ func TestResolve(t *testing.T) {
 // While the outcome of the payment is unknown, no response is stored (R11).
 func TestResolve_noOutcome(t *testing.T) {
 	t.Parallel()
-	shared, n := newFixture(t, options{}), 0
+	shared := newFixture(t, options{})
 	for name, test := range map[string]struct {
 		before  step
 		fault   step
@@ -188,8 +182,7 @@ func TestResolve_noOutcome(t *testing.T) {
 		"cancel unavailable": {stopBefore(confirm), makeUnavailable(cancel), "503 outcome unknown, 2s", "charge_created"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n++
-			f := shared.withKey(t, idempotency.Key(fmt.Sprintf("an-order-without-outcome-%d", n)))
+			f := shared.withNewKey(t)
 			f.do(test.before)
 			f.markNeedsReview()
 			f.do(test.fault, resolve(test.outcome))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -36,15 +35,13 @@ func TestOutcomes(t *testing.T) {
 		t.Run(group, func(t *testing.T) {
 			t.Parallel()
 			shared := newFixture(t, options{})
-			n := 0
 			for name, steps := range table {
 				t.Run(name, func(t *testing.T) {
-					n++
-					f := shared.withKey(t, idempotency.Key(fmt.Sprintf("retried-by-the-client-%d", n)))
+					f := shared.withNewKey(t)
 					f.run(steps)
 					f.checkFinal()
 					if f.retried {
-						f = shared.withKey(t, idempotency.Key(fmt.Sprintf("resumed-by-the-completer-%d", n)))
+						f = shared.withNewKey(t)
 						f.byCompleter = true
 						f.run(steps)
 						f.checkFinal()

@@ -31,10 +31,8 @@ func TestRefundOutcomes(t *testing.T) {
 		t.Run(group, func(t *testing.T) {
 			t.Parallel()
 			shared := newFixture(t, options{})
-			n := 0
 			run := func(t *testing.T, byCompleter bool, steps []step) (retried bool) {
-				n++
-				f := shared.withKey(t, idempotency.Key(fmt.Sprintf("a-refunded-order-%d", n)))
+				f := shared.withNewKey(t)
 				f.createPaid(visa)
 				f.byCompleter = byCompleter
 				f.run(steps)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -355,6 +356,7 @@ type intent struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
+// intents lists the order's intents at the provider, newest first.
 func (f *fixture) intents() []intent {
 	f.t.Helper()
 	req := httptest.NewRequest(http.MethodGet, "/v1/payment_intents?limit=100", nil)
@@ -365,5 +367,18 @@ func (f *fixture) intents() []intent {
 		Data []intent `json:"data"`
 	}
 	require.NoError(f.t, json.Unmarshal(recorder.Body.Bytes(), &page))
-	return page.Data
+	return slices.DeleteFunc(page.Data, func(i intent) bool {
+		return i.Metadata["order_id"] != orderID(f.account, f.key).String()
+	})
+}
+
+// expectIntents compares the status of each of the order's intents.
+func expectIntents(statuses ...string) step {
+	return func(f *fixture) {
+		var got []string
+		for _, intent := range f.intents() {
+			got = append(got, intent.Status)
+		}
+		require.Equal(f.t, statuses, got)
+	}
 }

@@ -93,6 +93,7 @@ ORDER BY 1`)
 // finishes the order.
 func TestHandleEvent_decidedLater(t *testing.T) {
 	t.Parallel()
+	shared := newFixture(t, options{})
 	const declined, notApproved = "402 card_declined generic_decline", "402 payment_intent_authentication_failure"
 	for name, test := range map[string]struct {
 		start     step
@@ -120,8 +121,7 @@ func TestHandleEvent_decidedLater(t *testing.T) {
 		"not approved": {challenge, nil, failChallenge, "payment_intent.payment_failed", notApproved, "get 200, cancel 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
+			f := shared.withNewKey(t)
 			f.do(test.start)
 			order, history := f.getOrder(), f.history()
 			for _, early := range test.early {
@@ -223,6 +223,7 @@ func TestHandleEvent_finishedOrder(t *testing.T) {
 // A response was lost. The event resumes the key, also if no intent is recorded yet.
 func TestHandleEvent_responseLost(t *testing.T) {
 	t.Parallel()
+	shared := newFixture(t, options{})
 	for name, test := range map[string]struct {
 		steps     []step
 		eventType string
@@ -232,8 +233,7 @@ func TestHandleEvent_responseLost(t *testing.T) {
 		"of the confirm": {[]step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")}, "charge.succeeded", "get 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
+			f := shared.withNewKey(t)
 			f.do(test.steps...)
 			f.transport.reset()
 			require.Equal(t, "201", eventOutcome(f.deliverEvent(test.eventType)))
