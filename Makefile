@@ -176,6 +176,10 @@ contract: ## Lint openapi.yaml, compare it with the released one, check the page
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
 
+.PHONY: count
+count: ## Count the lines of code and tests, and the words of comments and pages
+	@$(GO) -C tools run ./count ..
+
 .PHONY: workflows
 workflows: ## Lint .github/workflows
 	$(GO) run $(ACTIONLINT)

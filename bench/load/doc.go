@@ -7,7 +7,7 @@
 //
 // [Open] is an open-loop generator: it sends at a constant rate, independent of the
 // responses, like many independent clients. The latency of a request counts from the
-// time at which it was due. Otherwise a generator that falls behind its schedule
+// time at which it was due. Otherwise a generator that is late
 // would hide latency that clients see (coordinated omission).
 //
 // Both call a [Send] and return a [Report] of every request. The package does not

@@ -293,8 +293,8 @@ func TestSequence_wrongServer(t *testing.T) {
 				rejected := s.purchase("createOrder")
 				s.problem(s.send(rejected.plain.with([]byte("{}"))), "invalid body", 422, "validation-failed")
 				rejected.unused()
-				twins := s.purchase("createOrder")
-				s.twins([]request{twins.again(), twins.again(), twins.plain}, func(_ int, r request) { twins.post(r) })
+				concurrent := s.purchase("createOrder")
+				s.concurrently([]request{concurrent.again(), concurrent.again(), concurrent.plain}, func(_ int, r request) { concurrent.post(r) })
 			}
 			f.ledger(&sequence{fuzzer: f, ctx: t.Context(), g: generator{rand.New(rand.NewPCG(1, 1)), smallest}}, "")
 			var found []string

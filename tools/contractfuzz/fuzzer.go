@@ -165,7 +165,7 @@ func (s *sequence) send(r request) *exchange {
 	}
 }
 
-// pause waits as long as Retry-After tells.
+// pause waits for the duration of Retry-After.
 func (s *sequence) pause(x *exchange) {
 	seconds, _ := strconv.Atoi(x.header.Get("Retry-After"))
 	select {

@@ -7,8 +7,8 @@
 //	bin/contractfuzz -url http://localhost:8080 -key ok_…
 //
 // The requests are sent in sequences. A sequence depends on the seed and its number
-// only, so -seed and -sequence repeat it. What does not repeat is timing: which of the
-// requests that are sent at once is executed, and what a list of all orders shows.
+// only, so -seed and -sequence repeat it. The timing does not repeat: it determines which
+// of several concurrent requests is executed, and the content of lists.
 package main
 
 import (
@@ -48,15 +48,15 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	var o options
 	flags := flag.NewFlagSet("contractfuzz", flag.ContinueOnError)
-	flags.Uint64Var(&o.seed, "seed", rand.Uint64N(1_000_000_000), "of the requests")
-	flags.IntVar(&o.requests, "requests", 20_000, "how many requests to send, about")
-	flags.IntVar(&o.connections, "connections", 8, "how many sequences to send at once")
-	flags.IntVar(&o.sequence, "sequence", -1, "send only the sequence of this number")
-	flags.StringVar(&o.url, "url", "", "a server that runs already; its orders are charged")
-	flags.StringVar(&o.key, "key", "", "the API key, with -url")
-	flags.StringVar(&o.secret, "webhook-secret", "", "the secret that signs events, with -url")
-	flags.StringVar(&o.program, "orders", "bin/orders", "the program to start, without -url")
-	flags.StringVar(&o.contract, "spec", "openapi.yaml", "the contract")
+	flags.Uint64Var(&o.seed, "seed", rand.Uint64N(1_000_000_000), "seed of the requests")
+	flags.IntVar(&o.requests, "requests", 20_000, "approximate number of requests")
+	flags.IntVar(&o.connections, "connections", 8, "number of concurrent sequences")
+	flags.IntVar(&o.sequence, "sequence", -1, "send only the sequence with this number")
+	flags.StringVar(&o.url, "url", "", "URL of a running server, which charges the orders")
+	flags.StringVar(&o.key, "key", "", "API key, with -url")
+	flags.StringVar(&o.secret, "webhook-secret", "", "secret that signs events, with -url")
+	flags.StringVar(&o.program, "orders", "bin/orders", "program to start, without -url")
+	flags.StringVar(&o.contract, "spec", "openapi.yaml", "path of the contract")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (s *sequence) purchaseOf(r request, value any, key string) *purchase {
 	return &purchase{sequence: s, key: key, value: value, plain: s.keyed(r, key).with(encode(value))}
 }
 
-// cards are payment methods that the stand-in for Stripe knows; most of them are paid.
+// cards are payment methods of the stand-in for Stripe. Most of them are paid.
 var cards = []string{
 	"pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex", "pm_card_pendingRefund", "pm_card_visa_chargeDeclined",
 	"pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired", "pm_card_nobody",
@@ -55,7 +55,7 @@ func (s *sequence) body(o *operation) any {
 			value["payment_method"] = pick(g, cards)
 		}
 		if _, ok := value["currency"]; ok && g.chance(85) {
-			value["currency"] = pick(g, []string{"usd", "eur", "jpy"}) // the provider knows few of all codes
+			value["currency"] = pick(g, []string{"usd", "eur", "jpy"}) // the provider supports few codes
 		}
 		limitTotal(list(value["items"]))
 		if textSize(value["items"])+textSize(value["metadata"]) > maxText {
@@ -126,7 +126,7 @@ func (p *purchase) again() request {
 var preferences = strings.Split(`wait=1|wait=30|wait=31|wait=99999999999999999999|wait="2"|WAIT=2|wait = 2|foo=bar, wait=2|wait|wait=|wait=0|wait=-1|wait=x|wait=1.5|`+
 	`foo; bar="a, b"||,|"|=1|wait=1, wait=2|ä|respond-async=maybe|return=minimal|handling=strict`, "|")
 
-// post sends a request under the key and records what it tells about executions.
+// post sends a request under the key and records what the response shows about executions.
 func (p *purchase) post(r request) *exchange {
 	x := p.send(r)
 	p.mu.Lock()
@@ -295,8 +295,8 @@ func (s *sequence) orderOf(amount int) *purchase {
 	return s.purchaseOf(s.request("createOrder"), value, s.key())
 }
 
-// twins sends requests at the same time.
-func (s *sequence) twins(requests []request, post func(int, request)) {
+// concurrently sends requests at the same time.
+func (s *sequence) concurrently(requests []request, post func(int, request)) {
 	var all sync.WaitGroup
 	for i, r := range requests {
 		all.Go(func() { post(i, r) })

@@ -215,7 +215,7 @@ func (s *sequence) duplicates() {
 	if mixed {
 		requests[0] = other.plain
 	}
-	s.twins(requests, func(i int, r request) {
+	s.concurrently(requests, func(i int, r request) {
 		if mixed && i == 0 {
 			x := other.post(r)
 			s.expect(x, x != nil && (x.final() || x.requiresAction() || x.status == http.StatusConflict || isProblem(x, "idempotency-key-reused")), "a different request at the same time")
@@ -285,7 +285,7 @@ func (s *sequence) refunds() {
 			}
 		case chosen == 1: // two at once, of which one is too much
 			pair := []*purchase{refund(node{"amount": remaining}), refund(node{"amount": remaining})}
-			s.twins([]request{pair[0].plain, pair[1].plain}, func(i int, r request) { pair[i].post(r) })
+			s.concurrently([]request{pair[0].plain, pair[1].plain}, func(i int, r request) { pair[i].post(r) })
 			made := 0
 			for _, p := range pair {
 				if p.first != nil && p.first.status == http.StatusCreated {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// server is "orders dev" with a private PostgreSQL and a stand-in for Stripe, whose
-// data is thrown away.
+// server is "orders dev" with a private PostgreSQL and a stand-in for Stripe. Its data is
+// temporary.
 type server struct {
 	program, folder         string
 	process                 *os.Process
@@ -59,7 +59,7 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	command := exec.Command(s.program, "dev", "--provider-latency=0s") // stop lets it stop its database
+	command := exec.Command(s.program, "dev", "--provider-latency=0s") //nolint:noctx // stop ends it, and it stops its database
 	command.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "LISTEN_ADDR=127.0.0.1:0", "ADMIN_ADDR=", "LOG_LEVEL=warn",
 		"DATABASE_URL=", "SMTP_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "STRIPE_WEBHOOK_SECRET="+webhookSecret)
 	command.Stdout, command.Stderr = log, log
@@ -100,7 +100,7 @@ func line(text []byte, pattern string) string {
 	return ""
 }
 
-// reconcile compares the orders with the provider's records, at least so many of them.
+// reconcile compares the orders with the provider's records, and requires at least this many of them.
 // It returns the report.
 func (s *server) reconcile(ctx context.Context, least int) (string, error) {
 	pause(ctx, grace)

@@ -46,8 +46,8 @@ func (g generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g generator, all []T) T { return all[g.IntN(len(all))] }
 
-// value returns a value that the schema allows, as far as this function knows its
-// keywords. The caller asks the validator.
+// value returns a value that the schema allows, by the keywords that this function
+// implements. The caller validates it.
 func (g generator) value(schema node) any {
 	if values := list(schema["enum"]); values != nil {
 		return pick(g, values)
@@ -107,10 +107,12 @@ func (g generator) matching(pattern string, low, high int) string {
 		return ""
 	}
 	var text string
-	for range 20 {
+	for attempt := range 20 {
 		var out strings.Builder
+		if attempt == 1 {
+			g.style = anyStyle // the longest or the shortest text does not fit
+		}
 		g.match(expression, high, &out)
-		g.style = anyStyle // for the next attempt, because this one may be the longest
 		text = out.String()
 		if n := utf8.RuneCountInString(text); n >= low && n <= high {
 			break
@@ -293,7 +295,7 @@ func encode(value any) []byte {
 }
 
 // unreadable changes the text of a body so that it is not the JSON that a request must
-// be. Each change is one of those that the introduction of the contract names.
+// be. The introduction of the contract lists the changes.
 func (g generator) unreadable(text []byte) (name string, changed []byte) {
 	open := func(member string) []byte { return append([]byte("{"+member+","), text[1:]...) }
 	if len(text) == 2 {

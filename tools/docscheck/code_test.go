@@ -81,8 +81,7 @@ func excerpt(t *testing.T, file string, names []string) string {
 	return strings.Join(code, "\n")
 }
 
-// describe returns a declaration's name, with its type when it is a method, and
-// its comment.
+// describe returns the name of a declaration, with the type of a method, and its comment.
 func describe(declaration ast.Decl) (name string, comment *ast.CommentGroup) {
 	switch d := declaration.(type) {
 	case *ast.FuncDecl:

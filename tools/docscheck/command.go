@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Command is one command line of a block and what the page says it prints.
+// Command is one command line of a block and the output that the page shows.
 type Command struct {
 	At    string   // page and line
 	Text  string   // all its lines, without prompt
@@ -41,8 +41,8 @@ func (p Page) Commands() ([]Command, error) {
 	return all, nil
 }
 
-// Commands returns the commands of a block: in a console those behind a prompt,
-// in a script every line. Other blocks have none.
+// Commands returns the commands of a block: in a console the lines with a
+// prompt, in a script every line. Other blocks have none.
 func (b Block) Commands() ([]Command, error) {
 	console := b.Language == "console"
 	if !console && b.Language != "sh" && b.Language != "bash" {
@@ -77,11 +77,11 @@ func (b Block) Commands() ([]Command, error) {
 	return commands, nil
 }
 
-var errUnfinished = errors.New("the command goes on, and its block does not")
+var errUnfinished = errors.New("the command is incomplete at the end of its block")
 
-// Split reads a command line as a shell does, as far as our pages need it:
-// quotes, escapes, comments, variables set before a program, and the signs
-// between programs. Nothing is expanded.
+// Split parses a command line of a shell, as far as the pages need it: quotes, escapes,
+// comments, variables set before a program, and the operators between programs. It
+// expands nothing.
 func Split(line string) ([]Simple, error) {
 	var parts []Simple
 	var current Simple

@@ -11,35 +11,34 @@ import (
 	"example.com/orders-api/tools/docscheck"
 )
 
-// runners says who runs a program that the pages call. What is not here is
-// unknown, and a page that calls it fails. Of those that nobody runs, paths into
-// the repository are looked up all the same, as of every other one.
+// runners lists the programs that pages may call, with the check of their arguments. The
+// paths in all arguments must exist.
 var runners = map[string]func(t *testing.T, at string, words []string){
-	"":           nil, // variables alone: cmd/orders, TestDocuments
+	"":           nil, // variables only: TestDocuments
 	"export":     nil, // the same
 	"orders":     nil, // the same
 	"bin/orders": nil, // the same
 	"curl":       nil, // the same
-	"grep":       nil, // the same, behind one of these
-	"psql":       nil, // the same, when it is given a statement for "$DATABASE_URL"; else it names the reader's own server
+	"grep":       nil, // the same, in a pipeline
+	"psql":       nil, // the same for a statement on "$DATABASE_URL"; other calls need the reader's server
 	"make":       requireTarget,
 	"docker":     requireCompose,
-	"chmod":      nobody("make rename-check does it to the copies"),
-	"gonew":      nobody("make rename-check runs it, on a proxy made of files"),
-	"cd":         nobody("a place of the reader's choice"),
-	"cp":         nobody("changes the reader's folder"),
-	"git":        nobody("needs a remote repository"),
-	"go":         nobody("go run and go test of a path: CI builds all of them"),
-	"kubectl":    nobody("needs a cluster"),
-	"sudo":       nobody("changes the reader's machine"),
-	"createdb":   nobody("names the reader's own server"),
-	"stripe":     nobody("needs an account at Stripe"),
-	"systemctl":  nobody("changes the reader's machine"),
+	"chmod":      notRun("make rename-check does it to the copies"),
+	"gonew":      notRun("make rename-check runs it, on a proxy made of files"),
+	"cd":         notRun("a folder of the reader"),
+	"cp":         notRun("changes the reader's folder"),
+	"git":        notRun("needs a remote repository"),
+	"go":         notRun("go run and go test of a path: CI builds all of them"),
+	"kubectl":    notRun("needs a cluster"),
+	"sudo":       notRun("changes the reader's machine"),
+	"createdb":   notRun("needs the reader's server"),
+	"stripe":     notRun("needs an account at Stripe"),
+	"systemctl":  notRun("changes the reader's machine"),
 }
 
-func nobody(string) func(*testing.T, string, []string) { return nil }
+func notRun(string) func(*testing.T, string, []string) { return nil }
 
-func TestCommands_haveSomebodyWhoRunsThem(t *testing.T) {
+func TestCommands_areRun(t *testing.T) {
 	t.Parallel()
 	s := everything(t)
 	for _, page := range allPages(t) {
@@ -60,7 +59,7 @@ func TestCommands_haveSomebodyWhoRunsThem(t *testing.T) {
 		for _, name := range page.Spans() {
 			parts, err := docscheck.Split(name)
 			if err != nil || len(parts) == 0 || parts[0].Program() != "make" {
-				continue // what looks like a command of ours: cmd/orders, TestDocuments_mentions
+				continue // TestDocuments_mentions checks our own commands
 			}
 			requireTarget(t, page.Path, parts[0].Words)
 		}
@@ -70,7 +69,7 @@ func TestCommands_haveSomebodyWhoRunsThem(t *testing.T) {
 func requireRunner(t *testing.T, s sources, at string, part docscheck.Simple) {
 	t.Helper()
 	check, known := runners[part.Program()]
-	want(t, known, "%s: nobody runs %q: run it in a test, or say in runners why not", at, part.Program())
+	want(t, known, "%s: no test runs %q: add one, or a reason in runners", at, part.Program())
 	if check != nil {
 		check(t, at, part.Words)
 	}
@@ -79,7 +78,7 @@ func requireRunner(t *testing.T, s sources, at string, part docscheck.Simple) {
 	}
 }
 
-// requireTarget wants a target of the Makefile, and its variables.
+// requireTarget checks that the Makefile has the target and its variables.
 func requireTarget(t *testing.T, at string, words []string) {
 	t.Helper()
 	makefile, err := fs.ReadFile(root, "Makefile")
@@ -88,7 +87,7 @@ func requireTarget(t *testing.T, at string, words []string) {
 		name, _, assigned := strings.Cut(word, "=")
 		switch {
 		case assigned:
-			want(t, strings.Contains(string(makefile), "$("+name+")"), "%s: make knows no %s", at, name)
+			want(t, strings.Contains(string(makefile), "$("+name+")"), "%s: the Makefile has no variable %s", at, name)
 		default:
 			target := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(word) + `:.*##`)
 			want(t, target.Match(makefile), "%s: there is no make %s", at, word)
@@ -96,7 +95,7 @@ func requireTarget(t *testing.T, at string, words []string) {
 	}
 }
 
-// requireCompose wants the profiles and files that docker compose is given.
+// requireCompose checks the profiles and files in a call of docker compose.
 func requireCompose(t *testing.T, at string, words []string) {
 	t.Helper()
 	if len(words) < 2 || words[1] != "compose" {

@@ -1,12 +1,8 @@
-// Package docscheck reads the Markdown pages of this repository as their reader
-// does: which commands they tell him to type, what they say will come back, where
-// they point. Its tests hold every page to it, so that none can rot: links lead
-// somewhere, files, make targets, variables and tests that are named exist, and
-// each command has somebody who runs it.
+// Package docscheck reads the Markdown pages of this repository: the commands that they
+// contain, the output that they show, and their links. Its tests check every page: links
+// have a target, the files, make targets, variables and tests that a page names exist, and
+// each command is run by a test or listed with a reason.
 //
-// Commands of our own program, and curl lines to it, are run by the tests of
-// cmd/orders, which is where the program can be started.
-//
-// It knows just enough of Markdown and of the shell for pages that are written
-// plainly, and says so where one is not. It is imported by tests only.
+// It supports the parts of Markdown and of the shell that the pages use, and returns an
+// error for others.
 package docscheck

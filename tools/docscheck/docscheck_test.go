@@ -19,12 +19,12 @@ import (
 	"example.com/orders-api/tools/docscheck"
 )
 
-var fetch = flag.Bool("fetch", false, "ask for every outside link")
+var fetch = flag.Bool("fetch", false, "request every external link")
 
-// root is the repository.
+// root is the root of the repository.
 var root = os.DirFS("../..")
 
-// pages returns every page. Whoever adds one need not add it here.
+// pages returns every page.
 var pages = sync.OnceValues(func() ([]docscheck.Page, error) { return docscheck.Pages(root) })
 
 func allPages(t *testing.T) []docscheck.Page {
@@ -35,7 +35,7 @@ func allPages(t *testing.T) []docscheck.Page {
 	return all
 }
 
-// want notes a fault of a page and goes on, so that one run names them all.
+// want reports a fault of a page without ending the test, so that one run reports all.
 func want(t *testing.T, ok bool, format string, arguments ...any) {
 	t.Helper()
 	if !ok {
@@ -62,26 +62,26 @@ func TestLinks(t *testing.T) {
 			if target.Path != "" {
 				file = path.Join(path.Dir(page.Path), target.Path)
 				_, err := fs.Stat(root, file)
-				want(t, err == nil, "%s: %s leads nowhere", page.Path, link)
+				want(t, err == nil, "%s: %s has no target", page.Path, link)
 			}
 			if target.Fragment != "" {
-				want(t, anchors[file][target.Fragment], "%s: %s: there is no such heading", page.Path, link)
+				want(t, anchors[file][target.Fragment], "%s: %s: the heading does not exist", page.Path, link)
 			}
 		}
 	}
 }
 
-// Outside links can be asked for only where there is a network: make links-check.
+// External links need a network: make links-check.
 func TestLinks_outside(t *testing.T) {
 	t.Parallel()
-	asked := map[string]bool{}
+	seen := map[string]bool{}
 	client := http.Client{Timeout: 30 * time.Second}
 	for _, page := range allPages(t) {
 		for _, link := range page.Links() {
-			if !*fetch || !strings.HasPrefix(link, "https://") || asked[link] {
+			if !*fetch || !strings.HasPrefix(link, "https://") || seen[link] {
 				continue
 			}
-			asked[link] = true
+			seen[link] = true
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link, nil)
 			require.NoError(t, err)
 			response, err := client.Do(request)
@@ -105,12 +105,12 @@ var (
 	filePath = regexp.MustCompile(`^\.{0,2}/?[\w.-]+(?:/[\w.-]+)*/?$`)
 )
 
-// sources is what the pages talk of.
+// sources are the files that pages may name.
 type sources struct {
 	files  map[string]bool // by path
-	bases  map[string]bool // by name alone
-	folder map[string]bool // at the top
-	text   string          // of everything that is no page
+	bases  map[string]bool // by name
+	folder map[string]bool // top-level folders
+	text   string          // of all files that are not pages
 }
 
 var repository = sync.OnceValues(func() (sources, error) {
@@ -145,7 +145,7 @@ func everything(t *testing.T) sources {
 	return s
 }
 
-// What a page names must be there: files, variables, tests.
+// The files, variables and tests that a page names exist.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	s := everything(t)
@@ -153,24 +153,24 @@ func TestNames(t *testing.T) {
 		for _, name := range page.Spans() {
 			switch {
 			case testName.MatchString(name):
-				want(t, strings.Contains(s.text, "func "+name+"("), "%s names a test %s that is not there", page.Path, name)
+				want(t, strings.Contains(s.text, "func "+name+"("), "%s names the test %s, which does not exist", page.Path, name)
 			case goFile.MatchString(name):
-				want(t, s.bases[name], "%s names a file %s that is not there", page.Path, name)
+				want(t, s.bases[name], "%s names the file %s, which does not exist", page.Path, name)
 			default:
 				requirePath(t, s, page.Path, name)
 			}
 		}
 		for _, text := range append(page.Spans(), commandLines(t, page)...) {
 			for _, name := range variable.FindAllString(text, -1) {
-				want(t, strings.HasPrefix(name, "OTEL_") || strings.Contains(s.text, name), // OpenTelemetry reads its own
-					"%s names a variable %s that nothing knows", page.Path, name)
+				want(t, strings.HasPrefix(name, "OTEL_") || strings.Contains(s.text, name), // read by OpenTelemetry
+					"%s names the variable %s, which no file has", page.Path, name)
 			}
 		}
 	}
 }
 
-// requirePath fails when a word is a path into the repository, by its first
-// folder, and nothing is there.
+// requirePath checks that a word exists if it is a path of the repository, by its first
+// folder.
 func requirePath(t *testing.T, s sources, where, word string) {
 	t.Helper()
 	word = strings.TrimPrefix(word, "./")
@@ -179,7 +179,7 @@ func requirePath(t *testing.T, s sources, where, word string) {
 		return
 	}
 	_, err := fs.Stat(root, path.Clean(word))
-	want(t, err == nil, "%s names %s, which is not there", where, word)
+	want(t, err == nil, "%s names %s, which does not exist", where, word)
 }
 
 func commandLines(t *testing.T, page docscheck.Page) []string {

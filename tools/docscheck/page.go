@@ -23,11 +23,10 @@ type Block struct {
 	Lines    []string // without the indentation of the fence
 }
 
-// At names the block for people and editors.
+// At returns the position of the block, as editors read it.
 func (b Block) At() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// Pages reads all pages below a root. Left out are those that nobody reads as a
-// document: what is built or fetched, data of tests, and folders of tools.
+// Pages reads all pages below a root, except in the folders that Walk skips.
 func Pages(root fs.FS) ([]Page, error) {
 	var pages []Page
 	err := Walk(root, func(path string, content []byte) error {
@@ -41,7 +40,8 @@ func Pages(root fs.FS) ([]Page, error) {
 	return pages, err
 }
 
-// Walk reads every file of the repository.
+// Walk reads every file of the repository, without build results, dependencies, test data
+// and hidden folders.
 func Walk(root fs.FS, visit func(path string, content []byte) error) error {
 	return fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
 		switch name := entry.Name(); {
@@ -96,7 +96,7 @@ func parse(path, text string) (Page, error) {
 
 var span = regexp.MustCompile("(?s)(`+)(.+?)`+")
 
-// Spans returns what stands between backticks in the prose.
+// Spans returns the texts between backticks in the prose.
 func (p Page) Spans() []string {
 	var spans []string
 	for _, match := range span.FindAllStringSubmatch(p.Prose, -1) {

@@ -51,9 +51,9 @@ func TestPages_writtenWrong(t *testing.T) {
 	require.EqualError(t, err, "page.md:3: the block is never closed")
 	for text, want := range map[string]string{
 		"```console\nno prompt\n```\n":    "page.md:2: this console begins without a command",
-		"```sh\nb 'goes on\n```\n":        "page.md:2: the command goes on, and its block does not",
-		"```console\n$ a \\\n```\n":       "page.md:2: the command goes on, and its block does not",
-		"\n```console\n$ \"x\n$ y\n```\n": "page.md:3: the command goes on, and its block does not",
+		"```sh\nb 'goes on\n```\n":        "page.md:2: the command is incomplete at the end of its block",
+		"```console\n$ a \\\n```\n":       "page.md:2: the command is incomplete at the end of its block",
+		"\n```console\n$ \"x\n$ y\n```\n": "page.md:3: the command is incomplete at the end of its block",
 	} {
 		page, err := parsed(t, text)
 		require.NoError(t, err)

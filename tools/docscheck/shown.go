@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// changing is what differs from run to run, and how it looks.
+// changing matches values that differ between runs.
 var changing = regexp.MustCompile(strings.Join([]string{
 	`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,         // ids
 	`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z| ?[+-]\d\d:?\d\d)?`,   // times
 	`(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT`, // Date headers
-	`(?:pi|ch|re|evt|req)_\w+`,       // the provider's
+	`(?:pi|ch|re|evt|req)_\w+`,       // ids of the provider
 	`ok_\w+`,                         // API keys
 	`\b\d{8}-\d{6}\b`,                // in keys of orders dev
-	`(?:localhost|127\.0\.0\.1):\d+`, // wherever it listens
+	`(?:localhost|127\.0\.0\.1):\d+`, // addresses
 	`\b[A-Z2-7]{26}\b`,               // request ids
 	`\b\d+(?:\.\d+)?(?:ms|s| s)\b`,   // durations
 }, "|"))
 
-// Compare says how an output differs from the lines that a page shows, or
-// returns nil. A line "…" stands for any number of lines, "…" within a line for
-// the rest of a word or more. Ids, times and the like need only look alike.
+// Compare returns an error if an output differs from the lines that a page shows. A line
+// "…" matches any number of lines, "…" within a line any text. Values such as ids and
+// times need the same form only.
 func Compare(shown []string, output string) error {
 	var pattern strings.Builder
 	for _, line := range shown {
@@ -39,15 +39,15 @@ func Compare(shown []string, output string) error {
 	if !expression.MatchString(output) {
 		for _, line := range shown {
 			if found, err := regexp.MatchString("(?m)^"+like(line)+"[ \t]*$", output); strings.TrimSpace(line) != "…" && (err != nil || !found) {
-				return fmt.Errorf("the page is out of date, and nobody writes it but you: the program prints no line like\n%s\nIt printed\n%s", line, output)
+				return fmt.Errorf("the page is out of date; edit it. The program prints no line like\n%s\nIt printed\n%s", line, output)
 			}
 		}
-		return fmt.Errorf("the page shows other lines, or in another order, than the program:\n%s\nIt printed\n%s", strings.Join(shown, "\n"), output)
+		return fmt.Errorf("the page and the program differ in the order or number of the lines:\n%s\nIt printed\n%s", strings.Join(shown, "\n"), output)
 	}
 	return nil
 }
 
-// like is an expression for a line.
+// like returns the expression that matches a line.
 func like(line string) string {
 	var pattern strings.Builder
 	line = strings.TrimRight(line, " \t")

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/require"
@@ -116,7 +115,7 @@ func requireKnown(t *testing.T, metrics map[string][]string, expression string) 
 			named++
 			require.Contains(t, metrics, node.Name, expression)
 			for _, matcher := range node.LabelMatchers {
-				if matcher.Name != labels.MetricName {
+				if matcher.Name != model.MetricNameLabel {
 					require.Contains(t, slices.Concat(metrics[node.Name], scrapeLabels), matcher.Name, expression)
 				}
 			}

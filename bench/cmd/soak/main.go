@@ -6,8 +6,9 @@
 // It starts a private PostgreSQL, a fake Stripe and a mail server, two processes of
 // the API, two completers, a worker and a reaper. Customers buy and request refunds,
 // several clients with the same key at a time, and repeat each request as the
-// contract says. Meanwhile processes are killed and paused, the database crashes, the
-// provider fails and responds late, and events arrive late, twice and out of order.
+// contract requires. During this time processes are killed and paused, the database
+// crashes, the provider fails and responds late, and events arrive late, twice and out
+// of order.
 //
 // When all faults are over, each key is sent once more. The responses, the provider's
 // ledger, the receipts and the database are compared (see check.go).
@@ -54,11 +55,11 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
-	flags.Uint64Var(&o.seed, "seed", rand.Uint64N(1_000_000_000), "of the orders and faults") //nolint:gosec // no secret
+	flags.Uint64Var(&o.seed, "seed", rand.Uint64N(1_000_000_000), "seed of the orders and faults") //nolint:gosec // no secret
 	flags.IntVar(&o.orders, "orders", 20_000, "number of orders")
 	flags.IntVar(&o.kills, "kills", 300, "number of kills; a third as many processes are paused")
 	flags.IntVar(&o.crashes, "crashes", 10, "number of crashes of the database")
-	flags.DurationVar(&o.duration, "duration", 0, "how long orders and faults go on; 0: 36 ms for each order")
+	flags.DurationVar(&o.duration, "duration", 0, "duration of the orders and faults; 0: 36 ms for each order")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -99,7 +100,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 // patience bounds each phase after the faults. What is unfinished then is a violation.
 const patience = 3 * time.Minute
 
-// soak runs the orders with all faults, waits until the system is quiet, replays
+// soak runs the orders with all faults, waits until the system is idle, replays
 // each key, and checks the result.
 func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation, error) {
 	start := time.Now()
@@ -124,7 +125,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	fmt.Fprintf(w, "orders\t%d\t%s\n", o.orders, finals(purchases))
 	c.report(w) // without the replays below
 
-	observed, err := s.quiet(ctx)
+	observed, err := s.waitIdle(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -184,9 +185,9 @@ func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase,
 	return f, f.err
 }
 
-// quiet waits until no row is unfinished and reconcile regards nothing as recent. It
+// waitIdle waits until no row is unfinished and reconcile regards nothing as recent. It
 // then runs orders reconcile, first with --fix.
-func (s *system) quiet(ctx context.Context) (observation, error) {
+func (s *system) waitIdle(ctx context.Context) (observation, error) {
 	var o observation
 	for start := time.Now(); ; {
 		var err error

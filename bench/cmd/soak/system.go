@@ -130,7 +130,7 @@ func (s *system) start(ctx context.Context, seed uint64, out io.Writer) error {
 		return err
 	}
 	for account := range accounts {
-		text, err := s.command(ctx, "accounts", "create", "--name", fmt.Sprintf("shop %d", account))
+		text, err := s.command(ctx, "accounts", "create", "--name", fmt.Sprintf("account %d", account))
 		if err != nil {
 			return err
 		}
