@@ -157,8 +157,8 @@ func TestChargeWindow_everyRun(t *testing.T) {
 			for _, steps := range [][]step{
 				{stopBefore(confirm), old, run("422 charge_window_over")},
 				{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), old, run("201")},
-				{inProcess, old, run("503 outcome unknown, 30s"), succeedLater, run("201")},
-				{inProcess, old, run("503 outcome unknown, 30s"), failLater, run("402 card_declined generic_decline")},
+				{inProcess, old, run("503 outcome unknown, 30s"), paymentSucceeds, run("201")},
+				{inProcess, old, run("503 outcome unknown, 30s"), paymentFails, run("402 card_declined generic_decline")},
 			} {
 				f := shared.withNewKey(t)
 				f.do(steps...)

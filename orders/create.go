@@ -30,7 +30,6 @@ const (
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-// createOrder is the operation of [Service.Create].
 type createOrder struct {
 	*Service
 	clientIP netip.Addr

@@ -19,7 +19,6 @@ func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (ide
 
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
-// createRefund is the operation of [Service.Refund].
 type createRefund struct {
 	*Service
 	orderID    uuid.UUID // of the request; only the first step reads it

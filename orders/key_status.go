@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// KeyStatus is the status of a key and the resources that its request names or creates.
+// KeyStatus is the status of a key and its resources.
 type KeyStatus struct {
 	idempotency.Status
 	Expired  bool            // reaped: only operation, path and times are known

@@ -119,7 +119,7 @@ func TestCompleter_paymentInProcess(t *testing.T) {
 		f.ageLastRun(24 * time.Hour)
 		require.Equal(t, want, f.runCompleter())
 	}
-	succeedLater(f)
+	paymentSucceeds(f)
 	require.Equal(t, "201", outcomeOf(f.resume()), "by an event or the client")
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE needs_review_at IS NULL"))
 	f.checkFinal()

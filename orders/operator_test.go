@@ -147,7 +147,7 @@ func TestResolve(t *testing.T) {
 			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"processing, then succeeded": {
-			steps:   []step{inProcess, succeedLater},
+			steps:   []step{inProcess, paymentSucceeds},
 			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 	} {

@@ -111,13 +111,13 @@ func cardOutcomes() scenarios {
 			payWith(stripetest.ProcessingCard),
 			create("503 outcome unknown, 30s"),
 			retry("503 outcome unknown, 30s"),
-			succeedLater, retry("201"),
+			paymentSucceeds, retry("201"),
 			expectCalls("create 200, confirm 200, get 200 ×2"),
 		},
 		"processing, then failed": {
 			payWith(stripetest.ProcessingCard),
 			create("503 outcome unknown, 30s"),
-			failLater, retry("402 card_declined generic_decline"),
+			paymentFails, retry("402 card_declined generic_decline"),
 			expectCalls("create 200, confirm 200, get 200, cancel 200"),
 		},
 	}

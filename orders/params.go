@@ -50,10 +50,7 @@ const (
 	maxMetadataValue = 500
 	maxText          = 16 << 10 // bytes in UTF-8, of items and metadata together
 
-	// maxAmount is the largest charge that the provider accepts: eight digits.
-	maxAmount = 99_999_999
-
-	// maxErrors bounds the response to a request with many errors.
+	maxAmount = 99_999_999 // the largest charge that the provider accepts
 	maxErrors = 100
 )
 

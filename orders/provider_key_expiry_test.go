@@ -68,7 +68,7 @@ func TestProviderKeyExpired(t *testing.T) {
 		}, 1},
 		"payment in process for days": {[]step{
 			inProcess, passDay,
-			retry("503 outcome unknown, 30s"), succeedLater,
+			retry("503 outcome unknown, 30s"), paymentSucceeds,
 			retry("201"), expectCalls("get 200 ×2"),
 		}, 1},
 		"not yet: the create is repeated under its key": {[]step{
@@ -135,7 +135,7 @@ func TestProviderKeyExpired_severalIntents(t *testing.T) {
 			f.do(retry(test.outcome), expectCalls(test.calls))
 			switch test.card {
 			case stripetest.ProcessingCard:
-				f.do(succeedLater, retry("201"))
+				f.do(paymentSucceeds, retry("201"))
 			case challengeCard:
 				f.do(approve, retry("201"))
 			}

@@ -82,7 +82,6 @@ func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	return params, nil
 }
 
-// refundRow is a refund with the columns that the API does not show.
 type refundRow struct {
 	Refund
 	intentID         string     // of the order
@@ -95,9 +94,8 @@ type lockedOrder struct {
 	currency string
 }
 
-// refundable returns the amount of a refund, a [*NotRefundableError] or an
-// [*ExceedsRemainingError]. requested is 0 for the remaining amount; reserved is the sum
-// of the other refunds.
+// refundable returns the amount of a refund. requested is 0 for the remaining amount;
+// reserved is the sum of the other refunds.
 func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
 	remaining := o.amount - reserved
 	switch {

@@ -188,7 +188,7 @@ func TestCreate_rowsLostInFailover(t *testing.T) {
 			require.Equal(t, before.PaymentIntentID, f.getOrder().PaymentIntentID)
 			require.Equal(t, intents, f.intents())
 			if test.card == stripetest.ProcessingCard {
-				f.do(succeedLater, retry("201"))
+				f.do(paymentSucceeds, retry("201"))
 			}
 			f.checkFinal()
 		})

@@ -43,7 +43,7 @@ func (f *fixture) do(steps ...step) {
 	}
 }
 
-// Requests. They end the faults before them.
+// Requests.
 
 func create(want string) step {
 	return func(f *fixture) {
@@ -89,6 +89,7 @@ func resolve(want string) step {
 
 func (f *fixture) refundKey() idempotency.Key { return f.key + "-refund" }
 
+// expect sends a request, compares its outcome and ends the faults.
 func (f *fixture) expect(want string, send func(*fixture) (idempotency.Result, error)) {
 	f.t.Helper()
 	var err error
@@ -114,7 +115,7 @@ func expectCharges(n int) step {
 	}
 }
 
-// expectAlert means that an error is logged for an operator.
+// expectAlert makes run expect an error in the log, which alerts an operator.
 func expectAlert(f *fixture) { f.alerted = true }
 
 // The customer.
@@ -142,7 +143,7 @@ func customerCannotPay(f *fixture) {
 	require.Error(f.t, f.stripe.ConfirmAsCustomer(id, visa))
 }
 
-// Faults of the provider. They last until the next request of a scenario has its outcome.
+// Faults of the provider, until the next request of the scenario has its outcome.
 
 func fault(kind stripetest.Fault, calls ...string) step {
 	return func(f *fixture) {
@@ -195,13 +196,13 @@ func killDuring(call string) step {
 	}
 }
 
-// The provider.
+// The provider decides a payment in process.
 
-func succeedLater(f *fixture) {
+func paymentSucceeds(f *fixture) {
 	require.NoError(f.t, f.stripe.Settle(*f.getOrder().PaymentIntentID, true))
 }
 
-func failLater(f *fixture) {
+func paymentFails(f *fixture) {
 	require.NoError(f.t, f.stripe.Settle(*f.getOrder().PaymentIntentID, false))
 }
 

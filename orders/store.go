@@ -18,7 +18,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// orderRow is an order with the columns that the API does not show.
 type orderRow struct {
 	Order
 	paymentMethod  string

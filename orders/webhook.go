@@ -91,8 +91,7 @@ func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Even
 	}
 }
 
-// syncRefundFromEvent calls SyncRefund for the refund of an event and returns its id, or
-// uuid.Nil if it is not ours.
+// syncRefundFromEvent returns the id of the event's refund, or uuid.Nil if it is not ours.
 func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
 	id, err := uuid.Parse(event.Metadata["refund_id"])
 	if err != nil {
