@@ -224,8 +224,8 @@ func TestChargeWindow_limit(t *testing.T) {
 // The window ends between the create and the confirm of one run.
 func TestChargeWindow_endsDuringRun(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{chargeWindow: lockTimeout + time.Second})
-	f.inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: createIntent, Delay: 1200 * time.Millisecond})
+	f := newFixture(t, options{chargeWindow: lockTimeout + 100*time.Millisecond})
+	f.inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: createIntent, Delay: 200 * time.Millisecond})
 	f.do(create("422 charge_window_over"), expectCalls("create 200, get 200, cancel 200"))
 	f.checkFinal()
 }

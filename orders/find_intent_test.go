@@ -42,13 +42,13 @@ func TestFindIntent_longList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{stepTimeout: 1500 * time.Millisecond, clock: func() time.Time { return time.Now().Add(-test.age) }})
+			f := newFixture(t, options{stepTimeout: time.Second, clock: func() time.Time { return time.Now().Add(-test.age) }})
 			f.do(fault(test.lost, createIntent), create("503 unavailable, 1s"))
 			f.createForeignIntents(pages*100 - len(f.intents()))
 			f.stripe.Advance(test.age)
 			f.backdate(test.age)
 			f.transport.reset()
-			f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 200 * time.Millisecond, Times: stripetest.Always})
+			f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 120 * time.Millisecond, Times: stripetest.Always})
 			f.do(test.run, expectCalls(fmt.Sprintf("list 200 ×%d", pages)+test.calls))
 			f.checkFinal()
 		})

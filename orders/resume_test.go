@@ -87,7 +87,7 @@ func TestResume_delayedCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{stepTimeout: 2 * time.Second})
+			f := newFixture(t, options{stepTimeout: time.Second})
 			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: test.call})
 			f.inject(stripetest.Rule{Fault: stripetest.CloseBefore, Endpoint: test.call, After: 1, Times: stripetest.Always})
 			f.do(payWith(test.card), create(test.first))
