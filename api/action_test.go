@@ -12,14 +12,12 @@ import (
 
 const authenticatedCard = "pm_card_threeDSecure2Required"
 
-// action is the action in a key's status.
 type action struct {
 	Type            string `json:"type"`
 	ClientSecret    string `json:"client_secret"`
 	PaymentIntentID string `json:"payment_intent_id"`
 }
 
-// actionOf returns the action of a status that requires one.
 func actionOf(t *testing.T, got response) action {
 	t.Helper()
 	var status struct {
@@ -91,16 +89,14 @@ func TestAction_wait(t *testing.T) {
 	waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
 	f.awaitWaiters(t, 1)
 	held.Release()
-	got := <-waiting
-	require.NoError(t, got.err)
-	required := actionOf(t, got.response)
+	got := receive(t, waiting)
+	required := actionOf(t, got)
 
 	waiting = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
 	f.awaitWaiters(t, 1)
 	require.NoError(t, f.stripe.Authenticate(required.PaymentIntentID, true))
 	require.Equal(t, http.StatusOK, f.deliverEvent(t, "payment_intent.succeeded").status)
-	got = <-waiting
-	require.NoError(t, got.err)
+	got = receive(t, waiting)
 	require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 	require.Equal(t, "finished", got.keyStatus(t).State)
 	require.Len(t, f.stripe.Charges(), 1)
@@ -130,16 +126,6 @@ func TestAction_providerUnavailable(t *testing.T) {
 	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 	unavailable.Release()
 	actionOf(t, f.getKey(t, key))
-}
-
-// Another account gets neither the action nor the status.
-func TestAction_otherAccount(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	actionOf(t, f.create(t, key, orderBody(withMember("payment_method", authenticatedCard))))
-	other := f.otherAccount(t)
-	require.Equal(t, http.StatusNotFound, f.getKey(t, key, header("Authorization", "Bearer "+other)).status)
 }
 
 // An off-session payment that requires approval is declined.

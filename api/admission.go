@@ -10,8 +10,8 @@ import (
 	"example.com/orders-api/internal/limiter"
 )
 
-// limitReads responds with what next reads. next has a permit of the limiter, and
-// readTimeout. The client, which may be slow, reads the response without a permit.
+// limitReads responds with the result of next, which has a permit and readTimeout. The
+// response is sent without a permit, because a client may be slow.
 func limitReads(l *limiter.Limiter) func(readFunc) handlerFunc {
 	return func(next readFunc) handlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) error {
@@ -31,9 +31,8 @@ func limitReads(l *limiter.Limiter) func(readFunc) handlerFunc {
 	}
 }
 
-// transfers bounds the bodies that are received or sent at once, for the sake of
-// memory. Beyond the limit, a new transfer interrupts the one that has taken the
-// longest, so slow clients delay only each other (R25).
+// transfers bounds the memory of the bodies in transit. Beyond the limit, a new transfer
+// interrupts the longest one, so slow clients delay only each other (R25).
 type transfers struct {
 	limit     int // sum of the sizes
 	interrupt func(*http.ResponseController)
@@ -74,7 +73,6 @@ func (t *transfers) begin(own *transfer) *list.Element {
 	return t.active.PushBack(own)
 }
 
-// end reports whether the transfer was interrupted.
 func (t *transfers) end(element *list.Element) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +89,6 @@ func (t *transfers) remove(element *list.Element) *transfer {
 	return removed
 }
 
-// limitResponses bounds the response bodies that are being sent.
 func limitResponses(next http.Handler) http.Handler {
 	sent := newTransfers(maxResponses, (*http.ResponseController).SetWriteDeadline)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

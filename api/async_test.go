@@ -15,7 +15,6 @@ import (
 
 const respondAsync = "respond-async"
 
-// requireAccepted checks that the response is a complete 202 for the key.
 func requireAccepted(t *testing.T, got response, key, applied string) {
 	t.Helper()
 	require.Equal(t, http.StatusAccepted, got.status, "%s", got.body)
@@ -106,8 +105,7 @@ func TestAsync_withWait(t *testing.T) {
 	duplicate := f.createAsync(t, key, orderBody(), prefer(respondAsync+", wait=30"))
 	f.awaitWaiters(t, 1)
 	held.Release()
-	got := <-duplicate
-	require.NoError(t, got.err)
+	got := receive(t, duplicate)
 	require.Equal(t, http.StatusCreated, got.status)
 	require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 

@@ -14,8 +14,8 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// Background holds the runs whose clients prefer not to wait for them (RFC 7240,
-// respond-async). Their number is bounded, because no open connection bounds it.
+// Background holds the runs of respond-async (RFC 7240). No open connection bounds their
+// number, so the limit does.
 type Background struct {
 	slots  chan struct{} // one element per run in progress
 	logger *slog.Logger
@@ -32,9 +32,8 @@ func NewBackground(limit int, logger *slog.Logger) (*Background, error) {
 	return &Background{slots: make(chan struct{}, limit), logger: logger}, nil
 }
 
-// Wait waits until all runs have ended, or until ctx ends. It takes one slot after
-// the other, so no run begins meanwhile. A run that is still in progress when ctx
-// ends is not lost: a retry or the completer takes it over (R10).
+// Wait blocks until all runs have ended, or ctx ends. It occupies the slots, so no run
+// begins. A run that continues after ctx is taken over by a retry or the completer (R10).
 func (b *Background) Wait(ctx context.Context) error {
 	for range cap(b.slots) {
 		select {
@@ -47,8 +46,8 @@ func (b *Background) Wait(ctx context.Context) error {
 	return nil
 }
 
-// start runs in the background, unless there are too many runs already: then it
-// returns nil. The channel receives one value and need not be read.
+// start begins a run, or returns nil if there are too many. The channel receives one
+// value and need not be read.
 func (b *Background) start(ctx context.Context, run func(context.Context) runResult) <-chan runResult {
 	select {
 	case b.slots <- struct{}{}:
@@ -76,8 +75,7 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 	return done
 }
 
-// recovered turns a panic into an error. No handler is above a background run, so
-// the panic would end the process.
+// recovered turns a panic into an error: otherwise it would end the process.
 func recovered(ctx context.Context, run func(context.Context) runResult, entry *requestLog) (result runResult) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -88,9 +86,8 @@ func recovered(ctx context.Context, run func(context.Context) runResult, entry *
 	return run(ctx)
 }
 
-// serveAsync executes the request in the background. It responds with the result
-// if that is known before the client's wait is over, otherwise with 202 as soon as
-// the key is durably claimed, by this run or another one.
+// serveAsync executes the request in the background. It responds with the result if the
+// client's wait suffices, otherwise with 202 once the key is durably claimed.
 func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req orders.Request, prefer preferences, execute executeFunc) error {
 	claimed := make(chan struct{})
 	claiming := req
@@ -114,8 +111,7 @@ func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req or
 	}
 }
 
-// awaitRun waits for the end of a background run. Once the key is claimed, it
-// waits for up to wait and then reports that the run has not ended.
+// awaitRun waits for the end of a run, but only for up to wait after the claim.
 func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration) (run runResult, ended bool) {
 	select {
 	case <-claimed:
@@ -123,7 +119,7 @@ func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration
 		ended = true
 	}
 	select {
-	case <-claimed: // takes precedence over a run that has ended meanwhile
+	case <-claimed: // takes precedence over a run that has ended since
 	default:
 		return run, true // the run claimed nothing
 	}

@@ -40,7 +40,6 @@ func BenchmarkOrder(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay measures the second request under a key.
 func BenchmarkReplay(b *testing.B) {
 	buy := newOrderSender(b)
 	buy(0)
@@ -51,8 +50,7 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// TestAllocations bounds the allocations of the API's own path. The bounds are 2 %
-// above what was measured with the race detector, which adds about 3 %.
+// The bounds are 2 % above the measured values. The race detector adds about 3 %.
 func TestAllocations(t *testing.T) {
 	// Not parallel: allocations are counted for the whole process.
 	const mostOfAnOrder, mostOfAReplay = 1335, 310
@@ -69,7 +67,6 @@ func TestAllocations(t *testing.T) {
 	t.Logf("an order: %.0f allocations, a replay: %.0f", order, replay)
 }
 
-// newOrderSender returns a function that sends request number n and requires a 201.
 func newOrderSender(tb testing.TB) func(n int) {
 	tb.Helper()
 	pool := idempotencytest.NewPool(tb, func(c *pgxpool.Config) { c.MaxConns = accounts.Connections })
@@ -111,7 +108,6 @@ func newOrderSender(tb testing.TB) func(n int) {
 	}
 }
 
-// fastProvider accepts every payment and keeps only the last intent.
 type fastProvider struct {
 	mu   sync.Mutex
 	last string // the intent that was created last

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Malformed JSON is tested in package idempotency. Here is what each kind leads to.
+// Package idempotency tests all kinds of malformed JSON.
 func TestCreateOrder_malformedBody(t *testing.T) {
 	t.Parallel()
 	whole := orderBody()
@@ -41,7 +40,7 @@ func TestCreateOrder_malformedBody(t *testing.T) {
 	require.Equal(t, http.StatusCreated, f.create(t, key, whole).status, "the key was not used")
 }
 
-// The rules are tested in package orders. Here is what a violation leads to.
+// Package orders tests all rules.
 func TestCreateOrder_invalid(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -102,22 +101,6 @@ func TestValidationFailed_codes(t *testing.T) {
 	require.Equal(t, "not_found", missing.Errors[0].Code)
 }
 
-// The response lists the first hundred errors.
-func TestCreateOrder_tooManyErrors(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	members := map[string]int{}
-	for i := range 900 {
-		members[fmt.Sprint(i)] = i
-	}
-	hostile, err := json.Marshal(members)
-	require.NoError(t, err)
-	got := f.create(t, newKey(), string(hostile))
-	require.Equal(t, "validation-failed", got.problem(t).slug())
-	require.Len(t, got.problem(t).Errors, 100)
-	require.Less(t, len(got.body), 16<<10)
-}
-
 func TestCreateOrder_bodySize(t *testing.T) {
 	t.Parallel()
 	const limit = 65_536
@@ -168,8 +151,8 @@ func TestCreateOrder_mediaType(t *testing.T) {
 	require.Equal(t, before, f.rowCounts(t))
 }
 
-// Each text of an order may have the length that the contract allows, is returned
-// unchanged, and is rejected beyond it. The test finds the texts in the contract.
+// A text of the length in the contract is accepted and returned unchanged, a longer one
+// is rejected.
 func TestCreateOrder_textLength(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()

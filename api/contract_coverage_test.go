@@ -18,13 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// promiseCoverage records the promises of the contract that a response has fulfilled.
 type promiseCoverage struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-// coverage is that of all tests. TestMain reads it at the end.
 var coverage = &promiseCoverage{seen: map[string]bool{}}
 
 func (s *promiseCoverage) record(promise string) {
@@ -33,8 +31,17 @@ func (s *promiseCoverage) record(promise string) {
 	s.seen[promise] = true
 }
 
-// missing returns the promises that no response has fulfilled: each status of each
-// operation, each of its headers and examples, and each problem.
+// promise names a part of the contract. A component has one name, so one response covers
+// it for all operations.
+func promise(ref string, own ...string) string {
+	if ref != "" {
+		return ref
+	}
+	return strings.Join(own, " ")
+}
+
+// missing returns what no response has covered: each status, header and example of an
+// operation or a component, and each problem.
 func (s *promiseCoverage) missing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,17 +56,17 @@ func (s *promiseCoverage) missing() []string {
 				if status == "default" {
 					continue // for other versions: this one must document what it sends, see check
 				}
-				promise := operation.OperationID + " " + status
-				promised[promise] = true
-				for name := range response.Value.Headers {
-					promised[promise+" header "+name] = true
+				of := promise(response.Ref, operation.OperationID, status)
+				promised[of] = true
+				for name, h := range response.Value.Headers {
+					promised[promise(h.Ref, of, "header", name)] = true
 				}
 				for _, e := range jsonExamples(response.Value.Content) {
-					promised[promise+" example "+e.name] = operation.OperationID != "getContractAsJSON" // an extract
+					promised[promise(e.ref, of, "example", e.name)] = operation.OperationID != "getContractAsJSON" // an extract
 				}
 			}
 			for _, e := range requestExamples(operation) {
-				promised[operation.OperationID+" request example "+e.name] = true
+				promised[promise(e.ref, operation.OperationID, "request example", e.name)] = true
 			}
 		}
 	}
@@ -70,13 +77,29 @@ func (s *promiseCoverage) missing() []string {
 	return slices.Sorted(maps.Keys(promised))
 }
 
-// namedExample is an example of a body in JSON.
+// expectResponses sends each body to a path under a new key, and requires the status. It
+// repeats a 201 and reads its Location. An added path needs this call.
+func (f *fixture) expectResponses(t *testing.T, path string, want map[string]int) {
+	t.Helper()
+	for body, status := range want {
+		key := newKey()
+		got := f.send(t, http.MethodPost, path, body, header("Idempotency-Key", key))
+		require.Equal(t, status, got.status, "%s: %s", body, got.body)
+		if status == http.StatusCreated {
+			again := f.send(t, http.MethodPost, path, body, header("Idempotency-Key", key))
+			require.Equal(t, string(got.body), string(again.body))
+			require.Equal(t, http.StatusOK, f.get(t, got.header.Get("Location")).status)
+			require.Equal(t, got.header.Get("Location"), f.getKey(t, key).keyStatus(t).Response.Location)
+		}
+	}
+}
+
 type namedExample struct {
 	name  string // "example" for one without a name
+	ref   string // of the component, if it is one
 	value any
 }
 
-// jsonExamples returns the examples in JSON. Those of pages and scripts are extracts.
 func jsonExamples(content openapi3.Content) []namedExample {
 	var all []namedExample
 	for mediaType, c := range content {
@@ -84,10 +107,10 @@ func jsonExamples(content openapi3.Content) []namedExample {
 			continue
 		}
 		if c.Example != nil {
-			all = append(all, namedExample{"example", c.Example})
+			all = append(all, namedExample{"example", "", c.Example})
 		}
 		for name, e := range c.Examples {
-			all = append(all, namedExample{name, e.Value.Value})
+			all = append(all, namedExample{name, e.Ref, e.Value.Value})
 		}
 	}
 	return all
@@ -100,8 +123,7 @@ func requestExamples(operation *openapi3.Operation) []namedExample {
 	return jsonExamples(operation.RequestBody.Value.Content)
 }
 
-// checkExamples records the examples that this exchange matches.
-func checkExamples(operation *openapi3.Operation, response *openapi3.Response, sent []byte, got response) error {
+func checkExamples(operation *openapi3.Operation, response *openapi3.ResponseRef, sent []byte, got response) error {
 	var request any
 	if json.Unmarshal(sent, &request) == nil {
 		for _, e := range requestExamples(operation) {
@@ -110,7 +132,7 @@ func checkExamples(operation *openapi3.Operation, response *openapi3.Response, s
 				return err
 			}
 			if reflect.DeepEqual(example, request) {
-				coverage.record(operation.OperationID + " request example " + e.name)
+				coverage.record(promise(e.ref, operation.OperationID, "request example", e.name))
 			}
 		}
 	}
@@ -118,19 +140,19 @@ func checkExamples(operation *openapi3.Operation, response *openapi3.Response, s
 	if json.Unmarshal(got.body, &body) != nil {
 		return nil // a page, or the response to HEAD
 	}
-	for _, e := range jsonExamples(response.Content) {
+	of := promise(response.Ref, operation.OperationID, strconv.Itoa(got.status))
+	for _, e := range jsonExamples(response.Value.Content) {
 		example, err := plainJSON(e.value)
 		if err != nil {
 			return err
 		}
 		if matchesExample(example, body, "") {
-			coverage.record(operation.OperationID + " " + strconv.Itoa(got.status) + " example " + e.name)
+			coverage.record(promise(e.ref, of, "example", e.name))
 		}
 	}
 	return nil
 }
 
-// plainJSON makes a value from YAML comparable with one from JSON.
 func plainJSON(value any) (plain any, err error) {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -140,18 +162,16 @@ func plainJSON(value any) (plain any, err error) {
 	return plain, decoder.Decode(&plain)
 }
 
-// fixedMembers are the members whose text the API defines. The text of others comes
-// from the client or the provider, or depends on the time.
+// fixedMembers are the members whose text the API defines, and not the client, the
+// provider or the time.
 var fixedMembers = []string{
 	"type", "title", "detail", "retry", "outcome", "code", "decline_code", "pointer",
 	"status", "state", "currency", "operation", "object",
 }
 
-// providerIDs matches the provider's ids in a text.
 var providerIDs = regexp.MustCompile(`\b[a-z]{2}_[0-9A-Za-z]{16,}`)
 
-// matchesExample reports whether a response has the example's members with the same
-// types, and the same values of fixedMembers.
+// matchesExample compares members, types and the values of fixedMembers.
 func matchesExample(example, actual any, name string) bool {
 	switch e := example.(type) {
 	case map[string]any:

@@ -23,7 +23,6 @@ import (
 	ordersapi "example.com/orders-api"
 )
 
-// contract checks requests and responses against openapi.yaml.
 type contract struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -40,9 +39,8 @@ func newContract() (contract, error) {
 	return contract{doc: doc, router: router}, err
 }
 
-// closeResponses makes the schemas of responses strict. The published ones are open, so
-// that clients accept the additions of later versions. In the tests an addition is an
-// error until it is documented.
+// closeResponses makes the schemas of responses strict: in tests, an addition must be
+// documented. The published schemas are open for later versions.
 func closeResponses(doc *openapi3.T) {
 	for _, schema := range append(responseSchemas(doc), schemasIn(doc.Components.Schemas["Problem"])...) {
 		if schema.Type.Includes("object") && schema.AdditionalProperties.Has == nil && schema.AdditionalProperties.Schema == nil {
@@ -57,7 +55,6 @@ func closeResponses(doc *openapi3.T) {
 	}
 }
 
-// responseSchemas returns all schemas of the bodies and headers of responses.
 func responseSchemas(doc *openapi3.T) []*openapi3.Schema {
 	var schemas []*openapi3.Schema
 	for _, path := range doc.Paths.Map() {
@@ -75,7 +72,6 @@ func responseSchemas(doc *openapi3.T) []*openapi3.Schema {
 	return schemas
 }
 
-// schemasIn returns a schema and all schemas in it.
 func schemasIn(ref *openapi3.SchemaRef) []*openapi3.Schema {
 	var schemas []*openapi3.Schema
 	_ = ref.WalkSubtree(func(_ string, schema *openapi3.SchemaRef) error { // its only errors are those of the function
@@ -85,7 +81,6 @@ func schemasIn(ref *openapi3.SchemaRef) []*openapi3.Schema {
 	return schemas
 }
 
-// loadContract loads the file once for all tests.
 var loadContract = sync.OnceValues(func() (contract, error) {
 	for _, text := range []string{"text/html", "text/javascript", "application/yaml"} {
 		openapi3filter.RegisterBodyDecoder(text, openapi3filter.FileBodyDecoder)
@@ -93,7 +88,6 @@ var loadContract = sync.OnceValues(func() (contract, error) {
 	return newContract()
 })
 
-// problems has what the contract promises of each problem.
 var problems = map[string]struct {
 	status int
 	retry  string
@@ -125,7 +119,6 @@ var problems = map[string]struct {
 	"temporarily-unavailable":     {status: 503, retry: "same-key", header: "Retry-After", outcomes: []string{"none", "unknown"}},
 }
 
-// validatorOptions make the validator strict: an undocumented status is an error.
 func validatorOptions() *openapi3filter.Options {
 	return &openapi3filter.Options{
 		IncludeResponseStatus: true,
@@ -139,9 +132,8 @@ func validatorOptions() *openapi3filter.Options {
 	}
 }
 
-// check returns how a response violates the contract. A request that the contract does
-// not allow must have been rejected. Whether a rejected request is allowed depends on
-// the test.
+// check returns how a response violates the contract. A request that the contract forbids
+// must have been rejected.
 func (c contract) check(req *http.Request, body []byte, got response) error {
 	if err := checkHeaders(got); err != nil {
 		return err
@@ -165,8 +157,9 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 	sent.URL.Path = sent.URL.EscapedPath() // an encoded slash separates nothing
 	sent.Body = io.NopCloser(bytes.NewReader(body))
 	route, params, err := c.router.FindRoute(sent)
-	if err != nil || strings.HasSuffix(sent.URL.Path, "/") {
-		// There is no such operation (the validator's router ignores a trailing slash).
+	if err != nil || strings.HasSuffix(sent.URL.Path, "/") || slices.Contains(slices.Collect(maps.Values(params)), "") {
+		// No such operation. The validator's router ignores a trailing slash, and accepts
+		// an empty parameter.
 		if req.Method == http.MethodOptions && got.status == http.StatusNoContent {
 			return nil // see the introduction
 		}
@@ -199,21 +192,21 @@ func (c contract) check(req *http.Request, body []byte, got response) error {
 	if err != nil {
 		return fmt.Errorf("response of %s: %w", route.Operation.OperationID, err)
 	}
-	promise := route.Operation.OperationID + " " + strconv.Itoa(got.status)
-	coverage.record(promise)
-	if err := checkDocumentedHeaders(promise, documented.Value.Headers, got.header); err != nil {
+	of := promise(documented.Ref, route.Operation.OperationID, strconv.Itoa(got.status))
+	coverage.record(of)
+	if err := checkDocumentedHeaders(of, documented.Value.Headers, got.header); err != nil {
 		return err
 	}
 	if slug != "" && !slices.ContainsFunc(jsonExamples(documented.Value.Content), func(e namedExample) bool {
 		return e.value.(map[string]any)["type"] == "/problems/"+slug
 	}) {
-		return fmt.Errorf("%s has no example of %s", promise, slug)
+		return fmt.Errorf("%s has no example of %s", of, slug)
 	}
-	return checkExamples(route.Operation, documented.Value, body, got)
+	return checkExamples(route.Operation, documented, body, got)
 }
 
-// checkProblemSchema compares a problem with the schema of its type. The schema of the
-// response is ProblemDetails, which is open for other types.
+// checkProblemSchema uses the schema of the problem's type, not the open one of the
+// response.
 func (c contract) checkProblemSchema(got response) error {
 	if got.status < 400 || got.head {
 		return nil
@@ -225,8 +218,6 @@ func (c contract) checkProblemSchema(got response) error {
 	return c.doc.Components.Schemas["Problem"].Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation())
 }
 
-// checkUnexpected compares a problem outside of all operations with the default response
-// of each operation.
 func (c contract) checkUnexpected(got response) error {
 	if got.head {
 		return nil
@@ -239,8 +230,7 @@ func (c contract) checkUnexpected(got response) error {
 	return unexpected.Schema.Value.VisitJSON(body, openapi3.EnableJSONSchema2020(), openapi3.EnableFormatValidation())
 }
 
-// checkReadDetail rejects a problem that speaks of an idempotency key to a client that
-// sent none and asked for none.
+// A GET has no idempotency key, so its problem must not mention one.
 func checkReadDetail(req *http.Request, got response) error {
 	var p problem
 	if req.Method != http.MethodGet || got.status < 400 || strings.HasPrefix(req.URL.Path, "/v1/idempotency-keys/") {
@@ -255,28 +245,25 @@ func checkReadDetail(req *http.Request, got response) error {
 	return nil
 }
 
-// checkDocumentedHeaders rejects headers that the contract does not document, except
-// those of every HTTP server.
-func checkDocumentedHeaders(promise string, documented openapi3.Headers, got http.Header) error {
+func checkDocumentedHeaders(of string, documented openapi3.Headers, got http.Header) error {
 	for name := range got {
 		switch name {
 		case "Accept-Ranges", "Content-Encoding", "Content-Length", "Content-Security-Policy", "Content-Type",
 			"Connection", "Date", "Referrer-Policy", "Vary", "X-Content-Type-Options":
 		default:
 			if !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(d string) bool { return strings.EqualFold(d, name) }) {
-				return fmt.Errorf("%s does not document the header %s", promise, name)
+				return fmt.Errorf("%s does not document the header %s", of, name)
 			}
 		}
 	}
-	for name := range documented {
+	for name, h := range documented {
 		if got.Get(name) != "" {
-			coverage.record(promise + " header " + name)
+			coverage.record(promise(h.Ref, of, "header", name))
 		}
 	}
 	return nil
 }
 
-// contractTransport checks every exchange against the contract.
 type contractTransport struct {
 	base    http.RoundTripper
 	secrets *secrets
@@ -316,7 +303,6 @@ func (c *contractTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	return resp, nil
 }
 
-// checkHeaders checks the headers of every response.
 func checkHeaders(got response) error {
 	for name, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff",
@@ -344,8 +330,6 @@ func checkHeaders(got response) error {
 	return nil
 }
 
-// checkProblem compares a problem with its row in the table, and returns its
-// slug.
 func checkProblem(got response) (slug string, err error) {
 	if got.status < 400 {
 		return "", nil
@@ -367,7 +351,7 @@ func checkProblem(got response) (slug string, err error) {
 	}
 	switch {
 	case !known:
-		err = errors.New("not in the table")
+		err = errors.New("not in the table of problems in contract_test.go")
 	case p.Status != got.status || want.status != got.status:
 		err = fmt.Errorf("status %d, and %d in the body", got.status, p.Status)
 	case p.Retry != want.retry:
@@ -393,7 +377,6 @@ func checkProblem(got response) (slug string, err error) {
 	return slug, nil
 }
 
-// problem is a problem document as a client reads it.
 type problem struct {
 	Type, Title, Detail, Retry, Code string
 	Outcome                          string
@@ -407,7 +390,6 @@ type problem struct {
 
 func (p problem) slug() string { return strings.TrimPrefix(p.Type, "/problems/") }
 
-// pointers returns the pointers of the errors.
 func (p problem) pointers() []string {
 	pointers := make([]string, len(p.Errors))
 	for i, e := range p.Errors {

@@ -9,9 +9,9 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// The round trips of a request, on connections that have prepared its statements:
-// one for the lookup of the key, one for the claim with the order, one for each of
-// the other two transactions, and one for an API key that is not in the cache.
+// An order has one round trip for the lookup of its key, one for each of three
+// transactions, and one for an uncached API key. The connections have prepared the
+// statements.
 func TestCost_request(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()

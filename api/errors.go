@@ -32,7 +32,7 @@ var (
 	errUnsupportedCoding = fmt.Errorf("%w: the body has a content encoding", errUnsupportedMedia)
 )
 
-// problemType is a kind of problem, which clients and people distinguish by its slug.
+// problemType is a kind of problem, identified by its slug.
 type problemType struct {
 	slug     string
 	status   int
@@ -67,12 +67,14 @@ var (
 )
 
 // keyedError is an error of a request that looked up its key.
-type keyedError struct{ error }
+type keyedError struct {
+	error
+	created *orders.Resource // by a reaped key of a registered operation
+}
 
 func (e *keyedError) Unwrap() error { return e.error }
 
-// The problems of the contract. Package orders writes the two that are stored; they
-// are listed here for their pages.
+// The problems of the contract. Package orders writes the two that are stored.
 var (
 	problemKeyMissing = problemType{
 		"idempotency-key-missing", http.StatusBadRequest, retryCorrected, onlyNone,
@@ -127,7 +129,7 @@ var (
 	problemKeyExpired = problemType{
 		"idempotency-key-expired", http.StatusUnprocessableEntity, retryNever, onlyFinal,
 		"The Idempotency-Key has expired",
-		"An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, or the refund in `refund`. A key never executes twice.",
+		"An earlier request with this key is finished, and its response is no longer stored. It created the order in `order_id`, the refund in `refund`, or the resource in `resource`. A key never executes twice.",
 	}
 	problemValidation = problemType{
 		"validation-failed", http.StatusUnprocessableEntity, retryCorrected, noneOrUnknown,
@@ -176,7 +178,6 @@ var (
 	}
 )
 
-// problemTypes lists all of them, for the pages.
 func problemTypes() []problemType {
 	return []problemType{
 		problemKeyMissing, problemKeyInvalid, problemMalformed, problemUnauthorized, problemNotFound,
@@ -197,7 +198,8 @@ type problem struct {
 	RequestID string              `json:"request_id"`
 	Errors    []orders.FieldError `json:"errors,omitempty"`
 	OrderID   *uuid.UUID          `json:"order_id,omitempty"`
-	Refund    *resource           `json:"refund,omitempty"`
+	Refund    *orders.Resource    `json:"refund,omitempty"`
+	Resource  *orders.Resource    `json:"resource,omitempty"`
 	Remaining int64               `json:"remaining,omitempty"`
 
 	slug       string
@@ -205,12 +207,6 @@ type problem struct {
 	jitter     int // up to so many seconds are added to retryAfter
 	headers    [][2]string
 	withoutKey string // replaces Detail if the request has no key
-}
-
-// resource links to an object of the API.
-type resource struct {
-	ID   uuid.UUID `json:"id"`
-	Href string    `json:"href"`
 }
 
 // Values of Retry-After if the cause of the problem has none.
@@ -223,8 +219,7 @@ const (
 	overloadJitter     = 3
 )
 
-// problemOf is the only mapping of errors to problems. An unknown error is an internal
-// error, whose text is only logged.
+// problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
 	var (
 		invalid  *orders.ValidationError
@@ -295,10 +290,13 @@ func problemOf(err error) problem {
 		return p
 	case errors.As(err, &expired):
 		order, refund := orders.ResourcesOf(expired.Key)
+		if order == uuid.Nil {
+			return problemKeyExpired.detail("The key belongs to an earlier request of another operation.") // see forRequest
+		}
 		p := problemKeyExpired.detail("The key created the order in order_id.")
 		if refund != uuid.Nil {
 			p = problemKeyExpired.detail("The key created the refund in refund, of the order in order_id.")
-			p.Refund = &resource{ID: refund, Href: orders.RefundPath(order, refund)}
+			p.Refund = &orders.Resource{ID: refund, Href: orders.RefundPath(order, refund)}
 		}
 		p.OrderID = &order
 		return p
@@ -319,7 +317,7 @@ func problemOf(err error) problem {
 	}
 }
 
-// summary returns the first error, for the logs of clients that show only the detail.
+// summary is for clients that log only the detail.
 func summary(all []orders.FieldError) string {
 	text := strings.TrimSpace(all[0].Pointer + " " + all[0].Detail)
 	if n := len(all) - 1; n > 0 {
@@ -332,16 +330,14 @@ func (t problemType) detail(text string) problem {
 	return problem{Type: "/problems/" + t.slug, Title: t.title, Status: t.status, Detail: text, Retry: t.retry, Outcome: t.outcomes[0], slug: t.slug}
 }
 
-// after sets Retry-After to at least a second.
 func (p problem) after(wait time.Duration) problem {
 	p.retryAfter = max(wait, time.Second)
 	return p
 }
 
-// forRequest completes the problem of a request whose error is err. The outcome stays
-// none if the request has no key, or was rejected after a lookup which found that its key
-// is not claimed. Otherwise this request, or an earlier one with the key, may have moved
-// money.
+// forRequest completes the problem of a request. The outcome is none only if the request
+// has no key, or the lookup found its key unclaimed. Otherwise a request with the key may
+// have moved money.
 func (p problem) forRequest(r *http.Request, err error) problem {
 	hasKey := r.Method == http.MethodPost && r.URL.Path != webhookPath && r.Header.Get("Idempotency-Key") != ""
 	if !hasKey && p.withoutKey != "" {
@@ -349,6 +345,9 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	}
 	var keyed *keyedError
 	lookedUp := errors.As(err, &keyed)
+	if lookedUp && keyed.created != nil {
+		p.Detail, p.Resource = "The key created the resource in resource.", keyed.created
+	}
 	interrupted := p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
 	if p.Outcome == outcomeNone && (lookedUp && interrupted || !lookedUp && hasKey) {
 		p.Outcome = outcomeUnknown
@@ -356,14 +355,12 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	return p
 }
 
-// forRequestsWithoutKey sets the detail for requests without an Idempotency-Key, such
-// as a GET or an event.
+// forRequestsWithoutKey sets the detail for a GET or an event.
 func (p problem) forRequestsWithoutKey(text string) problem {
 	p.withoutKey = text
 	return p
 }
 
-// header adds a header to the response.
 func (p problem) header(name, value string) problem {
 	p.headers = append(p.headers, [2]string{name, value})
 	return p

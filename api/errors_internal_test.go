@@ -32,8 +32,7 @@ func TestRetryAfterSeconds_roundsUp(t *testing.T) {
 	require.Zero(t, problemNotFound.detail("").retryAfter)
 }
 
-// The outcome of a request with a key is none only if it was rejected after the lookup of
-// the key.
+// The outcome is none only after the lookup of the key.
 func TestProblemOf_outcome(t *testing.T) {
 	t.Parallel()
 	post := httptest.NewRequest(http.MethodPost, "/v1/orders", nil)
@@ -63,6 +62,6 @@ func TestProblemOf_outcome(t *testing.T) {
 		outcome := func(err error) string { return problemOf(err).forRequest(post, err).Outcome }
 		require.Equal(t, test.before, outcome(test.err), "%v", test.err)
 		require.NotContains(t, problemOf(test.err).Detail, "money", "only outcome states it")
-		require.Equal(t, test.after, outcome(&keyedError{test.err}), "%v", test.err)
+		require.Equal(t, test.after, outcome(&keyedError{error: test.err}), "%v", test.err)
 	}
 }

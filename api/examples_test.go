@@ -86,8 +86,7 @@ func TestExamples_requests(t *testing.T) {
 	}
 }
 
-// The response to the example of an order is the example of its response, except for
-// ids and times.
+// The examples of an order's request and response belong together.
 func TestExamples_order(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -133,9 +132,8 @@ func TestExamples_otherResponses(t *testing.T) {
 	require.Nil(t, pending.PaymentIntentID)
 }
 
-// The published schemas of responses are open, so that clients accept new members and
-// values. Those of requests are closed, so that no member is ignored. They do not share
-// objects.
+// Published schemas of responses are open for later versions, those of requests are
+// closed. They do not share objects.
 func TestContract_openResponses(t *testing.T) {
 	t.Parallel()
 	doc, err := openapi3.NewLoader().LoadFromData(ordersapi.Spec)
@@ -167,8 +165,8 @@ func TestContract_openResponses(t *testing.T) {
 	}
 }
 
-// A client reads any problem as ProblemDetails, which is the schema of each problem
-// response. It requires no member that a problem of an unknown type may lack.
+// ProblemDetails is the schema of each problem response, and requires no member that an
+// unknown type may lack.
 func TestContract_problemDetails(t *testing.T) {
 	t.Parallel()
 	c, err := loadContract()

@@ -18,7 +18,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// networkFault is a fault of the network between client and API, for one request.
 type networkFault string
 
 const (
@@ -35,8 +34,8 @@ const (
 
 var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, connectionReset, proxyErrorBefore, proxyErrorAfter, duplicated}
 
-// faultProxy is a network between a client and the API. A forwarded request continues
-// even if the client disconnects.
+// faultProxy is the network between client and API. It does not cancel a forwarded
+// request.
 type faultProxy struct {
 	fixture  *fixture
 	url      string
@@ -58,15 +57,14 @@ func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
 	return p
 }
 
-// plan sets the faults of the next requests. The client disconnects when the provider
-// holds a request.
+// plan sets the faults of the next requests. The client disconnects while the provider
+// holds one.
 func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.script, p.held = script, hold
 }
 
-// release releases the request that the provider holds.
 func (p *faultProxy) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,8 +74,6 @@ func (p *faultProxy) release() {
 	}
 }
 
-// waitIdle waits until no request is in flight. It returns the responses that violated
-// the contract.
 func (p *faultProxy) waitIdle() error {
 	p.inFlight.Wait()
 	p.mu.Lock()
@@ -85,7 +81,6 @@ func (p *faultProxy) waitIdle() error {
 	return errors.Join(p.errs...)
 }
 
-// next returns the fault of a request, and a channel that makes its client disconnect.
 func (p *faultProxy) next() (networkFault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +137,6 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forward sends a request to the API.
 func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
 	arrived := make(chan response, 1)
 	p.inFlight.Go(func() {
@@ -163,7 +157,6 @@ func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
 	return arrived
 }
 
-// forwardHalf sends half of a request and delivers the response to it.
 func (p *faultProxy) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte) {
 	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(p.fixture.url, "http://"))
 	if err != nil {
@@ -205,7 +198,6 @@ func badGateway(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, "<html><h1>502 Bad Gateway</h1></html>")
 }
 
-// resetConnection closes the client's connection with an RST.
 func resetConnection(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

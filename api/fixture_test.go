@@ -31,13 +31,10 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// stepTimeout lets a test hold a call to the provider.
 const stepTimeout = 50 * time.Second
 
-// retention is the API's retention of finished keys.
 const retention = 72 * time.Hour
 
-// fixture is the API on a database of its own, with a fake Stripe.
 type fixture struct {
 	pool    *pgxpool.Pool
 	stripe  *stripetest.Server
@@ -60,7 +57,6 @@ type fixture struct {
 	background *api.Background
 }
 
-// options configure a fixture.
 type options struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper           // to the provider
@@ -73,8 +69,7 @@ type options struct {
 	backlog    int
 }
 
-// newFixture starts the API, which stops with the test. At the end no secret that the
-// test sent may be in the log.
+// newFixture starts the API. At the end, no secret may be in the log.
 func newFixture(t *testing.T, change ...func(*options)) *fixture {
 	t.Helper()
 	s := options{waiters: 1000, background: 100, work: 1000, backlog: 1000}
@@ -150,8 +145,7 @@ func newFixture(t *testing.T, change ...func(*options)) *fixture {
 	return f
 }
 
-// newAuthenticator returns an Authenticator with its own pool, configured like that of
-// the fixture. Its clock only moves in expireAPIKeys.
+// The clock of the Authenticator moves only in expireAPIKeys.
 func (f *fixture) newAuthenticator(t *testing.T) *accounts.Authenticator {
 	t.Helper()
 	config := f.pool.Config()
@@ -166,10 +160,8 @@ func (f *fixture) newAuthenticator(t *testing.T) *accounts.Authenticator {
 	return authenticator
 }
 
-// expireAPIKeys makes every cached API key so old that it is looked up again.
 func (f *fixture) expireAPIKeys() { f.authClock.Add(int64(5 * time.Second)) }
 
-// response is a response with its body.
 type response struct {
 	status int
 	header http.Header
@@ -178,7 +170,6 @@ type response struct {
 	closes bool // the server closes the connection
 }
 
-// problem decodes a problem document.
 func (got response) problem(t *testing.T) problem {
 	t.Helper()
 	var p problem
@@ -186,7 +177,6 @@ func (got response) problem(t *testing.T) problem {
 	return p
 }
 
-// order decodes an order.
 func (got response) order(t *testing.T) orders.Order {
 	t.Helper()
 	var o orders.Order
@@ -194,10 +184,8 @@ func (got response) order(t *testing.T) orders.Order {
 	return o
 }
 
-// requestEdit changes a request before it is sent.
 type requestEdit func(*http.Request)
 
-// header sets a header, with one line per value; without values it removes it.
 func header(name string, values ...string) requestEdit {
 	return func(r *http.Request) {
 		delete(r.Header, name)
@@ -207,10 +195,8 @@ func header(name string, values ...string) requestEdit {
 	}
 }
 
-// chunked sends the body without Content-Length.
 func chunked(r *http.Request) { r.ContentLength, r.GetBody = -1, nil }
 
-// request returns a request with the fixture's API key. A body is declared as JSON.
 func (f *fixture) request(t *testing.T, method, path, body string, edits ...requestEdit) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
@@ -225,7 +211,6 @@ func (f *fixture) request(t *testing.T, method, path, body string, edits ...requ
 	return req
 }
 
-// send sends a request and reads the response.
 func (f *fixture) send(t *testing.T, method, path, body string, edits ...requestEdit) response {
 	t.Helper()
 	got, err := f.do(f.request(t, method, path, body, edits...))
@@ -238,13 +223,11 @@ func (f *fixture) get(t *testing.T, path string, edits ...requestEdit) response 
 	return f.send(t, http.MethodGet, path, "", edits...)
 }
 
-// create sends POST /v1/orders.
 func (f *fixture) create(t *testing.T, key, body string, edits ...requestEdit) response {
 	t.Helper()
 	return f.send(t, http.MethodPost, "/v1/orders", body, append([]requestEdit{header("Idempotency-Key", key)}, edits...)...)
 }
 
-// do is send for goroutines, and for requests that may get no response.
 func (f *fixture) do(req *http.Request) (response, error) {
 	resp, err := f.client.Do(req)
 	if err != nil {
@@ -253,7 +236,6 @@ func (f *fixture) do(req *http.Request) (response, error) {
 	return readResponse(resp)
 }
 
-// asyncResponse is the response or the error of a request in the background.
 type asyncResponse struct {
 	response
 	err error
@@ -268,11 +250,25 @@ func (f *fixture) sendAsync(req *http.Request) <-chan asyncResponse {
 	return done
 }
 
-// createAsync sends POST /v1/orders in the background.
 func (f *fixture) createAsync(t *testing.T, key, body string, edits ...requestEdit) <-chan asyncResponse {
 	t.Helper()
 	edits = append([]requestEdit{header("Idempotency-Key", key)}, edits...)
 	return f.sendAsync(f.request(t, http.MethodPost, "/v1/orders", body, edits...))
+}
+
+func (f *fixture) createHeld(t *testing.T, key, body string) (*stripetest.Injection, <-chan asyncResponse) {
+	t.Helper()
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+	running := f.createAsync(t, key, body)
+	<-held.Reached()
+	return held, running
+}
+
+func receive(t *testing.T, running <-chan asyncResponse) response {
+	t.Helper()
+	got := <-running
+	require.NoError(t, got.err)
+	return got.response
 }
 
 func readResponse(resp *http.Response) (response, error) {
@@ -290,7 +286,6 @@ func readResponse(resp *http.Response) (response, error) {
 // email, and every value that contains CANARY, must not be logged.
 const email = "canary.ada@example.com"
 
-// orderBody returns a valid order of 4300 cents.
 func orderBody(change ...func(members map[string]any)) string {
 	members := map[string]any{
 		"email":          email,
@@ -312,15 +307,12 @@ func orderBody(change ...func(members map[string]any)) string {
 	return string(encoded)
 }
 
-// withMember sets a member of the body.
 func withMember(name string, value any) func(map[string]any) {
 	return func(members map[string]any) { members[name] = value }
 }
 
-// newKey returns a new idempotency key.
 func newKey() string { return "key-" + rand.Text() }
 
-// rowCounts counts the rows of every table that a request writes.
 func (f *fixture) rowCounts(t *testing.T) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -332,14 +324,12 @@ func (f *fixture) rowCounts(t *testing.T) map[string]int {
 	return counts
 }
 
-// exec executes a statement.
 func (f *fixture) exec(t *testing.T, query string, arguments ...any) {
 	t.Helper()
 	_, err := f.pool.Exec(t.Context(), query, arguments...)
 	require.NoError(t, err)
 }
 
-// requireOnePaidOrder checks that database and provider have exactly one paid order.
 func (f *fixture) requireOnePaidOrder(t *testing.T) {
 	t.Helper()
 	require.Equal(t, map[string]int{"idempotency_keys": 1, "orders": 1, "refunds": 0, "audit_records": 3, "staged_jobs": 1}, f.rowCounts(t))

@@ -15,8 +15,8 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// FuzzIdempotencyKeyHeader checks that a header line is accepted if and only if it
-// matches the contract's pattern, and that both forms of a key name it.
+// FuzzIdempotencyKeyHeader compares the parser with the contract's pattern, and both
+// forms of a key.
 func FuzzIdempotencyKeyHeader(f *testing.F) {
 	contract, err := loadContract()
 	require.NoError(f, err)
@@ -60,12 +60,10 @@ func FuzzIdempotencyKeyHeader(f *testing.F) {
 	})
 }
 
-// canonical returns the line without the white space around it, which HTTP ignores.
 func canonical(line string) string { return strings.Trim(line, " \t") }
 
-// FuzzOrderRequest checks that no request is accepted that the contract's schema
-// forbids, and that a request that it allows is rejected only by rules that a validator
-// does not know: the total and the names of the metadata.
+// FuzzOrderRequest compares the decoder with the contract's schema. Only the total and
+// the names of metadata have rules that a schema cannot express.
 func FuzzOrderRequest(f *testing.F) {
 	contract, err := loadContract()
 	require.NoError(f, err)

@@ -42,7 +42,6 @@ func TestGenerated(t *testing.T) {
 	require.True(t, want == string(text), "%s is out of date: run make generate and look at the difference", file) // Equal would print both documents
 }
 
-// problemsTable is the table of problems in the introduction, in Markdown.
 func problemsTable() string {
 	var table strings.Builder
 	table.WriteString("    | status | `type` | stored | `retry` | `outcome` |\n    | --- | --- | --- | --- | --- |\n")
@@ -60,7 +59,6 @@ func problemsTable() string {
 	return table.String()
 }
 
-// schemaName returns KeyReused for idempotency-key-reused.
 func schemaName(slug string) string {
 	slug = strings.TrimPrefix(slug, "idempotency-")
 	slug = strings.TrimSuffix(strings.TrimSuffix(slug, "-failed"), "-error")
@@ -75,13 +73,11 @@ func camel(words []string) string {
 	return name.String()
 }
 
-// firstSentence returns the first sentence of a text.
 func firstSentence(text string) string {
 	first, _, _ := strings.Cut(text, ". ")
 	return strings.TrimSuffix(first, ".") + "."
 }
 
-// problemSchemas returns a schema for each problem, and their union.
 func problemSchemas() string {
 	var schemas strings.Builder
 	schemas.WriteString("    KnownProblemType:\n      description: The problem types of this version.\n      type: string\n      enum:\n")
@@ -142,7 +138,6 @@ func problemSchemas() string {
 	return schemas.String()
 }
 
-// folded wraps paragraphs to lines of about 80 characters.
 func folded(paragraphs []string, indent string) string {
 	var text strings.Builder
 	for i, paragraph := range paragraphs {
@@ -166,7 +161,6 @@ func folded(paragraphs []string, indent string) string {
 	return text.String()
 }
 
-// problemExamples returns the example of each problem.
 func problemExamples(t *testing.T) string {
 	t.Helper()
 	var examples strings.Builder
@@ -180,7 +174,6 @@ func problemExamples(t *testing.T) string {
 	return examples.String()
 }
 
-// plainText matches text that needs no quotes in YAML.
 var plainText = regexp.MustCompile(`^[A-Za-z/][A-Za-z /_-]*$`)
 
 func scalar(value any) string {
@@ -190,8 +183,8 @@ func scalar(value any) string {
 	return fmt.Sprint(value)
 }
 
-// writeYAML writes the next JSON value. first precedes the first member of an object;
-// it differs in a list, after the dash.
+// writeYAML writes the next JSON value. first precedes the first member: in a list it
+// follows the dash.
 func writeYAML(t *testing.T, w *strings.Builder, decoder *json.Decoder, indent, first string) {
 	t.Helper()
 	token, err := decoder.Token()

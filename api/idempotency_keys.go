@@ -24,8 +24,8 @@ const (
 	needsReviewRetryAfter = time.Minute
 )
 
-// writeAccepted responds with 202 to a request that is certain to be finished. required
-// is the action that it requires, if that is known.
+// writeAccepted responds with 202 to a request that will be finished. required is nil if
+// no action is known.
 func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *orders.ActionRequiredError) error {
 	status, err := a.service.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
@@ -42,7 +42,6 @@ func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key
 	return writeJSON(w, http.StatusAccepted, a.view(status, required))
 }
 
-// getKey is GET /v1/idempotency-keys/{key}.
 func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathKey(r)
 	if err != nil {
@@ -68,8 +67,7 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, a.view(status, required))
 }
 
-// retryAfterOf returns how long a client should wait before it sends the request again
-// or reads the status again, and false if the key is finished or expired.
+// retryAfterOf returns the wait before the next request, and false if the key is settled.
 func retryAfterOf(key orders.KeyStatus) (wait time.Duration, unfinished bool) {
 	switch key.State() {
 	case idempotency.StateInProgress:
@@ -100,14 +98,13 @@ func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key ide
 	case errors.Is(err, idempotency.ErrNotFound):
 		err = errNotFound
 	case err != nil:
-		err = &keyedError{err} // the outcome is about the key in the path
+		err = &keyedError{error: err} // the outcome is about the key in the path
 	}
 	return status, required, err
 }
 
-// pathKey reads the key in the path, which is raw and not quoted. chi matches the
-// path as it was sent only if that differs from how Go would encode it, otherwise
-// the decoded path: so a % in what it returns may be part of the key.
+// pathKey reads the raw key in the path. chi matches the escaped path only if it is not
+// Go's own encoding, so a % may be part of the key.
 func pathKey(r *http.Request) (idempotency.Key, error) {
 	key := chi.URLParam(r, "key")
 	if r.URL.RawPath != "" {
@@ -119,7 +116,6 @@ func pathKey(r *http.Request) (idempotency.Key, error) {
 	return idempotency.ParseKey(key)
 }
 
-// keyView is a key as the API shows it.
 type keyView struct {
 	Key           idempotency.Key            `json:"key"`
 	State         string                     `json:"state"`
@@ -130,12 +126,12 @@ type keyView struct {
 	LastRunAt     *orders.Timestamp          `json:"last_run_at"`
 	ExpiresAt     *orders.Timestamp          `json:"expires_at"`
 	Response      *responseView              `json:"response"`
-	Order         *resource                  `json:"order"`
-	Refund        *resource                  `json:"refund"`
+	Order         *orders.Resource           `json:"order"`
+	Refund        *orders.Resource           `json:"refund"`
+	Resource      *orders.Resource           `json:"resource,omitempty"` // of a registered operation
 	Action        *actionView                `json:"action,omitempty"`
 }
 
-// actionView is what Stripe.js needs for the customer's approval.
 type actionView struct {
 	Type            string `json:"type"`
 	ClientSecret    string `json:"client_secret"`
@@ -155,6 +151,7 @@ func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequire
 		State:     key.State(),
 		Operation: key.Operation,
 		CreatedAt: orders.Timestamp{Time: key.CreatedAt},
+		Resource:  key.Resource,
 	}
 	if !key.Expired {
 		lastRun := orders.Timestamp{Time: key.LastRunAt}
@@ -166,10 +163,10 @@ func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequire
 		view.Response = &responseView{Status: stored.Status, Type: optional(stored.Type), Location: optional(stored.Location)}
 	}
 	if key.OrderID != uuid.Nil {
-		view.Order = &resource{key.OrderID, "/v1/orders/" + key.OrderID.String()}
+		view.Order = &orders.Resource{ID: key.OrderID, Href: "/v1/orders/" + key.OrderID.String()}
 	}
 	if key.RefundID != uuid.Nil {
-		view.Refund = &resource{key.RefundID, orders.RefundPath(key.OrderID, key.RefundID)}
+		view.Refund = &orders.Resource{ID: key.RefundID, Href: orders.RefundPath(key.OrderID, key.RefundID)}
 	}
 	if required != nil && !key.Settled() { // also if another run holds the key now
 		view.State = idempotency.StateActionRequired
@@ -178,7 +175,6 @@ func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequire
 	return view
 }
 
-// optional returns nil for an empty text.
 func optional(text string) *string {
 	if text == "" {
 		return nil

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// keyStatus is the status of a key as a client reads it.
 type keyStatus struct {
 	Key           string `json:"key"`
 	State         string `json:"state"`
@@ -46,7 +44,6 @@ type link struct {
 	Href string    `json:"href"`
 }
 
-// keyStatus decodes the status of a key.
 func (got response) keyStatus(t *testing.T) keyStatus {
 	t.Helper()
 	var s keyStatus
@@ -55,7 +52,6 @@ func (got response) keyStatus(t *testing.T) keyStatus {
 	return s
 }
 
-// getKey sends GET /v1/idempotency-keys/{key}.
 func (f *fixture) getKey(t *testing.T, key string, edits ...requestEdit) response {
 	t.Helper()
 	return f.get(t, keyPath(key), edits...)
@@ -65,7 +61,6 @@ func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscap
 
 func prefer(preferences ...string) requestEdit { return header("Prefer", preferences...) }
 
-// keyTimes reads the times of a key's row.
 func (f *fixture) keyTimes(t *testing.T, key string) (created, lastRun time.Time, finished *time.Time) {
 	t.Helper()
 	require.NoError(t, f.pool.QueryRow(t.Context(), `
@@ -78,7 +73,6 @@ SELECT created_at,
 	return created, lastRun, finished
 }
 
-// requireStatus compares the status of a key with want, and its times with the row.
 func (f *fixture) requireStatus(t *testing.T, key string, want keyStatus) {
 	t.Helper()
 	got := f.getKey(t, key).keyStatus(t)
@@ -113,9 +107,7 @@ func TestGetKey_states(t *testing.T) {
 	require.Equal(t, "validation-failed", f.create(t, key, "{}").problem(t).slug())
 	require.Equal(t, "not-found", f.getKey(t, key).problem(t).slug(), "an invalid request does not use its key")
 
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := f.createAsync(t, key, orderBody())
-	<-held.Reached()
+	held, running := f.createHeld(t, key, orderBody())
 	f.requireStatus(t, key, keyStatus{State: "in_progress", RecoveryPoint: "charge_created", Attempt: 1})
 	require.Equal(t, "1", f.getKey(t, key).header.Get("Retry-After"))
 	held.Release()
@@ -149,7 +141,7 @@ func TestGetKey_states(t *testing.T) {
 	f.requireStatus(t, interrupted, want)
 }
 
-// A run that was lost with its process holds the key until its lease ends.
+// A dead process holds the key until its lease ends.
 func TestGetKey_leaseEnds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -268,9 +260,7 @@ func TestGetKey_otherAccount(t *testing.T) {
 	require.NoError(t, err)
 	them := header("Authorization", "Bearer "+theirs)
 
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	ours := f.createAsync(t, key, orderBody())
-	<-held.Reached()
+	held, ours := f.createHeld(t, key, orderBody())
 	require.Equal(t, "not-found", f.getKey(t, key, them, prefer("wait=30")).problem(t).slug(), "at once")
 	got := f.create(t, key, orderBody(), them, prefer("wait=30"))
 	require.Equal(t, http.StatusCreated, got.status)
@@ -286,9 +276,7 @@ func TestGetKey_wait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1))
 	key := newKey()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := f.createAsync(t, key, orderBody())
-	<-held.Reached()
+	held, running := f.createHeld(t, key, orderBody())
 
 	now := f.getKey(t, key, prefer("wait=1"))
 	require.Equal(t, "in_progress", now.keyStatus(t).State, "the wait is over")
@@ -301,8 +289,7 @@ func TestGetKey_wait(t *testing.T) {
 	held.Release()
 	require.Equal(t, http.StatusCreated, (<-running).status)
 	for _, done := range waiting {
-		got := <-done
-		require.NoError(t, got.err)
+		got := receive(t, done)
 		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 		require.Equal(t, "finished", got.keyStatus(t).State)
 		require.Equal(t, string(f.getKey(t, key).body), string(got.body))
@@ -323,63 +310,9 @@ func TestGetKey_waitUntilReview(t *testing.T) {
 	waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
 	f.awaitWaiters(t, 1)
 	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now()")
-	got := <-waiting
-	require.NoError(t, got.err)
+	got := receive(t, waiting)
 	require.Equal(t, "needs_review", got.keyStatus(t).State)
 	require.Equal(t, 1, got.keyStatus(t).Attempt)
-}
-
-// The contract's examples of a status are the API's responses.
-func TestExamples_keyStatus(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c, err := loadContract()
-	require.NoError(t, err)
-	operation := c.doc.Paths.Value("/v1/idempotency-keys/{key}").Get
-	examples := operation.Responses.Status(http.StatusOK).Value.Content.Get("application/json").Examples
-	require.Len(t, examples, 7) // TestGetKey_states has the declined one, and TestAction that with an action
-	key := operation.Parameters.GetByInAndName("path", "key").Example.(string)
-	same := func(example string) {
-		t.Helper()
-		want := maps.Clone(examples[example].Value.Value.(map[string]any))
-		var got map[string]any
-		require.NoError(t, json.Unmarshal(f.getKey(t, key).body, &got))
-		for _, members := range []map[string]any{want, got} {
-			for _, changing := range []string{"created_at", "last_run_at", "expires_at", "order", "refund"} {
-				require.Contains(t, members, changing)
-				members[changing] = members[changing] == nil
-			}
-			if stored, ok := members["response"].(map[string]any); ok {
-				members["response"] = maps.Clone(stored)
-				delete(members["response"].(map[string]any), "location")
-			}
-		}
-		shown, err := json.Marshal(want)
-		require.NoError(t, err)
-		received, err := json.Marshal(got)
-		require.NoError(t, err)
-		require.JSONEq(t, string(shown), string(received))
-	}
-
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	running := f.createAsync(t, key, orderBody())
-	<-held.Reached()
-	same("inProgress")
-	held.Release()
-	require.Equal(t, http.StatusCreated, (<-running).status)
-	same("finished")
-	f.exec(t, `
-UPDATE idempotency_keys
-   SET recovery_point = 'charge_created', attempt = 13, needs_review_at = now(),
-       finished_at = NULL, response_code = NULL, response_headers = NULL, response_body = NULL`)
-	same("needsReview")
-	f.exec(t, "UPDATE idempotency_keys SET recovery_point = 'order_created', attempt = 1, needs_review_at = NULL")
-	same("waiting")
-	f.exec(t, `
-UPDATE idempotency_keys
-   SET recovery_point = 'finished', finished_at = now(), response_code = 201, response_headers = '{}', response_body = '{}'`)
-	idempotencytest.Reap(t, f.pool)
-	same("expired")
 }
 
 // The contract's examples of preferences are honoured.
@@ -400,8 +333,7 @@ func TestExamples_preferences(t *testing.T) {
 	f.awaitWaiters(t, 2)
 	held.Release()
 	for applied, done := range map[string]<-chan asyncResponse{"wait=20": wait, "wait=10": both} {
-		got := <-done
-		require.NoError(t, got.err)
+		got := receive(t, done)
 		require.Equal(t, http.StatusCreated, got.status)
 		require.Equal(t, applied, got.header.Get("Preference-Applied"))
 	}

@@ -23,18 +23,15 @@ type idempotentAPI struct {
 	observer   Observer
 }
 
-// executeFunc executes a request, such as [orders.Service.Create].
 type executeFunc func(context.Context, orders.Request) (idempotency.Result, error)
 
-// runResult is the result of a run.
 type runResult struct {
 	idempotency.Result
 	err    error
 	waited bool // as long as the client preferred, or until the result
 }
 
-// serve reads the key, the body and the preferences, executes the request and
-// writes the response.
+// serve executes a POST under a key and writes its response.
 func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute executeFunc) error {
 	key, err := readKey(r.Header)
 	if err != nil {
@@ -56,29 +53,33 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute exe
 		Request:  idempotency.Request{AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path},
 		ClientIP: middleware.GetClientIPAddr(r.Context()),
 	}
-	execute = canonicalize(body, execute)
+	execute = a.canonicalize(body, execute)
 	if prefer.respondAsync {
 		return a.serveAsync(w, r, req, prefer, execute)
 	}
 	return a.writeRunResult(w, r, key, a.run(r.Context(), req, prefer.wait, execute), prefer)
 }
 
-// canonicalize parses the body before it executes the request, and so with a permit:
-// a rejected request is not parsed (R25).
-func canonicalize(body []byte, execute executeFunc) executeFunc {
+// canonicalize parses the body with a permit: a shed request is not parsed (R25).
+func (a idempotentAPI) canonicalize(body []byte, execute executeFunc) executeFunc {
 	return func(ctx context.Context, req orders.Request) (result idempotency.Result, err error) {
 		if req.Params, err = idempotency.Canonicalize(body); err != nil {
 			return result, err
 		}
 		if result, err = execute(ctx, req); err != nil {
-			err = &keyedError{err}
+			keyed := &keyedError{error: err}
+			var expired *idempotency.KeyExpiredError
+			if errors.As(err, &expired) {
+				keyed.created = a.service.ResourceOf(expired.Key)
+			}
+			err = keyed
 		}
 		return result, err
 	}
 }
 
-// run executes the request. While another run holds the key, it waits for up to
-// wait, without a permit, and then tries again.
+// run executes the request. For up to wait, without a permit, it waits for another run of
+// the key.
 func (a idempotentAPI) run(ctx context.Context, req orders.Request, wait time.Duration, execute executeFunc) (run runResult) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

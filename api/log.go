@@ -31,8 +31,8 @@ func logAttrs(ctx context.Context) *requestLog {
 
 func (l *requestLog) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
 
-// problem adds the problem of a failed request. It adds the cause only if that is not
-// the client.
+// problem adds the problem of a failed request, and its cause unless the client is the
+// cause.
 func (l *requestLog) problem(ctx context.Context, p problem, cause error) {
 	l.add(slog.String("problem", p.slug))
 	switch {
@@ -48,7 +48,6 @@ func (l *requestLog) problem(ctx context.Context, p problem, cause error) {
 	}
 }
 
-// failed adds an error that needs an operator.
 func (l *requestLog) failed(cause error) {
 	l.level = slog.LevelError
 	l.add(slog.String("error", cause.Error()))
@@ -66,14 +65,12 @@ func (l *requestLog) result(result idempotency.Result, err error) {
 	}
 }
 
-// setOutcome sets the outcome.
 func (l *requestLog) setOutcome(outcome string) {
 	l.outcome = outcome
 	l.add(slog.String("outcome", outcome))
 }
 
-// outcome classifies a result for the log and the metrics, see [Outcomes]. The problem
-// has the reason of a refusal.
+// outcome classifies a result as one of [Outcomes].
 func outcome(result idempotency.Result, err error) string {
 	switch {
 	case errors.Is(err, idempotency.ErrKeyReused):
@@ -97,7 +94,6 @@ func outcome(result idempotency.Result, err error) string {
 	}
 }
 
-// write writes the line and returns the route's pattern.
 func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
 	ctx := r.Context()
 	route := chi.RouteContext(ctx).RoutePattern()
@@ -118,8 +114,7 @@ type Observer struct {
 	// OnRequest is called after each request.
 	OnRequest func(RequestEvent)
 
-	// OnBackgroundRun is called with the outcome of each background run. The outcome of
-	// its request was "accepted", unless the client waited for the result.
+	// OnBackgroundRun is called with the outcome of each background run.
 	OnBackgroundRun func(outcome string)
 }
 

@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each request has one log line with exactly these attributes, because programs read
-// them by name.
+// Programs read the attributes by name.
 func TestLog_requestLine(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}
@@ -111,8 +110,7 @@ func TestLog_requestLine(t *testing.T) {
 	}))
 }
 
-// Every fixture checks at the end that no secret was logged. This test sends secrets in
-// every part of a request, and makes the requests fail.
+// Every fixture checks its log. This test sends secrets in all parts of a request.
 func TestLog_noSecrets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// logCapture keeps the API's log, a JSON object per line.
 type logCapture struct {
 	mu      sync.Mutex
 	buffer  bytes.Buffer
@@ -42,7 +41,6 @@ func (l *logCapture) String() string {
 	return l.buffer.String()
 }
 
-// await waits for a line with these attributes and returns the first one.
 func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {
 	t.Helper()
 	deadline := time.After(stepTimeout)
@@ -81,7 +79,6 @@ func (s *secrets) add(values ...string) {
 	}
 }
 
-// in returns the secrets that text contains.
 func (s *secrets) in(text string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

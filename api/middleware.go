@@ -26,12 +26,10 @@ const (
 	requestLogKey
 )
 
-// requestIDPattern matches the ids that are accepted from a proxy. Others are not safe
-// to log.
+// requestIDPattern matches ids that are safe to log.
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
-// withRequestID gives the request an id, that of its X-Request-Id header if it is safe
-// to log, and returns it in the same header.
+// withRequestID uses the X-Request-Id of a proxy if it is safe, otherwise a new one.
 func withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
@@ -51,7 +49,6 @@ func requestID(ctx context.Context) string {
 // noContent is the policy of responses that load nothing and are never framed.
 const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// withoutQuery rejects query parameters, for routes that have none.
 func withoutQuery(next http.Handler) http.Handler {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		if err := checkQuery(r.URL.RawQuery); err != nil {
@@ -62,8 +59,7 @@ func withoutQuery(next http.Handler) http.Handler {
 	})
 }
 
-// withHeaders sets the headers of every response. The HTML pages replace those that
-// are too strict for them.
+// withHeaders sets the headers of every response. HTML pages relax some.
 func withHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -72,16 +68,17 @@ func withHeaders(next http.Handler) http.Handler {
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("X-Content-Type-Options", "nosniff")
 		if len(r.TransferEncoding) > 0 {
-			// A request with a Content-Length as well may hide another one from a proxy
-			// (RFC 9112, 6.1). net/http removes the length, so all chunked ones end here.
+			// A chunked request with a Content-Length may hide another one from a proxy
+			// (RFC 9112, 6.1). net/http removes the length, so every chunked one closes
+			// the connection.
 			header.Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// withLog writes one log line per request, calls the observer and handles panics. The
-// line has the route's pattern, because the path may contain a secret.
+// withLog writes a log line, calls the observer and handles panics. The line has the
+// route, because a path may contain a secret.
 func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,8 +110,7 @@ func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Han
 	}
 }
 
-// requireAPIKey rejects a request without a valid API key, and otherwise adds the
-// key's account to the context, see [accountID].
+// requireAPIKey adds the account to the context, see [accountID].
 func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {

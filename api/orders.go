@@ -16,18 +16,15 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// ordersAPI holds the handlers of /v1/orders.
 type ordersAPI struct {
 	service    *orders.Service
 	idempotent idempotentAPI
 }
 
-// create is POST /v1/orders.
 func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
 	return a.idempotent.serve(w, r, a.service.Create)
 }
 
-// get is GET /v1/orders/{id}.
 func (a ordersAPI) get(r *http.Request) ([]byte, error) {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
@@ -40,7 +37,6 @@ func (a ordersAPI) get(r *http.Request) ([]byte, error) {
 	return plainjson.Marshal(order)
 }
 
-// list is GET /v1/orders.
 func (a ordersAPI) list(r *http.Request) ([]byte, error) {
 	limit, after, err := parsePage(r.URL.RawQuery, "an order")
 	if err != nil {
@@ -53,16 +49,14 @@ func (a ordersAPI) list(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// The number of orders or refunds in a list, and the size from which a list gets no
-// further ones: with the largest order, a list has up to 300 KiB.
+// A list ends at maxPage objects or at maxPageSize, so it has up to 300 KiB.
 const (
 	defaultPage = 20
 	maxPage     = 100
 	maxPageSize = 256 << 10 // bytes
 )
 
-// encodePage encodes objects one at a time, until the page is full. A further object
-// shows that there are more.
+// encodePage encodes one object at a time until the page is full.
 func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	page := bytes.NewBufferString(`{"data":[`)
 	n, more := 0, false
@@ -87,8 +81,7 @@ func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-// parsePage reads the parameters limit and after, and rejects all others. what is the
-// kind of object in the list.
+// parsePage accepts only limit and after. what is the kind of object.
 func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
 	limit = defaultPage
 	var errs []orders.FieldError
@@ -143,7 +136,6 @@ func checkQuery(rawQuery string) error {
 	}
 }
 
-// errQueryUnreadable is the error of a malformed query string.
 var errQueryUnreadable = orders.FieldError{Pointer: "", Code: orders.CodeInvalidFormat, Detail: "the query string cannot be read"}
 
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.

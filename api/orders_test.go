@@ -48,38 +48,29 @@ func TestCreateOrder_paid(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestCreateOrder_declined(t *testing.T) {
+// A final failure is stored, and no card is charged.
+func TestCreateOrder_failed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	key, declined := newKey(), orderBody(withMember("payment_method", "pm_card_visa_chargeDeclinedInsufficientFunds"))
-
-	first := f.create(t, key, declined)
-	require.Equal(t, http.StatusPaymentRequired, first.status)
-	p := first.problem(t)
-	require.Equal(t, "payment-declined", p.slug())
-	require.Equal(t, "card_declined", p.Code)
-	require.Equal(t, "insufficient_funds", p.DeclineCode)
-	require.Empty(t, first.header.Get("Location"))
-
-	again := f.create(t, key, declined)
-	require.Equal(t, http.StatusPaymentRequired, again.status)
-	require.Equal(t, string(first.body), string(again.body))
-	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-	require.Equal(t, orders.StatusPaymentFailed, f.get(t, "/v1/orders/"+p.OrderID).order(t).Status)
+	for card, want := range map[string]struct {
+		status                  int
+		slug, code, declineCode string
+	}{
+		"pm_card_visa_chargeDeclinedInsufficientFunds": {http.StatusPaymentRequired, "payment-declined", "card_declined", "insufficient_funds"},
+		"pm_card_nobody": {http.StatusUnprocessableEntity, "payment-refused", "resource_missing", ""},
+	} {
+		key, body := newKey(), orderBody(withMember("payment_method", card))
+		first := f.create(t, key, body)
+		require.Equal(t, want.status, first.status)
+		p := first.problem(t)
+		require.Equal(t, []string{want.slug, want.code, want.declineCode}, []string{p.slug(), p.Code, p.DeclineCode})
+		require.Empty(t, first.header.Get("Location"))
+		again := f.create(t, key, body)
+		require.Equal(t, string(first.body), string(again.body))
+		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+		require.Equal(t, orders.StatusPaymentFailed, f.get(t, "/v1/orders/"+p.OrderID).order(t).Status)
+	}
 	require.Empty(t, f.stripe.Charges())
-}
-
-func TestCreateOrder_refused(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key, refused := newKey(), orderBody(withMember("payment_method", "pm_card_nobody"))
-
-	first := f.create(t, key, refused)
-	require.Equal(t, http.StatusUnprocessableEntity, first.status)
-	require.Equal(t, "payment-refused", first.problem(t).slug())
-	again := f.create(t, key, refused)
-	require.Equal(t, string(first.body), string(again.body))
-	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 }
 
 func TestCreateOrder_keyReused(t *testing.T) {
@@ -90,7 +81,7 @@ func TestCreateOrder_keyReused(t *testing.T) {
 
 	other := f.create(t, key, orderBody(withMember("currency", "eur")))
 	require.Equal(t, http.StatusUnprocessableEntity, other.status)
-	require.Equal(t, "idempotency-key-reused", other.problem(t).slug())
+	require.Equal(t, []string{"idempotency-key-reused", "final"}, []string{other.problem(t).slug(), other.problem(t).Outcome})
 	require.Equal(t, key, other.header.Get("Idempotency-Key"))
 
 	invalid := f.create(t, key, `{"currency":"usd"}`)
@@ -102,20 +93,18 @@ func TestCreateOrder_keyInProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
-	first := f.createAsync(t, key, orderBody())
-	<-held.Reached()
+	held, first := f.createHeld(t, key, orderBody())
 
 	second := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusConflict, second.status)
-	require.Equal(t, "idempotency-key-in-progress", second.problem(t).slug())
+	require.Equal(t, []string{"idempotency-key-in-progress", "unknown"}, []string{second.problem(t).slug(), second.problem(t).Outcome})
 	require.Equal(t, "1", second.header.Get("Retry-After"))
 	require.Equal(t, key, second.header.Get("Idempotency-Key"))
-	require.Equal(t, "idempotency-key-reused", f.create(t, key, orderBody(withMember("currency", "eur"))).problem(t).slug())
+	reused := f.create(t, key, orderBody(withMember("currency", "eur"))).problem(t)
+	require.Equal(t, []string{"idempotency-key-reused", "unknown"}, []string{reused.slug(), reused.Outcome})
 
 	held.Release()
-	done := <-first
-	require.NoError(t, done.err)
+	done := receive(t, first)
 	require.Equal(t, http.StatusCreated, done.status)
 	require.Equal(t, string(done.body), string(f.create(t, key, orderBody()).body))
 	f.requireOnePaidOrder(t)
@@ -154,7 +143,6 @@ func TestCreateOrder_quotedKey(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// otherAccount creates another account and returns its API key.
 func (f *fixture) otherAccount(t *testing.T) string {
 	t.Helper()
 	_, key, err := accounts.Create(t.Context(), f.pool, "other")

@@ -15,9 +15,8 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// problemDoc documents a problem for people, in addition to its title and help: on its
-// page under /problems/ and in openapi.yaml, whose problem schemas and examples are
-// generated from it (make generate).
+// problemDoc documents a problem on its page and in openapi.yaml, whose problem schemas
+// and examples are generated from it.
 type problemDoc struct {
 	effect  string   // what the request did, and whether money moved
 	next    string   // what to do now, and with which key
@@ -26,8 +25,7 @@ type problemDoc struct {
 	header  string   // a header line of the response worth showing
 	see     []string // problems that are easily confused with this one
 
-	// The example is the response to err, or the stored document, which package orders
-	// writes.
+	// The example is the response to err, or the stored document.
 	err    error
 	noKey  bool // the request of the example has no Idempotency-Key
 	stored string
@@ -50,7 +48,6 @@ const (
 	exampleRequestID   = "3JQ6ZB7XKPLRWA4DM2VHSTN5EY"
 )
 
-// problemDocs returns the documentation of all problems by slug.
 func problemDocs() map[string]problemDoc {
 	return map[string]problemDoc{
 		problemKeyMissing.slug: {
@@ -121,8 +118,8 @@ func problemDocs() map[string]problemDoc {
 		},
 		problemKeyExpired.slug: {
 			effect:  "This request changed nothing. The first request with this key is finished, and what it created still exists.",
-			next:    "Read the order or the refund: its `status` states whether money moved. Use a new key only for another payment.",
-			members: []string{"order_id", "refund?:ResourceLink"},
+			next:    "Read the order, the refund or the resource: its `status` states whether money moved. Use a new key only for another payment.",
+			members: []string{"order_id?", "refund?:ResourceLink", "resource?:ResourceLink"},
 			see:     []string{problemKeyReused.slug},
 			err: &idempotency.KeyExpiredError{Key: idempotency.Status{
 				Operation: "create_refund", Path: "/v1/orders/" + exampleOrder + "/refunds",
@@ -133,7 +130,7 @@ func problemDocs() map[string]problemDoc {
 			next:    nextCorrect,
 			members: []string{"errors"},
 			see:     []string{problemMalformed.slug, problemRefused.slug},
-			err: &keyedError{&orders.ValidationError{Fields: []orders.FieldError{
+			err: &keyedError{error: &orders.ValidationError{Fields: []orders.FieldError{
 				{Pointer: "/items/0/quantity", Code: orders.CodeOutOfRange, Detail: "must be from 1 to 10000"},
 				{Pointer: "/email", Code: orders.CodeInvalidFormat, Detail: "must be an email address such as ada@example.com"},
 			}}},
@@ -143,14 +140,14 @@ func problemDocs() map[string]problemDoc {
 			next:    "If `retry` is `same-key`, the payment of the order is in progress: send the same request after `Retry-After` seconds. Otherwise read the order: its `status` and `amount_refunded` state the reason.",
 			pending: retrySameKey,
 			see:     []string{problemExceedsRemaining.slug, problemRefused.slug},
-			err:     &keyedError{&orders.NotRefundableError{Status: orders.StatusRefunded}},
+			err:     &keyedError{error: &orders.NotRefundableError{Status: orders.StatusRefunded}},
 		},
 		problemExceedsRemaining.slug: {
 			effect:  effectNone,
 			next:    nextCorrect,
 			members: []string{"remaining"},
 			see:     []string{problemNotRefundable.slug, problemValidation.slug},
-			err:     &keyedError{&orders.ExceedsRemainingError{Remaining: 2500}},
+			err:     &keyedError{error: &orders.ExceedsRemainingError{Remaining: 2500}},
 		},
 		problemDeclined.slug: {
 			effect:  "The card was not charged and never will be under this key. The order exists with the status `payment_failed`.",

@@ -19,7 +19,6 @@ var problemHTML string
 // problemTemplate is the page to which a problem's type refers.
 var problemTemplate = template.Must(template.New("problem").Parse(problemHTML))
 
-// problemPage is the data of the template.
 type problemPage struct {
 	Slug       string
 	Status     int
@@ -37,7 +36,7 @@ type problemPage struct {
 	All        []problemPage // slug and status only
 }
 
-// textRun is a piece of text, or of code, which the texts enclose in backquotes.
+// textRun is text, or code, which backquotes enclose.
 type textRun struct {
 	Text string
 	Code bool
@@ -51,7 +50,6 @@ func textRuns(text string) []textRun {
 	return all
 }
 
-// retryAdvice describes the member retry.
 func retryAdvice(retry string) string {
 	switch retry {
 	case retrySameKey:
@@ -65,7 +63,6 @@ func retryAdvice(retry string) string {
 	}
 }
 
-// outcomeText describes a value of the member outcome.
 func outcomeText(outcome string) string {
 	switch outcome {
 	case outcomeNone:
@@ -93,13 +90,11 @@ func (t problemType) renderExample(e problemDoc) (string, error) {
 	return text.String(), err
 }
 
-// byStatus sorts problems by status.
 func byStatus(types []problemType) []problemType {
 	slices.SortStableFunc(types, func(a, b problemType) int { return a.status - b.status })
 	return types
 }
 
-// getProblemPage is GET /problems/{slug}.
 func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	slug := chi.URLParam(r, "slug")
 	types := byStatus(problemTypes())

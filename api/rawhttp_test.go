@@ -20,15 +20,14 @@ import (
 
 // These tests write bytes to the socket that no HTTP client would send.
 
-// rawConn is a connection to the API.
 type rawConn struct {
 	net.Conn
 	t      *testing.T
 	reader *bufio.Reader
 }
 
-// responseTimeout bounds the wait for a response or the end of a connection. It is less
-// than the server's timeouts, so a test that waits for those fails.
+// responseTimeout is less than the server's timeouts, so a test that waits for those
+// fails.
 const responseTimeout = 10 * time.Second
 
 func (f *fixture) dial(t *testing.T) *rawConn {
@@ -46,8 +45,7 @@ func (conn *rawConn) write(text string) {
 	require.NoError(conn.t, err)
 }
 
-// readResponse reads a response. Unless it is one of net/http, it checks its headers and
-// its problem.
+// readResponse checks a response of the API. net/http sends others.
 func (conn *rawConn) readResponse() response {
 	conn.t.Helper()
 	resp, err := http.ReadResponse(conn.reader, nil)
@@ -78,7 +76,6 @@ func (got response) slug() string {
 	return p.slug()
 }
 
-// requireClosed checks that the server closes the connection and sends nothing more.
 func (conn *rawConn) requireClosed() {
 	conn.t.Helper()
 	rest, err := io.ReadAll(conn.reader)
@@ -86,7 +83,6 @@ func (conn *rawConn) requireClosed() {
 	require.Empty(conn.t, string(rest))
 }
 
-// requestHead returns the request line and headers of POST /v1/orders, without a key.
 func (f *fixture) requestHead(lines ...string) string {
 	return "POST /v1/orders HTTP/1.1\r\nHost: orders\r\nAuthorization: Bearer " + f.apiKey +
 		"\r\nContent-Type: application/json\r\n" + strings.Join(append(lines, "", ""), "\r\n")
@@ -96,8 +92,7 @@ func length(body string) string { return fmt.Sprintf("Content-Length: %d", len(b
 
 func chunk(data string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(data), data) }
 
-// [FuzzIdempotencyKeyHeader] has the forms of one header line. Here are those that
-// depend on the lines of the request.
+// Here are forms that need several lines, see [FuzzIdempotencyKeyHeader].
 func TestRawHTTP_malformedKey(t *testing.T) {
 	t.Parallel()
 	const k = "0123456789abcdef"
@@ -157,56 +152,32 @@ func TestRawHTTP_incompleteBody(t *testing.T) {
 	key := "Idempotency-Key: " + newKey()
 	before := f.rowCounts(t)
 
-	t.Run("Content-Length above the limit: rejected unread", func(t *testing.T) {
+	const cut, malformed, large = "temporarily-unavailable", "malformed-request", "too-large"
+	for name, test := range map[string]struct {
+		line, body, slug string
+		ends             bool // the client sends no more
+	}{
+		"above the limit: rejected unread":   {"Content-Length: 65537", "", large, false},
+		"above the limit: no 100 Continue":   {"Content-Length: 1000000000\r\nExpect: 100-continue", "", large, false},
+		"endless chunks":                     {"Transfer-Encoding: chunked", strings.Repeat(chunk(strings.Repeat(" ", 16<<10)), 5), large, false},
+		"shorter than Content-Length":        {"Content-Length: 1000", `{"email":`, cut, true},
+		"whole order, but shorter than that": {"Content-Length: 1000", orderBody(), cut, true},
+		"incomplete chunk":                   {"Transfer-Encoding: chunked", "1000\r\n" + orderBody(), cut, true},
+		"chunk without a length":             {"Transfer-Encoding: chunked", "xyz\r\n" + orderBody() + "\r\n0\r\n\r\n", malformed, false},
+	} {
 		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 65537"))
-		require.Equal(t, "too-large", conn.readResponse().slug())
-	})
-	t.Run("Content-Length above the limit: no 100 Continue", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 1000000000", "Expect: 100-continue"))
-		got := conn.readResponse()
-		require.Equal(t, "too-large", got.slug())
-		require.True(t, got.closes)
-		conn.requireClosed()
-	})
-	t.Run("endless chunks: rejected at the limit", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Transfer-Encoding: chunked"))
-		for range 5 {
-			conn.write(chunk(strings.Repeat(" ", 16<<10)))
+		conn.write(f.requestHead(key, test.line) + test.body)
+		if test.ends {
+			require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
 		}
-		got := conn.readResponse() // though the client could send more
-		require.Equal(t, "too-large", got.slug())
-		require.True(t, got.closes)
-	})
-	t.Run("shorter than Content-Length", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 1000") + `{"email":`)
-		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
-		conn.requireClosed()
-	})
-	t.Run("complete order, shorter than Content-Length", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Content-Length: 1000") + orderBody())
-		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
-		conn.requireClosed()
-	})
-	t.Run("incomplete chunk", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "1000\r\n" + orderBody())
-		require.NoError(t, conn.Conn.(*net.TCPConn).CloseWrite())
-		require.Equal(t, "temporarily-unavailable", conn.readResponse().slug())
-		conn.requireClosed()
-	})
-	t.Run("chunk without a length", func(t *testing.T) {
-		conn := f.dial(t)
-		conn.write(f.requestHead(key, "Transfer-Encoding: chunked") + "xyz\r\n" + orderBody() + "\r\n0\r\n\r\n")
-		require.Equal(t, "malformed-request", conn.readResponse().slug())
-		conn.requireClosed()
-	})
+		got := conn.readResponse()
+		require.Equal(t, test.slug, got.slug(), name)
+		if test.slug == large {
+			require.True(t, got.closes, name) // the client could send more
+		} else {
+			conn.requireClosed()
+		}
+	}
 	require.Equal(t, before, f.rowCounts(t))
 }
 
@@ -278,24 +249,13 @@ func TestRawHTTP_requestSmuggling(t *testing.T) {
 	hidden := f.requestHead("Idempotency-Key: hidden-0123456789", length(orderBody())) + orderBody()
 	before := f.rowCounts(t)
 	for name, text := range map[string]string{
-		"two lengths":                     f.requestHead(key, "Content-Length: 2", length(hidden)) + hidden,
-		"two lengths in one line":         f.requestHead(key, "Content-Length: 2, 3") + hidden,
-		"a length with a sign":            f.requestHead(key, "Content-Length: +2") + hidden,
-		"a negative length":               f.requestHead(key, "Content-Length: -2") + hidden,
-		"a hexadecimal length":            f.requestHead(key, "Content-Length: 0x2") + hidden,
-		"a length before space and colon": f.requestHead(key, "Content-Length : 2") + hidden,
-		"an unknown transfer encoding":    f.requestHead(key, "Transfer-Encoding: chunked, identity") + hidden,
-		"an old transfer encoding":        f.requestHead(key, "Transfer-Encoding: identity") + hidden,
-		"two transfer encodings":          f.requestHead(key, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + hidden,
-		"a transfer encoding in disguise": f.requestHead(key, "Transfer-Encoding: \x0bchunked") + hidden,
-		"a space before the colon":        f.requestHead(key, "Transfer-Encoding : chunked") + hidden,
-		"a chunk length with a bare LF":   f.requestHead(key, "Transfer-Encoding: chunked") + "2\n{}\r\n0\r\n\r\n" + hidden,
-		"a chunk length with a sign":      f.requestHead(key, "Transfer-Encoding: chunked") + "+2\r\n{}\r\n0\r\n\r\n" + hidden,
-		"a chunk longer than its length":  f.requestHead(key, "Transfer-Encoding: chunked") + "2\r\n{}x\r\n0\r\n\r\n" + hidden,
-		"a name with a space":             f.requestHead(key, "X Y: z", "Content-Length: 2") + hidden,
-		"a line without a colon":          f.requestHead(key, "GET /v1/orders HTTP/1.1", "Content-Length: 2") + hidden,
-		"no Host":                         strings.Replace(f.requestHead(key, "Content-Length: 2"), "Host: orders\r\n", "", 1) + hidden,
-		"two Hosts":                       f.requestHead(key, "Host: other", "Content-Length: 2") + hidden,
+		"two lengths":                    f.requestHead(key, "Content-Length: 2", length(hidden)) + hidden,
+		"two lengths in one line":        f.requestHead(key, "Content-Length: 2, 3") + hidden,
+		"an unknown transfer encoding":   f.requestHead(key, "Transfer-Encoding: chunked, identity") + hidden,
+		"a space before the colon":       f.requestHead(key, "Transfer-Encoding : chunked") + hidden,
+		"a chunk length with a bare LF":  f.requestHead(key, "Transfer-Encoding: chunked") + "2\n{}\r\n0\r\n\r\n" + hidden,
+		"a chunk longer than its length": f.requestHead(key, "Transfer-Encoding: chunked") + "2\r\n{}x\r\n0\r\n\r\n" + hidden,
+		"no Host":                        strings.Replace(f.requestHead(key, "Content-Length: 2"), "Host: orders\r\n", "", 1) + hidden,
 	} {
 		conn := f.dial(t)
 		conn.write(text)

@@ -9,20 +9,17 @@ import (
 )
 
 const (
-	// readyMaxAge is how long the result of a readiness check is used. Load
-	// balancers probe every few seconds.
+	// readyMaxAge is how long a result is used.
 	readyMaxAge = time.Second
 
-	// readyTimeout bounds a check. It is less than the timeout of a usual probe, so
-	// that a probe gets a response while the database hangs.
+	// readyTimeout bounds a check. Probes wait longer.
 	readyTimeout = 2 * time.Second
 )
 
 var errDraining = errors.New("shutting down")
 
-// Readiness reports whether this process should get traffic. All probes share one
-// check and its result, so a flood of probes costs one check per second and no
-// probe is rejected (R25). It is safe for concurrent use.
+// Readiness reports whether this process should get traffic. All probes share one check
+// per second, so none is rejected (R25). It is safe for concurrent use.
 type Readiness struct {
 	check    func(context.Context) error
 	draining atomic.Bool
@@ -38,15 +35,13 @@ type readyCheck struct {
 	ended time.Time
 }
 
-// NewReadiness returns a Readiness that calls check at most once per second, and never
-// concurrently.
+// NewReadiness returns a Readiness that calls check at most once per second.
 func NewReadiness(check func(context.Context) error) *Readiness { return &Readiness{check: check} }
 
 // Drain makes the process not ready from now on.
 func (r *Readiness) Drain() { r.draining.Store(true) }
 
-// Check returns nil if the process is ready, otherwise the reason. The result is
-// at most a second old, except that Drain has effect at once.
+// Check returns nil if the process is ready, otherwise the reason.
 func (r *Readiness) Check(ctx context.Context) error {
 	if r.draining.Load() {
 		return errDraining

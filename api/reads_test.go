@@ -16,7 +16,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// page decodes a page of orders.
 func (got response) page(t *testing.T) (ids []string, more bool) {
 	t.Helper()
 	var page struct {

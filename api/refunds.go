@@ -11,13 +11,11 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// refundsAPI holds the handlers of /v1/orders/{id}/refunds.
 type refundsAPI struct {
 	service    *orders.Service
 	idempotent idempotentAPI
 }
 
-// create is POST /v1/orders/{id}/refunds.
 func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
@@ -28,7 +26,6 @@ func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// get is GET /v1/orders/{id}/refunds/{refund_id}.
 func (a refundsAPI) get(r *http.Request) ([]byte, error) {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
@@ -45,7 +42,6 @@ func (a refundsAPI) get(r *http.Request) ([]byte, error) {
 	return plainjson.Marshal(refund)
 }
 
-// list is GET /v1/orders/{id}/refunds.
 func (a refundsAPI) list(r *http.Request) ([]byte, error) {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {

@@ -50,8 +50,6 @@ func TestReplay_sameBytes(t *testing.T) {
 	}
 }
 
-// requireReplays checks that the response is replayed, also to the same request with
-// another serialisation.
 func (f *fixture) requireReplays(t *testing.T, key, body string, first response) {
 	t.Helper()
 	var members map[string]any
@@ -75,7 +73,6 @@ func (f *fixture) requireReplays(t *testing.T, key, body string, first response)
 	}
 }
 
-// interrupt leaves an unfinished key.
 func (f *fixture) interrupt(t *testing.T, key, body string) {
 	t.Helper()
 	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
@@ -83,7 +80,6 @@ func (f *fixture) interrupt(t *testing.T, key, body string) {
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, body).status)
 }
 
-// runCompleter runs the completer, which finishes one key.
 func (f *fixture) runCompleter(t *testing.T) {
 	t.Helper()
 	const grace = time.Hour
@@ -96,12 +92,10 @@ func (f *fixture) runCompleter(t *testing.T) {
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
 }
 
-// idPattern matches the ids and times of an order.
 var idPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|pi_[0-9A-Za-z]+|"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
 
 func withoutIDs(got response) string { return idPattern.ReplaceAllString(string(got.body), "…") }
 
-// controlCharacters returns every ASCII control character.
 func controlCharacters() string {
 	var b strings.Builder
 	for c := range rune(' ') {
@@ -110,7 +104,6 @@ func controlCharacters() string {
 	return b.String() + "\x7f"
 }
 
-// unusualOrder returns an order with an entry of metadata and a description.
 func unusualOrder(note, description string) string {
 	name := string([]rune(note)[:min(40, len([]rune(note)))])
 	return orderBody(withMember("metadata", map[string]string{name: note}), withMember("items", []orders.Item{
@@ -118,7 +111,6 @@ func unusualOrder(note, description string) string {
 	}))
 }
 
-// largestOrder returns an order with as many of one character as fit.
 func largestOrder(character string) string {
 	items := []orders.Item{{SKU: "tea", Quantity: 1, UnitAmount: 99}}
 	longest := orders.Item{SKU: "tea", Description: strings.Repeat(character, 500), Quantity: 1, UnitAmount: 1}
@@ -129,7 +121,6 @@ func largestOrder(character string) string {
 	return strings.ReplaceAll(order, `\u003c`, "<") // the request is not escaped, either
 }
 
-// padToLimit pads a body to the largest size.
 func padToLimit(t *testing.T, body string) string {
 	t.Helper()
 	rest := 64<<10 - len(body)

@@ -14,13 +14,11 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// maxBody is the size of the largest request body, in bytes. It is enough for a
-// hundred items with full descriptions.
+// maxBody is the largest body in bytes: a hundred items with full descriptions.
 const maxBody = 64 << 10
 
-// readBody reads a body of at most limit bytes that is declared as JSON. A body that
-// ends early is not malformed, because the connection may be bad: a client that was
-// told to use a new key might pay twice, as an earlier request may have arrived.
+// readBody reads a body of at most limit bytes. A body that ends early is not malformed:
+// a client that then corrects the request with a new key might pay twice.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if err := checkMediaType(r.Header); err != nil {
 		return nil, err
@@ -43,8 +41,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, nil
 }
 
-// checkMediaType rejects a body that is not declared as JSON in UTF-8 without a content
-// encoding. Two Content-Type lines are ambiguous, so they are rejected.
+// checkMediaType accepts one Content-Type of JSON in UTF-8 without a content encoding.
 func checkMediaType(header http.Header) error {
 	encoding := strings.Join(header.Values("Content-Encoding"), ",")
 	if encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -62,8 +59,7 @@ func checkMediaType(header http.Header) error {
 	return nil
 }
 
-// readKey parses the Idempotency-Key header: one line with the raw key or a String of
-// RFC 9651. Both forms name the same key.
+// readKey parses the one header line: the raw key, or a String of RFC 9651.
 func readKey(header http.Header) (idempotency.Key, error) {
 	lines := header.Values("Idempotency-Key")
 	switch {
@@ -108,20 +104,18 @@ func unquote(s string) (string, error) {
 	return "", idempotency.ErrInvalidKey // no closing quote
 }
 
-// maxWait is the longest wait that a client may prefer. Proxies and clients close a
-// silent connection after a minute, and a run may follow the wait.
+// maxWait is the longest wait. Proxies close a silent connection after a minute, and a
+// run may follow.
 const maxWait = 30 * time.Second
 
-// preferences are the supported preferences of RFC 7240. Unknown and malformed ones
-// are ignored (section 2). There is no Vary: Prefer, because no response may be cached
-// (Cache-Control: no-store).
+// preferences are those of RFC 7240 that are supported; others are ignored. No response
+// is cached, so there is no Vary.
 type preferences struct {
 	respondAsync bool
 	wait         time.Duration // 0 if there is none; at most maxWait
 }
 
-// readPreferences reads the Prefer header, which may have several lines with several
-// preferences each. The first preference of a name counts.
+// readPreferences reads all lines. The first preference of a name counts.
 func readPreferences(header http.Header) preferences {
 	var p preferences
 	seen := map[string]bool{}
@@ -144,7 +138,6 @@ func readPreferences(header http.Header) preferences {
 	return p
 }
 
-// write names the preferences of p as honoured.
 func (p preferences) write(header http.Header) {
 	var applied []string
 	if p.respondAsync {
@@ -201,8 +194,7 @@ func validName(name string) string {
 	return name
 }
 
-// cutUnquoted cuts s at the first sep outside of a quoted string. An unterminated
-// string extends to the end.
+// cutUnquoted cuts s at the first sep outside of quotes.
 func cutUnquoted(s string, sep byte) (before, after string) {
 	quoted := false
 	for i := 0; i < len(s); i++ {

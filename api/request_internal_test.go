@@ -123,51 +123,37 @@ func TestParsePage_parameters(t *testing.T) {
 		require.Equal(t, want.limit, limit, query)
 		require.Equal(t, want.after, after.String(), query)
 	}
-	for query, code := range map[string]string{
-		"limit=0":                    orders.CodeOutOfRange,
-		"limit=101":                  orders.CodeOutOfRange,
-		"limit=99999999999999999999": orders.CodeOutOfRange,
-		"limit=ten":                  orders.CodeInvalidFormat,
-		"limit=010":                  orders.CodeInvalidFormat,
-		"limit=":                     orders.CodeInvalidFormat,
-		"limit=5&limit=5":            orders.CodeDuplicateParameter,
-		"after=x":                    orders.CodeInvalidFormat,
-		"page=2":                     orders.CodeUnknownParameter,
-		"limit=%zz":                  orders.CodeInvalidFormat,
-	} {
-		_, _, err := parsePage(query, "an order")
-		require.Equal(t, code, problemOf(err).Errors[0].Code, query)
-	}
-	for query, pointers := range map[string][]string{
-		"limit=0":                      {"/limit"},
-		"limit=101":                    {"/limit"},
-		"limit=-1":                     {"/limit"},
-		"limit=":                       {"/limit"},
-		"limit":                        {"/limit"},
-		"limit=ten":                    {"/limit"},
-		"limit=1.0":                    {"/limit"},
-		"limit=010":                    {"/limit"},
-		"limit=%2B5":                   {"/limit"},
-		"limit=99999999999999999999":   {"/limit"},
-		"limit=5&limit=5":              {"/limit"},
-		"after=":                       {"/after"},
-		"after=" + strings.ToUpper(id): {"/after"},
-		"after=" + id + "%00":          {"/after"},
-		"after=" + id + "&after=" + id: {"/after"},
-		"after=" + url.QueryEscape("' OR 1=1 --"): {"/after"},
-		"limit=0&after=x":                         {"/limit", "/after"},
-		"Limit=5":                                 {""},
-		"page=2":                                  {""},
-		"limit=5;after=x":                         {""},
-		"limit=%zz":                               {""},
+	const format, out, unknown, double = orders.CodeInvalidFormat, orders.CodeOutOfRange, orders.CodeUnknownParameter, orders.CodeDuplicateParameter
+	for query, want := range map[string][]string{ // pointer and code of each error
+		"limit=0":                      {"/limit", out},
+		"limit=101":                    {"/limit", out},
+		"limit=-1":                     {"/limit", out},
+		"limit=":                       {"/limit", format},
+		"limit":                        {"/limit", format},
+		"limit=ten":                    {"/limit", format},
+		"limit=1.0":                    {"/limit", format},
+		"limit=010":                    {"/limit", format},
+		"limit=%2B5":                   {"/limit", format},
+		"limit=99999999999999999999":   {"/limit", out},
+		"limit=5&limit=5":              {"/limit", double},
+		"after=":                       {"/after", format},
+		"after=" + strings.ToUpper(id): {"/after", format},
+		"after=" + id + "%00":          {"/after", format},
+		"after=" + id + "&after=" + id: {"/after", double},
+		"after=" + url.QueryEscape("' OR 1=1 --"): {"/after", format},
+		"limit=0&after=x":                         {"/limit", out, "/after", format},
+		"Limit=5":                                 {"", unknown},
+		"page=2":                                  {"", unknown},
+		"limit=5;after=x":                         {"", format},
+		"limit=%zz":                               {"", format},
 	} {
 		_, _, err := parsePage(query, "an order")
 		problem := problemOf(err)
 		require.Equal(t, "validation-failed", problem.slug, query)
 		var got []string
 		for _, e := range problem.Errors {
-			got = append(got, e.Pointer)
+			got = append(got, e.Pointer, e.Code)
 		}
-		require.Equal(t, pointers, got, query)
+		require.Equal(t, want, got, query)
 	}
 }

@@ -35,7 +35,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// writeProblem writes the problem document of err.
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err).forRequest(r, err)
 	p.RequestID = requestID(r.Context())
@@ -44,8 +43,8 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set(h[0], h[1])
 	}
 	if p.Status == http.StatusRequestEntityTooLarge {
-		// Otherwise net/http reads the rest of the body first: chi's ResponseWriter hides
-		// from it that the limit was exceeded.
+		// chi's ResponseWriter hides the exceeded limit from net/http, which would read
+		// the rest
 		w.Header().Set("Connection", "close")
 	}
 	if p.jitter > 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// insertLargestOrders creates n of the largest orders, of characters that JSON for HTML
-// escapes with six bytes each.
+// insertLargestOrders uses characters that JSON for HTML escapes with six bytes.
 func (f *fixture) insertLargestOrders(t *testing.T, n int) {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, f.create(t, newKey(), largestOrder("<")).status)
@@ -21,7 +20,6 @@ SELECT gen_random_uuid(), account_id, 'copy-of-an-order-' || n, email, currency,
   FROM orders, generate_series(2, $1) AS n`, n)
 }
 
-// A list of the largest orders has few of them, and other pages have the rest.
 func TestListOrders_size(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -45,7 +43,6 @@ func TestListOrders_size(t *testing.T) {
 	require.Len(t, seen, all)
 }
 
-// slowClient is a client that does not read its response, until the deadline.
 type slowClient struct {
 	header  http.Header
 	writing chan struct{} // closed when the server sends the response
@@ -75,8 +72,8 @@ func (c *slowClient) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// A client that reads slowly holds no permit. The responses of such clients have a
-// limited size together; beyond it the server ends the oldest ones.
+// A slow client holds no permit. The server interrupts the oldest responses if their
+// total size exceeds a limit.
 func TestReads_slowClients(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1), limiterBounds(1, 1))

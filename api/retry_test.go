@@ -20,8 +20,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A client that obeys retry literally corrects a request that was damaged on its way,
-// and gets the response to the first one. A new key would charge twice.
+// A damaged repetition gets retry corrected, and then the response of the first request.
+// A new key would charge twice.
 func TestRetry_correctedAfterLostResponse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -47,30 +47,10 @@ func TestRetry_correctedAfterLostResponse(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestRetry_outcomeOfReusedKey(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key, other := newKey(), orderBody(withMember("currency", "eur"))
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	first := f.createAsync(t, key, orderBody())
-	<-held.Reached()
-	require.Equal(t, "unknown", f.create(t, key, orderBody()).problem(t).Outcome, "in progress")
-	p := f.create(t, key, other).problem(t)
-	require.Equal(t, []string{"idempotency-key-reused", "unknown"}, []string{p.slug(), p.Outcome})
-	held.Release()
-	require.NoError(t, (<-first).err)
-	require.Equal(t, "final", f.create(t, key, other).problem(t).Outcome)
-}
-
-// A literal client implements the members retry and Retry-After and nothing else: on
-// same-key it sends the same request with the same key, on corrected it corrects the
-// request and keeps the key, on new-key it makes another attempt with a new key and the
-// customer's next card, and on never it stops. It shows the action of a 202 to the
-// customer, who approves, declines, pays with another card, or does nothing until the
-// charge window is over. It never pays twice, whatever faults the requests, the network,
-// the provider and the server have, and in any order.
-//
-// It prints its seed, which -rapid.seed repeats.
+// A literal client implements only retry and Retry-After: it repeats, corrects, uses a
+// new key, or stops. Its customer approves or declines an action, pays with another card,
+// or does nothing. It never pays twice, whatever faults occur in any order. The log names
+// the seed for -rapid.seed.
 func TestRetry_literalClientNeverPaysTwice(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -110,7 +90,6 @@ func TestRetry_literalClientNeverPaysTwice(t *testing.T) {
 	t.Log(counts, network.counts)
 }
 
-// literalClient pays for one purchase.
 type literalClient struct {
 	t       *rapid.T
 	test    *testing.T
@@ -149,8 +128,7 @@ func newLiteralClient(t *rapid.T, test *testing.T, f *fixture, network *faultPro
 
 func (c *literalClient) key() string { return c.keys[len(c.keys)-1] }
 
-// run sends the request until the purchase is paid, or until retry is never or there
-// are no more cards. It reports whether the purchase is paid.
+// run reports whether the purchase is paid.
 func (c *literalClient) run() bool {
 	for {
 		c.sends++
@@ -178,8 +156,7 @@ func (c *literalClient) run() bool {
 	}
 }
 
-// send sends the request once. It returns the member retry, or "paid". No response, or
-// one that is not of the API, means same-key.
+// send returns the member retry, or "paid". No response means same-key.
 func (c *literalClient) send() string {
 	body := orderBody(withMember("payment_method", c.cards[0]))
 	fault := func(*http.Request) {}
@@ -236,7 +213,6 @@ func (c *literalClient) send() string {
 	return p.Retry
 }
 
-// serverFault draws what happens to the provider or the server before a request.
 func (c *literalClient) serverFault() {
 	event := rapid.SampledFrom([]string{"", "", "provider", "reaper", "end of the lease", "resume", "webhook", "customer"}).Draw(c.t, "event")
 	c.counts[event]++
@@ -264,7 +240,6 @@ func (c *literalClient) serverFault() {
 	}
 }
 
-// showAction gives the client secret to the customer, who acts now or later.
 func (c *literalClient) showAction(got response) {
 	var status struct {
 		Action *struct {
@@ -288,7 +263,6 @@ func (c *literalClient) addAction(id string) {
 	}
 }
 
-// actOnAll lets the customer act on each payment. Mostly that is impossible by now.
 func (c *literalClient) actOnAll() {
 	stripe := c.fixture.stripe
 	for _, id := range c.actions {
@@ -308,8 +282,7 @@ func (c *literalClient) actOnAll() {
 	}
 }
 
-// deliverEvent delivers an event about a payment that the customer has seen. Its type may
-// be untrue.
+// deliverEvent delivers an event whose type may be untrue.
 func (c *literalClient) deliverEvent() {
 	if len(c.actions) == 0 {
 		return
@@ -322,7 +295,6 @@ func (c *literalClient) deliverEvent() {
 	c.network.inFlight.Go(func() { _, _ = c.fixture.service.HandleEvent(context.Background(), event) })
 }
 
-// wait takes no time, but later the provider responds again, and leases end.
 func (c *literalClient) wait() {
 	if c.sends > c.maxSend || rapid.Bool().Draw(c.t, "the provider continues") {
 		c.network.release()
@@ -332,21 +304,18 @@ func (c *literalClient) wait() {
 	}
 }
 
-// newAPIKey gives the client an API key that is valid.
 func (c *literalClient) newAPIKey() {
 	_, apiKey, err := accounts.CreateKey(context.Background(), c.fixture.pool, c.fixture.account)
 	require.NoError(c.t, err)
 	c.apiKey = apiKey
 }
 
-// revokeAPIKey revokes the client's API key.
 func (c *literalClient) revokeAPIKey() {
 	_, err := c.fixture.pool.Exec(context.Background(), "UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND revoked_at IS NULL", c.fixture.account)
 	require.NoError(c.t, err)
 	c.fixture.expireAPIKeys()
 }
 
-// endLease ends the leases of runs that hold a key of the client.
 func (c *literalClient) endLease() {
 	_, err := c.fixture.pool.Exec(context.Background(), `
 UPDATE idempotency_keys
@@ -356,8 +325,7 @@ UPDATE idempotency_keys
 	require.NoError(c.t, err)
 }
 
-// requireNoKey checks that outcome is true: the current key does not exist in a state
-// that the condition describes.
+// requireNoKey verifies outcome: the key does not exist in such a state.
 func (c *literalClient) requireNoKey(condition string) {
 	var n int
 	require.NoError(c.t, c.fixture.pool.QueryRow(context.Background(), `
@@ -369,8 +337,7 @@ SELECT count(*)
 	require.Zero(c.t, n, condition)
 }
 
-// endFaults ends all faults and waits until no request is in flight. It returns the
-// responses that violated the contract.
+// endFaults returns the responses that violated the contract.
 func (c *literalClient) endFaults() error {
 	for _, fault := range c.faults {
 		fault.Release()
@@ -380,8 +347,6 @@ func (c *literalClient) endFaults() error {
 	return c.network.waitIdle()
 }
 
-// resumeAll continues what a request of the client has left unfinished, as the completer
-// does.
 func (c *literalClient) resumeAll() {
 	c.endLease()
 	for _, key := range c.keys {
@@ -401,7 +366,6 @@ func (c *literalClient) resumeAll() {
 	}
 }
 
-// orderID is the id of the order that a key creates.
 func (c *literalClient) orderID(key string) string {
 	return idempotency.DeriveID("order", c.fixture.account, idempotency.Key(key)).String()
 }

@@ -25,8 +25,7 @@ type Config struct {
 	Spec          []byte // openapi.yaml
 	Logger        *slog.Logger
 
-	// Background runs requests whose clients prefer not to wait. A process that stops
-	// waits for it.
+	// Background holds the runs of respond-async. A process that stops waits for it.
 	Background *Background
 
 	// Retention is how long a finished key is kept, as configured for the reaper.
@@ -119,14 +118,19 @@ func NewRouter(config Config) (chi.Router, error) {
 			plain.Method(http.MethodGet, "/orders/{id}", read(a.get))                               // GET /v1/orders/{id}
 			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                    // GET /v1/orders/{id}/refunds
 			plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
+			for _, registered := range config.Orders.Registrations() {
+				added := addedAPI{registered, idempotent}
+				path := strings.TrimPrefix(registered.Path, "/v1")
+				r.Method(http.MethodPost, path, handlerFunc(added.create))
+				plain.Method(http.MethodGet, path+"/{id}", read(added.get))
+			}
 		})
 	})
 	return r, nil
 }
 
-// methodNotAllowed responds with 405 and the Allow header, which chi does not set for a
-// custom handler. chi also calls it for a method that it does not know, on any path:
-// then the error is noPath.
+// methodNotAllowed sets the Allow header, which chi omits for a custom handler. chi also
+// calls it for an unknown method on any path: then the error is noPath.
 func methodNotAllowed(routes chi.Routes, noPath error) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		allowed := allowedMethods(routes, r)
@@ -138,8 +142,7 @@ func methodNotAllowed(routes chi.Routes, noPath error) http.HandlerFunc {
 	}).ServeHTTP
 }
 
-// allowedMethods returns the value of the Allow header for a request's path, or "" if
-// there is no such path.
+// allowedMethods returns the value of Allow, "" without such a path.
 func allowedMethods(routes chi.Routes, r *http.Request) string {
 	path := r.URL.RawPath // which chi prefers
 	if path == "" {
@@ -164,8 +167,8 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 	return strings.Join(append(allowed, http.MethodOptions), ", ")
 }
 
-// withOptions responds to OPTIONS, which reveals nothing that the contract does not,
-// so it needs no credentials. There is no CORS: an API key must not be in a browser.
+// withOptions needs no credentials, because the contract is public. There is no CORS: an
+// API key must not be in a browser.
 func withOptions(routes chi.Routes) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -184,12 +187,10 @@ func withOptions(routes chi.Routes) func(http.Handler) http.Handler {
 	}
 }
 
-// healthz reports that the process is alive.
 func healthz(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readyz reports whether the process should get traffic.
 func readyz(ready *Readiness) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := ready.Check(r.Context()); err != nil {

@@ -29,7 +29,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// routes returns the methods of each route, by its pattern in openapi.yaml.
 func (f *fixture) routes(t *testing.T) map[string][]string {
 	t.Helper()
 	constraint := regexp.MustCompile(`\{(\w+):[^}]*\}`)
@@ -57,26 +56,14 @@ func TestRouter_contract(t *testing.T) {
 	require.Equal(t, documented, served)
 }
 
-// routePaths returns a path for each route.
-func routePaths() map[string]string {
-	return map[string]string{
-		"/v1/orders":                          "/v1/orders",
-		"/v1/orders/{id}":                     "/v1/orders/" + uuid.NewString(),
-		"/v1/orders/{id}/refunds":             "/v1/orders/" + uuid.NewString() + "/refunds",
-		"/v1/orders/{id}/refunds/{refund_id}": "/v1/orders/" + uuid.NewString() + "/refunds/" + uuid.NewString(),
-		"/v1/idempotency-keys/{key}":          "/v1/idempotency-keys/a-key-that-is-long-enough",
-		"/v1/webhooks/stripe":                 "/v1/webhooks/stripe",
-		"/healthz":                            "/healthz",
-		"/readyz":                             "/readyz",
-		"/openapi.yaml":                       "/openapi.yaml",
-		"/openapi.json":                       "/openapi.json",
-		"/docs":                               "/docs",
-		"/docs/{file}":                        "/docs/init.js",
-		"/problems/{slug}":                    "/problems/not-found",
-	}
+func examplePath(pattern string) string {
+	return strings.NewReplacer(
+		"{id}", uuid.NewString(), "{refund_id}", uuid.NewString(),
+		"{key}", "a-key-that-is-long-enough", "{file}", "init.js", "{slug}", "not-found",
+	).Replace(pattern)
 }
 
-// A query that is not understood is rejected on every route, before anything is stored.
+// Every route rejects unknown parameters and stores nothing.
 func TestRouter_unknownParameters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -84,7 +71,7 @@ func TestRouter_unknownParameters(t *testing.T) {
 	order := f.createPaid(t)
 	before := f.rowCounts(t)
 	for pattern, methods := range f.routes(t) {
-		path := routePaths()[pattern]
+		path := examplePath(pattern)
 		if strings.HasPrefix(pattern, "/v1/orders/{id}/refunds") && slices.Contains(methods, http.MethodPost) {
 			path = order + "/refunds"
 		}
@@ -125,8 +112,7 @@ func TestRouter_methodNotAllowed(t *testing.T) {
 	f := newFixture(t)
 	before := f.rowCounts(t)
 	for pattern, methods := range f.routes(t) {
-		path, known := routePaths()[pattern]
-		require.True(t, known, "no address for %s", pattern)
+		path := examplePath(pattern)
 		var allowed []string
 		for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			if slices.Contains(methods, m) || m == http.MethodHead && slices.Contains(methods, http.MethodGet) {

@@ -8,20 +8,18 @@ import (
 
 // Timeouts of a request.
 const (
-	// bodyTimeout bounds the reading of a request, headers and body: 64 KiB over a slow
-	// connection, or 256 KiB over the provider's.
+	// bodyTimeout bounds the reading of a request: 64 KiB over a slow connection.
 	bodyTimeout = 15 * time.Second
 
-	// readTimeout bounds a read of the database, including the wait for a connection.
-	// It does not apply to the steps of an order (R10).
+	// readTimeout bounds a read of the database. It does not apply to an order (R10).
 	readTimeout = 5 * time.Second
 
-	// responseTimeout is the time that remains for the client to read the response.
+	// responseTimeout is the client's time to read the response.
 	responseTimeout = 10 * time.Second
 )
 
-// NewServer returns a server with all timeouts set. longestRun is how long an order may
-// take if the provider is slow. The write timeout is longer than a wait and a run.
+// NewServer returns a server with all timeouts. longestRun is the longest run of an
+// order. The write timeout exceeds a wait and a run.
 func NewServer(handler http.Handler, longestRun time.Duration, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,

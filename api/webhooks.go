@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// maxEventBody is the size of the largest event, in bytes. That of a payment has about
-// three KiB.
+// maxEventBody is the largest event in bytes. A payment's event has about three KiB.
 const maxEventBody = 256 << 10
 
 // maxWebhookBodies bounds the bodies that are read at once, before their signature
@@ -23,16 +22,14 @@ const maxWebhookBodies = 100
 // webhookPath is the path of the provider's events, which have no Idempotency-Key.
 const webhookPath = "/v1/webhooks/stripe"
 
-// webhooksAPI holds the handler of /v1/webhooks.
 type webhooksAPI struct {
 	service *orders.Service
 	limiter *limiter.Limiter
 	bodies  *transfers
 }
 
-// stripe is POST /v1/webhooks/stripe. Its client is the payment provider, which
-// delivers an event again, over days, until the response is a success. A request
-// takes a permit only after its signature was verified (R25).
+// stripe is POST /v1/webhooks/stripe. Stripe repeats an event until the response is a
+// success. A request takes a permit only after its signature is verified (R25).
 func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	var payload []byte
 	var err error
@@ -49,7 +46,7 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	event := orders.Event{ID: verified.ID, Type: verified.Type}
 	err = a.limiter.Do(r.Context(), verified.AccountID, func(ctx context.Context) (err error) {
 		if event, err = a.service.HandleEvent(ctx, verified); err != nil {
-			err = &keyedError{err}
+			err = &keyedError{error: err}
 		}
 		return err
 	})
@@ -63,7 +60,6 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-// event adds an event and its result.
 func (l *requestLog) event(event orders.Event, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if event.KeyID != uuid.Nil {

@@ -21,7 +21,6 @@ import (
 
 const webhookPath = "/v1/webhooks/stripe"
 
-// signedEvent returns an event about the newest order's payment in its current state.
 func (f *fixture) signedEvent(t *testing.T, eventType string) (payload, signature string) {
 	t.Helper()
 	body, signature, err := f.stripe.Event(f.webhook, eventType, f.intentID(t))
@@ -36,21 +35,18 @@ func (f *fixture) intentID(t *testing.T) string {
 	return id
 }
 
-// deliver sends an event like Stripe, without an API key.
 func (f *fixture) deliver(t *testing.T, payload, signature string, edits ...requestEdit) response {
 	t.Helper()
 	return f.send(t, http.MethodPost, webhookPath, payload,
 		append([]requestEdit{header("Authorization"), header("Stripe-Signature", signature)}, edits...)...)
 }
 
-// deliverEvent delivers an event about the newest order's payment.
 func (f *fixture) deliverEvent(t *testing.T, eventType string) response {
 	t.Helper()
 	payload, signature := f.signedEvent(t, eventType)
 	return f.deliver(t, payload, signature)
 }
 
-// keyRows returns the rows of all keys as text.
 func (f *fixture) keyRows(t *testing.T) []string {
 	t.Helper()
 	rows, err := f.pool.Query(t.Context(), "SELECT k::text FROM idempotency_keys k ORDER BY id")
@@ -104,13 +100,10 @@ func TestWebhook_finishesOrder(t *testing.T) {
 	}
 }
 
-// signatureHeader returns the Stripe-Signature of a payload sent at that time.
 func signatureHeader(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
 }
 
-// sendPartialBodies starts so many deliveries without sending the body, and waits until
-// the server reads them.
 func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
 	t.Helper()
 	conns := make([]net.Conn, n)
@@ -141,7 +134,7 @@ func TestWebhook_partialBodies(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// At most 100 bodies are read at once. The one that takes the longest is interrupted.
+// Of 101 bodies the longest one is interrupted.
 func TestWebhook_tooManyPartialBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -282,8 +275,7 @@ func TestWebhook_fails(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// The log line of a delivery has the ids of the event and the key, and nothing else of
-// the event.
+// The log line has no content of the event but its ids.
 func TestLog_webhookLine(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// faults are the ways to lose the response to a COMMIT, or the COMMIT itself.
 var faults = map[string]idempotencytest.Fault{
 	"cut before":   idempotencytest.CutBefore,
 	"cut after":    idempotencytest.CutAfter,
@@ -21,146 +20,117 @@ var faults = map[string]idempotencytest.Fault{
 	"fatal after":  idempotencytest.FatalAfter,
 }
 
-// newProxiedFixture returns a fixture whose pool connects through a proxy.
 func newProxiedFixture(t *testing.T, configure ...func(*pgxpool.Config)) (*fixture, *idempotencytest.Proxy) {
 	t.Helper()
 	proxy := idempotencytest.NewProxy(t)
 	return newFixture(t, append(configure, proxy.Configure)...), proxy
 }
 
-// readFirst returns op with records that read before they write, so that their
-// transaction is open before COMMIT is sent.
+// readFirst returns op with records that read before they write.
 func readFirst(op idempotency.Operation) idempotency.Operation {
 	for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved, paid} {
-		op = wrapRecord(op, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-			return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-				var one int
-				if err := tx.QueryRow(ctx, "SELECT 1").Scan(&one); err != nil {
-					return idempotency.Outcome{}, err
-				}
-				return record(ctx, tx)
-			}
-		})
+		op = beforeRecord(op, point, query)
 	}
 	return op
 }
 
-// A lost COMMIT is resolved by reading the row (R22): the run continues, repeats no
-// call, records each effect once and returns the stored response.
+// looping advances to its own point twice: token and recovery point stay the same.
+func looping() operation {
+	return operation{name: "looping", steps: func(run *idempotency.Run) idempotency.Steps {
+		calls := 0
+		return idempotency.Steps{
+			Start: recordEffect(run, "created", idempotency.Advance(reserved)),
+			From: map[idempotency.RecoveryPoint]idempotency.Step{
+				reserved: func(context.Context) (idempotency.Record, error) {
+					if calls++; calls < 3 {
+						return recordEffect(run, "again", idempotency.Advance(reserved)), nil
+					}
+					return finishWith(run, "done"), nil
+				},
+			},
+		}
+	}}
+}
+
+var afterLooping = map[string]int{"created": 1, "again": 2, "done": 1}
+
+// The row shows whether a lost COMMIT was executed (R22). The run repeats no call and
+// records each effect once.
 func TestCommit_lost(t *testing.T) {
 	t.Parallel()
+	calls := &threeSteps{}
+	tests := []struct {
+		op      idempotency.Operation
+		commits []int
+		effects map[string]int
+		calls   int64
+	}{
+		{calls, []int{1, 2, 3}, onceEach, 2},
+		{readFirst(calls), []int{1, 2, 3}, onceEach, 2},
+		{oneStep(), []int{1}, map[string]int{"done": 1}, 0},
+		{looping(), []int{2, 3, 4}, afterLooping, 0},
+	}
+	f, proxy := newProxiedFixture(t)
 	for name, fault := range faults {
-		for commit := 1; commit <= 3; commit++ {
-			t.Run(fmt.Sprintf("%s COMMIT %d", name, commit), func(t *testing.T) {
-				t.Parallel()
-				f, proxy := newProxiedFixture(t)
-				for _, reads := range []bool{false, true} {
-					req, steps := f.request(), &threeSteps{}
-					var op idempotency.Operation = steps
-					if reads {
-						op = readFirst(op)
-					}
+		for i, test := range tests {
+			for _, commit := range test.commits {
+				t.Run(fmt.Sprintf("%s COMMIT %d of operation %d", name, commit, i), func(t *testing.T) {
+					req, before := f.request(), calls.calls.Load()
 					proxy.Strike(commit, fault)
-					first, err := f.do(req, op)
-					require.NoError(t, err)
+					first := f.mustDo(req, test.op)
 					require.True(t, proxy.Struck())
 					require.Equal(t, 201, first.Response.Status)
 					require.Equal(t, idempotency.Finished, first.To)
-					require.EqualValues(t, 2, steps.calls.Load())
-					require.Equal(t, onceEach, f.effects(req))
+					require.Equal(t, test.calls, calls.calls.Load()-before)
+					require.Equal(t, test.effects, f.effects(req))
 
-					again, err := f.do(req, op)
-					require.NoError(t, err)
+					again := f.mustDo(req, test.op)
 					require.True(t, again.Replayed)
 					require.Equal(t, first.Response, again.Response)
-				}
-				f.requireIdle()
-				require.Zero(t, proxy.Cancels())
-			})
+				})
+			}
 		}
 	}
+	f.requireIdle()
+	require.Zero(t, proxy.Cancels())
 }
 
-// A lost COMMIT after which the transaction cannot be repeated, or the next call
-// fails: the lease is released.
-func TestCommit_lostBeforeAFailure(t *testing.T) {
-	t.Parallel()
-	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f, proxy := newProxiedFixture(t)
-			t.Run("of the repeated record", func(t *testing.T) {
-				attempts := 0
-				op := wrapRecord(&threeSteps{}, idempotency.Started, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-					return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-						if attempts++; attempts > 1 {
-							return idempotency.Outcome{}, errNoResponse
-						}
-						return record(ctx, tx)
-					}
-				})
-				req := f.request()
-				proxy.Strike(1, fault)
-				_, err := f.do(req, op)
-				require.ErrorIs(t, err, errNoResponse)
-				if f.row(req) != "" {
-					require.False(t, f.state(req).Leased)
-				}
-				_, err = f.do(req, &threeSteps{})
-				require.NoError(t, err)
-				require.Equal(t, onceEach, f.effects(req))
-			})
-			t.Run("of the next call", func(t *testing.T) {
-				req := f.request()
-				proxy.Strike(1, fault)
-				result, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
-				require.ErrorIs(t, err, errNoResponse)
-				require.Zero(t, result.Response)
-				require.Equal(t, keyState{Point: string(reserved), Attempt: 1, LastError: ptr(errNoResponse.Error())}, f.state(req))
-			})
-		})
-	}
-}
-
-// The only step of an operation inserts the key and finishes it.
-func TestCommit_lostInTheOnlyStep(t *testing.T) {
+// The lease is released if a failure follows a lost COMMIT.
+func TestCommit_lostBeforeFailure(t *testing.T) {
 	t.Parallel()
 	f, proxy := newProxiedFixture(t)
 	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name+", repeated record fails", func(t *testing.T) {
+			attempts := 0
+			op := beforeRecord(&threeSteps{}, idempotency.Started, func(context.Context, *idempotency.Tx, *idempotency.Run) error {
+				if attempts++; attempts > 1 {
+					return errNoResponse
+				}
+				return nil
+			})
 			req := f.request()
 			proxy.Strike(1, fault)
-			first, err := f.do(req, oneStep())
-			require.NoError(t, err)
-			require.Equal(t, map[string]int{"done": 1}, f.effects(req))
-			again, err := f.do(req, oneStep())
-			require.NoError(t, err)
-			require.Equal(t, first.Response, again.Response)
+			_, err := f.do(req, op)
+			require.ErrorIs(t, err, errNoResponse)
+			if f.row(req) != "" {
+				require.False(t, f.state(req).Leased)
+			}
+			f.mustDo(req, &threeSteps{})
+			require.Equal(t, onceEach, f.effects(req))
+		})
+		t.Run(name+", next call fails", func(t *testing.T) {
+			req := f.request()
+			proxy.Strike(1, fault)
+			result, err := f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
+			require.ErrorIs(t, err, errNoResponse)
+			require.Zero(t, result.Response)
+			require.Equal(t, keyState{Point: string(reserved), Attempt: 1, LastError: ptr(errNoResponse.Error())}, f.state(req))
 		})
 	}
 }
 
-// A step that advances to its own point commits once, although token and recovery
-// point are the same before and after.
-func TestCommit_lostInALoop(t *testing.T) {
-	t.Parallel()
-	f, proxy := newProxiedFixture(t)
-	for name, fault := range faults {
-		for commit := 2; commit <= 4; commit++ {
-			t.Run(fmt.Sprintf("%s COMMIT %d", name, commit), func(t *testing.T) {
-				req := f.request()
-				proxy.Strike(commit, fault)
-				_, err := f.do(req, looping())
-				require.NoError(t, err)
-				require.Equal(t, afterLooping, f.effects(req))
-			})
-		}
-	}
-}
-
-// A transaction that reaches the server after the one that replaced it fails, even
-// if token and recovery point are the same.
-func TestCommit_arrivesAfterItsRepetition(t *testing.T) {
+// The fence rejects a transaction that reaches the server after its repetition.
+func TestCommit_arrivesAfterRepetition(t *testing.T) {
 	t.Parallel()
 	for commit := 2; commit <= 4; commit++ {
 		t.Run(fmt.Sprintf("COMMIT %d", commit), func(t *testing.T) {
@@ -168,20 +138,17 @@ func TestCommit_arrivesAfterItsRepetition(t *testing.T) {
 			f, proxy := newProxiedFixture(t, connections(2))
 			req := f.request()
 			proxy.Strike(commit, idempotencytest.HoldBatch)
-			result, err := f.do(req, looping())
-			require.NoError(t, err)
+			f.mustDo(req, looping())
 			before := f.row(req)
 			proxy.Release()
 			require.Eventually(t, func() bool { return proxy.Held() == 0 }, waitFor, tick)
 			require.Equal(t, before, f.row(req))
 			require.Equal(t, afterLooping, f.effects(req))
-			require.Equal(t, 201, result.Response.Status)
 		})
 	}
 }
 
-// A commit that no standby has confirmed is not reported as committed (R22). The
-// next run continues from the recovery point that is visible.
+// A commit that no standby has confirmed is not reported as committed (R22).
 func TestCommit_notReplicated(t *testing.T) {
 	t.Parallel()
 	f, proxy := newProxiedFixture(t)
@@ -199,8 +166,7 @@ func TestCommit_notReplicated(t *testing.T) {
 			require.False(t, state.Leased)
 			require.Equal(t, left == string(idempotency.Finished), state.LastError == nil)
 
-			result, err = f.do(req, op)
-			require.NoError(t, err)
+			result = f.mustDo(req, op)
 			require.Equal(t, 201, result.Response.Status)
 			require.Equal(t, onceEach, f.effects(req))
 			require.EqualValues(t, 2, op.calls.Load())
@@ -208,8 +174,7 @@ func TestCommit_notReplicated(t *testing.T) {
 	}
 }
 
-// The warning of an earlier statement on the connection does not count.
-func TestCommit_warningOfAnEarlierStatement(t *testing.T) {
+func TestCommit_earlierWarning(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	req, op := f.request(), &threeSteps{}
@@ -217,12 +182,10 @@ func TestCommit_warningOfAnEarlierStatement(t *testing.T) {
 		_, err := f.pool.Exec(t.Context(), `DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication'; END $$`)
 		return err
 	}
-	_, err := f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
 }
 
-// While a COMMIT is delayed its outcome is unknown: the run returns an error and
-// other requests ErrInProgress. It may be executed at any time, once.
+// The outcome of a delayed COMMIT is unknown. It may be executed at any time, once.
 func TestCommit_delayed(t *testing.T) {
 	t.Parallel()
 	for commit, at := range []string{"", string(reserved), string(paid)} {
@@ -251,8 +214,7 @@ func TestCommit_delayed(t *testing.T) {
 			if commit < 2 {
 				f.ageLease(req, 2*lockTimeout)
 			}
-			result, err = f.do(req, op)
-			require.NoError(t, err)
+			result = f.mustDo(req, op)
 			require.Equal(t, 201, result.Response.Status)
 			require.EqualValues(t, 2, op.calls.Load())
 			require.Equal(t, onceEach, f.effects(req))
@@ -270,13 +232,7 @@ func TestCommit_delayedAndReleased(t *testing.T) {
 			f, proxy := newProxiedFixture(t, connections(3), sessionSetting("lock_timeout", "30000"))
 			req, op := f.request(), &threeSteps{}
 			proxy.Strike(commit, idempotencytest.HoldCommit)
-			var result idempotency.Result
-			done := make(chan error)
-			go func() {
-				var err error
-				result, err = f.do(req, op)
-				done <- err
-			}()
+			done := f.doAsync(req, op)
 			require.Eventually(t, func() bool {
 				var waiting bool
 				err := f.pool.QueryRow(t.Context(), `
@@ -289,7 +245,8 @@ SELECT EXISTS (
 				return err == nil && waiting
 			}, waitFor, tick)
 			proxy.Release()
-			require.NoError(t, <-done)
+			result := <-done
+			require.NoError(t, result.err)
 			require.Equal(t, 201, result.Response.Status)
 			require.EqualValues(t, 2, op.calls.Load())
 			require.Equal(t, onceEach, f.effects(req))

@@ -8,10 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// Each attempt of the completer doubles the grace, up to six hours.
 func TestCompleter_backoffGrows(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -38,7 +36,7 @@ func TestCompleter_backoffGrows(t *testing.T) {
 	f := newCompleterFixture(newFixture(t), op)
 	for _, test := range tests {
 		f.config.Grace, f.config.MaxAttempts = test.grace, math.MaxInt32
-		req := f.putAbandoned(op, idempotencytest.State{Point: paid}, test.backoff-30*time.Second)
+		req := f.putAbandoned(op, released, test.backoff-30*time.Second)
 		f.update(req, "completer_attempt = $3", test.attempts)
 		require.Zero(t, f.pass(), "%v: too early", test)
 		f.ageRun(req, 31*time.Second)
@@ -46,28 +44,13 @@ func TestCompleter_backoffGrows(t *testing.T) {
 	}
 }
 
-// The backoff begins with the attempt.
-func TestCompleter_backoffAfterAnAttempt(t *testing.T) {
-	t.Parallel()
-	op := failingToPay()
-	f := newCompleterFixture(newFixture(t), op)
-	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 48*time.Hour)
-	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
-	f.ageRun(req, 2*grace-30*time.Second)
-	require.Zero(t, f.pass())
-	f.ageRun(req, 31*time.Second)
-	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
-	f.ageRun(req, 4*grace-30*time.Second)
-	require.Zero(t, f.pass())
-}
-
 // The retries of a client use up none of the completer's attempts.
 func TestCompleter_clientRetries(t *testing.T) {
 	t.Parallel()
 	op := failingToPay()
 	f := newCompleterFixture(newFixture(t), op)
-	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
-	for range 5 * maxAttempts {
+	req := f.putAbandoned(op, released, 0)
+	for range 2 * maxAttempts {
 		_, err := f.do(req, op)
 		require.ErrorIs(t, err, errNoResponse)
 	}
@@ -77,8 +60,8 @@ func TestCompleter_clientRetries(t *testing.T) {
 	require.Equal(t, completerState{Attempts: 1}, f.completerState(req))
 }
 
-// A client that polls keeps its key from the completer. The key needs review all the
-// same, once it is old.
+// A key that a client keeps running is never abandoned. It needs review once it is
+// old.
 func TestCompleter_polledKey(t *testing.T) {
 	t.Parallel()
 	op := failingToPay()
@@ -97,8 +80,7 @@ func TestCompleter_polledKey(t *testing.T) {
 		"not polled, and not yet due": {old + "attempt = 1000, last_run_at = now() - interval '6 min', completer_attempt = 2", idempotency.CompleterResult{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
-			f.update(req, test.update)
+			req := f.putChanged(op, released, 0, test.update)
 			require.Equal(t, test.want, f.pass())
 			require.Equal(t, test.want.NeedsReview > 0 || name == "marked before", f.completerState(req).NeedsReview)
 			require.Zero(t, f.pass())
@@ -109,11 +91,12 @@ func TestCompleter_polledKey(t *testing.T) {
 	require.Equal(t, 3, f.log.count(`level=ERROR msg="polled key needs review`))
 
 	// A run of the client may still finish the key.
-	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
-	f.update(req, old+"attempt = 1000")
+	req := f.putChanged(op, released, 0, old+"attempt = 1000")
 	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
-	op.pay = nil
 	_, err := f.do(req, op)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, errNoResponse)
+	require.True(t, f.completerState(req).NeedsReview, "a retry that fails changes nothing")
+	op.pay = nil
+	f.mustDo(req, op)
 	require.False(t, f.completerState(req).NeedsReview)
 }

@@ -19,7 +19,6 @@ const (
 	maxAttempts = 3
 )
 
-// completerFixture is a fixture with a completer and its log.
 type completerFixture struct {
 	*fixture
 	log        *logBuffer
@@ -27,7 +26,7 @@ type completerFixture struct {
 	config     idempotency.CompleterConfig
 }
 
-// newCompleterFixture returns a fixture on the database of f.
+// newCompleterFixture returns a fixture on the database of f, with a log.
 func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *completerFixture {
 	f.t.Helper()
 	log := &logBuffer{}
@@ -56,7 +55,6 @@ func (f *completerFixture) operation(name string) (idempotency.Operation, bool) 
 	return op, known
 }
 
-// pass makes one pass.
 func (f *completerFixture) pass() idempotency.CompleterResult {
 	f.t.Helper()
 	result, err := f.completer().RunOnce(f.t.Context())
@@ -64,21 +62,30 @@ func (f *completerFixture) pass() idempotency.CompleterResult {
 	return result
 }
 
-// failingToPay is an operation whose second call never has an outcome.
 func failingToPay() *threeSteps {
 	return &threeSteps{pay: func(context.Context, *idempotency.Run) error { return errNoResponse }}
 }
 
-// putAbandoned inserts a new key in a state, with its last run that long ago.
+// putAbandoned inserts a new key whose last run began that long ago.
 func (f *fixture) putAbandoned(op idempotency.Operation, state idempotencytest.State, ago time.Duration) idempotency.Request {
+	f.t.Helper()
+	return f.putChanged(op, state, ago, "")
+}
+
+// putChanged inserts a new key, ages its last run and changes columns, if any.
+func (f *fixture) putChanged(op idempotency.Operation, state idempotencytest.State, ago time.Duration, columns string) idempotency.Request {
 	f.t.Helper()
 	req := f.request()
 	f.put(req, op, state)
-	f.ageRun(req, ago)
+	if ago > 0 {
+		f.ageRun(req, ago)
+	}
+	if columns != "" {
+		f.update(req, columns)
+	}
 	return req
 }
 
-// completerState is the completer's part of a key's row.
 type completerState struct {
 	Attempts    int
 	NeedsReview bool
@@ -96,7 +103,6 @@ SELECT completer_attempt,
 	return s
 }
 
-// countKeys counts the keys that satisfy a condition.
 func (f *fixture) countKeys(condition string) int {
 	f.t.Helper()
 	var n int
@@ -104,43 +110,39 @@ func (f *fixture) countKeys(condition string) int {
 	return n
 }
 
-// insertFinished inserts n finished keys. The i-th was finished i seconds after ago.
 func (f *fixture) insertFinished(n int, ago time.Duration) {
 	f.t.Helper()
-	_, err := f.pool.Exec(f.t.Context(), `
-INSERT INTO idempotency_keys (
-    id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at, finished_at, response_code, response_headers, response_body
-)
-SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
-       'finished', gen_random_uuid(), 1, at, at, at, 200, '{}', ''
-  FROM generate_series(1, $2) AS i,
-       LATERAL (SELECT now() - $3::interval + i * interval '1 second') AS t (at)`, f.account, n, ago)
-	require.NoError(f.t, err)
+	f.insertKeys(n, ago, "finished_at, response_code, response_headers, response_body", "'finished', at, 200, '{}', ''")
 }
 
-// insertActionRequired inserts n keys that require an action and ran just now.
 func (f *fixture) insertActionRequired(n int) {
+	f.t.Helper()
+	f.insertKeys(n, time.Minute, "action_required_at", "'paid', now()")
+}
+
+// insertKeys inserts n keys. The i-th ran last i milliseconds after ago.
+func (f *fixture) insertKeys(n int, ago time.Duration, columns, values string) {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), `
 INSERT INTO idempotency_keys (
     id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
-    recovery_point, lease_token, attempt, last_run_at, created_at, action_required_at
+    lease_token, attempt, last_run_at, created_at, recovery_point, `+columns+`
 )
 SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'POST', '/v1/things', '{}', decode(repeat('01', 33), 'hex'),
-       'paid', gen_random_uuid(), 1, now(), now() - interval '1 hour', now()
-  FROM generate_series(1, $2)`, f.account, n)
+       gen_random_uuid(), 1, at, at, `+values+`
+  FROM generate_series(1, $2) AS i,
+       LATERAL (SELECT now() - $3::interval + i * interval '1 millisecond') AS t (at)`, f.account, n, ago)
 	require.NoError(f.t, err)
 }
 
-// analyze updates the planner's statistics, as autovacuum does.
+// analyze updates the planner's statistics.
 func (f *fixture) analyze() {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), "ANALYZE idempotency_keys, accounts")
 	require.NoError(f.t, err)
 }
 
-// logBuffer is a log that goroutines may write to concurrently.
+// logBuffer is a log for concurrent use.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -158,5 +160,4 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// count returns how often the log contains text.
 func (b *logBuffer) count(text string) int { return strings.Count(b.String(), text) }

@@ -17,35 +17,23 @@ func TestNewCompleter_invalidConfig(t *testing.T) {
 	f := newFixture(t)
 	find := only(oneStep())
 	complete := idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 1, Concurrency: 1}
-	_, err := idempotency.NewCompleter(f.engine, find, complete)
-	require.NoError(t, err)
-
-	_, err = idempotency.NewCompleter(nil, find, complete)
+	_, err := idempotency.NewCompleter(nil, find, complete)
 	require.ErrorContains(t, err, "needs an engine")
 	_, err = idempotency.NewCompleter(f.engine, nil, complete)
 	require.ErrorContains(t, err, "needs an engine and its operations")
-	for name, test := range map[string]struct {
-		change func(*idempotency.CompleterConfig)
-		want   string
-	}{
-		"no grace":         {func(c *idempotency.CompleterConfig) { c.Grace = 0 }, "the grace of 0s must be more than the lease of 1m0s (R9)"},
-		"grace of a lease": {func(c *idempotency.CompleterConfig) { c.Grace = lockTimeout }, "the grace of 1m0s must be more"},
-		"no attempts":      {func(c *idempotency.CompleterConfig) { c.MaxAttempts = 0 }, "must be positive"},
-		"no limit":         {func(c *idempotency.CompleterConfig) { c.Limit = 0 }, "must be positive"},
-		"negative limit":   {func(c *idempotency.CompleterConfig) { c.Limit = -1 }, "must be positive"},
-		"no concurrency":   {func(c *idempotency.CompleterConfig) { c.Concurrency = 0 }, "must be positive"},
+	for want, change := range map[string]func(*idempotency.CompleterConfig){
+		"the grace of 1m0s must be more than the lease of 1m0s (R9)": func(c *idempotency.CompleterConfig) { c.Grace = lockTimeout },
+		"MaxAttempts, Limit":           func(c *idempotency.CompleterConfig) { c.MaxAttempts = 0 },
+		"Limit and":                    func(c *idempotency.CompleterConfig) { c.Limit = 0 },
+		"Concurrency must be positive": func(c *idempotency.CompleterConfig) { c.Concurrency = -1 },
 	} {
-		t.Run(name, func(t *testing.T) {
-			config := complete
-			test.change(&config)
-			_, err := idempotency.NewCompleter(f.engine, find, config)
-			require.ErrorContains(t, err, test.want)
-		})
+		config := complete
+		change(&config)
+		_, err := idempotency.NewCompleter(f.engine, find, config)
+		require.ErrorContains(t, err, want)
 	}
 }
 
-// Abandoned keys are completed, at whatever recovery point they are. All others
-// stay unchanged.
 func TestCompleter_selection(t *testing.T) {
 	t.Parallel()
 	const old = 2 * grace
@@ -57,34 +45,26 @@ func TestCompleter_selection(t *testing.T) {
 		calls  int64 // 0: the key stays unchanged
 	}{
 		{name: "released at the first call", state: idempotencytest.State{Point: reserved}, ago: old, calls: 2},
-		{name: "released at the second call", state: idempotencytest.State{Point: paid}, ago: old, calls: 1},
-		{name: "a second past the grace", state: idempotencytest.State{Point: paid}, ago: grace + time.Second, calls: 1},
-		{name: "a year past the grace", state: idempotencytest.State{Point: paid}, ago: 365 * 24 * time.Hour, calls: 1},
+		{name: "released at the second call", state: released, ago: old, calls: 1},
+		{name: "a second past the grace", state: released, ago: grace + time.Second, calls: 1},
 		{name: "run died in the first call", state: idempotencytest.State{Point: reserved, Leased: true, LeaseAge: old}, ago: old, calls: 2},
 		{name: "run died in the second call", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: old}, ago: old, calls: 1},
 		{name: "lease has just expired", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout + time.Second}, ago: old, calls: 1},
 
-		{name: "just released", state: idempotencytest.State{Point: paid}},
-		{name: "within the grace", state: idempotencytest.State{Point: paid}, ago: grace - 30*time.Second},
-		{name: "lease expired, within the grace", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}, ago: 2 * lockTimeout},
-		{name: "leased", state: idempotencytest.State{Point: paid, Leased: true}},
+		{name: "just released", state: released},
+		{name: "within the grace", state: released, ago: grace - 30*time.Second},
+		{name: "lease expired, within the grace", state: expired, ago: 2 * lockTimeout},
+		{name: "leased", state: leased},
 		{name: "leased by a long run", state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: lockTimeout - 30*time.Second}, ago: old},
-		{name: "needs review", state: idempotencytest.State{Point: paid}, ago: old, update: "needs_review_at = now()"},
-		{name: "finished", state: idempotencytest.State{Point: idempotency.Finished}, update: "last_run_at = now() - interval '1 day'"},
+		{name: "needs review", state: released, ago: old, update: "needs_review_at = now()"},
+		{name: "finished", state: finished, update: "last_run_at = now() - interval '1 day'"},
 	}
 	shared := newFixture(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			op := &threeSteps{}
 			f := newCompleterFixture(shared, op)
-			req := f.request()
-			f.put(req, op, test.state)
-			if test.ago > 0 {
-				f.ageRun(req, test.ago)
-			}
-			if test.update != "" {
-				f.update(req, test.update)
-			}
+			req := f.putChanged(op, test.state, test.ago, test.update)
 			before := f.row(req)
 			result := f.pass()
 			require.Equal(t, test.calls, op.calls.Load())
@@ -100,8 +80,7 @@ func TestCompleter_selection(t *testing.T) {
 			require.Equal(t, 1, f.log.count("level=INFO msg=\"abandoned key completed\""))
 			require.Equal(t, 1, strings.Count(f.log.String(), "\n"))
 
-			again, err := f.do(req, op)
-			require.NoError(t, err)
+			again := f.mustDo(req, op)
 			require.True(t, again.Replayed, "the client's retry gets the response")
 			require.Zero(t, f.pass())
 		})
@@ -119,7 +98,7 @@ func TestCompleter_oldestFirst(t *testing.T) {
 	f := newCompleterFixture(newFixture(t), op)
 	var keys []idempotency.Key
 	for _, ago := range []time.Duration{20, 60, 40, 10, 50, 30} {
-		keys = append(keys, f.putAbandoned(op, idempotencytest.State{Point: paid}, ago*time.Minute).Key)
+		keys = append(keys, f.putAbandoned(op, released, ago*time.Minute).Key)
 	}
 	f.config.Limit = 4
 	require.Equal(t, idempotency.CompleterResult{Completed: 4}, f.pass())
@@ -128,26 +107,19 @@ func TestCompleter_oldestFirst(t *testing.T) {
 	require.Equal(t, []idempotency.Key{keys[0], keys[3]}, order[4:])
 }
 
-// A key that always fails does not delay the others. It needs review after its
-// last attempt, not before (R16).
+// A failing key does not delay the others, and needs review after its last attempt
+// (R16).
 func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		pay       func(context.Context, *idempotency.Run) error
-		lastError string
-	}{
-		"no outcome": {
-			func(context.Context, *idempotency.Run) error { return errNoResponse }, errNoResponse.Error(),
-		},
-		"panic": {
-			func(_ context.Context, run *idempotency.Run) error { panic("on " + run.KeyID.String()) }, "the run panicked",
-		},
+	for lastError, pay := range map[string]func(context.Context, *idempotency.Run) error{
+		errNoResponse.Error(): func(context.Context, *idempotency.Run) error { return errNoResponse },
+		"the run panicked":    func(_ context.Context, run *idempotency.Run) error { panic("on " + run.KeyID.String()) },
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(lastError, func(t *testing.T) {
 			t.Parallel()
-			failing, good := &threeSteps{pay: test.pay}, operation{name: "good", steps: (&threeSteps{}).Steps}
+			failing, good := &threeSteps{pay: pay}, operation{name: "good", steps: (&threeSteps{}).Steps}
 			f := newCompleterFixture(newFixture(t), failing, good)
-			bad := f.putAbandoned(failing, idempotencytest.State{Point: paid}, 48*time.Hour) // before all others
+			bad := f.putAbandoned(failing, released, 48*time.Hour) // before all others
 			for attempt := 1; attempt <= maxAttempts; attempt++ {
 				for range 3 {
 					f.putAbandoned(good, idempotencytest.State{Point: reserved}, 2*grace)
@@ -158,8 +130,9 @@ func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 				}
 				require.Equal(t, want, f.pass())
 				require.Equal(t, completerState{Attempts: attempt, NeedsReview: attempt == maxAttempts}, f.completerState(bad))
-				require.Equal(t, keyState{Point: string(paid), Attempt: 1 + attempt, LastError: &test.lastError}, f.state(bad),
+				require.Equal(t, keyState{Point: string(paid), Attempt: 1 + attempt, LastError: &lastError}, f.state(bad),
 					"the recovery point stays")
+				require.Zero(t, f.pass(), "the backoff begins with the attempt")
 				require.Equal(t, min(attempt, maxAttempts-1), f.log.count("level=WARN"))
 				require.Equal(t, attempt/maxAttempts, f.log.count("level=ERROR"))
 				f.ageRun(bad, 48*time.Hour)
@@ -175,12 +148,11 @@ func TestCompleter_keyThatAlwaysFails(t *testing.T) {
 	}
 }
 
-// The process died during the last attempt, before it could mark the key.
-func TestCompleter_diedInTheLastAttempt(t *testing.T) {
+func TestCompleter_processDiedInLastAttempt(t *testing.T) {
 	t.Parallel()
 	op := &threeSteps{}
 	f := newCompleterFixture(newFixture(t), op)
-	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+	req := f.putAbandoned(op, released, 2*grace)
 	f.update(req, "completer_attempt = $3, last_run_at = now() - interval '1 day'", maxAttempts)
 	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
 	require.Zero(t, op.calls.Load(), "a run that may have killed a process is not repeated")
@@ -188,14 +160,13 @@ func TestCompleter_diedInTheLastAttempt(t *testing.T) {
 	require.Equal(t, 1, f.log.count("level=ERROR"))
 }
 
-// A key that could not be marked is marked by a later pass.
 func TestCompleter_markFails(t *testing.T) {
 	t.Parallel()
 	var unlock func()
 	op := &threeSteps{}
 	f := newCompleterFixture(newFixture(t, sessionSetting("lock_timeout", "50")), op)
 	f.config.MaxAttempts = 1
-	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+	req := f.putAbandoned(op, released, 2*grace)
 	op.pay = func(context.Context, *idempotency.Run) error {
 		unlock = f.otherTransaction("SELECT FROM idempotency_keys FOR UPDATE")
 		return errNoResponse
@@ -212,67 +183,42 @@ func TestCompleter_markFails(t *testing.T) {
 	require.EqualValues(t, 1, op.calls.Load())
 }
 
-// A pass without candidates is three indexed queries, for abandoned keys, for those that
-// require an action and for polled ones, whatever other keys there are.
+// The three queries list abandoned keys, keys that require an action and polled keys.
 func TestCompleter_noCandidates(t *testing.T) {
 	t.Parallel()
-	meter, statements := idempotencytest.NewMeter(), &statements{}
-	op := &threeSteps{}
-	f := newCompleterFixture(newFixture(t, meter.Configure, statements.configure), op)
-	f.insertFinished(10_000, time.Hour)
-	for range 20 {
-		f.putAbandoned(op, idempotencytest.State{Point: paid}, grace/2)
-		f.update(f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace), "needs_review_at = now()")
-	}
-	f.insertActionRequired(1_000)
-	f.analyze()
-	require.Zero(t, f.pass()) // the connection prepares the statement
+	meter := idempotencytest.NewMeter()
+	f := newCompleterFixture(newFixture(t, meter.Configure), oneStep())
+	require.Zero(t, f.pass()) // prepares the statements
 	meter.Reset()
-	statements.reset()
 	require.Zero(t, f.pass())
 	require.Equal(t, 3, meter.RoundTrips())
 	require.Zero(t, meter.Commits())
-	plan := statements.plan(f.fixture)
-	require.Contains(t, plan, "Index Scan using idempotency_keys_action_required_idx")
-	require.Contains(t, plan, "Index Scan using idempotency_keys_unfinished_idx")
-	require.NotContains(t, plan, "Seq Scan")
 }
 
-// A row of a newer version is not changed (R18). It counts as a failure, so that
-// an operator learns of it if that version never returns.
+// A row of a newer version is not changed (R18), but it counts as a failure.
 func TestCompleter_newerVersion(t *testing.T) {
 	t.Parallel()
 	op := &threeSteps{}
 	f := newCompleterFixture(newFixture(t), op)
-	for name, columns := range map[string]string{
-		"unknown recovery point": "recovery_point = 'charge_captured'",
-		"unknown operation":      "operation = 'three_steps_2'",
-	} {
-		t.Run(name, func(t *testing.T) {
-			req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
-			f.update(req, columns)
-			before := f.state(req)
-			for range maxAttempts - 1 {
-				require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
-				f.ageRun(req, 48*time.Hour)
-			}
-			require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
-			require.Equal(t, before, f.state(req))
-			require.Zero(t, op.calls.Load())
-		})
+	req := f.putAbandoned(op, released, 2*grace)
+	f.update(req, "operation = 'three_steps_2'")
+	before := f.state(req)
+	for range maxAttempts - 1 {
+		require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
+		f.ageRun(req, 48*time.Hour)
 	}
+	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
+	require.Equal(t, before, f.state(req))
+	require.Zero(t, op.calls.Load())
 }
 
-// A pass whose database fails returns an error, and its counts are right. It claims
-// no more keys, because each claim might fail only after a timeout.
+// The pass claims no more keys, because each claim might fail only after a timeout.
 func TestCompleter_databaseFails(t *testing.T) {
 	t.Parallel()
 	good := operation{name: "good", steps: (&threeSteps{}).Steps}
-	last := wrapRecord(&threeSteps{}, paid, func(run *idempotency.Run, record idempotency.Record) idempotency.Record {
-		return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-			tx.Queue("ALTER TABLE idempotency_keys RENAME completer_attempt TO renamed")
-			return record(ctx, tx)
-		}
+	last := beforeRecord(&threeSteps{}, paid, func(_ context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+		tx.Queue("ALTER TABLE idempotency_keys RENAME completer_attempt TO renamed")
+		return nil
 	})
 	statements := &statements{}
 	f := newCompleterFixture(newFixture(t, statements.configure), good, last)
@@ -295,24 +241,6 @@ func TestCompleter_databaseFails(t *testing.T) {
 	require.Equal(t, 1, statements.containing(""))
 }
 
-// A key that needs review and is finished by a client's retry needs no review.
-func TestCompleter_reviewEndsWithTheKey(t *testing.T) {
-	t.Parallel()
-	op := failingToPay()
-	f := newCompleterFixture(newFixture(t), op)
-	f.config.MaxAttempts = 1
-	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
-	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
-
-	_, err := f.do(req, op)
-	require.ErrorIs(t, err, errNoResponse)
-	require.True(t, f.completerState(req).NeedsReview, "a retry that fails changes nothing")
-	op.pay = nil
-	_, err = f.do(req, op)
-	require.NoError(t, err)
-	require.False(t, f.completerState(req).NeedsReview)
-}
-
 func TestRequeue_states(t *testing.T) {
 	t.Parallel()
 	op := failingToPay()
@@ -320,24 +248,17 @@ func TestRequeue_states(t *testing.T) {
 	requeue := func(req idempotency.Request) {
 		require.NoError(t, f.engine.Requeue(t.Context(), req.AccountID, keyID(req)))
 	}
-	req := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
-	other := f.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
-	for range maxAttempts {
-		f.pass()
-		f.ageRun(req, 48*time.Hour)
-		f.ageRun(other, 48*time.Hour)
-	}
-	require.Equal(t, completerState{Attempts: maxAttempts, NeedsReview: true}, f.completerState(req))
+	const marked = "needs_review_at = now(), completer_attempt = 3"
+	req := f.putChanged(op, released, 2*grace, marked)
+	other := f.putChanged(op, released, 2*grace, marked)
 	requeue(req)
 	require.Zero(t, f.completerState(req))
-	require.Equal(t, completerState{Attempts: maxAttempts, NeedsReview: true}, f.completerState(other))
+	require.Equal(t, completerState{Attempts: 3, NeedsReview: true}, f.completerState(other))
 	require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass(), "the completer has all its attempts again")
 
-	finished := f.request()
-	_, err := f.do(finished, oneStep())
-	require.NoError(t, err)
-	before := f.row(finished)
-	requeue(finished)
-	require.Equal(t, before, f.row(finished))
+	done := f.putChanged(op, finished, 0, "")
+	before := f.row(done)
+	requeue(done)
+	require.Equal(t, before, f.row(done))
 	requeue(f.request()) // an unknown key is no error
 }

@@ -12,9 +12,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Engine runs operations under idempotency keys. It is safe for concurrent use
-// and keeps no state but its pool and its waiters: any number of processes may
-// run at once.
+// Engine executes operations under idempotency keys. It is safe for concurrent use.
 type Engine struct {
 	store   *store
 	clock   func() time.Time
@@ -25,16 +23,15 @@ type Engine struct {
 
 // Config configures an [Engine].
 type Config struct {
-	// LockTimeout is the length of a lease (R8). Every external call, its own
-	// retries included, must end well before it (R9).
+	// LockTimeout is the length of a lease (R8). External calls must end well before
+	// it (R9).
 	LockTimeout time.Duration
 
-	// Clock is time.Now. It measures how much of a lease is left; the database's
-	// clock decides whether a lease is alive.
+	// Clock is time.Now. It measures the rest of a lease; the database decides
+	// whether a lease has expired.
 	Clock func() time.Time
 
-	// Waiters bounds the requests that wait at once, see [Engine.AwaitTurn] and
-	// [Engine.AwaitStatus]. With 0 no request waits.
+	// Waiters bounds the requests that wait at once, see [Engine.AwaitTurn].
 	Waiters int
 
 	// OnStep, if set, is for metrics and traces.
@@ -43,12 +40,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// StepHook is called before each step. The step runs on the context that it returns,
-// and the function that it returns is called after the step. Both are synchronous:
-// keep them fast.
+// StepHook is called before each step, which runs on the returned context. The
+// returned function is called after the step. Both block the step: keep them fast.
 type StepHook func(ctx context.Context, step StepStart) (context.Context, func(StepEnd))
 
-// StepStart identifies a step that begins.
+// StepStart identifies a step.
 type StepStart struct {
 	Operation string
 	KeyID     uuid.UUID
@@ -56,14 +52,14 @@ type StepStart struct {
 	From      RecoveryPoint
 }
 
-// StepEnd is how a step ended. Its durations are 0 for a part that did not run.
+// StepEnd is the result of a step. Parts that did not run have the duration 0.
 type StepEnd struct {
 	To           RecoveryPoint
 	Call, Commit time.Duration
 	Err          error
 }
 
-// New returns an engine over pool, whose configuration must have gone through
+// New returns an engine on pool, whose configuration must come from
 // [postgres.Configure].
 func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	switch {

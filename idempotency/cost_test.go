@@ -10,74 +10,38 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// The costs that the package's doc promises, on a connection that has prepared the
-// statements.
+// The package's doc states these costs.
 func TestCost_perRequest(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
 	f := newFixture(t, meter.Configure)
+	failing := &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }}
 	tests := []struct {
 		name       string
+		op         idempotency.Operation
+		state      idempotencytest.State // of the key before; the zero value for a new key
 		roundTrips int
 		commits    int
-		run        func(t *testing.T) func()
 	}{
-		{"new key, one step", 3, 1, func(*testing.T) func() {
-			req := f.request()
-			return func() { _, _ = f.do(req, oneStep()) }
-		}},
-		{"new key, three steps with two calls", 4, 3, func(*testing.T) func() {
-			req := f.request()
-			return func() { _, _ = f.do(req, &threeSteps{}) }
-		}},
-		{"new key, steps that read first", 10, 3, func(*testing.T) func() {
-			req := f.request()
-			return func() { _, _ = f.do(req, readFirst(&threeSteps{})) }
-		}},
-		{"new key, invalid", 1, 0, func(*testing.T) func() {
-			req := f.request()
-			return func() { _, _ = f.do(req, rejecting(oneStep())) }
-		}},
-		{"replay", 1, 0, func(t *testing.T) func() {
-			req := f.request()
-			_, err := f.do(req, oneStep())
-			require.NoError(t, err)
-			return func() { _, _ = f.do(req, oneStep()) }
-		}},
-		{"replay by id", 1, 0, func(t *testing.T) func() {
-			req := f.request()
-			_, err := f.do(req, oneStep())
-			require.NoError(t, err)
-			return func() { _, _ = f.resume(req, oneStep()) }
-		}},
-		{"in progress", 1, 0, func(*testing.T) func() {
-			req := f.request()
-			f.put(req, &threeSteps{}, idempotencytest.State{Point: paid, Leased: true})
-			return func() { _, _ = f.do(req, &threeSteps{}) }
-		}},
-		{"takeover by a retry, one step left", 3, 1, func(*testing.T) func() {
-			req := f.request()
-			f.put(req, &threeSteps{}, idempotencytest.State{Point: paid})
-			return func() { _, _ = f.do(req, &threeSteps{}) }
-		}},
-		{"takeover by id, one step left", 3, 1, func(*testing.T) func() {
-			req := f.request()
-			f.put(req, &threeSteps{}, idempotencytest.State{Point: paid})
-			return func() { _, _ = f.resume(req, &threeSteps{}) }
-		}},
-		{"call without an outcome", 3, 1, func(*testing.T) func() {
-			req := f.request()
-			return func() {
-				_, _ = f.do(req, &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }})
-			}
-		}},
+		{name: "new key, one step", op: oneStep(), roundTrips: 3, commits: 1},
+		{name: "new key, three steps with two calls", op: &threeSteps{}, roundTrips: 4, commits: 3},
+		{name: "new key, steps that read first", op: readFirst(&threeSteps{}), roundTrips: 10, commits: 3},
+		{name: "new key, invalid", op: rejecting(oneStep()), roundTrips: 1},
+		{name: "call without an outcome", op: failing, roundTrips: 3, commits: 1},
+		{name: "replay", op: &threeSteps{}, state: finished, roundTrips: 1},
+		{name: "in progress", op: &threeSteps{}, state: leased, roundTrips: 1},
+		{name: "takeover, one step left", op: &threeSteps{}, state: released, roundTrips: 3, commits: 1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			test.run(t)() // prepares the statements
-			run := test.run(t)
-			meter.Reset()
-			run()
+			for range 2 { // the first time prepares the statements
+				req := f.request()
+				if test.state.Point != "" {
+					f.put(req, test.op, test.state)
+				}
+				meter.Reset()
+				_, _ = f.do(req, test.op)
+			}
 			require.Equal(t, test.roundTrips, meter.RoundTrips(), "round trips")
 			require.Equal(t, test.commits, meter.Commits(), "commits")
 		})

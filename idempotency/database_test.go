@@ -16,13 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// otherTransaction executes a statement in a transaction of another session, which
-// the returned function rolls back.
+// otherTransaction executes a statement in a transaction of another session.
 func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback func()) {
 	f.t.Helper()
 	conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))
@@ -38,18 +36,14 @@ func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback
 	}
 }
 
-// A statement that waits for the row of its key for longer than lock_timeout ends
-// with ErrInProgress (R21).
+// A wait for the row of a key ends with ErrInProgress after lock_timeout (R21).
 func TestDatabase_rowLocked(t *testing.T) {
 	t.Parallel()
 	const lock = "SELECT FROM idempotency_keys WHERE idempotency_key = $1 FOR UPDATE"
-	locked := func(t *testing.T) *fixture { return newFixture(t, sessionSetting("lock_timeout", "50")) }
-
+	f := newFixture(t, sessionSetting("lock_timeout", "50"))
 	t.Run("at takeover", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
 		req, op := f.request(), &threeSteps{}
-		f.put(req, op, idempotencytest.State{Point: paid})
+		f.put(req, op, released)
 		before := f.row(req)
 		rollback := f.otherTransaction(lock, string(req.Key))
 		_, err := f.do(req, op)
@@ -57,26 +51,19 @@ func TestDatabase_rowLocked(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Zero(t, op.calls.Load())
 		require.Equal(t, before, f.row(req))
-		_, err = f.do(req, op)
-		require.NoError(t, err)
 	})
 	t.Run("at a commit", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
-		req, op := f.request(), &threeSteps{}
+		req := f.request()
 		var rollback func()
-		op.pay = func(context.Context, *idempotency.Run) error {
+		_, err := f.do(req, &threeSteps{pay: func(context.Context, *idempotency.Run) error {
 			rollback = f.otherTransaction(lock, string(req.Key))
 			return nil
-		}
-		_, err := f.do(req, op)
+		}})
 		rollback()
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Equal(t, map[string]int{"created": 1, "reserved": 1}, f.effects(req))
 	})
 	t.Run("by a claim that is not committed", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
 		req := f.request()
 		rollback := f.otherTransaction(insertOtherRequest, keyID(req), req.AccountID, string(req.Key))
 		_, err := f.do(req, oneStep())
@@ -84,52 +71,49 @@ func TestDatabase_rowLocked(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrInProgress)
 		require.Empty(t, f.row(req))
 	})
-	t.Run("of another table", func(t *testing.T) {
-		t.Parallel()
-		f := locked(t)
-		const lock = "SELECT FROM accounts WHERE id = $1 FOR UPDATE"
-		for name, record := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
-			"queued": func(_ context.Context, tx *idempotency.Tx) error {
-				tx.Queue(lock, f.account)
-				return nil
-			},
-			"executed": func(ctx context.Context, tx *idempotency.Tx) error {
-				_, err := tx.Exec(ctx, lock, f.account)
-				return err
-			},
-			"queried": func(ctx context.Context, tx *idempotency.Tx) error {
-				return tx.QueryRow(ctx, lock, f.account).Scan()
-			},
-		} {
-			var rollback func()
-			_, err := f.do(f.request(), secondStep(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
-				rollback = f.otherTransaction(lock, f.account)
-				return idempotency.Finish(uniqueResponse(run)), record(ctx, tx)
-			}))
-			rollback()
-			require.ErrorIs(t, err, postgres.ErrLockTimeout, name)
-			require.NotErrorIs(t, err, idempotency.ErrInProgress, "no other run holds the key")
-		}
-		f.requireIdle()
-	})
+	f.requireIdle()
+}
+
+// executions are the ways to execute a statement in a record.
+var executions = map[string]func(ctx context.Context, tx *idempotency.Tx, statement string) error{
+	"queued": func(_ context.Context, tx *idempotency.Tx, statement string) error {
+		tx.Queue(statement)
+		return nil
+	},
+	"executed": func(ctx context.Context, tx *idempotency.Tx, statement string) error {
+		_, err := tx.Exec(ctx, statement)
+		return err
+	},
+	"queried": func(ctx context.Context, tx *idempotency.Tx, statement string) error {
+		return tx.QueryRow(ctx, statement).Scan(new(any))
+	},
+}
+
+// A lock on a row of another table does not mean that another run holds the key.
+func TestDatabase_otherRowLocked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sessionSetting("lock_timeout", "50"))
+	const lock = "SELECT 1 FROM accounts FOR UPDATE"
+	for name, execute := range executions {
+		var rollback func()
+		_, err := f.do(f.request(), beforeRecord(&threeSteps{}, reserved, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+			rollback = f.otherTransaction(lock)
+			return execute(ctx, tx, lock)
+		}))
+		rollback()
+		require.ErrorIs(t, err, postgres.ErrLockTimeout, name)
+		require.NotErrorIs(t, err, idempotency.ErrInProgress, name)
+	}
+	f.requireIdle()
 }
 
 func TestDatabase_statementTimeout(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sessionSetting("statement_timeout", "500"))
-	for name, record := range map[string]func(ctx context.Context, tx *idempotency.Tx) error{
-		"queued": func(_ context.Context, tx *idempotency.Tx) error {
-			tx.Queue("SELECT pg_sleep(60)")
-			return nil
-		},
-		"queried": func(ctx context.Context, tx *idempotency.Tx) error {
-			var void string
-			return tx.QueryRow(ctx, "SELECT pg_sleep(60)").Scan(&void)
-		},
-	} {
+	f := newFixture(t, sessionSetting("statement_timeout", "200"))
+	for name, execute := range executions {
 		req := f.request()
-		_, err := f.do(req, secondStep(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
-			return idempotency.Finish(uniqueResponse(run)), record(ctx, tx)
+		_, err := f.do(req, beforeRecord(&threeSteps{}, reserved, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+			return execute(ctx, tx, "SELECT pg_sleep(60)")
 		}))
 		require.ErrorIs(t, err, postgres.ErrUnavailable, name)
 		require.Equal(t, string(reserved), f.state(req).Point)
@@ -138,41 +122,27 @@ func TestDatabase_statementTimeout(t *testing.T) {
 	f.requireIdle()
 }
 
-// failing returns a statement that raises an error the first n times.
-func (f *fixture) failing(n int, state string) string {
-	f.t.Helper()
-	name := fmt.Sprintf("failures_%s_%d", state, n)
-	_, err := f.pool.Exec(f.t.Context(), "CREATE SEQUENCE "+name)
-	require.NoError(f.t, err)
-	return fmt.Sprintf("DO $$ BEGIN IF nextval('%s') <= %d THEN RAISE SQLSTATE '%s'; END IF; END $$", name, n, state)
-}
-
-// A transaction that conflicted with another one (40001, 40P01) is repeated, at
-// most twice and without another call.
+// A transaction that conflicted with another one is repeated at most twice.
 func TestDatabase_conflicts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, state := range []string{"40001", "40P01"} {
-		for times, want := range map[int]error{1: nil, 2: nil, 3: postgres.ErrUnavailable} {
+		for _, conflicts := range []int{2, 3} {
 			for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved} {
-				t.Run(fmt.Sprintf("%s %d times at %s", state, times, point), func(t *testing.T) {
-					statement := f.failing(times, state)
-					defer func() {
-						_, err := f.pool.Exec(t.Context(), fmt.Sprintf("DROP SEQUENCE failures_%s_%d", state, times))
-						require.NoError(t, err)
-					}()
+				t.Run(fmt.Sprintf("%s %d times at %s", state, conflicts, point), func(t *testing.T) {
+					sequence := fmt.Sprintf("attempts_%s_%d_%s", state, conflicts, point)
+					_, err := f.pool.Exec(t.Context(), "CREATE SEQUENCE "+sequence)
+					require.NoError(t, err)
 					req, steps := f.request(), &threeSteps{}
-					op := wrapRecord(steps, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-						return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-							tx.Queue(statement)
-							return record(ctx, tx)
-						}
+					op := beforeRecord(steps, point, func(_ context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+						tx.Queue(fmt.Sprintf("DO $$ BEGIN IF nextval('%s') <= %d THEN RAISE SQLSTATE '%s'; END IF; END $$", sequence, conflicts, state))
+						return nil
 					})
-					_, err := f.do(req, op)
-					if want == nil {
+					_, err = f.do(req, op)
+					if conflicts < 3 {
 						require.EqualValues(t, 2, steps.calls.Load())
 					} else {
-						require.ErrorIs(t, err, want)
+						require.ErrorIs(t, err, postgres.ErrUnavailable)
 						_, err = f.do(req, op)
 					}
 					require.NoError(t, err)
@@ -188,52 +158,40 @@ func TestDatabase_conflicts(t *testing.T) {
 // call.
 func TestDatabase_connectionLost(t *testing.T) {
 	t.Parallel()
-	endOwnSession := func(ctx context.Context, tx *idempotency.Tx) error {
+	endOwnSession := func(ctx context.Context, tx *idempotency.Tx, _ *fixture) error {
 		_, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
 		return err
 	}
 	// The server ends the session between two statements.
-	idleTooLong := func(f *fixture) func(ctx context.Context, tx *idempotency.Tx) error {
-		return func(ctx context.Context, tx *idempotency.Tx) error {
-			var pid int
-			if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-				return err
-			}
-			conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))
-			require.NoError(f.t, err)
-			defer func() { require.NoError(f.t, conn.Close(f.t.Context())) }()
-			require.Eventually(f.t, func() bool {
-				var alive bool
-				err := conn.QueryRow(f.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid).Scan(&alive)
-				return err == nil && !alive
-			}, waitFor, tick)
-			return nil
+	idleTooLong := func(ctx context.Context, tx *idempotency.Tx, f *fixture) error {
+		var pid int
+		if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			return err
 		}
+		require.Eventually(f.t, func() bool {
+			var alive bool
+			err := f.pool.QueryRow(f.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid).Scan(&alive)
+			return err == nil && !alive
+		}, waitFor, tick)
+		return nil
 	}
 	for _, point := range []idempotency.RecoveryPoint{idempotency.Started, paid} {
-		for name, lose := range map[string]func(*fixture) func(context.Context, *idempotency.Tx) error{
-			"ended by an operator": func(*fixture) func(context.Context, *idempotency.Tx) error { return endOwnSession },
+		for name, lose := range map[string]func(context.Context, *idempotency.Tx, *fixture) error{
+			"ended by an operator": endOwnSession,
 			"idle in transaction":  idleTooLong,
 		} {
 			t.Run(fmt.Sprintf("%s at %s", name, point), func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t, sessionSetting("idle_in_transaction_session_timeout", "50"))
-				steps := &threeSteps{}
-				attempts := 0
-				op := wrapRecord(steps, point, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-					return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-						attempts++
-						if attempts == 1 {
-							if err := lose(f)(ctx, tx); err != nil {
-								return idempotency.Outcome{}, err
-							}
-						}
-						return record(ctx, tx)
+				f := newFixture(t, connections(2), sessionSetting("idle_in_transaction_session_timeout", "50"))
+				steps, attempts := &threeSteps{}, 0
+				op := beforeRecord(steps, point, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+					if attempts++; attempts > 1 {
+						return nil
 					}
+					return lose(ctx, tx, f)
 				})
 				req := f.request()
-				_, err := f.do(req, op)
-				require.NoError(t, err)
+				f.mustDo(req, op)
 				require.Equal(t, 2, attempts)
 				require.EqualValues(t, 2, steps.calls.Load())
 				require.Equal(t, onceEach, f.effects(req))
@@ -261,14 +219,13 @@ SELECT pg_terminate_backend(pid, 5000)
 	}
 	require.NoError(t, drop(t.Context(), nil))
 	req, op := f.request(), &threeSteps{reserve: drop, pay: drop}
-	_, err = f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
 	require.EqualValues(t, 2, op.calls.Load())
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-// A session on a demoted primary is read-only. It is closed, and the next one finds
-// the new primary.
+// A read-only session is on a demoted primary. The next one connects to the new
+// primary.
 func TestDatabase_readOnlySession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -278,37 +235,23 @@ func TestDatabase_readOnlySession(t *testing.T) {
 	}
 	require.NoError(t, demote(t.Context(), nil))
 	req, op := f.request(), &threeSteps{reserve: demote, pay: demote}
-	_, err := f.do(req, op)
-	require.NoError(t, err)
+	f.mustDo(req, op)
 	require.Equal(t, onceEach, f.effects(req))
 }
 
-func TestDatabase_poolExhausted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	conn, err := f.pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	_, err = f.do(f.request(), oneStep())
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-}
-
-// All methods report that the database is away.
 func TestDatabase_poolClosed(t *testing.T) {
 	t.Parallel()
 	f := newCompleterFixture(newFixture(t), oneStep())
 	f.pool.Close()
 	req, ctx := f.request(), t.Context()
 	for name, call := range map[string]func() error{
-		"Do":     func() error { _, err := f.do(req, oneStep()); return err },
-		"Resume": func() error { _, err := f.resume(req, oneStep()); return err },
-		"Status": func() error { _, err := f.engine.Status(ctx, req.AccountID, keyID(req)); return err },
-		"Lookup": func() error { _, _, err := f.engine.Lookup(ctx, req.AccountID, req.Key); return err },
-		"Stuck":  func() error { _, err := f.engine.Stuck(ctx, grace, 1); return err },
-		"Find":   func() error { _, err := f.engine.Find(ctx, uuid.Nil, "an-unused-client-key"); return err },
-		"Requeue": func() error {
-			return f.engine.Requeue(ctx, req.AccountID, keyID(req))
-		},
+		"Do":                func() error { _, err := f.do(req, oneStep()); return err },
+		"Resume":            func() error { _, err := f.resume(req, oneStep()); return err },
+		"Status":            func() error { _, err := f.engine.Status(ctx, req.AccountID, keyID(req)); return err },
+		"Lookup":            func() error { _, _, err := f.engine.Lookup(ctx, req.AccountID, req.Key); return err },
+		"Stuck":             func() error { _, err := f.engine.Stuck(ctx, grace, 1); return err },
+		"Find":              func() error { _, err := f.engine.Find(ctx, uuid.Nil, "an-unused-client-key"); return err },
+		"Requeue":           func() error { return f.engine.Requeue(ctx, req.AccountID, keyID(req)) },
 		"ReadStats":         func() error { _, err := idempotency.ReadStats(ctx, f.pool); return err },
 		"Completer.RunOnce": func() error { _, err := f.completer().RunOnce(ctx); return err },
 		"Reaper.RunOnce":    func() error { _, err := f.reaper().RunOnce(ctx); return err },
@@ -319,7 +262,7 @@ func TestDatabase_poolClosed(t *testing.T) {
 	}
 }
 
-// A takeover whose response is lost does not lease the key until the lease expires.
+// The key is released although the run does not know that it was leased.
 func TestDatabase_takeoverResponseLost(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
@@ -332,7 +275,7 @@ func TestDatabase_takeoverResponseLost(t *testing.T) {
 		}
 	})
 	req, op := f.request(), &threeSteps{}
-	f.put(req, op, idempotencytest.State{Point: paid})
+	f.put(req, op, released)
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	require.True(t, lost.Load())
@@ -340,13 +283,12 @@ func TestDatabase_takeoverResponseLost(t *testing.T) {
 	require.Equal(t, 2, state.Attempt, "the server has executed it")
 	require.False(t, state.Leased)
 
-	result, err := f.do(req, op)
-	require.NoError(t, err)
+	result := f.mustDo(req, op)
 	require.Equal(t, 3, result.Attempt)
 	require.EqualValues(t, 1, op.calls.Load())
 }
 
-// lossyConn breaks, once, instead of returning the response to a statement.
+// lossyConn breaks once, instead of returning the response to a statement.
 type lossyConn struct {
 	net.Conn
 	statement string
@@ -369,7 +311,7 @@ func (c *lossyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A connection pooler may need another way of sending statements.
+// Behind a connection pooler, statements may be sent in another way.
 func TestDatabase_queryExecModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
@@ -390,8 +332,7 @@ func TestDatabase_queryExecModes(t *testing.T) {
 			steps.pay = nil
 			first, err := f.resume(req, op)
 			require.NoError(t, err)
-			again, err := f.do(req, op)
-			require.NoError(t, err)
+			again := f.mustDo(req, op)
 			require.Equal(t, first.Response, again.Response)
 			require.Equal(t, onceEach, f.effects(req))
 
@@ -407,7 +348,7 @@ func TestDatabase_queryExecModes(t *testing.T) {
 				return // they cannot encode the arrays of the other statements, and the program rejects them
 			}
 			c := newCompleterFixture(f, op)
-			abandoned := c.putAbandoned(op, idempotencytest.State{Point: paid}, 2*grace)
+			abandoned := c.putAbandoned(op, released, 2*grace)
 			require.Equal(t, []idempotency.Key{abandoned.Key}, c.stuck(10))
 			require.Len(t, c.find(abandoned.AccountID, string(abandoned.Key)), 1)
 			wakes, err := c.engine.PollWakes(t.Context(), abandoned.AccountID, keyID(abandoned), "turn")

@@ -11,11 +11,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// Do executes a request: it runs the operation for a new key, replays the stored
-// response of a finished key, and takes over a key that an earlier run left
-// unfinished (R2). Its errors are [ErrKeyReused], [ErrInProgress],
-// [*KeyExpiredError], [ErrNewerVersion], [postgres.ErrUnavailable] and the errors of
-// the steps. The work does not end with ctx (R10).
+// Do executes a request under its key (R2): it runs the operation for a new key,
+// replays the stored response of a finished key, and takes over an unfinished key
+// that no run holds. It returns [ErrKeyReused], [ErrInProgress], [*KeyExpiredError],
+// [ErrNewerVersion], [postgres.ErrUnavailable] or the error of a step. The end of ctx
+// does not stop it (R10).
 func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	id := KeyID(req.AccountID, req.Key)
@@ -29,7 +29,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 		return Result{KeyID: id}, err
 	}
 
-	// The lookup decides nothing: of two concurrent claims the INSERT lets one pass.
+	// The INSERT of the claim decides, not this lookup (R1).
 	r := e.newRun(Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, req.OnClaim)
 	r.claim = &claim{method: req.Method, path: req.Path, fingerprint: hash}
 	result, err := r.execute(ctx)
@@ -39,10 +39,9 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	return result, err
 }
 
-// Resume continues the request of a key from its stored parameters and without a
-// client, on the path that a retry takes. find returns the operation of a name. A
-// finished key returns its stored response, a leased one [ErrInProgress], a
-// missing one [ErrNotFound].
+// Resume continues an unfinished request from its stored parameters (R4). find
+// returns the operation of a name. A leased key returns [ErrInProgress], a missing
+// key [ErrNotFound].
 func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find func(operation string) (Operation, bool)) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	stored, err := e.store.find(ctx, accountID, keyID)
@@ -56,7 +55,7 @@ func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find fu
 	return e.decide(ctx, stored, stored.fingerprint, op, nil)
 }
 
-// decide goes through the arms of R2, in their order.
+// decide applies R2 to a known key: reused, replay, in progress, takeover.
 func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op Operation, onClaim func()) (Result, error) {
 	result := stored.result()
 	switch {
@@ -91,7 +90,6 @@ func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op 
 	return r.execute(ctx)
 }
 
-// run is one run of an operation as the engine sees it.
 type run struct {
 	Run
 	engine    *Engine
@@ -99,14 +97,14 @@ type run struct {
 	steps     Steps
 	onClaim   func()
 
-	claim    *claim     // what is stored with a new key; nil once that is committed
-	existing *storedKey // the row that a claim met instead
+	claim    *claim     // of a new key; nil once it is committed
+	existing *storedKey // the row of the key, if the claim found one
 
 	token    uuid.UUID     // of the lease (R7)
-	leaseEnd time.Time     // by this process's clock, never later than by the database's
+	leaseEnd time.Time     // by this process's clock, not after the end by the database's
 	from     RecoveryPoint // where the run began
 	point    RecoveryPoint
-	mayHold  bool // the row carries the token, or may carry it after an unknown COMMIT
+	mayHold  bool // the row has the token, or may have it after an unknown COMMIT
 	response Response
 }
 
@@ -118,7 +116,6 @@ func (e *Engine) newRun(r Run, op Operation, from RecoveryPoint, onClaim func())
 	return run
 }
 
-// takeOver gives a released or expired key to this run (R7, R8).
 func (r *run) takeOver(ctx context.Context) error {
 	attempt, createdAt, since, err := r.engine.store.takeOver(ctx, r.fence())
 	if err == nil {
@@ -127,7 +124,6 @@ func (r *run) takeOver(ctx context.Context) error {
 	return err
 }
 
-// setLease stores what the database returned with a new lease.
 func (r *run) setLease(attempt int, createdAt, since time.Time) {
 	r.claim, r.since, r.mayHold = nil, since, true
 	received := r.engine.clock()
@@ -135,21 +131,18 @@ func (r *run) setLease(attempt int, createdAt, since time.Time) {
 	r.elapsed = func() time.Duration { return r.engine.clock().Sub(received) }
 }
 
-// extendLease moves the end of the lease after a statement that was sent at that
-// time set locked_at. By the database's clock the lease began later, so it ends
-// later too (R8).
+// extendLease renews the lease by this process's clock. The database's lease starts
+// after sent, so it ends later (R8).
 func (r *run) extendLease(sent time.Time) { r.leaseEnd = sent.Add(r.lockTimeout) }
 
-// fence identifies the run in a fenced statement (R7).
 func (r *run) fence() fence { return fence{r.AccountID, r.KeyID, r.token, r.point, r.since} }
 
 func (r *run) result() Result {
 	return Result{Response: r.response, KeyID: r.KeyID, Attempt: r.Attempt, From: r.from, To: r.point}
 }
 
-// execute takes steps until the request is finished or a step returns an error.
-// The lease is released on every exit, including panics. A run that lost its
-// lease has nothing to release.
+// execute runs steps until the request is finished or a step fails. It releases the
+// lease on every error and panic, unless the lease is lost.
 func (r *run) execute(ctx context.Context) (Result, error) {
 	cause := errPanicked
 	defer func() {
@@ -170,8 +163,7 @@ func (r *run) execute(ctx context.Context) (Result, error) {
 	return r.result(), nil
 }
 
-// claimed calls OnClaim once the key is durably this run's. No connection is held
-// then (R6), and a panic releases the lease.
+// claimed calls OnClaim after the claim or the takeover is committed.
 func (r *run) claimed() {
 	if r.claim != nil || r.onClaim == nil {
 		return
@@ -181,8 +173,7 @@ func (r *run) claimed() {
 	onClaim()
 }
 
-// step makes the external call of the current recovery point and commits what it
-// returns.
+// step makes the external call of the recovery point and commits the record.
 func (r *run) step(ctx context.Context) error {
 	clock := r.engine.clock
 	ctx, done := r.engine.onStep(ctx, StepStart{r.operation, r.KeyID, r.Attempt, r.point})
@@ -206,8 +197,8 @@ func (r *run) step(ctx context.Context) error {
 	return end.Err
 }
 
-// call makes the external call, on a context that ends with the lease (R8). While a
-// machine is suspended, only the wall clock continues.
+// call ends with the lease (R8). It compares the wall clock too, because the
+// monotonic clock stops while a machine is suspended.
 func (r *run) call(ctx context.Context) (Record, error) {
 	now := r.engine.clock()
 	ctx, cancel := context.WithTimeout(ctx, min(r.leaseEnd.Sub(now), r.leaseEnd.Round(0).Sub(now.Round(0))))
@@ -215,19 +206,16 @@ func (r *run) call(ctx context.Context) (Record, error) {
 	return r.steps.From[r.point](ctx)
 }
 
-// release ends the lease early, so that the next run need not wait until it
-// expires. The recovery point stays (R11). If it fails, the lease expires.
+// release ends the lease early and keeps the recovery point (R11).
 func (r *run) release(ctx context.Context, cause error) {
 	if err := r.engine.store.release(ctx, r.fence(), cause); err != nil {
 		r.engine.logger.WarnContext(ctx, "idempotency: lease not released, it will expire", "key_id", r.KeyID, "error", err)
 	}
 }
 
-// transactionAttempts bounds how often one transaction is sent, see isRetryable.
 const transactionAttempts = 3
 
-// retry repeats what failed in a way that may pass, after a growing pause with
-// jitter.
+// retry repeats a retryable attempt, with backoff and jitter.
 func retry(attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()

@@ -14,43 +14,36 @@ import (
 )
 
 var (
-	// ErrInvalidKey means that a string is no idempotency key, see [ParseKey].
+	// ErrInvalidKey is the error of [ParseKey].
 	ErrInvalidKey = errors.New("an idempotency key is 16 to 255 visible ASCII characters")
 
-	// ErrKeyReused means that the key was first used with another request. It can
-	// never serve this one (R2).
+	// ErrKeyReused means that the key was first used with another request (R2).
 	ErrKeyReused = errors.New("the idempotency key was used with another request")
 
-	// ErrFinishedKeyReused is the ErrKeyReused of a key whose first request is
-	// finished.
+	// ErrFinishedKeyReused is the ErrKeyReused of a finished key.
 	ErrFinishedKeyReused = fmt.Errorf("%w, which is finished", ErrKeyReused)
 
-	// ErrInProgress means that another run holds the key, or that this run lost it to
-	// another one, see [ErrLeaseLost]. The same request may be sent again shortly.
+	// ErrInProgress means that another run holds the key. Send the same request again
+	// shortly.
 	ErrInProgress = errors.New("a request with this idempotency key is in progress")
 
-	// ErrLeaseLost is the ErrInProgress of a run that lost its lease to another one:
-	// a fenced statement found that the row has changed (R7).
+	// ErrLeaseLost is the ErrInProgress of a run that lost its lease (R7).
 	ErrLeaseLost = fmt.Errorf("%w: the lease was lost", ErrInProgress)
 
-	// ErrActionRequired is wrapped by the error of a step that cannot continue before an
-	// action outside of the service, such as a customer's approval of a payment. The
-	// lease is released as after any error. The completer then runs the key rarely, and
-	// without a limit on its attempts, so the step itself must end the wait.
+	// ErrActionRequired is wrapped by the error of a step that waits for an action
+	// outside of the service, such as a customer's approval. The completer runs such
+	// a key rarely and without limit, so the step must end the wait.
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
-	// ErrNewerVersion means that a newer version of the program left the key at a
-	// recovery point, or with a fingerprint, that this one does not know. The row is
-	// unchanged (R18).
+	// ErrNewerVersion means that a newer version of the program wrote the key, which
+	// is unchanged (R18).
 	ErrNewerVersion = errors.New("the idempotency key was written by a newer version")
 
-	// ErrNotFound means that the account has no such key: it was never used, or the
-	// reaper has deleted it.
+	// ErrNotFound means that the account has no such key: never used, or reaped.
 	ErrNotFound = errors.New("no such idempotency key")
 )
 
-// KeyExpiredError means that the key was used before and its row is gone. It never
-// executes again (R17).
+// KeyExpiredError means that the key was used and its row is gone (R17).
 type KeyExpiredError struct {
 	Key Status // what is known of the key: ids, operation, path and times
 }
@@ -61,25 +54,23 @@ func (e *KeyExpiredError) Error() string {
 
 // Errors that only the engine distinguishes.
 var (
-	// errConnectionLost: the connection broke, or the server ended the session.
+	// The connection broke, or the server ended the session.
 	errConnectionLost = fmt.Errorf("%w: connection lost", postgres.ErrUnavailable)
 
-	// errCommitUnknown: neither success nor failure of a COMMIT was received (R22).
+	// No acknowledgement of the COMMIT arrived (R22).
 	errCommitUnknown = fmt.Errorf("%w: outcome of COMMIT unknown", postgres.ErrUnavailable)
 
-	// errNotCommitted: the transaction was not committed.
 	errNotCommitted = fmt.Errorf("%w: not committed", postgres.ErrUnavailable)
 
-	// errNotReplicated: committed here, but no standby confirmed it (R22).
+	// Committed on this server, but no standby confirmed it (R22).
 	errNotReplicated = fmt.Errorf("%w: committed, but not replicated", postgres.ErrUnavailable)
 
-	// errPanicked is stored with the key of a run that panicked.
+	// Stored with the key of a run that panicked.
 	errPanicked = errors.New("the run panicked")
 )
 
-// translateOn is [postgres.Translate] for an error of a statement on conn, about
-// which more is known: an error without an SQLSTATE on an open connection is a
-// mistake of the caller.
+// translateOn is [postgres.Translate] with the state of the connection. An error
+// without an SQLSTATE on an open connection is a mistake of the caller.
 func translateOn(conn *pgx.Conn, err error) error {
 	switch {
 	case err == nil:
@@ -99,16 +90,16 @@ func translateOn(conn *pgx.Conn, err error) error {
 	}
 }
 
-// keyRowLocked reports whether a statement met lock_timeout because another run
-// holds the row of its key (R21). PostgreSQL names the table of the row in the
-// error's context; a lock on the whole table has no such context.
+// keyRowLocked reports whether a wait for a key's row met lock_timeout (R21).
+// PostgreSQL names the table in the error's context, but not for a lock on the whole
+// table.
 func keyRowLocked(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
 }
 
-// notSent reports whether a batch was never sent, because an argument does not fit
-// its statement. pgx closes the connection all the same.
+// notSent reports whether an argument did not fit its statement. pgx then closes the
+// connection without sending the batch.
 func notSent(err error) bool {
 	var before pgx.ErrPreprocessingBatch
 	var network net.Error
@@ -116,9 +107,8 @@ func notSent(err error) bool {
 		!errors.As(err, &network) && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// commitMayHaveApplied reports whether a batch that ended in COMMIT may have been
-// committed in spite of err: the connection broke before the acknowledgement, or a
-// callback of a queued statement failed.
+// commitMayHaveApplied reports whether a batch with COMMIT may have been committed
+// despite err: the connection broke before the acknowledgement, or a callback failed.
 func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 	switch {
 	case notSent(err):
@@ -130,9 +120,8 @@ func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
 	}
 }
 
-// isRetryable reports whether a failed transaction may pass when it is repeated:
-// it conflicted with another one, or it was lost on the way. The fence makes the
-// repetition safe even if the first one was committed.
+// isRetryable reports whether a transaction conflicted with another one or was lost.
+// The fence makes a repetition safe.
 func isRetryable(err error) bool {
 	state := postgres.SQLState(err)
 	return state == postgres.SerializationFailure || state == postgres.DeadlockDetected ||

@@ -23,7 +23,8 @@ type payout struct{ bank *bank }
 func (payout) Name() string { return "payout" }
 
 func (op payout) Steps(run *idempotency.Run) idempotency.Steps {
-	// A retry of the same request has the same id, so the bank recognises it.
+	// Every run of the key has the same id, so the bank recognises a repeated
+	// transfer.
 	id := idempotency.DeriveID("payout", run.AccountID, run.Key)
 
 	// Transaction 1 claims the key and inserts the payout.
@@ -32,8 +33,8 @@ func (op payout) Steps(run *idempotency.Run) idempotency.Steps {
 		return idempotency.Advance("inserted"), nil
 	}
 
-	// The call, with no transaction open, and then transaction 2, which records its
-	// result and stores the response.
+	// The call, with no transaction open. Transaction 2 records its result and stores
+	// the response.
 	transfer := func(ctx context.Context) (idempotency.Record, error) {
 		receipt, err := op.bank.transfer(ctx, id)
 		if err != nil {
@@ -51,7 +52,7 @@ func (op payout) Steps(run *idempotency.Run) idempotency.Steps {
 	}
 }
 
-// bank is an external service. It identifies a transfer by its id. Its first
+// bank is an external service that identifies a transfer by its id. Its first
 // response is lost.
 type bank struct {
 	calls     int
@@ -69,8 +70,8 @@ func (b *bank) transfer(_ context.Context, id uuid.UUID) (receipt string, err er
 	return b.transfers[id], nil
 }
 
-// A client repeats its request until it has a response, and once more. Then it
-// uses the key for another request.
+// A client repeats its request until it has a response, and once more. Then it uses
+// the key for another request.
 func Example() {
 	ctx := context.Background()
 	pool, account, drop := exampleDatabase(ctx)
@@ -117,8 +118,8 @@ func Example() {
 	// calls: 2 transfers: 1
 }
 
-// exampleDatabase returns a pool on a database with the package's tables, a table
-// of payouts and an account.
+// exampleDatabase returns a pool on a database with the package's tables, a table of
+// payouts and an account.
 func exampleDatabase(ctx context.Context) (pool *pgxpool.Pool, account uuid.UUID, drop func()) {
 	t := &exampleTest{}
 	pool = dbtest.New(t, postgres.Configure)

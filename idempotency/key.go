@@ -13,18 +13,16 @@ import (
 	"github.com/gowebpki/jcs"
 )
 
-// Key is an idempotency key, which the client chooses: 16 to 255 visible ASCII
-// characters. Get one from [ParseKey].
+// Key is an idempotency key, see [ParseKey].
 type Key string
 
-// Bounds of a key's length, in bytes. Sixteen hold a random value that does not
-// repeat; 255 is Stripe's limit.
 const (
 	minKeyLength = 16
 	maxKeyLength = 255
 )
 
-// ParseKey returns s as a Key, or [ErrInvalidKey].
+// ParseKey returns s as a Key. A key has 16 to 255 visible ASCII characters; 255 is
+// Stripe's limit.
 func ParseKey(s string) (Key, error) {
 	if len(s) < minKeyLength || len(s) > maxKeyLength {
 		return "", ErrInvalidKey
@@ -37,18 +35,15 @@ func ParseKey(s string) (Key, error) {
 	return Key(s), nil
 }
 
-// KeyID is the id of a key's row. It is derived (R5), so the same request has the
-// same id in every database, also in one that lost the row in a failover. What was
-// sent to others under this id is recognised there.
+// KeyID is the derived id of a key's row (R5).
 func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 	return DeriveID("idempotency_key", accountID, key)
 }
 
 // DeriveID is the id of what the key's request creates: a UUIDv8 (RFC 9562) from
-// SHA-256 over a domain-separation word such as "order", account and key (R5). The
-// word must not contain a zero byte.
+// SHA-256 over a word without zero bytes, such as "order", account and key (R5).
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
-	// The zero byte and the account's fixed length keep the parts apart.
+	// The zero byte and the fixed length of the account separate the parts.
 	input := make([]byte, 0, len(word)+1+len(accountID)+len(key))
 	input = append(input, word...)
 	input = append(input, 0)
@@ -63,45 +58,38 @@ func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	return id
 }
 
-// ErrMalformed means that a body is not the JSON object that a request must be.
+// ErrMalformed means that a body is not an acceptable JSON object.
 var ErrMalformed = errors.New("malformed JSON")
 
 const (
-	// maxDepth bounds the nesting of a request. Orders need three levels.
+	// maxDepth bounds the nesting. Orders need three levels.
 	maxDepth = 32
 
-	// maxValues bounds the names and values of a request. Each costs far more than
-	// its bytes, and the largest order has fewer than 1,000.
+	// maxValues bounds the names and values, which cost far more than their bytes.
+	// The largest order has fewer than 1,000.
 	maxValues = 2048
 
-	// maxInteger is 2^53 − 1, the largest integer that every JSON reader keeps
-	// exactly (RFC 8785 section 3.2.2.3). Two larger numbers can have the same
-	// fingerprint.
+	// maxInteger is 2^53 − 1, the largest integer that every JSON reader keeps (RFC
+	// 8785 section 3.2.2.3).
 	maxInteger         = "9007199254740991"
 	maxIntegerExponent = len(maxInteger) - 1
 
-	// maxDigits is the number of significant digits that the canonical form needs
-	// at most. A double drops further ones.
+	// maxDigits is the number of significant digits that identify any double.
 	maxDigits = 17
 
 	// keptDigits is the number of significant digits that a double always keeps.
 	keptDigits = 15
 
-	// minExponent is the decimal exponent of the smallest number except 0. Parsing a
-	// number near 1e-308 takes 100 times as long as an ordinary one.
+	// minExponent is the decimal exponent of the smallest number except 0. Numbers
+	// near 1e-308 are expensive to parse.
 	minExponent = -30
 )
 
-// Canonicalize returns body in the canonical form of RFC 8785, so that a retry
-// which serialises the same values in another way is the same request (R3).
-//
-// The body is one JSON object. An error that wraps [ErrMalformed] reports
-// duplicate members, invalid UTF-8, lone surrogates and trailing data. RFC 8785
-// allows more than we accept, because a hostile body must not cost more than an
-// ordinary one of its size (R25): an object has at most 32 levels and 2,048 names
-// and values, and a number is 0, or from 1e-30 to 2^53 − 1 without its sign, and
-// has at most 17 significant digits. A double keeps all of them, so the amount that is
-// charged has the digits of the request.
+// Canonicalize returns body, one JSON object, in the canonical form of RFC 8785: the
+// same values serialised in another way are the same request (R3). It returns
+// [ErrMalformed] for duplicate members, invalid UTF-8, lone surrogates and trailing
+// data, for what costs more than its size (R25), and for digits that a double does
+// not keep, so that no digit of an amount is lost.
 func Canonicalize(body []byte) ([]byte, error) {
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(trimmed) == 0:
@@ -119,12 +107,11 @@ func Canonicalize(body []byte) ([]byte, error) {
 	return canonical, nil
 }
 
-// checkLimits rejects invalid JSON, and then what the canonical form would hide
-// (digits, large integers) or what is expensive to parse. It runs for every
-// request, so it parses nothing.
+// checkLimits rejects invalid JSON, numbers that the canonical form would change, and
+// what is expensive to parse.
 func checkLimits(body []byte) error {
 	if !json.Valid(body) {
-		return json.Unmarshal(body, new(json.RawMessage)) // says why not
+		return json.Unmarshal(body, new(json.RawMessage)) // returns the reason
 	}
 	depth, values := 0, 0
 	for i := 0; i < len(body); i++ {
@@ -143,7 +130,7 @@ func checkLimits(body []byte) error {
 			}
 		case '}', ']':
 			depth--
-		case 't', 'f', 'n': // of true, false and null: none has a second one
+		case 't', 'f', 'n': // true, false, null: each letter occurs in one of them, once
 			values++
 		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 			values++
@@ -160,8 +147,7 @@ func checkLimits(body []byte) error {
 	return nil
 }
 
-// checkNumber rejects a valid JSON number outside the bounds above. The result
-// depends on the value, not on the way it is written.
+// checkNumber rejects a number outside the limits, in any notation.
 func checkNumber(number []byte) error {
 	var (
 		digits      [maxDigits]byte // the first significant ones
@@ -212,9 +198,8 @@ scan:
 	}
 }
 
-// doubleKeeps reports whether the double nearest to d.ddd × 10^exponent, written with
-// as many digits, has the same digits. Every double written by a JSON serialiser
-// passes, with the fewest digits or with 17.
+// doubleKeeps reports whether the double nearest to d.ddd × 10^exponent has the same
+// digits. Every double passes as a JSON serialiser writes it.
 func doubleKeeps(digits []byte, exponent int) bool {
 	text := append([]byte{digits[0], '.'}, digits[1:]...)
 	double, _ := strconv.ParseFloat(string(strconv.AppendInt(append(text, 'e'), int64(exponent), 10)), 64)
@@ -226,7 +211,6 @@ func doubleKeeps(digits []byte, exponent int) bool {
 	return false
 }
 
-// numberLength is the length of the number that valid JSON goes on with.
 func numberLength(body []byte) int {
 	end := bytes.IndexFunc(body, func(r rune) bool { return !strings.ContainsRune("+-.0123456789eE", r) })
 	if end < 0 {
@@ -235,13 +219,12 @@ func numberLength(body []byte) int {
 	return end
 }
 
-// fingerprintVersion is the first byte of a fingerprint. A change of what is
-// hashed is a new version, compared only with its own kind.
+// fingerprintVersion is the first byte of a fingerprint. Another input needs another
+// version.
 const fingerprintVersion = 1
 
-// fingerprint tells requests under one key apart: a version byte and SHA-256
-// over method, path and canonical parameters (R3). Method and path cannot
-// contain a zero byte, so no two requests have the same input.
+// fingerprint identifies a request: a version byte and SHA-256 over method, path and
+// canonical parameters (R3). Method and path contain no zero byte.
 func fingerprint(method, path string, params []byte) []byte {
 	hash := sha256.New()
 	hash.Write([]byte(method))

@@ -25,6 +25,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
 const lockTimeout = time.Minute
 
+// States in which a test puts a key.
+var (
+	released = idempotencytest.State{Point: paid}
+	leased   = idempotencytest.State{Point: paid, Leased: true}
+	expired  = idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}
+	finished = idempotencytest.State{Point: idempotency.Finished}
+)
+
 // Arguments of require.Eventually.
 const (
 	waitFor = 10 * time.Second
@@ -39,9 +47,8 @@ type fixture struct {
 	account uuid.UUID
 }
 
-// newFixture returns a fixture. Its pool has a single connection unless a function
-// changes that: a connection held across an external call, or a second one taken
-// while one is held, would block the test (R6).
+// newFixture returns a fixture. By default its pool has a single connection, so a
+// connection held across an external call blocks the test (R6).
 func newFixture(t testing.TB, configure ...func(*pgxpool.Config)) *fixture {
 	t.Helper()
 	one := func(config *pgxpool.Config) { config.MaxConns = 1 }
@@ -57,7 +64,6 @@ func sessionSetting(name, value string) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams[name] = value }
 }
 
-// newEngine returns an engine. The functions may change its configuration.
 func newEngine(t testing.TB, pool *pgxpool.Pool, configure ...func(*idempotency.Config)) *idempotency.Engine {
 	t.Helper()
 	config := idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
@@ -69,7 +75,6 @@ func newEngine(t testing.TB, pool *pgxpool.Pool, configure ...func(*idempotency.
 	return engine
 }
 
-// request returns a request with a new key.
 func (f *fixture) request() idempotency.Request {
 	key, err := idempotency.ParseKey(rand.Text())
 	require.NoError(f.t, err)
@@ -88,6 +93,13 @@ func (f *fixture) do(req idempotency.Request, op idempotency.Operation) (idempot
 	return f.engine.Do(f.t.Context(), req, op)
 }
 
+func (f *fixture) mustDo(req idempotency.Request, op idempotency.Operation) idempotency.Result {
+	f.t.Helper()
+	result, err := f.do(req, op)
+	require.NoError(f.t, err)
+	return result
+}
+
 func (f *fixture) resume(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
 	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), only(op))
 }
@@ -97,19 +109,16 @@ func only(op idempotency.Operation) func(string) (idempotency.Operation, bool) {
 	return func(name string) (idempotency.Operation, bool) { return op, name == op.Name() }
 }
 
-// put inserts the key of a request and leaves it in a state.
 func (f *fixture) put(req idempotency.Request, op idempotency.Operation, state idempotencytest.State) {
 	f.t.Helper()
 	idempotencytest.PutKey(f.t, f.pool, req, op.Name(), state)
 }
 
-// ageLease moves the start of the key's lease back.
 func (f *fixture) ageLease(req idempotency.Request, age time.Duration) {
 	f.t.Helper()
 	idempotencytest.AgeLease(f.t, f.pool, req.AccountID, keyID(req), age)
 }
 
-// ageRun moves the last run of an unfinished key back.
 func (f *fixture) ageRun(req idempotency.Request, age time.Duration) {
 	f.t.Helper()
 	idempotencytest.AgeRun(f.t, f.pool, req.AccountID, keyID(req), age)
@@ -124,7 +133,7 @@ func (f *fixture) update(req idempotency.Request, columns string, arguments ...a
 	require.EqualValues(f.t, 1, tag.RowsAffected())
 }
 
-// row returns all columns of a key as text, or "" if there is no such key.
+// row returns a key's row as text, or "" if there is none.
 func (f *fixture) row(req idempotency.Request) string {
 	f.t.Helper()
 	var row string
@@ -137,7 +146,6 @@ SELECT coalesce(max(k::text), '')
 	return row
 }
 
-// keyState is a part of a key's row.
 type keyState struct {
 	Point     string
 	Leased    bool
@@ -161,7 +169,7 @@ SELECT recovery_point AS point,
 	return state
 }
 
-// effects counts, by name, the effects that steps have recorded for a request.
+// effects counts the recorded effects of a request by name.
 func (f *fixture) effects(req idempotency.Request) map[string]int {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `
@@ -175,21 +183,18 @@ SELECT action,
 	effects := map[string]int{}
 	var action string
 	var n int
-	_, err = pgx.ForEachRow(rows, []any{&action, &n}, func() error {
-		effects[action] = n
-		return nil
-	})
+	_, err = pgx.ForEachRow(rows, []any{&action, &n}, func() error { effects[action] = n; return nil })
 	require.NoError(f.t, err)
 	return effects
 }
 
-// requireIdle fails unless every connection is back in the pool and no transaction
-// is open.
+// requireIdle fails unless all connections are in the pool and no transaction is
+// open.
 func (f *fixture) requireIdle() {
 	f.t.Helper()
 	// The pool closes a broken connection in the background.
 	require.Eventually(f.t, func() bool { return f.pool.Stat().AcquiredConns() == 0 }, waitFor, tick)
-	// The server detects a closed connection a moment later.
+	// The server detects a closed connection later.
 	require.Eventually(f.t, func() bool {
 		var open int
 		err := f.pool.QueryRow(f.t.Context(), `
@@ -202,7 +207,6 @@ SELECT count(*)
 	}, waitFor, tick)
 }
 
-// operation is an operation made of functions.
 type operation struct {
 	name  string
 	steps func(run *idempotency.Run) idempotency.Steps
@@ -212,7 +216,7 @@ func (o operation) Name() string { return o.name }
 
 func (o operation) Steps(run *idempotency.Run) idempotency.Steps { return o.steps(run) }
 
-// startOnly is an operation whose only step is the one that claims the key.
+// startOnly returns an operation whose only step claims the key.
 func startOnly(record func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error)) operation {
 	return operation{name: "start_only", steps: func(run *idempotency.Run) idempotency.Steps {
 		return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
@@ -221,35 +225,42 @@ func startOnly(record func(ctx context.Context, tx *idempotency.Tx, run *idempot
 	}}
 }
 
-// wrapRecord returns op with the record of one recovery point wrapped.
-func wrapRecord(op idempotency.Operation, point idempotency.RecoveryPoint, wrap func(*idempotency.Run, idempotency.Record) idempotency.Record) operation {
+// beforeRecord returns op with f called first in the record of one recovery point.
+func beforeRecord(op idempotency.Operation, point idempotency.RecoveryPoint, f func(context.Context, *idempotency.Tx, *idempotency.Run) error) operation {
 	return operation{name: op.Name(), steps: func(run *idempotency.Run) idempotency.Steps {
+		wrap := func(record idempotency.Record) idempotency.Record {
+			return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+				if err := f(ctx, tx, run); err != nil {
+					return idempotency.Outcome{}, err
+				}
+				return record(ctx, tx)
+			}
+		}
 		steps := op.Steps(run)
 		if point == idempotency.Started {
-			steps.Start = wrap(run, steps.Start)
+			steps.Start = wrap(steps.Start)
 			return steps
 		}
 		step := steps.From[point]
 		steps.From[point] = func(ctx context.Context) (idempotency.Record, error) {
 			record, err := step(ctx)
-			return wrap(run, record), err
+			return wrap(record), err
 		}
 		return steps
 	}}
 }
 
-var errInvalid = errors.New("amount too small")
-
-// rejecting returns an operation whose first step rejects the request.
-func rejecting(op idempotency.Operation) operation {
-	return wrapRecord(op, idempotency.Started, func(*idempotency.Run, idempotency.Record) idempotency.Record {
-		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-			return idempotency.Outcome{}, errInvalid
-		}
-	})
+// query reads in a record, so that its transaction is open before COMMIT is sent.
+func query(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
+	return tx.QueryRow(ctx, "SELECT 1").Scan(new(int))
 }
 
-// noCall is a step that only records.
+var errInvalid = errors.New("amount too small")
+
+func rejecting(op idempotency.Operation) operation {
+	return beforeRecord(op, idempotency.Started, func(context.Context, *idempotency.Tx, *idempotency.Run) error { return errInvalid })
+}
+
 func noCall(record idempotency.Record) idempotency.Step {
 	return func(context.Context) (idempotency.Record, error) { return record, nil }
 }
@@ -263,13 +274,11 @@ INSERT INTO audit_records (
     resource_id
 ) VALUES ($1, $2, $3, 'test', $4)`
 
-// effect records something that a test can count. Its id is random, so only the
-// engine can prevent that it is recorded twice.
+// effect records something countable. Its random id does not prevent a second one.
 func effect(tx *idempotency.Tx, run *idempotency.Run, name string) {
 	tx.Queue(insertEffect, uuid.New(), run.AccountID, name, string(run.Key))
 }
 
-// recordEffect returns a record of one effect.
 func recordEffect(run *idempotency.Run, name string, outcome idempotency.Outcome) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		effect(tx, run, name)
@@ -277,7 +286,6 @@ func recordEffect(run *idempotency.Run, name string, outcome idempotency.Outcome
 	}
 }
 
-// finishWith returns a record of one effect that finishes the request.
 func finishWith(run *idempotency.Run, name string) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		effect(tx, run, name)
@@ -285,7 +293,6 @@ func finishWith(run *idempotency.Run, name string) idempotency.Record {
 	}
 }
 
-// uniqueResponse returns a response that differs each time.
 func uniqueResponse(run *idempotency.Run) idempotency.Response {
 	return idempotency.Response{
 		Status:  201,
@@ -294,7 +301,6 @@ func uniqueResponse(run *idempotency.Run) idempotency.Response {
 	}
 }
 
-// oneStep is the smallest operation.
 func oneStep() operation {
 	return startOnly(func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error) {
 		return finishWith(run, "done")(ctx, tx)
@@ -339,7 +345,6 @@ func (o *threeSteps) step(run *idempotency.Run, call func(context.Context, *idem
 	}
 }
 
-// onceEach are the effects of three steps.
 var onceEach = map[string]int{"created": 1, "reserved": 1, "paid": 1}
 
 func ptr[T any](v T) *T { return &v }

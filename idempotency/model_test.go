@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// Equal and different requests use one key in any order, and their calls succeed,
-// fail or outlive their lease: the engine agrees with a model of a few lines.
+// Equal and different requests use one key in random order. Calls succeed, fail or
+// outlive their lease.
 func TestEngine_agreesWithModel(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -45,7 +45,6 @@ type model struct {
 	effects map[string]int
 }
 
-// modelRun is a request in progress.
 type modelRun struct {
 	calls   chan struct{} // sent to when a call begins
 	returns chan error    // the result of the call
@@ -102,8 +101,7 @@ func (m *model) leaseExpires(*rapid.T) {
 	m.expired = true
 }
 
-// callReturns ends one of the calls and waits for the result of its run or for its
-// next call.
+// callReturns ends a call and waits for the result of its run or for its next call.
 func (m *model) callReturns(t *rapid.T, err error) {
 	if len(m.calling) == 0 {
 		return // no run is in a call
@@ -133,7 +131,6 @@ func (m *model) callReturns(t *rapid.T, err error) {
 	m.calling = slices.DeleteFunc(m.calling, func(r *modelRun) bool { return r == run })
 }
 
-// check compares the model with the database.
 func (m *model) check(t *rapid.T) {
 	require.True(t, maps.Equal(m.effects, m.f.effects(m.req)))
 	if m.point == "" {
@@ -146,7 +143,6 @@ func (m *model) check(t *rapid.T) {
 	require.Equal(t, m.attempt, state.Attempt)
 }
 
-// end makes every call fail.
 func (m *model) end() {
 	for _, run := range m.calling {
 		run.returns <- errors.New("the test is over")

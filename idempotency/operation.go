@@ -9,69 +9,62 @@ import (
 	"github.com/google/uuid"
 )
 
-// RecoveryPoint names how far a request has come. Operations add names of their
-// own between the two that the engine knows.
+// RecoveryPoint names how far a request has come. Operations add points between the
+// two of the engine.
 type RecoveryPoint string
 
 const (
-	// Started is where every request begins. No stored key is at this point, because
-	// the first step commits together with the claim (R1).
+	// Started is where every request begins. No stored key is at it (R1).
 	Started RecoveryPoint = "started"
 
-	// Finished means that the response is stored. No step follows.
+	// Finished means that the response is stored.
 	Finished RecoveryPoint = "finished"
 )
 
-// Operation is work that executes once per key: a name and its steps.
+// Operation is work that executes once per key.
 type Operation interface {
-	// Name is stored with the key; [Engine.Resume] finds the operation by it.
+	// Name is stored with the key. [Engine.Resume] finds the operation by it.
 	Name() string
 
-	// Steps binds the operation to one run. The engine calls it once per run, so the
-	// steps may share what an earlier step of the run has read.
+	// Steps returns the steps of one run, which may share variables.
 	Steps(run *Run) Steps
 }
 
-// Steps are the steps of one run by the recovery point that each starts from.
+// Steps are the steps of a run, by the recovery point at which each begins.
 type Steps struct {
-	// Start is the first step. It commits together with the claim of the key (R1),
-	// so it makes no external call. Its error rejects the request: the key stays
-	// unused. So this is where a request is validated: before the claim of a new key,
-	// and never for a known key, whose stored response outlives the rules (R19).
+	// Start is the first step. It commits with the claim of the key (R1), so it makes
+	// no external call. Its error rejects the request and leaves the key unused, so
+	// it is the place to validate (R19).
 	//
-	// The rows that it inserts have ids that derive from the key, see [DeriveID]. So a
-	// unique violation means that the key executed before: it is a [*KeyExpiredError].
+	// The ids of inserted rows derive from the key, see [DeriveID]. So a unique
+	// violation is a [*KeyExpiredError].
 	Start Record
 
 	From map[RecoveryPoint]Step
 }
 
-// Step makes the external call of a step, if it has one, and returns the function
-// that records the result. It runs with no transaction open and no connection
-// held (R6), on a context that ends with the lease (R8) and not with the client's
-// connection (R10). A later run may repeat it, so it must be safe to repeat. An
-// error means that there is nothing to record yet: the recovery point stays, the
-// lease is released, and the error goes to the caller (R11).
+// Step makes an external call, if it has one, and returns the record of its result.
+// No transaction is open and no connection held (R6). ctx ends with the lease (R8),
+// not with the client's connection (R10). A later run may repeat the call. An error
+// means that the outcome is unknown: the recovery point stays (R11).
 type Step func(ctx context.Context) (Record, error)
 
-// Record writes the result of a step inside the engine's transaction and returns
-// where the request goes from here. The engine repeats it if it has to repeat the
-// transaction, so a repetition must write the same.
+// Record writes the result of a step in the engine's transaction. If the transaction
+// is repeated, it must write the same.
 type Record func(ctx context.Context, tx *Tx) (Outcome, error)
 
-// Outcome is the result of a [Record]: either [Advance] or [Finish].
+// Outcome is the result of a [Record]: [Advance] or [Finish].
 type Outcome struct {
 	point    RecoveryPoint
 	response Response
 }
 
-// Advance moves the request to the next recovery point. A step may advance to
-// its own point to record something and run again.
+// Advance moves the request to the next recovery point, or leaves it at its own to
+// run the step again.
 func Advance(point RecoveryPoint) Outcome { return Outcome{point: point} }
 
-// Finish stores the response that every retry gets (R14). Only a final result may
-// be stored: neither an unknown outcome (R11) nor a failure that might still
-// become a success (R23).
+// Finish stores the response that every retry gets (R14). It must be final: no
+// unknown outcome (R11), and no failure that may still become a success (R23).
 func Finish(response Response) Outcome {
 	if response.Headers == nil {
 		response.Headers = map[string]string{}
@@ -82,7 +75,7 @@ func Finish(response Response) Outcome {
 	return Outcome{point: Finished, response: response}
 }
 
-// check rejects an outcome that cannot be stored, or not be replayed unchanged.
+// check rejects what cannot be stored, or not be replayed unchanged.
 func (o Outcome) check(steps Steps) error {
 	if _, known := steps.From[o.point]; o.point != Finished && !known {
 		return fmt.Errorf("idempotency: a step advanced to %q, from which there is no step", o.point)
@@ -98,7 +91,7 @@ func (o Outcome) check(steps Steps) error {
 	return nil
 }
 
-// Response is a response as it is stored and replayed, byte for byte.
+// Response is stored and replayed byte for byte.
 type Response struct {
 	Status  int               // 200 to 499
 	Headers map[string]string // printable ASCII
@@ -109,29 +102,26 @@ type Response struct {
 type Request struct {
 	AccountID uuid.UUID
 	Key       Key
-	Method    string // as in the fingerprint (R3), such as POST
+	Method    string // part of the fingerprint, like Path and Params (R3)
 	Path      string
 	Params    []byte // canonical, from Canonicalize
 
-	// OnClaim, if set, is called when the key is durably claimed by this request:
-	// its first step, or the takeover, is committed. From then on the request will be
-	// finished, even if this process dies. Each call of Do calls it at most once; a
-	// request that lost its lease and calls Do again may claim the key again.
+	// OnClaim, if set, is called at most once per call of Do, when the claim or the
+	// takeover is committed: the request will be finished, even if this process dies.
 	OnClaim func()
 }
 
-// Run is one run of an operation, under one lease.
+// Run is one run of an operation under one lease.
 type Run struct {
 	AccountID uuid.UUID
 	Key       Key
 	KeyID     uuid.UUID
 	Params    []byte // as stored with the key (R4)
 
-	// Resumed means that an earlier run began this request, so its external calls
-	// may have been made already.
+	// Resumed means that an earlier run may have made this run's external calls.
 	Resumed bool
 
-	// Attempt and CreatedAt are known once the key is claimed: not yet in Start.
+	// Attempt and CreatedAt are not known yet in Start.
 	Attempt   int // 1 on the first run
 	CreatedAt time.Time
 
@@ -142,13 +132,12 @@ type Run struct {
 	elapsed  func() time.Duration // since then, by this process's monotonic clock
 }
 
-// Now returns the time by the database's clock, carried forward by this process's
-// monotonic clock, so that processes whose clocks differ write the same times. It
-// is not known yet in Start, whose statements use now().
+// Now returns the time by the database's clock, carried forward by the monotonic
+// clock of the process. It is not known yet in Start: use now() in SQL.
 func (r *Run) Now() time.Time { return r.leasedAt.Add(r.elapsed()).UTC().Truncate(time.Microsecond) }
 
-// LeaseEnd returns when the lease ends by the database's clock. The run makes no
-// external call after it (R8). It is not known yet in Start.
+// LeaseEnd returns the end of the lease by the database's clock (R8), not known yet
+// in Start.
 func (r *Run) LeaseEnd() time.Time { return r.since.Add(r.lockTimeout) }
 
 // Result is the result of a request.

@@ -7,23 +7,21 @@ import (
 	"time"
 )
 
-// Reaper deletes finished keys that are past their retention, and with them the
-// stored parameters and responses. It never reads an unfinished key, however old,
-// because that is the only pointer to a possible charge (R16). It leaves a row in
-// expired_keys, so the key does not execute again (R17).
+// Reaper deletes finished keys past their retention, but never an unfinished key: it
+// may be the only pointer to a charge (R16). The deleted keys stay in expired_keys
+// (R17).
 type Reaper struct {
 	engine *Engine
 	config ReaperConfig
 }
 
-// ReaperConfig bounds a [Reaper]. All of it is needed.
+// ReaperConfig configures a [Reaper]. All fields are required.
 type ReaperConfig struct {
-	// Retention is how long a finished key is kept, by the database's clock. More
-	// than a lease, and than any pause after which a client retries (R9).
+	// Retention is how long a finished key is kept: longer than any client retries
+	// (R9).
 	Retention time.Duration
 
-	// Batch is how many keys one transaction deletes. A small one holds few locks
-	// for a short time.
+	// Batch is how many keys one transaction deletes.
 	Batch int
 }
 
@@ -40,9 +38,9 @@ func NewReaper(engine *Engine, config ReaperConfig) (*Reaper, error) {
 	return &Reaper{engine: engine, config: config}, nil
 }
 
-// RunOnce deletes expired keys in batches until none is left or ctx ends, and
-// returns how many it deleted. After each batch it pauses for as long as the batch
-// took, so that it uses at most half of the database's time.
+// RunOnce deletes expired keys in batches until none is left or ctx ends, and returns
+// their number. It pauses for as long as each batch took, to use at most half of the
+// database's time.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	total := 0
 	var from time.Time
@@ -58,27 +56,25 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 		if err != nil && ctx.Err() == nil {
 			return total, fmt.Errorf("reap keys: %w", err)
 		}
-		if len(keys) < r.config.Batch || deleted == 0 && last.Equal(from) { // the next batch would be the same
+		if len(keys) < r.config.Batch || deleted == 0 && last.Equal(from) { // all locked, the next batch would be the same
 			break
 		}
 		from = last
-		pause := time.NewTimer(r.engine.clock().Sub(start))
 		select {
-		case <-pause.C:
+		case <-time.After(r.engine.clock().Sub(start)):
 		case <-ctx.Done():
-			pause.Stop()
 		}
 	}
 	return total, nil
 }
 
-// Count returns how many keys a pass would delete now.
+// Count returns how many keys RunOnce would delete now.
 func (r *Reaper) Count(ctx context.Context) (int, error) {
 	return r.engine.store.count(ctx, countExpiredSQL, r.config.Retention)
 }
 
-// Overdue returns how many keys are unfinished although they are past the
-// retention. They are kept (R16), and an operator should look into them.
+// Overdue returns the number of unfinished keys past the retention, which need an
+// operator.
 func (r *Reaper) Overdue(ctx context.Context) (int, error) {
 	return r.engine.store.count(ctx, countOverdueSQL, r.config.Retention)
 }

@@ -11,40 +11,25 @@ import (
 	"testing"
 	"unicode/utf16"
 
-	"github.com/gowebpki/jcs"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
 )
 
-// The examples of RFC 8785. Canonicalize accepts less than the RFC: objects,
-// without numbers beyond 2^53 − 1 or closer to 0 than 1e-30. The library must
-// pass all of them.
+// The examples of the RFC, without the numbers that Canonicalize rejects.
 func TestCanonicalize_examplesOfRFC8785(t *testing.T) {
 	t.Parallel()
-	t.Run("section 3.2.2: whole, in the library", func(t *testing.T) {
-		t.Parallel()
-		got, err := jcs.Transform([]byte(sample("333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001")))
-		require.NoError(t, err)
-		require.Equal(t, rfcBytes, fmt.Sprintf("% x", got))
-	})
-	t.Run("section 3.2.2: refused for its 1E30", func(t *testing.T) {
-		t.Parallel()
-		_, err := idempotency.Canonicalize([]byte(sample("1E30")))
-		require.ErrorIs(t, err, idempotency.ErrMalformed)
-	})
-	t.Run("section 3.2.2: rejected for digits that a double does not keep", func(t *testing.T) {
-		t.Parallel()
-		_, err := idempotency.Canonicalize([]byte(sample("333333333.33333329")))
-		require.ErrorIs(t, err, idempotency.ErrMalformed)
-	})
-	t.Run("section 3.2.2: without both", func(t *testing.T) {
+	t.Run("section 3.2.2", func(t *testing.T) {
 		t.Parallel()
 		got, err := idempotency.Canonicalize([]byte(sample("333333333.33333331, 4.50, 2e-3, 0.000000000000000000000000001")))
 		require.NoError(t, err)
-		require.Equal(t, strings.Replace(rfcBytes, "31 65 2b 33 30 2c ", "", 1), fmt.Sprintf("% x", got))
+		require.Equal(t, rfcBytes, fmt.Sprintf("% x", got))
+		for _, rejected := range []string{"1E30", "333333333.33333329"} {
+			_, err := idempotency.Canonicalize([]byte(sample(rejected)))
+			require.ErrorIs(t, err, idempotency.ErrMalformed)
+		}
 	})
-	t.Run("section 3.2.3: members in the order of UTF-16", func(t *testing.T) {
+	t.Run("section 3.2.3", func(t *testing.T) {
 		t.Parallel()
 		got, err := idempotency.Canonicalize([]byte(`{
   "\u20ac": "Euro Sign",
@@ -79,70 +64,40 @@ func sample(numbers string) string {
 }`
 }
 
-// rfcBytes are the bytes of section 3.2.4.
+// rfcBytes are the bytes of section 3.2.4 without 1E30.
 const rfcBytes = "7b 22 6c 69 74 65 72 61 6c 73 22 3a 5b 6e 75 6c 6c 2c 74 72 " +
 	"75 65 2c 66 61 6c 73 65 5d 2c 22 6e 75 6d 62 65 72 73 22 3a " +
-	"5b 33 33 33 33 33 33 33 33 33 2e 33 33 33 33 33 33 33 2c 31 " +
-	"65 2b 33 30 2c 34 2e 35 2c 30 2e 30 30 32 2c 31 65 2d 32 37 " +
+	"5b 33 33 33 33 33 33 33 33 33 2e 33 33 33 33 33 33 33 2c " +
+	"34 2e 35 2c 30 2e 30 30 32 2c 31 65 2d 32 37 " +
 	"5d 2c 22 73 74 72 69 6e 67 22 3a 22 e2 82 ac 24 5c 75 30 30 " +
 	"30 66 5c 6e 41 27 42 5c 22 5c 5c 5c 5c 5c 22 2f 22 7d"
 
 // The numbers of appendix B, by their bits.
 func TestCanonicalize_numbersOfRFC8785(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		bits uint64
-		want string // "" for what is no JSON number
-	}{
-		{0x0000000000000000, "0"},
-		{0x8000000000000000, "0"},
-		{0x0000000000000001, "5e-324"},
-		{0x8000000000000001, "-5e-324"},
-		{0x7fefffffffffffff, "1.7976931348623157e+308"},
-		{0xffefffffffffffff, "-1.7976931348623157e+308"},
-		{0x4340000000000000, "9007199254740992"},
-		{0xc340000000000000, "-9007199254740992"},
-		{0x4430000000000000, "295147905179352830000"},
-		{0x7fffffffffffffff, ""},
-		{0x7ff0000000000000, ""},
-		{0x44b52d02c7e14af5, "9.999999999999997e+22"},
-		{0x44b52d02c7e14af6, "1e+23"},
-		{0x44b52d02c7e14af7, "1.0000000000000001e+23"},
-		{0x444b1ae4d6e2ef4e, "999999999999999700000"},
-		{0x444b1ae4d6e2ef4f, "999999999999999900000"},
-		{0x444b1ae4d6e2ef50, "1e+21"},
-		{0x3eb0c6f7a0b5ed8c, "9.999999999999997e-7"},
-		{0x3eb0c6f7a0b5ed8d, "0.000001"},
-		{0x41b3de4355555553, "333333333.3333332"},
-		{0x41b3de4355555554, "333333333.33333325"},
-		{0x41b3de4355555555, "333333333.3333333"},
-		{0x41b3de4355555556, "333333333.3333334"},
-		{0x41b3de4355555557, "333333333.33333343"},
-		{0xbecbf647612f3696, "-0.0000033333333333333333"},
-		{0x43143ff3c1cb0959, "1424953923781206.2"},
+	for bits, want := range map[uint64]string{
+		0x0000000000000000: "0",
+		0x8000000000000000: "0",
+		0x3eb0c6f7a0b5ed8c: "9.999999999999997e-7",
+		0x3eb0c6f7a0b5ed8d: "0.000001",
+		0x41b3de4355555553: "333333333.3333332",
+		0x41b3de4355555554: "333333333.33333325",
+		0x41b3de4355555555: "333333333.3333333",
+		0x41b3de4355555556: "333333333.3333334",
+		0x41b3de4355555557: "333333333.33333343",
+		0xbecbf647612f3696: "-0.0000033333333333333333",
+		0x43143ff3c1cb0959: "1424953923781206.2",
 	} {
-		number := math.Float64frombits(test.bits)
-		written, err := jcs.NumberToJSON(number)
+		number := math.Float64frombits(bits)
 		body := fmt.Appendf(nil, `{"n":%s}`, strconv.FormatFloat(number, 'e', 16, 64))
-		got, refusal := idempotency.Canonicalize(body)
-		switch {
-		case test.want == "":
-			require.Error(t, err)
-			require.ErrorIs(t, refusal, idempotency.ErrMalformed)
-		case math.Abs(number) > 1<<53-1, number != 0 && math.Abs(number) < 1e-30: // valid in the RFC only
-			require.NoError(t, err)
-			require.Equal(t, test.want, written)
-			require.ErrorIs(t, refusal, idempotency.ErrMalformed)
-		default:
-			require.NoError(t, refusal, "%s", body)
-			require.Equal(t, `{"n":`+test.want+`}`, string(got))
-			require.Equal(t, test.want, rfc8785(number), "the implementation below agrees")
-		}
+		got, err := idempotency.Canonicalize(body)
+		require.NoError(t, err, "%s", body)
+		require.Equal(t, `{"n":`+want+`}`, string(got))
+		require.Equal(t, want, rfc8785(number), "the implementation below agrees")
 	}
 }
 
-// rfc8785 is a second, plain implementation of the RFC, with which the fuzz target
-// compares the library.
+// rfc8785 is a second implementation of the RFC.
 func rfc8785(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -176,7 +131,6 @@ func compareUTF16(a, b string) int {
 	return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
 }
 
-// quoteJSON escapes only what it must, in the shortest form.
 func quoteJSON(s string) string {
 	short := map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 	var b strings.Builder
@@ -193,8 +147,8 @@ func quoteJSON(s string) string {
 	return `"` + b.String() + `"`
 }
 
-// otherwise serialises a value differently: members in reverse order, all
-// characters escaped, numbers with an exponent, and white space wherever allowed.
+// otherwise serialises a value in another way: members in reverse order, all
+// characters escaped, numbers with an exponent, white space wherever allowed.
 func otherwise(v any) string {
 	const blank = " \t\r\n"
 	switch v := v.(type) {

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,36 +10,35 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Stats counts the keys of all accounts, for metrics.
+// Stats counts the keys of all accounts, for metrics. An age is 0 if there is no such
+// key.
 type Stats struct {
-	Unfinished []Unfinished // none without keys
+	Unfinished []Unfinished
 
-	ActionRequired       int           // keys that require an action
-	OldestActionRequired time.Duration // since the first of them was claimed; 0 if there is none
+	ActionRequired       int
+	OldestActionRequired time.Duration // since it was claimed
 
-	NeedsReview       int           // keys marked by the completer
-	OldestNeedsReview time.Duration // since the first of them was marked; 0 if there is none
+	NeedsReview       int
+	OldestNeedsReview time.Duration // since it was marked
 
-	// OldestFinished is the age of the oldest finished key, 0 if there is none. A
-	// reaper that runs keeps it below the retention.
+	// OldestFinished is an age. A running reaper keeps it below the retention.
 	OldestFinished time.Duration
 }
 
-// Unfinished counts the unfinished keys of an operation at a recovery point,
-// including leased keys and excluding those that need review or an action.
+// Unfinished counts the unfinished keys of an operation at a recovery point, without
+// those that need review or an action.
 type Unfinished struct {
 	Operation string
 	Point     RecoveryPoint
 	Keys      int
-	Oldest    time.Duration // since the first of them was claimed
+	Oldest    time.Duration // since it was claimed
 
 	// OldestUnattempted is the longest time since the last run of a key that the
-	// completer has not attempted yet. A completer that runs keeps it near its grace.
+	// completer has not attempted. A running completer keeps it near its grace.
 	OldestUnattempted time.Duration
 }
 
-// ReadStats counts the keys, in one round trip. It needs no engine, since it
-// changes nothing, and ends with ctx.
+// ReadStats counts the keys in one round trip.
 func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 	var stats Stats
 	batch := &pgx.Batch{}
@@ -56,11 +54,7 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 		return row.Scan(&stats.NeedsReview, &stats.OldestNeedsReview)
 	})
 	batch.Queue(oldestFinishedSQL).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&stats.OldestFinished)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
+		return row.Scan(&stats.OldestFinished)
 	})
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return Stats{}, postgres.Translate(err)

@@ -38,7 +38,7 @@ const (
 	StateFinished       = "finished"        // the response is stored
 )
 
-// State returns the state of the key.
+// State returns one of the states above.
 func (s Status) State() string {
 	switch {
 	case s.Point == Finished:
@@ -54,7 +54,7 @@ func (s Status) State() string {
 	}
 }
 
-// statusColumns are what Status.fields scans; $1 is the length of a lease.
+// statusColumns are the columns of Status.fields; $1 is the length of a lease.
 const statusColumns = `
        k.account_id,
        k.id,
@@ -82,20 +82,15 @@ func (s *Status) fields() []any {
 
 // Status returns one key of the account, or [ErrNotFound].
 func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
-	list, err := e.statuses(ctx, statusSQL, accountID, id)
+	stored, err := e.store.find(ctx, accountID, id)
 	if err != nil {
 		return Status{}, err
 	}
-	if len(list) == 0 {
-		return Status{}, ErrNotFound
-	}
-	return list[0], nil
+	return stored.Status, nil
 }
 
-// Lookup returns one key of the account with its stored response, which is the zero
-// value while there is none. For a reaped key it returns a [*KeyExpiredError], which
-// has what is still known of the key, and for a key that was never used
-// [ErrNotFound].
+// Lookup returns a key and its stored response, if any. A reaped key is a
+// [*KeyExpiredError], an unused key [ErrNotFound].
 func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Status, Response, error) {
 	id := KeyID(accountID, key)
 	stored, err := e.store.find(ctx, accountID, id)
@@ -108,10 +103,9 @@ func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Stat
 	return stored.Status, stored.response, nil
 }
 
-// Statuses returns keys by their ids. Keys that do not exist are left out. The
-// slices have the account and the id of each key.
+// Statuses returns existing keys by id, for pairs of account and id.
 func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map[uuid.UUID]Status, error) {
-	list, err := e.statuses(ctx, statusesSQL, accountIDs, ids)
+	list, err := e.store.statuses(ctx, statusesSQL, accountIDs, ids)
 	byID := make(map[uuid.UUID]Status, len(list))
 	for _, status := range list {
 		byID[status.ID] = status
@@ -119,16 +113,15 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 	return byID, err
 }
 
-// Stuck lists up to limit unfinished keys of all accounts, the longest idle
-// first: those whose lease is over and whose last run is older than grace, and
-// those that need review. A key that requires an action is not stuck.
+// Stuck lists up to limit unfinished keys of all accounts, the longest idle first:
+// keys that need review, and keys without a run for longer than grace that require no
+// action.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
-	return e.statuses(ctx, stuckSQL, grace, limit)
+	return e.store.statuses(ctx, stuckSQL, grace, limit)
 }
 
-// Find returns the keys that an operator may mean: by the row's id or by the
-// client's key, in one account or, if that is uuid.Nil, in any. A client's key is
-// unique within an account only, so there may be several.
+// Find returns the keys with an id or a client's key, of one account or, for
+// uuid.Nil, of all.
 func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
 	var id, account *uuid.UUID
 	if parsed, err := uuid.Parse(idOrKey); err == nil {
@@ -137,25 +130,15 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	if accountID != uuid.Nil {
 		account = &accountID
 	}
-	return e.statuses(ctx, byKeySQL, id, idOrKey, account)
+	return e.store.statuses(ctx, byKeySQL, id, idOrKey, account)
 }
 
-func (e *Engine) statuses(ctx context.Context, query string, arguments ...any) ([]Status, error) {
-	list, err := e.store.statuses(ctx, query, arguments...)
-	if err != nil {
-		return nil, fmt.Errorf("list keys: %w", err)
-	}
-	return list, nil
-}
-
-// Requeue returns a key that needs review to the completer, with all its
-// attempts.
+// Requeue returns a key that needs review to the completer, with all attempts.
 func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID) error {
 	return e.store.exec(ctx, requeueSQL, accountID, id)
 }
 
-// Expire rejects all later requests of a key whose row was lost, as if the reaper had
-// deleted the row (R17).
+// Expire makes a key whose row was lost an expired key (R17).
 func (e *Engine) Expire(ctx context.Context, accountID, id uuid.UUID, operation, path string, createdAt time.Time) error {
 	if err := e.store.exec(ctx, expireSQL, accountID, id, operation, path, createdAt); err != nil {
 		return fmt.Errorf("expire key: %w", err)

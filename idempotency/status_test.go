@@ -10,10 +10,8 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
 )
 
-// stuck returns the clients' keys that Engine.Stuck lists.
 func (f *fixture) stuck(limit int) []idempotency.Key {
 	f.t.Helper()
 	list, err := f.engine.Stuck(f.t.Context(), grace, limit)
@@ -30,20 +28,18 @@ func TestStuck_selection(t *testing.T) {
 	f := newFixture(t)
 	require.Empty(t, f.stuck(10))
 	op := &threeSteps{}
-	abandoned := f.putAbandoned(op, idempotencytest.State{Point: paid}, 3*grace)
+	abandoned := f.putAbandoned(op, released, 3*grace)
 	died := f.putAbandoned(op, idempotencytest.State{Point: reserved, Leased: true, LeaseAge: 4 * grace}, 4*grace)
-	review := f.putAbandoned(op, idempotencytest.State{Point: paid}, 24*time.Hour)
-	f.update(review, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
-	recentReview := f.putAbandoned(op, idempotencytest.State{Point: paid}, 0)
-	f.update(recentReview, "needs_review_at = now()")
+	review := f.putChanged(op, released, 24*time.Hour, "needs_review_at = now() - interval '1 hour', last_error = 'no response'")
+	recentReview := f.putChanged(op, released, 0, "needs_review_at = now()")
 	other := f.request()
 	other.AccountID = idempotencytest.Account(t, f.pool)
 	f.put(other, op, idempotencytest.State{Point: reserved})
 	f.ageRun(other, 2*grace)
 
-	f.putAbandoned(op, idempotencytest.State{Point: paid}, grace/2)
-	f.putAbandoned(op, idempotencytest.State{Point: paid, Leased: true}, 2*grace) // a long run
-	f.put(f.request(), op, idempotencytest.State{Point: idempotency.Finished})
+	f.putAbandoned(op, released, grace/2)
+	f.putAbandoned(op, leased, 2*grace) // a long run
+	f.put(f.request(), op, finished)
 
 	all := []idempotency.Key{review.Key, died.Key, abandoned.Key, other.Key, recentReview.Key}
 	require.Equal(t, all, f.stuck(10), "the longest idle first, of all accounts")
@@ -51,55 +47,14 @@ func TestStuck_selection(t *testing.T) {
 
 	list, err := f.engine.Stuck(t.Context(), grace, 1)
 	require.NoError(t, err)
-	status := list[0]
-	require.Equal(t, f.account, status.AccountID)
-	require.Equal(t, keyID(review), status.ID)
-	require.Equal(t, review.Key, status.Key)
-	require.Equal(t, "three_steps", status.Operation)
-	require.Equal(t, "/v1/things", status.Path)
-	require.Equal(t, paid, status.Point)
-	require.Equal(t, 1, status.Attempt)
-	require.WithinDuration(t, time.Now(), status.CreatedAt, time.Minute)
-	require.WithinDuration(t, time.Now().Add(-24*time.Hour), status.LastRunAt, time.Minute)
-	require.Nil(t, status.FinishedAt)
-	require.WithinDuration(t, time.Now().Add(-time.Hour), *status.NeedsReviewAt, time.Minute)
-	require.False(t, status.Leased)
-	require.Equal(t, "no response", status.LastError)
-	require.Zero(t, status.ResponseStatus)
-}
-
-func TestStatus_states(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	status := func(req idempotency.Request) idempotency.Status {
-		status, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
-		require.NoError(t, err)
-		return status
-	}
-	op := &threeSteps{}
-	leased, finished, released := f.request(), f.request(), f.request()
-	f.put(leased, op, idempotencytest.State{Point: paid, Leased: true})
-	f.put(finished, op, idempotencytest.State{Point: idempotency.Finished, Response: idempotency.Response{Status: 402}})
-	f.put(released, op, idempotencytest.State{Point: reserved})
-
-	require.True(t, status(leased).Leased)
-	require.Zero(t, status(leased).ResponseStatus)
-	require.Nil(t, status(leased).FinishedAt)
-	f.ageLease(leased, 2*lockTimeout)
-	require.False(t, status(leased).Leased, "its lease has expired")
-
-	require.False(t, status(finished).Leased)
-	require.Equal(t, 402, status(finished).ResponseStatus)
-	require.Equal(t, idempotency.Finished, status(finished).Point)
-	require.WithinDuration(t, time.Now(), *status(finished).FinishedAt, time.Minute)
-
-	require.False(t, status(released).Leased)
-	require.Equal(t, reserved, status(released).Point)
-
-	_, err := f.engine.Status(t.Context(), f.account, keyID(f.request()))
-	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	_, err = f.engine.Status(t.Context(), uuid.New(), keyID(leased))
-	require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
+	got := list[0]
+	require.WithinDuration(t, time.Now(), got.CreatedAt, time.Minute)
+	require.WithinDuration(t, time.Now().Add(-24*time.Hour), got.LastRunAt, time.Minute)
+	require.WithinDuration(t, time.Now().Add(-time.Hour), *got.NeedsReviewAt, time.Minute)
+	require.Equal(t, idempotency.Status{
+		AccountID: f.account, ID: keyID(review), Key: review.Key, Operation: "three_steps", Path: "/v1/things", Point: paid, Attempt: 1,
+		LastError: "no response", CreatedAt: got.CreatedAt, LastRunAt: got.LastRunAt, Idle: got.Idle, NeedsReviewAt: got.NeedsReviewAt,
+	}, got)
 }
 
 func TestLookup_states(t *testing.T) {
@@ -109,58 +64,60 @@ func TestLookup_states(t *testing.T) {
 		return f.engine.Lookup(t.Context(), req.AccountID, req.Key)
 	}
 	op := &threeSteps{}
-	held, finished, reaped := f.request(), f.request(), f.request()
-	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
-	f.put(held, op, idempotencytest.State{Point: paid, Leased: true})
-	f.put(reaped, op, idempotencytest.State{Point: idempotency.Finished})
+	reaped := f.request()
+	f.put(reaped, op, finished)
 	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
-	f.put(finished, op, idempotencytest.State{Point: idempotency.Finished, Response: stored})
+	_, _, err := lookup(reaped)
+	var keyExpired *idempotency.KeyExpiredError
+	require.ErrorAs(t, err, &keyExpired)
+	require.Equal(t, reaped.Key, keyExpired.Key.Key)
+	require.Equal(t, op.Name(), keyExpired.Key.Operation)
+	require.Equal(t, reaped.Path, keyExpired.Key.Path)
+	require.WithinDuration(t, time.Now(), keyExpired.Key.CreatedAt, time.Minute)
 
-	status, response, err := lookup(held)
-	require.NoError(t, err)
-	require.True(t, status.Leased)
-	require.Equal(t, keyID(held), status.ID)
-	require.Zero(t, response.Status)
-	status, response, err = lookup(finished)
-	require.NoError(t, err)
-	require.Equal(t, idempotency.StateFinished, status.State())
-	require.Equal(t, stored, response)
-
-	_, _, err = lookup(reaped)
-	var expired *idempotency.KeyExpiredError
-	require.ErrorAs(t, err, &expired)
-	require.Equal(t, reaped.Key, expired.Key.Key)
-	require.Equal(t, op.Name(), expired.Key.Operation)
-	require.Equal(t, reaped.Path, expired.Key.Path)
-	require.WithinDuration(t, time.Now(), expired.Key.CreatedAt, time.Minute)
-
-	_, _, err = lookup(f.request())
-	require.ErrorIs(t, err, idempotency.ErrNotFound)
-	for _, req := range []idempotency.Request{held, reaped} {
+	stored := idempotency.Response{Status: 402, Headers: map[string]string{"Content-Type": "text/plain"}, Body: []byte("no")}
+	for want, state := range map[string]idempotencytest.State{
+		idempotency.StateFinished:   {Point: idempotency.Finished, Response: stored},
+		idempotency.StateInProgress: leased,
+		idempotency.StateWaiting:    expired,
+	} {
+		req := f.request()
+		f.put(req, op, state)
+		status, response, err := lookup(req)
+		require.NoError(t, err)
+		require.Equal(t, want, status.State())
+		require.Equal(t, want == idempotency.StateInProgress, status.Leased)
+		require.Equal(t, state.Response, response)
+		require.Equal(t, state.Response.Status, status.ResponseStatus)
+		require.Equal(t, want == idempotency.StateFinished, status.FinishedAt != nil)
+		only, err := f.engine.Status(t.Context(), req.AccountID, keyID(req))
+		require.NoError(t, err)
+		status.Idle, only.Idle = 0, 0
+		require.Equal(t, status, only)
 		req.AccountID = uuid.New()
 		_, _, err = lookup(req)
 		require.ErrorIs(t, err, idempotency.ErrNotFound, "another account's key")
 	}
-	f.pool.Close()
-	_, _, err = lookup(held)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	_, _, err = lookup(f.request())
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	_, err = f.engine.Status(t.Context(), f.account, keyID(f.request()))
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
 }
 
-func TestStatus_state(t *testing.T) {
+func TestStatus_precedence(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for want, status := range map[string]idempotency.Status{
-		"finished":     {Point: idempotency.Finished},
-		"needs_review": {Point: paid, NeedsReviewAt: &now},
-		"in_progress":  {Point: paid, Leased: true},
-		"waiting":      {Point: paid},
+		"finished":        {Point: idempotency.Finished, NeedsReviewAt: &now},
+		"needs_review":    {Point: paid, NeedsReviewAt: &now, Leased: true},
+		"in_progress":     {Point: paid, Leased: true, ActionRequired: true},
+		"requires_action": {Point: paid, ActionRequired: true},
+		"waiting":         {Point: paid},
 	} {
 		require.Equal(t, want, status.State())
 	}
-	require.Equal(t, "needs_review", idempotency.Status{Point: paid, NeedsReviewAt: &now, Leased: true}.State())
 }
 
-// find returns what Engine.Find returns.
 func (f *fixture) find(account uuid.UUID, idOrKey string) []idempotency.Status {
 	f.t.Helper()
 	list, err := f.engine.Find(f.t.Context(), account, idOrKey)
@@ -175,8 +132,8 @@ func TestFind_arguments(t *testing.T) {
 	mine := f.request()
 	theirs := mine
 	theirs.AccountID = idempotencytest.Account(t, f.pool)
-	f.put(mine, op, idempotencytest.State{Point: paid, Leased: true})
-	f.put(theirs, op, idempotencytest.State{Point: idempotency.Finished})
+	f.put(mine, op, leased)
+	f.put(theirs, op, finished)
 	unique := f.request()
 	unique.Key = idempotency.Key(uuid.NewString()) // the form that many clients use
 	f.put(unique, op, idempotencytest.State{Point: reserved})
@@ -186,19 +143,16 @@ func TestFind_arguments(t *testing.T) {
 		idOrKey string
 		want    []uuid.UUID
 	}{
-		"id":                                     {uuid.Nil, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
-		"id in capitals":                         {uuid.Nil, strings.ToUpper(keyID(mine).String()), []uuid.UUID{keyID(mine)}},
-		"id and its account":                     {f.account, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
-		"id and another account":                 {theirs.AccountID, keyID(mine).String(), nil},
-		"client's key of two accounts":           {uuid.Nil, string(mine.Key), []uuid.UUID{keyID(mine), keyID(theirs)}},
-		"client's key and an account":            {theirs.AccountID, string(mine.Key), []uuid.UUID{keyID(theirs)}},
-		"client's key and an account without it": {theirs.AccountID, string(unique.Key), nil},
-		"client's key in the form of an id":      {uuid.Nil, string(unique.Key), []uuid.UUID{keyID(unique)}},
-		"unknown id":                             {uuid.Nil, uuid.NewString(), nil},
-		"unknown client's key":                   {uuid.Nil, "an-unused-client-key", nil},
-		"part of a client's key":                 {uuid.Nil, string(mine.Key[:16]), nil},
-		"empty":                                  {uuid.Nil, "", nil},
-		"client's key and an unknown account":    {uuid.New(), string(mine.Key), nil},
+		"id":                                {uuid.Nil, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
+		"id in capitals":                    {uuid.Nil, strings.ToUpper(keyID(mine).String()), []uuid.UUID{keyID(mine)}},
+		"id and its account":                {f.account, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
+		"id and another account":            {theirs.AccountID, keyID(mine).String(), nil},
+		"client's key of two accounts":      {uuid.Nil, string(mine.Key), []uuid.UUID{keyID(mine), keyID(theirs)}},
+		"client's key and an account":       {theirs.AccountID, string(mine.Key), []uuid.UUID{keyID(theirs)}},
+		"client's key in the form of an id": {uuid.Nil, string(unique.Key), []uuid.UUID{keyID(unique)}},
+		"unknown client's key":              {uuid.Nil, "an-unused-client-key", nil},
+		"part of a client's key":            {uuid.Nil, string(mine.Key[:16]), nil},
+		"empty":                             {uuid.Nil, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var ids []uuid.UUID

@@ -7,10 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// hookedStep is what the hook received about a step.
+// hookedStep is what the hook received.
 type hookedStep struct {
 	idempotency.StepStart
 	idempotency.StepEnd
@@ -19,8 +18,8 @@ type hookedStep struct {
 
 type hookKey struct{}
 
-// hook gives the fixture an engine with an OnStep hook and returns the steps it is
-// called for. The context that the hook returns carries the recovery point.
+// hook gives the fixture an engine with a hook, whose context carries the recovery
+// point.
 func (f *fixture) hook() *[]*hookedStep {
 	f.t.Helper()
 	var steps []*hookedStep
@@ -36,92 +35,75 @@ func (f *fixture) hook() *[]*hookedStep {
 	return &steps
 }
 
-// The hook is called for each step, failed ones too, and not for a replay.
-func TestOnStep_everyStep(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	steps := f.hook()
-	op := &threeSteps{pay: func(context.Context, *idempotency.Run) error { return errNoResponse }}
-	req := f.request()
-	_, err := f.do(req, op)
-	require.ErrorIs(t, err, errNoResponse)
-	op.pay = nil
-	_, err = f.do(req, op)
-	require.NoError(t, err)
-	_, err = f.do(req, op)
-	require.NoError(t, err)
-
-	lost := f.request()
-	_, err = f.do(lost, &threeSteps{reserve: func(context.Context, *idempotency.Run) error {
-		f.update(lost, "lease_token = gen_random_uuid()")
-		return nil
-	}})
-	require.ErrorIs(t, err, idempotency.ErrLeaseLost)
-
-	require.Len(t, *steps, 6)
-	for i, want := range []struct {
-		attempt           int
-		from, to          idempotency.RecoveryPoint
-		called, committed bool
-		err               error
-	}{
-		{attempt: 0, from: idempotency.Started, to: reserved, committed: true},
-		{attempt: 1, from: reserved, to: paid, called: true, committed: true},
-		{attempt: 1, from: paid, to: paid, called: true, err: errNoResponse},
-		{attempt: 2, from: paid, to: idempotency.Finished, called: true, committed: true},
-		{attempt: 0, from: idempotency.Started, to: reserved, committed: true},
-		{attempt: 1, from: reserved, to: reserved, called: true, committed: true, err: idempotency.ErrLeaseLost},
-	} {
-		got := (*steps)[i]
-		require.Equal(t, "three_steps", got.Operation)
-		if i < 4 {
-			require.Equal(t, keyID(req), got.KeyID)
-		}
-		require.Equal(t, want.attempt, got.Attempt)
-		require.Equal(t, want.from, got.From)
-		require.True(t, got.ended)
-		require.Equal(t, want.to, got.To)
-		require.Equal(t, want.called, got.Call > 0, got)
-		require.Equal(t, want.committed, got.Commit > 0, got)
-		require.ErrorIs(t, got.Err, want.err)
-	}
-}
-
 // The call and the record run on the hook's context.
 func TestOnStep_context(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.hook()
-	var seen []any
+	var points []any // from the context of each call and of one record
 	call := func(ctx context.Context, _ *idempotency.Run) error {
-		seen = append(seen, ctx.Value(hookKey{}))
+		points = append(points, ctx.Value(hookKey{}))
 		return nil
 	}
-	op := wrapRecord(&threeSteps{reserve: call, pay: call}, reserved, func(_ *idempotency.Run, record idempotency.Record) idempotency.Record {
-		return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-			seen = append(seen, ctx.Value(hookKey{}))
-			return record(ctx, tx)
-		}
+	op := beforeRecord(&threeSteps{reserve: call, pay: call}, reserved, func(ctx context.Context, _ *idempotency.Tx, _ *idempotency.Run) error {
+		return call(ctx, nil)
 	})
-	_, err := f.do(f.request(), op)
-	require.NoError(t, err)
-	require.Equal(t, []any{reserved, reserved, paid}, seen)
+	f.mustDo(f.request(), op)
+	require.Equal(t, []any{reserved, reserved, paid}, points)
 }
 
-// The end of a step that panics is reported too.
+// The hook is called for failed steps too, and not for a replay.
+func TestOnStep_everyStep(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	steps := f.hook()
+	req, op := f.request(), failingToPay()
+	_, err := f.do(req, op)
+	require.ErrorIs(t, err, errNoResponse)
+	op.pay = func(context.Context, *idempotency.Run) error {
+		f.update(req, "lease_token = gen_random_uuid(), locked_at = NULL")
+		return nil
+	}
+	_, err = f.do(req, op)
+	require.ErrorIs(t, err, idempotency.ErrLeaseLost)
+	op.pay = nil
+	f.mustDo(req, op)
+	f.mustDo(req, op)
+
+	type summary struct {
+		from, to          idempotency.RecoveryPoint
+		attempt           int
+		called, committed bool
+		err               error
+	}
+	var got []summary
+	for _, step := range *steps {
+		require.Equal(t, "three_steps", step.Operation)
+		require.Equal(t, keyID(req), step.KeyID)
+		require.True(t, step.ended)
+		got = append(got, summary{step.From, step.To, step.Attempt, step.Call > 0, step.Commit > 0, step.Err})
+	}
+	require.Equal(t, []summary{
+		{idempotency.Started, reserved, 0, false, true, nil},
+		{reserved, paid, 1, true, true, nil},
+		{paid, paid, 1, true, false, errNoResponse},
+		{paid, paid, 2, true, true, idempotency.ErrLeaseLost},
+		{paid, idempotency.Finished, 3, true, true, nil},
+	}, got)
+}
+
 func TestOnStep_panic(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	steps := f.hook()
-	panicking := func(*idempotency.Run, idempotency.Record) idempotency.Record {
-		return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) { panic("bug") }
-	}
 	for name, op := range map[string]idempotency.Operation{
-		"in a call":   &threeSteps{pay: func(context.Context, *idempotency.Run) error { panic("bug") }},
-		"in a record": wrapRecord(&threeSteps{}, paid, panicking),
+		"in a call": &threeSteps{pay: func(context.Context, *idempotency.Run) error { panic("bug") }},
+		"in a record": beforeRecord(&threeSteps{}, paid, func(context.Context, *idempotency.Tx, *idempotency.Run) error {
+			panic("bug")
+		}),
 	} {
 		req := f.request()
-		f.put(req, op, idempotencytest.State{Point: paid})
+		f.put(req, op, released)
 		*steps = nil
 		require.PanicsWithValue(t, "bug", func() { _, _ = f.do(req, op) }, name)
 		require.Len(t, *steps, 1, name)

@@ -14,30 +14,27 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The statements on idempotency_keys that a request executes. Those of waiters,
-// operators and background commands are in store_background.go; there are no others.
+// The statements that a request executes. store_background.go has all others.
 
-// store runs the statements.
 type store struct {
 	pool        *pgxpool.Pool
 	lockTimeout time.Duration
 }
 
 const (
-	// acquireTimeout bounds the wait for a pool connection, so that a saturated
-	// server answers while the client still listens.
+	// acquireTimeout bounds the wait for a pool connection: the response must arrive
+	// while the client waits.
 	acquireTimeout = 5 * time.Second
 
-	// databaseTimeout bounds one exchange with the database. It is longer than
-	// statement_timeout (R21), so that the server's own error arrives first.
+	// databaseTimeout bounds one exchange. It is longer than statement_timeout (R21),
+	// so that the server's error arrives first.
 	databaseTimeout = 15 * time.Second
 
-	// releaseTimeout bounds the release of a lease, because the response waits for
-	// it. It is longer than lock_timeout.
+	// releaseTimeout is short, because the response waits, and longer than
+	// lock_timeout.
 	releaseTimeout = 3 * time.Second
 )
 
-// acquire takes a connection from the pool.
 func (s *store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -48,7 +45,6 @@ func (s *store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// withConn runs a statement in a transaction of its own.
 func (s *store) withConn(ctx context.Context, statement func(ctx context.Context, conn *pgx.Conn) error) error {
 	conn, err := s.acquire(ctx)
 	if err != nil {
@@ -60,18 +56,16 @@ func (s *store) withConn(ctx context.Context, statement func(ctx context.Context
 	return translateOn(conn.Conn(), statement(ctx, conn.Conn()))
 }
 
-// storedKey is a row with what only the engine needs.
 type storedKey struct {
 	Status
 	params      []byte
 	fingerprint []byte
 	token       uuid.UUID
 	lockedAt    *time.Time // nil when no run holds the key
-	readAt      time.Time  // by the database's clock
+	readAt      time.Time  // when it was read, by the database's clock
 	response    Response
 }
 
-// result is the result of a request that found the key and ran nothing.
 func (k *storedKey) result() Result {
 	return Result{KeyID: k.ID, Attempt: k.Attempt, From: k.Point, To: k.Point}
 }
@@ -89,7 +83,7 @@ SELECT` + statusColumns + `,
  WHERE k.account_id = $2
    AND k.id = $3`
 
-// find reads the key's row, or returns [ErrNotFound].
+// find reads a key's row, or returns [ErrNotFound].
 func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
 	k := &storedKey{}
 	err := retry(func() error {
@@ -105,17 +99,15 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, 
 	return k, err
 }
 
-// claim is what is stored with a new key beside the fields of its run.
 type claim struct {
 	method      string
 	path        string
 	fingerprint []byte
 }
 
-// claimSQL is the claim (R1). It names no constraint, because of two concurrent
-// claims the second may meet either of the row's unique indexes first; id is a
-// function of account and key, so both mean the same. On conflict it raises
-// division_by_zero, like the fence below.
+// claimSQL is the claim (R1). It names no constraint: the second of two concurrent
+// claims may meet either unique index, and both mean the same key. On conflict it
+// raises division_by_zero, like the fence.
 const claimSQL = `
 WITH claimed AS (
     INSERT INTO idempotency_keys (
@@ -139,27 +131,22 @@ WITH claimed AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM claimed`
 
-// notExpiredSQL raises division_by_zero if the key was reaped (R17). It is a
-// statement of its own and sent before the claim, because a distributed PostgreSQL
-// accepts no subquery in an INSERT.
+// notExpiredSQL raises division_by_zero if the key was reaped (R17). It is apart from
+// the claim, because a distributed PostgreSQL accepts no subquery in an INSERT.
 const notExpiredSQL = `
 SELECT 1 / (1 - count(*))
   FROM expired_keys
  WHERE account_id = $1
    AND id = $2`
 
-// queueClaim queues the claim of a new key, which is then at the given recovery
-// point. since becomes the start of the lease.
 func queueClaim(batch *pgx.Batch, r *run, point RecoveryPoint, since *time.Time) {
 	batch.Queue(notExpiredSQL, r.AccountID, r.KeyID).QueryRow(func(row pgx.Row) error { return scanFenced(row) })
 	queueFenced(batch, claimSQL, since, r.KeyID, r.AccountID, string(r.Key), r.operation,
 		r.claim.method, r.claim.path, r.Params, r.claim.fingerprint, string(point), r.token)
 }
 
-// fence is what a fenced statement asserts (R7). Beside token and recovery point
-// it names the start of the lease as the run knows it: each commit moves it, so a
-// COMMIT of this run that was taken for lost cannot succeed after the one that
-// replaced it.
+// fence is the condition of a fenced statement (R7). Each commit moves the start of
+// the lease, so a COMMIT that arrives after its repetition fails.
 type fence struct {
 	accountID, id uuid.UUID
 	token         uuid.UUID
@@ -171,9 +158,8 @@ func (f fence) arguments(more ...any) []any {
 	return append([]any{f.accountID, f.id, f.token, string(f.point), f.since}, more...)
 }
 
-// The three statements below raise division_by_zero if the run no longer holds
-// the key. It must be an error and not an empty result, because COMMIT is queued
-// behind the statement and must not be executed.
+// The three fenced statements raise division_by_zero if the run does not hold the key.
+// An empty result would not stop the COMMIT, which is queued behind them.
 
 // fenceSQL locks the row for a transaction that reads before it writes.
 const fenceSQL = `
@@ -193,8 +179,8 @@ func queueFence(batch *pgx.Batch, f fence) {
 	queueFenced(batch, fenceSQL, new(time.Time), f.arguments()...)
 }
 
-// advanceSQL moves the recovery point and renews the lease: from this moment, not
-// from the beginning of the transaction, which is now().
+// advanceSQL moves the recovery point and renews the lease from this moment; now() is
+// the beginning of the transaction.
 const advanceSQL = `
 WITH held AS (
     UPDATE idempotency_keys
@@ -222,7 +208,6 @@ func (s *store) renew(ctx context.Context, f fence) (since time.Time, err error)
 	return since, err
 }
 
-// finishSQL stores the response and releases the key.
 const finishSQL = `
 WITH held AS (
     UPDATE idempotency_keys
@@ -244,12 +229,12 @@ WITH held AS (
 SELECT 1 / count(*), max(locked_at) FROM held`
 
 func queueFinish(batch *pgx.Batch, f fence, response Response, since *time.Time) {
-	headers, _ := json.Marshal(response.Headers) // strings; pgx encodes no map in QueryExecModeExec
+	headers, _ := json.Marshal(response.Headers) // cannot fail; pgx encodes no map in QueryExecModeExec
 	queueFenced(batch, finishSQL, since, f.arguments(response.Status, string(headers), response.Body)...)
 }
 
-// queueFenced queues the claim or a fenced statement. since becomes the start of
-// the lease.
+// queueFenced queues the claim or a fenced statement. since becomes the start of the
+// lease.
 func queueFenced(batch *pgx.Batch, query string, since *time.Time, arguments ...any) {
 	batch.Queue(query, arguments...).QueryRow(func(row pgx.Row) error { return scanFenced(row, since) })
 }
@@ -263,8 +248,7 @@ func scanFenced(row pgx.Row, more ...any) error {
 	return err
 }
 
-// takeOver gives the key to a new run unless its row has changed (R7, R8): then
-// it returns ErrInProgress.
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R7, R8).
 func (s *store) takeOver(ctx context.Context, f fence) (attempt int, createdAt, since time.Time, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `
@@ -286,7 +270,7 @@ RETURNING attempt, created_at, locked_at`, f.accountID, f.id, f.token, string(f.
 	return attempt, createdAt, since, err
 }
 
-// release ends the lease early and keeps the recovery point (R11).
+// release keeps the recovery point (R11).
 func (s *store) release(ctx context.Context, f fence, cause error) error {
 	const limit = 500 // characters, as the column's CHECK requires
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,15 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The statements on idempotency_keys of waiters, operators and background
-// commands. Background commands find candidates with one indexed read over all
-// accounts and claim each with a conditional statement that names account and id
-// (R16).
+// The statements of waiters, operators and background commands. The latter list keys
+// of all accounts and change each by account and id, if it is unchanged (R16, R20).
 
-// pollSQL returns the awaited keys whose waiters should wake up: finished ones;
-// those that need review or an action, for a waiter that only reads the status; and
-// released ones whose last run began at least $5 ago, for a waiter that would take the
-// key over. OFFSET 0 keeps the planner to one primary-key lookup per key.
+// pollSQL returns the awaited keys whose waiters should wake up. OFFSET 0 makes the
+// planner look each key up by primary key.
 const pollSQL = `
 SELECT awaited.account_id,
        awaited.id,
@@ -50,12 +47,6 @@ func (s *store) poll(ctx context.Context, keys []awaitedKey) ([]awaitedKey, erro
 	}, pollSQL, accounts, ids, changes, s.lockTimeout, takeoverPause)
 }
 
-const statusSQL = `
-SELECT` + statusColumns + `
-  FROM idempotency_keys AS k
- WHERE k.account_id = $2
-   AND k.id = $3`
-
 const statusesSQL = `
 SELECT` + statusColumns + `
   FROM idempotency_keys AS k
@@ -63,8 +54,6 @@ SELECT` + statusColumns + `
     ON wanted.account_id = k.account_id
    AND wanted.id = k.id`
 
-// stuckSQL lists, in the order of the completer's index, the unfinished keys that
-// no run holds, and those that need review.
 const stuckSQL = `
 SELECT` + statusColumns + `
   FROM idempotency_keys AS k
@@ -81,8 +70,7 @@ SELECT` + statusColumns + `
  ORDER BY k.last_run_at
  LIMIT $3`
 
-// byKeySQL looks in each account separately, by id and by key, so that each lookup
-// uses an index (R20).
+// byKeySQL searches each account apart, by id and by key, to use indexes (R20).
 const byKeySQL = `
 SELECT` + statusColumns + `
   FROM accounts AS a
@@ -102,25 +90,25 @@ SELECT` + statusColumns + `
  ORDER BY k.created_at
  LIMIT 10`
 
-// statuses runs a query of statusColumns, whose first argument is the length of a
-// lease.
 func (s *store) statuses(ctx context.Context, query string, arguments ...any) ([]Status, error) {
-	return collect(ctx, s, func(row pgx.CollectableRow) (status Status, err error) {
+	list, err := collect(ctx, s, func(row pgx.CollectableRow) (status Status, err error) {
 		return status, row.Scan(status.fields()...)
 	}, query, append([]any{s.lockTimeout}, arguments...)...)
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	return list, nil
 }
 
-// abandonedKey is a candidate of the completer.
 type abandonedKey struct {
 	accountID, id uuid.UUID
 	lastRunAt     time.Time
-	attempts      int // of the completer, with the next one; 0 if attempts do not count
+	attempts      int // of the completer, including this one; 0 if they are not counted
 }
 
-// abandonedSQL lists the keys whose grace is over, the longest idle first. The
-// first condition on last_run_at is for the index; the second is the backoff,
-// which doubles with each attempt up to $2. Twenty doublings reach it from any
-// grace and stay within the range of an interval.
+// abandonedSQL lists the keys whose grace is over, the longest idle first. The first
+// condition on last_run_at is for the index, the second is the backoff: it doubles
+// with each attempt, up to $2, and 20 doublings fit an interval.
 const abandonedSQL = `
 SELECT account_id,
        id,
@@ -136,8 +124,6 @@ SELECT account_id,
  ORDER BY last_run_at
  LIMIT $4`
 
-// actionRequiredSQL lists the keys that require an action and did not run for a few
-// graces. Their number does not matter: the index gives only those that are due.
 const actionRequiredSQL = `
 SELECT account_id,
        id,
@@ -151,7 +137,6 @@ SELECT account_id,
  ORDER BY last_run_at
  LIMIT $2`
 
-// abandoned lists the keys that are due for the completer.
 func (s *store) abandoned(ctx context.Context, grace time.Duration, limit int) ([]abandonedKey, error) {
 	keys, err := s.candidates(ctx, abandonedSQL, grace, maxBackoff, s.lockTimeout, limit)
 	if err != nil {
@@ -167,10 +152,8 @@ func (s *store) candidates(ctx context.Context, query string, arguments ...any) 
 	}, query, arguments...)
 }
 
-// claimAbandonedSQL counts an attempt of the completer, so that no other pass
-// tries the key before its backoff is over. It does not lease the key, which is
-// what [Engine.Resume] does. It changes nothing if the key has changed since it
-// was listed.
+// claimAbandonedSQL counts an attempt of the completer, unless the key has changed
+// since it was listed, and starts its backoff. It takes no lease.
 const claimAbandonedSQL = `
 UPDATE idempotency_keys
    SET completer_attempt = completer_attempt + (action_required_at IS NULL)::integer,
@@ -191,9 +174,8 @@ func (s *store) claimAbandoned(ctx context.Context, key abandonedKey) (claimed b
 	return claimed, err
 }
 
-// polledSQL lists the old keys whose last run began within the grace although they had
-// far more runs than the completer makes. So a key that an operator has returned to the
-// completer is not among them.
+// polledSQL lists the old keys that ran within the grace and far more often than the
+// completer runs a key. A key that an operator has requeued is not among them.
 const polledSQL = `
 SELECT account_id,
        id
@@ -228,15 +210,13 @@ UPDATE idempotency_keys
    AND id = $2
    AND finished_at IS NULL`
 
-// expiredKey is a candidate of the reaper.
 type expiredKey struct {
 	accountID, id uuid.UUID
 	finishedAt    time.Time
 }
 
-// expiredSQL lists the finished keys that are past their retention, oldest first,
-// beginning at $3: the index keeps the entries of deleted rows until VACUUM, and
-// without that bound each batch would read the entries of all earlier batches.
+// expiredSQL lists the finished keys past their retention, from $3: until VACUUM, the
+// index keeps the entries of deleted rows, which each batch would read again.
 const expiredSQL = `
 SELECT account_id,
        id,
@@ -253,9 +233,8 @@ func (s *store) expired(ctx context.Context, retention time.Duration, limit int,
 	}, expiredSQL, retention, limit, from)
 }
 
-// deleteSQL deletes finished keys of one account and keeps what R17 needs of them.
-// It skips rows that another transaction has locked. Only a finished key has a
-// finished_at, which the schema enforces (R16).
+// deleteSQL deletes finished keys of one account and keeps what R17 needs. It skips
+// locked rows. The schema ensures that only a finished key has a finished_at (R16).
 const deleteSQL = `
 WITH deleted AS (
     DELETE FROM idempotency_keys
@@ -274,8 +253,6 @@ INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, f
 SELECT * FROM deleted
 ON CONFLICT DO NOTHING`
 
-// delete deletes expired keys, one statement per account in one round trip, and
-// returns how many it deleted.
 func (s *store) delete(ctx context.Context, retention time.Duration, keys []expiredKey) (int, error) {
 	byAccount := map[uuid.UUID][]uuid.UUID{}
 	for _, key := range keys {
@@ -298,8 +275,8 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []expi
 	return deleted, nil
 }
 
-// keyExpired returns the [*KeyExpiredError] of a reaped key (R17), or [ErrNotFound] if
-// the reaper has deleted no such key.
+// keyExpired returns the [*KeyExpiredError] of a reaped key (R17), or else
+// [ErrNotFound].
 func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
 	k := Status{AccountID: accountID, ID: id, Key: key, Point: Finished}
 	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -322,7 +299,6 @@ SELECT operation,
 	}
 }
 
-// expireSQL records a key that has no row as finished now.
 const expireSQL = `
 INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, finished_at)
 VALUES ($1, $2, $3, $4, $5, now())
@@ -333,8 +309,7 @@ SELECT count(*)
   FROM idempotency_keys
  WHERE finished_at <= now() - $1::interval`
 
-// countOverdueSQL counts the unfinished keys that are past the retention. It names
-// the conditions of the partial indexes of unfinished keys.
+// countOverdueSQL repeats the conditions of partial indexes, to use them.
 const countOverdueSQL = `
 SELECT count(*)
   FROM idempotency_keys
@@ -356,7 +331,6 @@ func (s *store) exec(ctx context.Context, query string, arguments ...any) error 
 	})
 }
 
-// collect returns the rows of a query.
 func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query string, arguments ...any) (list []T, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, query, arguments...)
@@ -369,8 +343,6 @@ func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query 
 	return list, err
 }
 
-// unfinishedSQL names the condition of the index of unfinished keys: a few among
-// millions.
 const unfinishedSQL = `
 SELECT operation,
        recovery_point,
@@ -400,8 +372,6 @@ SELECT count(*),
    AND action_required_at IS NOT NULL`
 
 const oldestFinishedSQL = `
-SELECT now() - finished_at
+SELECT coalesce(now() - min(finished_at), interval '0')
   FROM idempotency_keys
- WHERE finished_at IS NOT NULL
- ORDER BY finished_at
- LIMIT 1`
+ WHERE finished_at IS NOT NULL`

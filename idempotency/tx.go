@@ -13,20 +13,19 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// commitStep commits what record writes, together with the next recovery point.
-// The first step commits together with the claim (R1). A COMMIT whose outcome is
-// unknown is resolved by reading the row (R22).
+// commitStep commits a record with the next recovery point, and with the claim in the
+// first step (R1). It resolves an unknown COMMIT by reading the row (R22).
 func (r *run) commitStep(ctx context.Context, record Record) error {
 	return retry(func() error {
 		err := r.commit(ctx, record)
 		if errors.Is(err, errCommitUnknown) && r.claim == nil {
-			err = r.invalidate(ctx, err) // a claim needs no such step: its INSERT waits for the earlier one
+			err = r.invalidate(ctx, err) // a repeated claim needs no renewal: its INSERT waits for the first one
 		}
 		if errors.Is(err, ErrLeaseLost) {
 			err = r.resolveCommit(ctx)
 		}
 		if r.claim != nil && postgres.SQLState(err) == postgres.UniqueViolation {
-			// The row of the key is gone, but a row whose id derives from it is there (R5).
+			// The key's row is gone, but a derived id exists (R5).
 			err = &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.claim.path}}
 		}
 		return err
@@ -51,10 +50,9 @@ func (r *run) commit(ctx context.Context, record Record) error {
 	return tx.commit(ctx, outcome)
 }
 
-// invalidate makes sure that a COMMIT in doubt, which may still be on its way,
-// cannot succeed any more. It moves the start of the lease, which the COMMIT's
-// fence names. It returns errNotCommitted if that worked, and ErrLeaseLost if the
-// row has changed.
+// invalidate makes an unknown COMMIT fail if it has not arrived yet, by moving the
+// start of the lease, which its fence names. It returns errNotCommitted, or
+// ErrLeaseLost if the row has changed.
 func (r *run) invalidate(ctx context.Context, doubt error) error {
 	since, err := r.engine.store.renew(ctx, r.fence())
 	switch {
@@ -68,20 +66,19 @@ func (r *run) invalidate(ctx context.Context, doubt error) error {
 	}
 }
 
-// resolveCommit reads the row after a fence or a claim failed. It returns nil if
-// the row shows a COMMIT of this run whose acknowledgement was lost, and
-// ErrLeaseLost if the key belongs to another run.
+// resolveCommit reads the row after a fence or a claim failed. It returns nil if this
+// run did commit, and ErrLeaseLost if another run holds the key.
 func (r *run) resolveCommit(ctx context.Context) error {
 	stored, err := r.engine.store.find(ctx, r.AccountID, r.KeyID)
 	switch {
 	case errors.Is(err, ErrNotFound) && r.claim != nil:
 		err = r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
 		if errors.Is(err, ErrNotFound) {
-			err = errNotCommitted // what the claim met is gone for another reason
+			err = errNotCommitted // the conflicting row is gone again
 		}
 		return err
 	case errors.Is(err, ErrNotFound):
-		return ErrLeaseLost // a failover lost the row; the next request claims it again (R5)
+		return ErrLeaseLost // a failover lost the row; the next request claims the key again (R5)
 	case err != nil && !r.mayHold:
 		return err
 	case err != nil:
@@ -102,33 +99,30 @@ func (r *run) resolveCommit(ctx context.Context) error {
 	return nil
 }
 
-// commitUnknown is the error of a run that cannot read the row. It does not wrap
-// the cause, which says nothing about the COMMIT.
+// commitUnknown does not wrap its cause, which says nothing about the COMMIT.
 func commitUnknown(cause error) error {
 	return fmt.Errorf("%w: outcome of COMMIT unknown, and the row cannot be read: %s", postgres.ErrUnavailable, cause.Error())
 }
 
-// Tx is the transaction in which a step records its result. The engine begins,
-// fences and commits it; a step only adds to it. Once a statement has failed, the
-// transaction cannot be committed any more, whatever the step returns.
+// Tx is the transaction in which a step records its result. The engine begins, fences
+// and commits it. A failed statement makes it fail.
 type Tx struct {
 	run     *run
 	conn    *pgxpool.Conn // nil until the first statement
 	open    bool          // BEGIN and the claim or the fence have been executed
-	claimed time.Time     // when the claim was inserted, of a transaction that was open before COMMIT
+	claimed time.Time     // when begin inserted the claim
 	failed  error         // the first error of a statement
 	queued  pgx.Batch
 }
 
-// Queue adds a statement that is sent together with COMMIT, in the order of the
-// calls: a step that only writes costs one round trip. If the statement fails, so
-// does the transaction. An error of its callback cannot stop the COMMIT, which
-// was sent with it; a step that must see a result first uses Exec or QueryRow.
+// Queue adds a statement that is sent with COMMIT, so a step that only writes costs
+// one round trip. A failed statement fails the transaction. An error of its callback
+// does not: to read a result before COMMIT, use Exec or QueryRow.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }
 
-// Exec executes a statement now. Queued statements have not been executed yet.
+// Exec executes a statement now, before all queued statements.
 func (tx *Tx) Exec(ctx context.Context, query string, arguments ...any) (pgconn.CommandTag, error) {
 	if err := tx.begin(ctx); err != nil {
 		return pgconn.CommandTag{}, err
@@ -137,7 +131,7 @@ func (tx *Tx) Exec(ctx context.Context, query string, arguments ...any) (pgconn.
 	return tag, tx.check(err)
 }
 
-// QueryRow runs a query now and returns its row, which must be scanned.
+// QueryRow executes a query now. Its row must be scanned.
 func (tx *Tx) QueryRow(ctx context.Context, query string, arguments ...any) pgx.Row {
 	if err := tx.begin(ctx); err != nil {
 		return row{tx: tx, err: err}
@@ -163,7 +157,7 @@ func (r row) Scan(dest ...any) error {
 	return r.tx.check(err)
 }
 
-// check translates the error of a statement, and keeps the first one.
+// check translates the error of a statement and keeps the first one.
 func (tx *Tx) check(err error) error {
 	err = translateOn(tx.conn.Conn(), err)
 	if tx.failed == nil {
@@ -172,8 +166,7 @@ func (tx *Tx) check(err error) error {
 	return err
 }
 
-// begin opens the transaction for a step that needs it before COMMIT: with the
-// claim, or with the fence, which locks the row.
+// begin opens the transaction before COMMIT. The claim or the fence locks the row.
 func (tx *Tx) begin(ctx context.Context) error {
 	if tx.open || tx.failed != nil {
 		return tx.failed
@@ -198,9 +191,8 @@ func (tx *Tx) begin(ctx context.Context) error {
 	return nil
 }
 
-// commit sends the claim or the fenced UPDATE of the recovery point, the queued
-// statements and COMMIT, all in one round trip. It returns errCommitUnknown if no
-// acknowledgement arrived (R22).
+// commit sends the claim or the fenced UPDATE, the queued statements and COMMIT in
+// one round trip. It returns errCommitUnknown if no acknowledgement arrived (R22).
 func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	if tx.failed != nil {
 		return tx.failed
@@ -253,7 +245,6 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	}
 }
 
-// committed moves the run to where the transaction brought its key.
 func (tx *Tx) committed(outcome Outcome, sent, since time.Time) {
 	r := tx.run
 	r.point, r.response = outcome.point, outcome.response
@@ -268,7 +259,6 @@ func (tx *Tx) committed(outcome Outcome, sent, since time.Time) {
 	r.setLease(1, tx.claimed, since)
 }
 
-// batch returns a batch that continues the transaction, or begins it.
 func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	batch := &pgx.Batch{}
 	if tx.open {
@@ -283,17 +273,15 @@ func (tx *Tx) batch(ctx context.Context) (*pgx.Batch, error) {
 	return batch, nil
 }
 
-// send sends a batch and reads its results. It has a deadline of its own: to stop
-// earlier, because the step's context ends, would only make the outcome of COMMIT
-// unknown (R22).
+// send ignores the end of the step's context, which would only make the outcome of
+// COMMIT unknown (R22).
 func (tx *Tx) send(ctx context.Context, batch *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	return tx.check(tx.conn.SendBatch(ctx, batch).Close())
 }
 
-// close returns the connection to the pool and rolls back what was not committed.
-// The pool destroys a connection that cannot be rolled back.
+// close rolls back an open transaction. If that fails, the pool closes the connection.
 func (tx *Tx) close(ctx context.Context) {
 	if tx.conn == nil {
 		return

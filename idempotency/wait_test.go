@@ -18,7 +18,6 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// newWaitingFixture returns a fixture whose engine lets that many requests wait.
 func newWaitingFixture(t *testing.T, waiters int, configure ...func(*pgxpool.Config)) *fixture {
 	t.Helper()
 	f := newFixture(t, configure...)
@@ -26,14 +25,12 @@ func newWaitingFixture(t *testing.T, waiters int, configure ...func(*pgxpool.Con
 	return f
 }
 
-// outcome is the result of a request.
 type outcome struct {
 	idempotency.Result
 	err     error
 	refused bool // it was not allowed to wait
 }
 
-// doAsync sends a request in the background.
 func (f *fixture) doAsync(req idempotency.Request, op idempotency.Operation) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
@@ -43,8 +40,8 @@ func (f *fixture) doAsync(req idempotency.Request, op idempotency.Operation) <-c
 	return done
 }
 
-// doWaiting sends a request and waits, as long as another run holds the key, until
-// ctx ends.
+// doWaiting sends a request and waits while another run holds the key, until ctx
+// ends.
 func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op idempotency.Operation) outcome {
 	for {
 		result, err := f.engine.Do(ctx, req, op)
@@ -57,8 +54,7 @@ func (f *fixture) doWaiting(ctx context.Context, req idempotency.Request, op ide
 	}
 }
 
-// doWaitingAsync sends n equal requests in the background, and returns when all of
-// them wait. They are the first waiters of the fixture.
+// doWaitingAsync sends n equal requests and returns when all of them wait.
 func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.Operation) []<-chan outcome {
 	f.t.Helper()
 	waiting := make([]<-chan outcome, n)
@@ -71,10 +67,9 @@ func (f *fixture) doWaitingAsync(n int, req idempotency.Request, op idempotency.
 	return waiting
 }
 
-// requireWaiting returns when that many requests wait.
 func (f *fixture) requireWaiting(n int) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.engine.Waiting() == n }, waitFor, tick)
+	require.Eventually(f.t, func() bool { return f.engine.Waiters() == n }, waitFor, tick)
 }
 
 // blockedCall is an external call that blocks the first time.
@@ -97,13 +92,12 @@ func (c *blockedCall) call(context.Context, *idempotency.Run) (err error) {
 	return err
 }
 
-// release ends the first call.
 func (c *blockedCall) release(err error) {
 	c.err = err
 	close(c.released)
 }
 
-// Requests that wait hold no connection (R6) and get the response of the run.
+// Waiting requests hold no connection (R6) and get the response of the run.
 func TestAwaitTurn_runFinishes(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
@@ -129,7 +123,7 @@ func TestAwaitTurn_runFinishes(t *testing.T) {
 	}
 	require.Equal(t, onceEach, f.effects(req))
 	require.Equal(t, keyState{Point: "finished", Attempt: 1}, f.state(req))
-	require.Zero(t, f.engine.Waiting())
+	require.Zero(t, f.engine.Waiters())
 }
 
 // A run of this process wakes the waiters without a poll.
@@ -158,23 +152,7 @@ func TestAwaitTurn_sameProcess(t *testing.T) {
 	}
 }
 
-// Another process runs the request, so only the row shows that it has finished.
-func TestAwaitTurn_otherProcess(t *testing.T) {
-	t.Parallel()
-	f := newWaitingFixture(t, 10)
-	other := &fixture{t: t, pool: f.pool, engine: newEngine(t, f.pool), account: f.account}
-	req, call := f.request(), newBlockedCall()
-	op := &threeSteps{pay: call.call}
-	first := other.doAsync(req, op)
-	<-call.reached
-	require.True(t, other.doWaiting(t.Context(), req, op).refused, "its engine lets no request wait")
-	waiting := f.doWaitingAsync(1, req, op)
-	call.release(nil)
-	require.Equal(t, (<-first).Response, (<-waiting[0]).Response)
-}
-
-// A run fails and releases the key: one waiter takes it over, and the others get
-// its response.
+// One waiter takes the key over, and the others get its response.
 func TestAwaitTurn_runFails(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
@@ -199,22 +177,7 @@ func TestAwaitTurn_runFails(t *testing.T) {
 	require.EqualValues(t, 3, op.calls.Load(), "reserve once, pay twice")
 }
 
-// A run dies and its lease expires: a waiter takes the key over.
-func TestAwaitTurn_runDies(t *testing.T) {
-	t.Parallel()
-	f := newWaitingFixture(t, 10)
-	req, op := f.request(), &threeSteps{}
-	f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-	waiting := f.doWaitingAsync(1, req, op)
-	f.update(req, "locked_at = locked_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour'")
-	got := <-waiting[0]
-	require.NoError(t, got.err)
-	require.False(t, got.Replayed)
-	require.Equal(t, 2, got.Attempt)
-}
-
-// While a claim is not committed its row cannot be read, so the fingerprint of a
-// request that waits for it is compared afterwards (R2).
+// The fingerprint of a waiting request is compared after the claim is committed (R2).
 func TestAwaitTurn_claimNotCommitted(t *testing.T) {
 	t.Parallel()
 	f := newWaitingFixture(t, 10, sessionSetting("lock_timeout", "50"))
@@ -233,113 +196,70 @@ func TestAwaitTurn_claimNotCommitted(t *testing.T) {
 	require.Empty(t, f.effects(req))
 }
 
-// insertOtherRequest inserts the key of another request.
 const insertOtherRequest = `
 INSERT INTO idempotency_keys (
     id, account_id, idempotency_key, operation, request_method, request_path, request_params, params_hash,
     recovery_point, lease_token, attempt, last_run_at, created_at
 ) VALUES ($1, $2, $3, 'start_only', 'POST', '/', '', decode(repeat('01', 33), 'hex'), 'reserved', $1, 1, now(), now())`
 
-// A wait ends with the context of the client, and with the process.
-func TestAwaitTurn_ends(t *testing.T) {
+// TestPlans_useIndexes checks the plan of the poll.
+func TestAwaitTurn_onePoll(t *testing.T) {
 	t.Parallel()
-	f := newWaitingFixture(t, 10)
-	req, op := f.request(), &threeSteps{}
-	f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan outcome, 1)
-	go func() { gone <- f.doWaiting(ctx, req, op) }()
-	f.requireWaiting(1)
-	cancel()
-	got := <-gone
-	require.ErrorIs(t, got.err, idempotency.ErrInProgress)
-	require.False(t, got.refused)
-	f.requireWaiting(0)
-
-	waiting := f.doWaitingAsync(1, req, op)
-	f.engine.DrainWaiters()
-	got = <-waiting[0]
-	require.ErrorIs(t, got.err, idempotency.ErrInProgress)
-	require.True(t, got.refused)
-	require.True(t, f.doWaiting(t.Context(), req, op).refused, "no request waits any more")
-	require.Zero(t, op.calls.Load())
-}
-
-// A poll is one query for all keys, by primary key.
-func TestAwaitTurn_cost(t *testing.T) {
-	t.Parallel()
-	meter, statements := idempotencytest.NewMeter(), &statements{}
-	f := newWaitingFixture(t, 500, meter.Configure, statements.configure)
-	f.insertFinished(10_000, time.Hour)
+	statements := &statements{}
+	f := newWaitingFixture(t, 10, statements.configure)
 	op := &threeSteps{}
+	requests := []idempotency.Request{f.putAbandoned(op, leased, time.Hour), f.putAbandoned(op, leased, time.Hour)}
 	var waiting []<-chan outcome
-	var keys []idempotency.Request
-	for range 10 {
-		req := f.request()
-		f.put(req, op, idempotencytest.State{Point: paid, Leased: true})
-		f.ageRun(req, time.Hour)
-		keys = append(keys, req)
-		for range 10 {
-			done := make(chan outcome, 1)
-			go func() { done <- f.doWaiting(t.Context(), req, op) }()
-			waiting = append(waiting, done)
-		}
+	for i := range 10 {
+		done := make(chan outcome, 1)
+		go func() { done <- f.doWaiting(t.Context(), requests[i%2], op) }()
+		waiting = append(waiting, done)
 	}
-	f.requireWaiting(100)
-	f.analyze()
+	f.requireWaiting(10)
 	f.requireIdle()
 	statements.reset()
-	meter.Reset()
-	require.Eventually(t, func() bool { return meter.RoundTrips() >= 3 }, waitFor, tick)
-	plan := statements.plan(f)
-	require.Contains(t, plan, "Index Scan using idempotency_keys_pkey")
-	require.NotContains(t, plan, "Seq Scan")
-	require.Zero(t, meter.Commits())
+	require.Eventually(t, func() bool { return statements.containing("awaited") > 0 }, waitFor, tick)
+	require.Equal(t, 1, statements.containing(""))
 
-	for _, req := range keys {
+	for _, req := range requests {
 		f.update(req, "locked_at = NULL")
 	}
 	for _, done := range waiting {
 		require.NoError(t, (<-done).err)
 	}
-	require.EqualValues(t, len(keys), op.calls.Load(), "one of the ten waiters of each key took it over")
+	require.EqualValues(t, 2, op.calls.Load(), "one waiter of each key took it over")
 }
 
 func TestAwaitStatus_ends(t *testing.T) {
 	t.Parallel()
-	for name, columns := range map[string]string{
-		"finished":     "recovery_point = 'finished', finished_at = now(), response_code = 201, response_headers = '{}', response_body = ''",
-		"needs review": "needs_review_at = now()",
+	for name, test := range map[string]struct {
+		known   idempotency.Status
+		ignored string
+		columns string
+	}{
+		"finished":               {columns: finishedColumns},
+		"needs review":           {columns: "needs_review_at = now()"},
+		"action required":        {columns: "action_required_at = now()"},
+		"action required before": {known: idempotency.Status{ActionRequired: true}, ignored: "action_required_at = now()", columns: "needs_review_at = now()"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newWaitingFixture(t, 1)
-			req, op := f.request(), &threeSteps{}
-			f.put(req, op, idempotencytest.State{Point: paid})
-			f.ageRun(req, time.Hour)
-
-			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			require.True(t, f.engine.AwaitStatus(short, idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}), "until the context ends")
-
-			waited := make(chan bool)
-			go func() {
-				waited <- f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)})
-			}()
+			statements := &statements{}
+			f := newWaitingFixture(t, 1, statements.configure)
+			req := f.putChanged(&threeSteps{}, released, time.Hour, test.ignored)
+			test.known.AccountID, test.known.ID = req.AccountID, keyID(req)
+			waited := make(chan bool, 1)
+			go func() { waited <- f.engine.AwaitStatus(t.Context(), test.known) }()
 			f.requireWaiting(1)
-			require.False(t, f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}), "no more requests may wait")
-			f.update(req, columns)
+			statements.reset()
+			require.Eventually(t, func() bool { return statements.containing("awaited") > 1 }, waitFor, tick)
+			require.Empty(t, waited)
+			f.update(req, test.columns)
 			require.True(t, <-waited)
-			require.Zero(t, op.calls.Load(), "a reader does not take the key over")
-
-			f.engine.DrainWaiters()
-			require.False(t, f.engine.AwaitStatus(t.Context(), idempotency.Status{AccountID: req.AccountID, ID: keyID(req)}))
 		})
 	}
 }
 
-// A poll reports a key to those that wait for their turn, or to readers, under
-// different conditions.
 func TestPoll_conditions(t *testing.T) {
 	t.Parallel()
 	const old = time.Hour
@@ -351,36 +271,27 @@ func TestPoll_conditions(t *testing.T) {
 		update string
 		wakes  []string
 	}{
-		"finished":                  {state: idempotencytest.State{Point: idempotency.Finished}, wakes: all},
-		"leased":                    {state: idempotencytest.State{Point: paid, Leased: true}, ago: old},
-		"lease expired":             {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}, ago: old, wakes: []string{"turn"}},
-		"released":                  {state: idempotencytest.State{Point: paid}, ago: old, wakes: []string{"turn"}},
-		"released by a recent run":  {state: idempotencytest.State{Point: paid}},
-		"needs review":              {state: idempotencytest.State{Point: paid}, ago: old, update: "needs_review_at = now()", wakes: all},
-		"needs review, leased":      {state: idempotencytest.State{Point: paid, Leased: true}, ago: old, update: "needs_review_at = now()", wakes: readers},
-		"needs review, recent run":  {state: idempotencytest.State{Point: paid}, update: "needs_review_at = now()", wakes: readers},
-		"action required":           {state: idempotencytest.State{Point: paid}, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
-		"action required, just now": {state: idempotencytest.State{Point: paid}, update: "action_required_at = now()", wakes: []string{"status"}},
-		"unknown recovery point":    {state: idempotencytest.State{}, ago: old, wakes: []string{"turn"}},
-		"expired, but a recent run": {state: idempotencytest.State{Point: paid, Leased: true, LeaseAge: 2 * lockTimeout}},
+		"finished":                  {state: finished, wakes: all},
+		"leased":                    {state: leased, ago: old},
+		"lease expired":             {state: expired, ago: old, wakes: []string{"turn"}},
+		"released":                  {state: released, ago: old, wakes: []string{"turn"}},
+		"released by a recent run":  {state: released},
+		"needs review":              {state: released, ago: old, update: "needs_review_at = now()", wakes: all},
+		"needs review, leased":      {state: leased, ago: old, update: "needs_review_at = now()", wakes: readers},
+		"action required":           {state: released, ago: old, update: "action_required_at = now()", wakes: []string{"turn", "status"}},
+		"action required, just now": {state: released, update: "action_required_at = now()", wakes: []string{"status"}},
+		"expired, but a recent run": {state: expired},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := f.request()
-			f.put(req, &threeSteps{}, test.state)
-			if test.ago > 0 {
-				f.ageRun(req, test.ago)
-			}
-			if test.update != "" {
-				f.update(req, test.update)
-			}
+			req := f.putChanged(&threeSteps{}, test.state, test.ago, test.update)
 			for _, change := range idempotency.AwaitedChanges {
 				wakes, err := f.engine.PollWakes(t.Context(), req.AccountID, keyID(req), change)
 				require.NoError(t, err)
 				require.Equal(t, slices.Contains(test.wakes, string(change)), wakes, change)
-				wakes, err = f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), change)
-				require.NoError(t, err)
-				require.False(t, wakes, "another account's key")
 			}
+			wakes, err := f.engine.PollWakes(t.Context(), uuid.New(), keyID(req), "end")
+			require.NoError(t, err)
+			require.False(t, wakes, "another account's key")
 		})
 	}
 }

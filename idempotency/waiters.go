@@ -12,23 +12,20 @@ import (
 )
 
 const (
-	// pollInterval is the longest delay after which a waiter learns what another
-	// process did: short beside a charge, and five queries a second are no load.
+	// pollInterval bounds how late a waiter notices a change by another process. Five
+	// queries a second are no load.
 	pollInterval = 200 * time.Millisecond
 
-	// takeoverPause is how long ago the last run of a released key must have begun
-	// before waiters wake up to take it over. Without it they would call a failing
-	// provider one after the other, as fast as it rejects.
+	// takeoverPause is the minimum age of the last run before waiters take a released
+	// key over. Without it they would call a failing provider without a pause.
 	takeoverPause = time.Second
 )
 
-// waiters wakes the requests of this process that wait for a key which another
-// run holds. A waiter is a goroutine blocked on a channel and holds neither a
-// connection nor a transaction (R6). While there are waiters, one goroutine polls
-// all awaited keys in one query. A waiter that wakes up looks the key up itself.
-//
-// No change can be missed: a finished key stays finished, and each poll reports a
-// released key until a run takes it over.
+// waiters wakes the requests of this process that wait for a key held by another run.
+// A waiter is a goroutine blocked on a channel, without a connection (R6). One
+// goroutine polls all awaited keys in one query; a waiter that wakes up looks its key
+// up itself. No wake-up is lost: every poll reports a finished key, and a released
+// one until it is taken over.
 type waiters struct {
 	capacity int
 	poll     func(ctx context.Context, keys []awaitedKey) (changed []awaitedKey, err error)
@@ -42,13 +39,11 @@ type waiters struct {
 	polling bool // the poller runs
 }
 
-// awaitedKey is a key and what its waiters wait for.
 type awaitedKey struct {
 	accountID, id uuid.UUID
 	change        awaitedChange
 }
 
-// awaitedChange is what wakes a waiter.
 type awaitedChange string
 
 const (
@@ -57,7 +52,6 @@ const (
 	awaitEnd    awaitedChange = "end"    // the key is finished or needs review
 )
 
-// awaited is an entry of waiters.
 type awaited struct {
 	waiters int
 	changed chan struct{} // closed to wake them
@@ -76,14 +70,14 @@ func newWaiters(capacity int, poll func(context.Context, []awaitedKey) ([]awaite
 }
 
 // AwaitTurn blocks while another run holds the key, until [Engine.Do] is worth
-// another call or ctx ends; a loop must check ctx itself. It reports false if it
-// did not wait, because too many requests wait already or the process stops.
+// another call or ctx ends. It returns false if too many requests wait or the process
+// stops.
 func (e *Engine) AwaitTurn(ctx context.Context, accountID, id uuid.UUID) bool {
 	return e.waiters.wait(ctx, awaitedKey{accountID, id, awaitTurn})
 }
 
-// AwaitStatus blocks until the key is finished, needs review or, unless its status is
-// known to require one, needs an action, or until ctx ends. It reports false like
+// AwaitStatus blocks until the key is finished, needs review or, unless it already
+// did, requires an action, or until ctx ends. It returns false like
 // [Engine.AwaitTurn].
 func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
 	change := awaitStatus
@@ -93,11 +87,10 @@ func (e *Engine) AwaitStatus(ctx context.Context, known Status) bool {
 	return e.waiters.wait(ctx, awaitedKey{known.AccountID, known.ID, change})
 }
 
-// DrainWaiters wakes all waiters of this process and lets no more wait. A process
-// that stops calls it.
+// DrainWaiters wakes all waiters and rejects new ones. A process that stops calls it.
 func (e *Engine) DrainWaiters() { e.waiters.drain() }
 
-// Waiters returns how many requests of this process wait, for metrics.
+// Waiters returns the number of requests that wait in this process.
 func (e *Engine) Waiters() int {
 	e.waiters.mu.Lock()
 	defer e.waiters.mu.Unlock()
@@ -154,7 +147,7 @@ func (w *waiters) notify(accountID, id uuid.UUID) {
 	w.wake([]awaitedKey{{accountID, id, awaitTurn}, {accountID, id, awaitStatus}, {accountID, id, awaitEnd}})
 }
 
-// wake wakes the waiters of some keys. Those that come later get a new entry.
+// wake wakes the waiters of some keys. Later waiters get a new entry.
 func (w *waiters) wake(keys []awaitedKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,7 +159,6 @@ func (w *waiters) wake(keys []awaitedKey) {
 	}
 }
 
-// pollLoop runs while there are waiters.
 func (w *waiters) pollLoop() {
 	failing := false
 	for {
@@ -179,7 +171,7 @@ func (w *waiters) pollLoop() {
 			return
 		}
 		changed, err := w.poll(w.running, keys)
-		if err != nil && !failing && w.running.Err() == nil { // each waiter has a deadline of its own
+		if err != nil && !failing && w.running.Err() == nil { // logged once per outage; waiters have deadlines of their own
 			w.logger.Warn("idempotency: poll of awaited keys failed, retrying", "keys", len(keys), "error", err)
 		}
 		failing = err != nil
@@ -187,8 +179,7 @@ func (w *waiters) pollLoop() {
 	}
 }
 
-// awaitedKeys returns the keys to poll. When there are none, or the waiters are
-// drained, the poller ends.
+// awaitedKeys returns the keys to poll. Without any it ends the poller.
 func (w *waiters) awaitedKeys() []awaitedKey {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -54,7 +54,6 @@ func newAwaitedKey(change awaitedChange) awaitedKey {
 	return awaitedKey{uuid.New(), uuid.New(), change}
 }
 
-// waitResult is the result of a wait.
 type waitResult struct {
 	waited bool
 	took   time.Duration
@@ -74,15 +73,15 @@ func (w *waiters) waitAsync(ctx context.Context, key awaitedKey, timeout time.Du
 	return done
 }
 
-// isEmpty reports whether nothing waits and no goroutine polls.
+// isEmpty reports that no request waits and the poller has ended.
 func (w *waiters) isEmpty() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.count == 0 && len(w.keys) == 0 && !w.polling
 }
 
-// There is one poll per interval, however many requests wait, and none without
-// waiters. A poll wakes all waiters of a changed key.
+// The number of waiters does not change the number of polls. Without waiters there is
+// none.
 func TestWaiters_onePollPerInterval(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -111,9 +110,7 @@ func TestWaiters_onePollPerInterval(t *testing.T) {
 	})
 }
 
-// A poll wakes the waiters of the reported keys only: a released key is no change
-// for a reader, and a review no turn for the others.
-func TestWaiters_otherKeysStayAsleep(t *testing.T) {
+func TestWaiters_otherKeysNotWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
@@ -133,8 +130,7 @@ func TestWaiters_otherKeysStayAsleep(t *testing.T) {
 	})
 }
 
-// A run of this process wakes the waiters of its key at once, whatever they wait
-// for.
+// A run of this process wakes the waiters of its key at once, for whatever change.
 func TestWaiters_notify(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,9 +152,7 @@ func TestWaiters_notify(t *testing.T) {
 	})
 }
 
-// A waiter that comes after a wake gets an entry of its own, which the waiters
-// before it neither close nor remove.
-func TestWaiters_laterWaiterGetsANewEntry(t *testing.T) {
+func TestWaiters_newEntryAfterWake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, _ := newTestWaiters(t, 10)
@@ -191,7 +185,7 @@ func TestWaiters_fullOrDrained(t *testing.T) {
 		cancel()
 		require.True(t, (<-first).waited)
 		third := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), time.Minute)
-		require.Empty(t, third, "a place was free")
+		require.Empty(t, third, "there is capacity again")
 
 		w.drain()
 		require.Equal(t, waitResult{}, <-second)
@@ -204,8 +198,7 @@ func TestWaiters_fullOrDrained(t *testing.T) {
 	})
 }
 
-// A poll that fails is logged once, and the waiters stay until their contexts end
-// or a poll succeeds.
+// The failure is logged once, and the waiters stay.
 func TestWaiters_pollFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -227,8 +220,8 @@ func TestWaiters_pollFails(t *testing.T) {
 	})
 }
 
-// Draining cancels a poll in progress, which is no failure.
-func TestWaiters_drainedDuringAPoll(t *testing.T) {
+// A cancelled poll is no failure.
+func TestWaiters_drainedDuringPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &bytes.Buffer{}

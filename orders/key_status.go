@@ -18,6 +18,7 @@ type KeyStatus struct {
 	Response *StoredResponse // nil if none is stored
 	OrderID  uuid.UUID       // uuid.Nil if there is none
 	RefundID uuid.UUID       // uuid.Nil if there is none
+	Resource *Resource       // created by a registered operation; nil for orders and refunds
 }
 
 // StoredResponse describes the stored response of a key.
@@ -61,7 +62,7 @@ func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempo
 	}
 	order, refund := ResourcesOf(status)
 	return KeyStatus{
-		Status: status, Expired: expired != nil, Response: describe(response), OrderID: order, RefundID: refund,
+		Status: status, Expired: expired != nil, Response: describe(response), OrderID: order, RefundID: refund, Resource: s.ResourceOf(status),
 	}, nil
 }
 
@@ -98,6 +99,6 @@ func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {
 		order, _ = uuid.Parse(strings.TrimSuffix(strings.TrimPrefix(key.Path, "/v1/orders/"), "/refunds"))
 		return order, refundID(key.AccountID, key.Key)
 	default:
-		return uuid.Nil, uuid.Nil // of a newer version (R18)
+		return uuid.Nil, uuid.Nil // registered, or of a newer version (R18)
 	}
 }

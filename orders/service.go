@@ -22,9 +22,11 @@ type Service struct {
 	stepTimeout  time.Duration
 	chargeWindow time.Duration
 	logger       *slog.Logger
+
+	registrations []Registration
 }
 
-// Config configures a [Service]. All fields are required.
+// Config configures a [Service]. All fields but Registrations are required.
 type Config struct {
 	Engine   *idempotency.Engine
 	Pool     *pgxpool.Pool
@@ -37,6 +39,9 @@ type Config struct {
 	ChargeWindow time.Duration
 
 	Logger *slog.Logger
+
+	// Registrations are operations of other packages, see docs/add-an-operation.md.
+	Registrations []Registration
 }
 
 // New returns a Service, or an error that names a missing field.
@@ -62,6 +67,8 @@ func New(config Config) (*Service, error) {
 		stepTimeout:  config.StepTimeout,
 		chargeWindow: config.ChargeWindow,
 		logger:       config.Logger,
+
+		registrations: config.Registrations,
 	}, nil
 }
 
@@ -78,14 +85,18 @@ func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)*2/5))
 }
 
-// Resume continues the order or refund of an unfinished key from its stored parameters.
+// Resume continues the request of an unfinished key from its stored parameters.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
 	return s.engine.Resume(ctx, accountID, keyID, s.Operation)
 }
 
 // Operation returns the operation that is stored with a key.
 func (s *Service) Operation(name string) (idempotency.Operation, bool) {
-	return byName(name, createOrder{Service: s}, createRefund{Service: s})
+	operations := []idempotency.Operation{createOrder{Service: s}, createRefund{Service: s}}
+	for _, registered := range s.registrations {
+		operations = append(operations, registered.Operation)
+	}
+	return byName(name, operations...)
 }
 
 func byName(name string, operations ...idempotency.Operation) (idempotency.Operation, bool) {

@@ -25,9 +25,8 @@ const (
 	javaScript = "text/javascript; charset=utf-8"
 )
 
-// policy lets the page load from and call its own server only. Scalar inserts its style
-// sheet into the page, hence 'unsafe-inline' for styles. Scripts have no such
-// exception, so init.js is a separate file.
+// policy lets the page use its own server only. Scalar inserts its style sheet inline.
+// Scripts have no such exception, hence init.js.
 const policy = "default-src 'none'; " +
 	"script-src 'self'; " +
 	"style-src 'unsafe-inline'; " +
@@ -37,8 +36,7 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// Routes registers the page /docs and its two scripts on r. Other paths below /docs are
-// unknown to r.
+// Routes registers /docs and its two scripts.
 func Routes(r chi.Router) {
 	scripts := map[string]http.Handler{
 		"init.js":   staticFile(javaScript, initJS),
@@ -50,7 +48,6 @@ func Routes(r chi.Router) {
 	})
 }
 
-// staticFile serves content unchanged.
 func staticFile(contentType string, content []byte) http.Handler {
 	tag := etag(content)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +62,7 @@ func serve(w http.ResponseWriter, r *http.Request, contentType, tag string, cont
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
-	// The paths have no version, so clients revalidate; the ETag makes that cheap.
+	// clients revalidate with the ETag, because the paths have no version
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", tag)
 	// The contract has neither ranges (206, 416) nor 412.
@@ -76,7 +73,7 @@ func serve(w http.ResponseWriter, r *http.Request, contentType, tag string, cont
 	http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(content))
 }
 
-// noRanges corrects the Accept-Ranges of http.ServeContent.
+// noRanges replaces the Accept-Ranges header of http.ServeContent.
 type noRanges struct{ http.ResponseWriter }
 
 func (w noRanges) WriteHeader(status int) {

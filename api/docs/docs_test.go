@@ -170,7 +170,6 @@ func TestRoutes_otherPaths(t *testing.T) {
 	}
 }
 
-// site is a router that answers unknown paths with a status of its own.
 type site struct{ router chi.Router }
 
 func newSite() site {

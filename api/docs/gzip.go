@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// gzipFile serves gzipped content: unchanged to clients that accept gzip, decompressed
-// to others. Each form has its own ETag.
+// gzipFile serves content gzipped or decompressed, each form with its own ETag.
 type gzipFile struct {
 	contentType string
 	gzipped     []byte
@@ -69,8 +68,8 @@ func unpack(gzipped []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
-// acceptsGzip reports whether Accept-Encoding names gzip (RFC 9110, 12.5.3). Without it
-// the content is decompressed, which every client accepts, so "*" is ignored.
+// acceptsGzip reports whether Accept-Encoding names gzip (RFC 9110, 12.5.3). It ignores
+// "*".
 func acceptsGzip(header http.Header) bool {
 	for _, value := range header.Values("Accept-Encoding") {
 		for _, coding := range strings.Split(value, ",") {

@@ -1,50 +1,57 @@
-// Package credits is the example of docs/add-an-operation.md: it grants store
-// credit, which an external wallet service keeps, once per idempotency key. It
-// imports the engine and nothing of orders, payments or HTTP handlers.
+// Package credits is the example of docs/add-an-operation.md: it grants store credit,
+// which an external wallet service keeps, once per idempotency key.
 package credits
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
 )
 
-// ErrInvalid means that the request is not valid.
-var ErrInvalid = errors.New("a credit has a wallet and a positive amount")
-
-// Service grants store credit.
+// Service grants and reads store credit.
 type Service struct {
-	Engine  *idempotency.Engine
+	Pool    *pgxpool.Pool
 	Wallets *Wallets
 }
 
-// Grant executes one request. Sent again, it gets the same response. The request's
-// parameters are canonical.
-func (s *Service) Grant(ctx context.Context, req idempotency.Request) (idempotency.Result, error) {
-	return s.Engine.Do(ctx, req, grantCredit{s.Wallets})
+const path = "/v1/credits"
+
+// Registration adds the operation to the API.
+func (s *Service) Registration() orders.Registration {
+	return orders.Registration{Operation: grantCredit{s.Wallets}, Path: path, ID: creditID, Get: s.get}
 }
 
-// Operation returns the operation of a stored key, for the completer.
-func (s *Service) Operation(name string) (idempotency.Operation, bool) {
-	return grantCredit{s.Wallets}, name == grantCredit{}.Name()
-}
-
-// Credit is what a request asks for.
-type Credit struct {
-	Wallet string `json:"wallet"`
-	Amount int64  `json:"amount"` // in the currency's smallest unit
-}
-
-func decode(params []byte) (Credit, error) {
-	var credit Credit
-	if json.Unmarshal(params, &credit) != nil || credit.Wallet == "" || credit.Amount <= 0 {
-		return Credit{}, ErrInvalid
+func (s *Service) get(ctx context.Context, accountID, id uuid.UUID) (any, error) {
+	credit := Credit{ID: id}
+	err := s.Pool.QueryRow(ctx, "SELECT wallet, amount, status FROM credits WHERE account_id = $1 AND id = $2", accountID, id).
+		Scan(&credit.Wallet, &credit.Amount, &credit.Status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = orders.ErrNotFound
 	}
-	return credit, nil
+	return credit, err
+}
+
+// Credit is a credit as the API shows it.
+type Credit struct {
+	ID     uuid.UUID `json:"id"`
+	Wallet string    `json:"wallet"`
+	Amount int64     `json:"amount"` // in the currency's smallest unit
+	Status string    `json:"status"`
+}
+
+// decode reads the two members of a request. The limits are those of the table.
+func decode(params []byte) (Credit, error) {
+	in := orders.NewDecoder(params)
+	credit := Credit{Wallet: in.Text("wallet", 1, 64), Amount: in.Integer("amount", 99_999_999)}
+	return credit, in.Err()
 }
 
 // pointInserted is the recovery point between the engine's started and finished.
@@ -75,42 +82,56 @@ type grantRun struct {
 	*idempotency.Run
 }
 
-// id is the same in every run, so the wallet service recognises the credit (R5).
-func (r *grantRun) id() uuid.UUID { return idempotency.DeriveID("credit", r.AccountID, r.Key) }
+// creditID is the same in every run, so the wallet service recognises the credit (R5).
+func creditID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
+	return idempotency.DeriveID("credit", accountID, key)
+}
 
 // insertCredit is transaction 1. It commits together with the claim of the key (R1).
 func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	credit, err := decode(r.Params) // an error rejects the request, and the key stays unused
-	tx.Queue(`
-		INSERT INTO credits (account_id, id, wallet, amount, status)
-		VALUES ($1, $2, $3, $4, 'pending')`,
-		r.AccountID, r.id(), credit.Wallet, credit.Amount)
-	return idempotency.Advance(pointInserted), err
+	credit, err := decode(r.Params)
+	if err != nil {
+		return idempotency.Outcome{}, err // rejects the request: the key stays unused
+	}
+	tx.Queue("INSERT INTO credits (account_id, id, wallet, amount, status) VALUES ($1, $2, $3, $4, 'pending')",
+		r.AccountID, creditID(r.AccountID, r.Key), credit.Wallet, credit.Amount)
+	return idempotency.Advance(pointInserted), nil
 }
 
 // putCredit is the external call, with no transaction open (R6). It may run again
-// after a crash, with the stored parameters (R4) and the same id. Transaction 2
-// records the result and stores the response that every retry gets (R14).
+// after a crash, with the stored parameters (R4) and the same id.
 func (r *grantRun) putCredit(ctx context.Context) (idempotency.Record, error) {
 	credit, err := decode(r.Params)
 	if err != nil {
 		return nil, err
 	}
-	granted, err := r.wallets.Put(ctx, r.id(), credit)
-	if err != nil {
-		return nil, err // unknown: nothing is stored, and the key stays (R11)
-	}
-	code, status := 201, "granted"
-	if !granted {
-		code, status = 422, "refused"
+	credit.ID = creditID(r.AccountID, r.Key)
+	granted, err := r.wallets.Put(ctx, credit)
+	if err != nil { // nothing is stored, and the key stays (R11); the client gets 503
+		return nil, &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
 	}
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-		tx.Queue("UPDATE credits SET status = $3 WHERE account_id = $1 AND id = $2", r.AccountID, r.id(), status)
-		body, err := json.Marshal(map[string]any{"id": r.id(), "status": status})
-		return idempotency.Finish(idempotency.Response{
-			Status:  code,
-			Headers: map[string]string{"Content-Type": "application/json"},
-			Body:    body,
-		}), err
+		return r.record(tx, credit, granted)
 	}, nil
+}
+
+// record is transaction 2. It stores the response that every retry gets (R14).
+func (r *grantRun) record(tx *idempotency.Tx, credit Credit, granted bool) (idempotency.Outcome, error) {
+	credit.Status = "granted"
+	response := idempotency.Response{Status: 201, Headers: map[string]string{
+		"Content-Type": "application/json", "Location": path + "/" + credit.ID.String(),
+	}}
+	var body any = &credit
+	if !granted {
+		credit.Status = "refused"
+		response = idempotency.Response{Status: 422, Headers: map[string]string{"Content-Type": "application/problem+json"}}
+		body = map[string]any{
+			"type": "/problems/credit-refused", "title": "The wallet service refused the credit", "status": 422,
+			"detail": "There is no such wallet.", "retry": "new-key", "outcome": "final",
+		}
+	}
+	tx.Queue("UPDATE credits SET status = $3 WHERE account_id = $1 AND id = $2", r.AccountID, credit.ID, credit.Status)
+	var err error
+	response.Body, err = json.Marshal(body)
+	return idempotency.Finish(response), err
 }

@@ -1,78 +1,52 @@
 package credits_test
 
 import (
-	"errors"
-	"os"
-	"regexp"
-	"sync/atomic"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
-	"example.com/orders-api/examples/credits"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 )
-
-// docs/add-an-operation.md states this limit.
-func TestOperation_length(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("credits.go")
-	require.NoError(t, err)
-	code := regexp.MustCompile(`(?m)^\s*[^\s/].*$`).FindAll(source, -1)
-	require.Less(t, len(code), 100, "lines of code")
-}
 
 func TestGrant_responseLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.wallets.lostResponses = 1
+	requireProblem(t, "payment-outcome-unknown", f.grant())
+	require.Equal(t, "pending", f.credit().Status, "nothing is stored")
 
-	_, err := f.grant()
-	require.ErrorContains(t, err, "wallet service")
-	require.Equal(t, "pending", f.status(), "the outcome is unknown, so nothing is stored")
-	result, err := f.grant()
-	requireGranted(t, result, err)
-	require.False(t, result.Replayed)
-	require.Equal(t, 2, result.Attempt)
-	require.Equal(t, "granted", f.status())
+	first := f.grant()
+	require.Equal(t, http.StatusCreated, first.Code, first.Body)
+	require.Empty(t, first.Header().Get("Idempotent-Replayed"))
+	require.Equal(t, "granted", f.credit().Status)
+	f.wallets.expectCredits(t, 1)
 
-	again, err := f.grant()
-	requireGranted(t, again, err)
-	require.True(t, again.Replayed)
-	require.Equal(t, result.Response, again.Response)
+	again := f.grant()
+	require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+	require.Equal(t, first.Body, again.Body)
 	require.Equal(t, 2, f.wallets.calls, "a replay makes no call")
-	f.wallets.requireOne(t)
+	status := f.send("", "/v1/idempotency-keys/"+key, "")
+	require.Contains(t, status.Body.String(), `"resource":{"id":"`+f.credit().ID.String()+`","href":"`+first.Header().Get("Location")+`"}`)
 }
 
 func TestGrant_concurrent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var first, inProgress atomic.Int64
-	var requests errgroup.Group
+	responses := make(chan int)
 	for range 20 {
-		requests.Go(func() error {
-			result, err := f.grant()
-			switch {
-			case errors.Is(err, idempotency.ErrInProgress):
-				inProgress.Add(1)
-				return nil
-			case err == nil && !result.Replayed:
-				first.Add(1)
-			}
-			return err
-		})
+		go func() { responses <- f.grant().Code }()
 	}
-	require.NoError(t, requests.Wait())
-	require.EqualValues(t, 1, first.Load())
-	t.Logf("%d requests found the key in progress", inProgress.Load())
+	for range 20 {
+		require.Contains(t, []int{http.StatusCreated, http.StatusConflict}, <-responses)
+	}
+	require.Equal(t, http.StatusCreated, f.grant().Code)
 	require.Equal(t, 1, f.wallets.calls)
-	f.wallets.requireOne(t)
-	result, err := f.grant()
-	requireGranted(t, result, err)
-	require.True(t, result.Replayed)
+	f.wallets.expectCredits(t, 1)
 }
 
 // A process dies between the call and transaction 2, and its client does not retry: the
@@ -81,14 +55,13 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.wallets.lostResponses = 1
-	_, err := f.grant() // makes the call and records nothing
-	require.Error(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code) // makes the call and records nothing
 	id := idempotency.KeyID(f.account, key)
-	_, err = f.pool.Exec(t.Context(), // a dead process does not release its lease
+	_, err := f.pool.Exec(t.Context(), // a dead process does not release its lease
 		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.account, id)
 	require.NoError(t, err)
 
-	completer, err := idempotency.NewCompleter(f.Engine, f.Operation, idempotency.CompleterConfig{
+	completer, err := idempotency.NewCompleter(f.engine, f.orders.Operation, idempotency.CompleterConfig{
 		Grace: 5 * time.Minute, MaxAttempts: 10, Limit: 10, Concurrency: 1,
 	})
 	require.NoError(t, err)
@@ -101,50 +74,73 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	pass, err = completer.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, pass)
-	require.Equal(t, "granted", f.status())
-	f.wallets.requireOne(t)
-
-	result, err := f.grant() // the client retries after all
-	requireGranted(t, result, err)
-	require.True(t, result.Replayed)
+	require.Equal(t, "granted", f.credit().Status)
+	f.wallets.expectCredits(t, 1)
+	require.Equal(t, "true", f.grant().Header().Get("Idempotent-Replayed"))
 }
 
-func TestGrant_finalRefusalIsStored(t *testing.T) {
+func TestGrant_refusalIsStored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 2 {
-		result, err := f.send(key, `{"wallet":"nobody","amount":1}`)
-		require.NoError(t, err)
-		require.Equal(t, 422, result.Response.Status)
+		requireProblem(t, "credit-refused", f.send(key, "/v1/credits", `{"wallet":"missing","amount":1}`))
 	}
-	require.Equal(t, "refused", f.status())
+	require.Equal(t, "refused", f.credit().Status)
 	require.Equal(t, 1, f.wallets.calls)
+	require.Contains(t, f.send("", "/v1/idempotency-keys/"+key, "").Body.String(), `"type":"/problems/credit-refused"`)
 }
 
 func TestGrant_invalid(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for _, body := range []string{`{}`, `{"wallet":"ann","amount":-1}`, `{"wallet":1,"amount":1}`} {
-		_, err := f.send(key, body)
-		require.ErrorIs(t, err, credits.ErrInvalid, body)
+	for body, pointer := range map[string]string{
+		`{"amount":1}`:             "/wallet",
+		`{"wallet":"","amount":1}`: "/wallet",
+		`{"wallet":"` + strings.Repeat("w", 65) + `","amount":1}`: "/wallet",
+		`{"wallet":1,"amount":1}`:                                 "/wallet",
+		`{"wallet":"a\u0000b","amount":1}`:                        "/wallet",
+		`{"wallet":"ann"}`:                                        "/amount",
+		`{"wallet":"ann","amount":0}`:                             "/amount",
+		`{"wallet":"ann","amount":1.5}`:                           "/amount",
+		`{"wallet":"ann","amount":100000000}`:                     "/amount",
+		`{"wallet":"ann","amount":1,"currency":"usd"}`:            "/currency",
+		`{"wallet":"ann","amount":1,"Wallet":"bob"}`:              "/Wallet",
+	} {
+		problem := requireProblem(t, "validation-failed", f.send(key, "/v1/credits", body))
+		require.Equal(t, pointer, problem["errors"].([]any)[0].(map[string]any)["pointer"], body)
 	}
-	_, err := f.send(key, `{`)
-	require.Error(t, err)
-	result, err := f.grant()
-	requireGranted(t, result, err) // the key was not used
-	_, err = f.send(key, `{"wallet":"ann","amount":9900}`)
-	require.ErrorIs(t, err, idempotency.ErrKeyReused)
+	requireProblem(t, "malformed-request", f.send(key, "/v1/credits", `[]`))
+	require.Equal(t, http.StatusNotFound, f.send("", "/v1/idempotency-keys/"+key, "").Code, "the key was not used")
+	require.Equal(t, http.StatusCreated, f.grant().Code)
+	requireProblem(t, "idempotency-key-reused", f.send(key, "/v1/credits", `{"wallet":"ann","amount":9900}`))
 }
 
-// The reaper deletes a finished key after days. What it created remains (R17).
+// A reaped key never executes again, whichever operation used it (R17).
 func TestGrant_reapedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	result, err := f.grant()
-	requireGranted(t, result, err)
-	require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
-	_, err = f.grant()
-	var expired *idempotency.KeyExpiredError
-	require.ErrorAs(t, err, &expired)
+	const orderKey, refundKey = "the-key-of-an-order", "the-key-of-a-refund"
+	const order = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa","items":[{"sku":"TEA","quantity":1,"unit_amount":500}]}`
+	created := f.send(orderKey, "/v1/orders", order)
+	require.Equal(t, http.StatusCreated, created.Code, created.Body)
+	refunds := created.Header().Get("Location") + "/refunds"
+	require.Equal(t, http.StatusCreated, f.send(refundKey, refunds, `{"amount":100}`).Code)
+	granted := f.grant()
+	require.Equal(t, http.StatusCreated, granted.Code)
+	require.Equal(t, 3, idempotencytest.Reap(t, f.pool))
+
+	for used, member := range map[string]string{key: "resource", orderKey: "order_id", refundKey: "refund"} {
+		for path, body := range map[string]string{"/v1/credits": request, "/v1/orders": order, refunds: `{"amount":100}`} {
+			problem := requireProblem(t, "idempotency-key-expired", f.send(used, path, body))
+			require.Contains(t, problem, member, "%s at %s", used, path)
+			require.Contains(t, problem["detail"], "in "+member)
+		}
+		require.Contains(t, f.send("", "/v1/idempotency-keys/"+used, "").Body.String(), `"state":"expired"`)
+	}
+	problem := requireProblem(t, "idempotency-key-expired", f.grant())
+	require.Equal(t, map[string]any{"id": f.credit().ID.String(), "href": granted.Header().Get("Location")}, problem["resource"])
+	require.NotContains(t, problem, "order_id")
 	require.Equal(t, 1, f.wallets.calls)
+	f.wallets.expectCredits(t, 1)
+	require.Equal(t, http.StatusNotFound, f.send("", "/v1/credits/"+uuid.NewString(), "").Code)
 }

@@ -1,12 +1,11 @@
 package credits_test
 
 import (
-	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,81 +16,113 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	ordersapi "example.com/orders-api"
+	"example.com/orders-api/api"
 	"example.com/orders-api/examples/credits"
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 
-const (
-	key     idempotency.Key = "8e03978e-40d5-43e8-bc93-6894a57f9324"
-	request string          = `{ "wallet": "ann", "amount": 1200 }`
-)
-
-// fixture is the service on a database of its own, and a fake wallet service.
+// fixture is the API with the operation, on a database of its own, with a fake wallet
+// service and a fake Stripe.
 type fixture struct {
 	*testing.T
-	*credits.Service
 	pool    *pgxpool.Pool
+	engine  *idempotency.Engine
+	orders  *orders.Service
+	router  http.Handler
 	account uuid.UUID
+	apiKey  string
 	wallets *walletService
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	pool := idempotencytest.NewPool(t)
-	schema, err := os.ReadFile("schema.sql")
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), string(schema))
-	require.NoError(t, err)
+	f := &fixture{T: t, wallets: &walletService{credits: map[string]string{}}}
+	f.pool = newPool(t)
+	wallets := httptest.NewServer(f.wallets)
+	t.Cleanup(wallets.Close)
+	provider := stripetest.New(stripetest.Options{})
+	stripe := httptest.NewServer(provider)
+	t.Cleanup(stripe.Close)
+	t.Cleanup(provider.Close)
 
-	engine, err := idempotency.New(pool, idempotency.Config{
-		LockTimeout: 90 * time.Second,
-		Clock:       time.Now,
-		Waiters:     100,
-		Logger:      slog.New(slog.DiscardHandler),
+	logger := slog.New(slog.DiscardHandler)
+	client, err := payments.New(payments.Config{SecretKey: "sk_test_credits", BaseURL: stripe.URL, Timeout: time.Minute, Logger: logger})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	f.engine, err = idempotency.New(f.pool, idempotency.Config{LockTimeout: 90 * time.Second, Clock: time.Now, Logger: logger})
+	require.NoError(t, err)
+	service := &credits.Service{Pool: f.pool, Wallets: &credits.Wallets{URL: wallets.URL, HTTP: wallets.Client()}}
+	f.orders, err = orders.New(orders.Config{
+		Engine: f.engine, Pool: f.pool, Payments: client, StepTimeout: time.Minute, ChargeWindow: 24 * time.Hour, Logger: logger,
+		Registrations: []orders.Registration{service.Registration()},
 	})
 	require.NoError(t, err)
-	wallets := &walletService{credits: map[string]string{}}
-	server := httptest.NewServer(wallets)
-	t.Cleanup(server.Close)
-	return &fixture{
-		T:       t,
-		Service: &credits.Service{Engine: engine, Wallets: &credits.Wallets{URL: server.URL, HTTP: server.Client()}},
-		pool:    pool,
-		account: idempotencytest.Account(t, pool),
-		wallets: wallets,
-	}
-}
 
-// grant sends the request once.
-func (f *fixture) grant() (idempotency.Result, error) {
-	return f.send(key, request)
-}
-
-// send does what an HTTP handler does with a body.
-func (f *fixture) send(key idempotency.Key, body string) (idempotency.Result, error) {
-	params, err := idempotency.Canonicalize([]byte(body))
-	if err != nil {
-		return idempotency.Result{}, err
-	}
-	return f.Grant(context.WithoutCancel(f.Context()), idempotency.Request{
-		AccountID: f.account,
-		Key:       key,
-		Method:    http.MethodPost,
-		Path:      "/v1/credits",
-		Params:    params,
+	f.account, f.apiKey, err = accounts.Create(t.Context(), f.pool, "test")
+	require.NoError(t, err)
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: time.Now})
+	require.NoError(t, err)
+	admission, err := limiter.New(limiter.Config{Work: 100, Backlog: 100, Wait: time.Minute, InFlight: 100})
+	require.NoError(t, err)
+	background, err := api.NewBackground(1, logger)
+	require.NoError(t, err)
+	f.router, err = api.NewRouter(api.Config{
+		Orders: f.orders, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: logger,
+		Ready: api.NewReadiness(f.pool.Ping), Background: background, Retention: time.Hour,
 	})
+	require.NoError(t, err)
+	return f
 }
 
-// status returns the recorded status of the credit.
-func (f *fixture) status() string {
+// send sends a POST under a key, or a GET if the key is empty.
+func (f *fixture) send(key, path, body string) *httptest.ResponseRecorder {
+	method := http.MethodGet
+	if key != "" {
+		method = http.MethodPost
+	}
+	request := httptest.NewRequestWithContext(f.Context(), method, path, strings.NewReader(body))
+	request.Header.Set("Authorization", "Bearer "+f.apiKey)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", key)
+	response := httptest.NewRecorder()
+	f.router.ServeHTTP(response, request)
+	return response
+}
+
+const (
+	key     = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+	request = `{ "wallet": "ann", "amount": 1200 }`
+)
+
+// grant sends the request for a credit.
+func (f *fixture) grant() *httptest.ResponseRecorder { return f.send(key, "/v1/credits", request) }
+
+// credit returns the credit of the key, as the API shows it.
+func (f *fixture) credit() (credit credits.Credit) {
 	f.Helper()
-	var status string
-	require.NoError(f, f.pool.QueryRow(f.Context(), "SELECT status FROM credits WHERE account_id = $1", f.account).Scan(&status))
-	return status
+	id := idempotency.DeriveID("credit", f.account, key)
+	got := f.send("", "/v1/credits/"+id.String(), "")
+	require.Equal(f, http.StatusOK, got.Code, got.Body)
+	require.NoError(f, json.Unmarshal(got.Body.Bytes(), &credit))
+	return credit
+}
+
+// requireProblem requires a problem document with this slug, and returns it.
+func requireProblem(t *testing.T, slug string, got *httptest.ResponseRecorder) (document map[string]any) {
+	t.Helper()
+	require.Equal(t, "application/problem+json", got.Header().Get("Content-Type"))
+	require.NoError(t, json.Unmarshal(got.Body.Bytes(), &document))
+	require.Equal(t, "/problems/"+slug, document["type"], got.Body)
+	return document
 }
 
 // walletService is a fake that stores a credit once per id, and may lose responses.
@@ -110,7 +141,7 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	switch {
 	case err != nil || in.Method != http.MethodPut:
 		out.WriteHeader(http.StatusBadRequest)
-	case strings.Contains(string(body), "nobody"):
+	case strings.Contains(string(body), "missing"):
 		out.WriteHeader(http.StatusNotFound)
 	default:
 		w.credits[in.URL.Path] = string(body)
@@ -122,22 +153,9 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	}
 }
 
-func (w *walletService) requireOne(t *testing.T) {
+func (w *walletService) expectCredits(t *testing.T, n int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	require.Len(t, w.credits, 1, "credits at the wallet service")
-	for path, credit := range w.credits {
-		require.JSONEq(t, request, credit)
-		id, err := uuid.Parse(strings.TrimPrefix(path, "/credits/"))
-		require.NoError(t, err)
-		require.EqualValues(t, 8, id.Version(), "it is derived (R5)")
-	}
-}
-
-func requireGranted(t *testing.T, result idempotency.Result, err error) {
-	t.Helper()
-	require.NoError(t, err)
-	require.Equal(t, 201, result.Response.Status)
-	require.Contains(t, string(result.Response.Body), `"status":"granted"`)
+	require.Len(t, w.credits, n, "credits at the wallet service")
 }

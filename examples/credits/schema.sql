@@ -1,5 +1,4 @@
--- The id is derived from the account and the client's key, and is the same in every
--- run (R5).
+-- The id is derived from the account and the client's key (R5).
 CREATE TABLE credits (
     account_id uuid        NOT NULL REFERENCES accounts (id),
     id         uuid        NOT NULL,

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-
-	"github.com/google/uuid"
 )
 
 // Wallets is the client of the wallet service. HTTP needs a Timeout well below the
@@ -17,14 +15,14 @@ type Wallets struct {
 	HTTP *http.Client
 }
 
-// Put creates the credit with that id, once, and reports whether the service
-// accepted it. An error means that the outcome is unknown (R11).
-func (w *Wallets) Put(ctx context.Context, id uuid.UUID, credit Credit) (granted bool, err error) {
-	body, err := json.Marshal(credit)
+// Put creates the credit with its id, once, and reports whether the service accepted
+// it. An error means that the outcome is unknown (R11).
+func (w *Wallets) Put(ctx context.Context, credit Credit) (granted bool, err error) {
+	body, err := json.Marshal(map[string]any{"wallet": credit.Wallet, "amount": credit.Amount})
 	if err != nil {
 		return false, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, w.URL+"/credits/"+id.String(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, w.URL+"/credits/"+credit.ID.String(), bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}

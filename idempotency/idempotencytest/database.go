@@ -16,8 +16,8 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// NewPool returns a pool for an engine, on a database that only this test uses.
-// The functions may change its configuration before it opens.
+// NewPool returns a pool for an engine on a database of its own. The functions may
+// change its configuration.
 func NewPool(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	return dbtest.New(t, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
@@ -34,12 +34,10 @@ func Account(t testing.TB, pool *pgxpool.Pool) uuid.UUID {
 
 // State is the state in which [PutKey] leaves a key.
 type State struct {
-	// Point is the recovery point. By default it is one that no operation has, as if
-	// a newer version of the program had written it.
+	// Point is the recovery point, by default one that no operation has.
 	Point idempotency.RecoveryPoint
 
-	// Leased means that a run took the key LeaseAge ago and holds it. A finished key
-	// is not leased.
+	// Leased means that a run took the unfinished key LeaseAge ago and holds it.
 	Leased   bool
 	LeaseAge time.Duration
 
@@ -47,23 +45,16 @@ type State struct {
 	Response idempotency.Response
 }
 
-// PutKey inserts the key of a request and leaves it in a state, as if runs of the
-// operation had brought it there. It returns the key's id.
+// PutKey inserts the key of a request in a state and returns its id.
 func PutKey(t testing.TB, pool *pgxpool.Pool, req idempotency.Request, operation string, state State) uuid.UUID {
 	t.Helper()
-	engine, err := idempotency.New(pool, idempotency.Config{
-		LockTimeout: time.Minute,
-		Clock:       time.Now,
-		Logger:      slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
 	if state.Point == "" {
 		state.Point = noopPoint
 	}
 	if state.Response.Status == 0 {
 		state.Response.Status = 200
 	}
-	result, err := engine.Do(t.Context(), req, noopOperation{name: operation, state: state})
+	result, err := newEngine(t, pool).Do(t.Context(), req, noopOperation{name: operation, state: state})
 	if state.Point == idempotency.Finished {
 		require.NoError(t, err)
 		return result.KeyID
@@ -81,7 +72,7 @@ UPDATE idempotency_keys
 	return result.KeyID
 }
 
-// AgeLease moves the start of a key's lease back. The key must be leased.
+// AgeLease moves the start of a key's lease back.
 func AgeLease(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(), `
@@ -94,24 +85,21 @@ UPDATE idempotency_keys
 	require.EqualValues(t, 1, tag.RowsAffected(), "the key is not leased")
 }
 
-// Reap makes all finished keys a year old, and deletes them with a reaper. It returns
-// how many it deleted.
+// Reap makes all finished keys a year old and deletes them with a reaper. It returns
+// their number.
 func Reap(t testing.TB, pool *pgxpool.Pool) int {
 	t.Helper()
 	const retention = 360 * 24 * time.Hour
 	_, err := pool.Exec(t.Context(), "UPDATE idempotency_keys SET finished_at = finished_at - $1::interval", retention)
 	require.NoError(t, err)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	reaper, err := idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: retention, Batch: 100})
+	reaper, err := idempotency.NewReaper(newEngine(t, pool), idempotency.ReaperConfig{Retention: retention, Batch: 100})
 	require.NoError(t, err)
 	deleted, err := reaper.RunOnce(t.Context())
 	require.NoError(t, err)
 	return deleted
 }
 
-// AgeRun moves the last run of an unfinished key back, which makes the key
-// abandoned sooner.
+// AgeRun moves the last run of an unfinished key back.
 func AgeRun(t testing.TB, pool *pgxpool.Pool, accountID, keyID uuid.UUID, age time.Duration) {
 	t.Helper()
 	tag, err := pool.Exec(t.Context(), `
@@ -124,13 +112,18 @@ UPDATE idempotency_keys
 	require.EqualValues(t, 1, tag.RowsAffected(), "there is no such unfinished key")
 }
 
-// noopPoint is the recovery point between the steps of noopOperation.
 const noopPoint idempotency.RecoveryPoint = "noop"
 
-// errStopped ends the run of a noopOperation that does not finish.
 var errStopped = errors.New("stopped")
 
-// noopOperation does nothing but finish in its first step, or stop after it.
+func newEngine(t testing.TB, pool *pgxpool.Pool) *idempotency.Engine {
+	t.Helper()
+	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	return engine
+}
+
+// noopOperation finishes in its first step, or stops after it.
 type noopOperation struct {
 	name  string
 	state State

@@ -19,9 +19,8 @@ type Meter struct {
 // NewMeter returns a meter for one pool.
 func NewMeter() *Meter { return &Meter{} }
 
-// Configure attaches the meter to the pool's connections. It turns off encryption,
-// to read the protocol, and the pool's pings of idle connections, which would be
-// counted.
+// Configure attaches the meter to a pool's connections. It turns off encryption, and
+// the pings of idle connections, which would be counted.
 func (m *Meter) Configure(config *pgxpool.Config) {
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.ConnConfig.TLSConfig, config.ConnConfig.Fallbacks = nil, nil
@@ -35,13 +34,11 @@ func (m *Meter) Configure(config *pgxpool.Config) {
 	}
 }
 
-// RoundTrips returns how often a connection sent something and then read a
-// response. The first execution of a statement on a connection takes one more, to
-// prepare it.
+// RoundTrips counts the requests that were followed by a response. The first
+// execution of a statement on a connection takes two: it is prepared first.
 func (m *Meter) RoundTrips() int { return int(m.roundTrips.Load()) }
 
-// Commits returns how many COMMITs the server has confirmed. A statement outside
-// an explicit transaction is not counted.
+// Commits counts the COMMITs that the server has confirmed.
 func (m *Meter) Commits() int { return int(m.commits.Load()) }
 
 // Reset sets both counts to zero.
@@ -50,7 +47,6 @@ func (m *Meter) Reset() {
 	m.commits.Store(0)
 }
 
-// meteredConn is a connection that counts.
 type meteredConn struct {
 	net.Conn
 	meter *Meter
@@ -76,8 +72,8 @@ func (c *meteredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tagReader finds the tags of CommandComplete messages in the server's stream,
-// wherever the stream is split into reads.
+// tagReader finds the tags of CommandComplete messages in a stream that is split
+// anywhere.
 type tagReader struct {
 	header []byte // type and length of the current message, as far as read
 	body   []byte // of a CommandComplete, as far as read

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tags are found wherever the stream is split, and only in CommandComplete: the
-// DataRow below contains the bytes of one.
+// The DataRow contains the bytes of a CommandComplete.
 func TestTagReader_splitStream(t *testing.T) {
 	t.Parallel()
 	var stream []byte

@@ -9,7 +9,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-func TestMeter(t *testing.T) {
+func TestMeter_counts(t *testing.T) {
 	t.Parallel()
 	meter := idempotencytest.NewMeter()
 	pool := idempotencytest.NewPool(t, meter.Configure)

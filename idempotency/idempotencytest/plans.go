@@ -14,17 +14,16 @@ import (
 type Plan struct {
 	Statement string
 
-	// Text is the generic plan, which PostgreSQL uses for all arguments after a few
-	// executions.
+	// Text is the generic plan.
 	Text string
 
-	// Custom counts the executions that were planned for their arguments, Generic
-	// those that used the generic plan.
+	// Custom and Generic count the executions with a plan for their arguments and
+	// with the generic plan.
 	Custom, Generic int
 }
 
 // Plans returns the plans of all statements that the pool's only connection has
-// prepared since it was opened.
+// prepared.
 func Plans(t testing.TB, pool *pgxpool.Pool) []Plan {
 	t.Helper()
 	require.EqualValues(t, 1, pool.Config().MaxConns)

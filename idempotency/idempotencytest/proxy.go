@@ -22,27 +22,25 @@ const (
 	// CutAfter breaks the connection when the server has committed.
 	CutAfter
 
-	// FatalBefore ends the session with a FATAL error; the server never sees
-	// the COMMIT.
+	// FatalBefore ends the session with a FATAL error; the server never sees the
+	// COMMIT.
 	FatalBefore
 
-	// FatalAfter ends the session like that when the server has committed.
+	// FatalAfter does so when the server has committed.
 	FatalAfter
 
-	// NotReplicated inserts, before the response, the warning that the wait for the
-	// synchronous standby was cancelled.
+	// NotReplicated inserts the warning that the wait for the standby was cancelled.
 	NotReplicated
 
 	// HoldCommit breaks the connection and delays the COMMIT until [Proxy.Release].
-	// Until then the transaction stays open at the server, with all its locks.
+	// Until then the transaction stays open, with all its locks.
 	HoldCommit
 
 	// HoldBatch delays everything that was sent together with the COMMIT.
 	HoldBatch
 )
 
-// Proxy forwards the connections of a pool to its server and breaks chosen
-// COMMITs.
+// Proxy forwards a pool's connections to the server and breaks chosen COMMITs.
 type Proxy struct {
 	listener net.Listener
 	released chan struct{} // closed by Release
@@ -70,7 +68,7 @@ func NewProxy(t testing.TB) *Proxy {
 	return p
 }
 
-// Configure sends one pool's connections through the proxy, unencrypted.
+// Configure sends a pool's connections through the proxy, unencrypted.
 func (p *Proxy) Configure(config *pgxpool.Config) {
 	network, address := pgconn.NetworkAddress(config.ConnConfig.Host, config.ConnConfig.Port)
 	p.sessions.Go(func() { p.accept(network, address) })
@@ -80,28 +78,28 @@ func (p *Proxy) Configure(config *pgxpool.Config) {
 	}
 }
 
-// Strike arms a fault for the n-th COMMIT from now on, counted from 1.
+// Strike arms a fault for the n-th COMMIT from now on.
 func (p *Proxy) Strike(n int, fault Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count, p.fault = n, fault
 }
 
-// Struck reports whether the fault of the last Strike has happened.
+// Struck reports whether the armed fault has happened.
 func (p *Proxy) Struck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count == 0
 }
 
-// Release sends to the server what the Hold faults have delayed or will delay.
+// Release sends what the Hold faults have delayed to the server.
 func (p *Proxy) Release() { close(p.released) }
 
-// Held returns how many connections are delayed. A connection counts until the
-// server has executed what was released.
+// Held counts the delayed connections, until the server has executed what was
+// released.
 func (p *Proxy) Held() int { return int(p.held.Load()) }
 
-// Cancels returns how often the server was asked to cancel a statement.
+// Cancels counts the requests to cancel a statement.
 func (p *Proxy) Cancels() int { return int(p.cancels.Load()) }
 
 // next returns the fault for this COMMIT, or 0.
@@ -128,7 +126,6 @@ func (p *Proxy) accept(network, address string) {
 	}
 }
 
-// serve carries one connection to the server at address.
 func (p *Proxy) serve(client net.Conn, network, address string) {
 	server, err := new(net.Dialer).DialContext(context.Background(), network, address)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// Each fault breaks the chosen COMMIT, whether it is sent in a batch or as a plain
-// query, and the server has committed or not as the fault's name says.
+// The name of a fault says whether the server has committed.
 func TestProxy_faults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -20,7 +20,6 @@ const (
 	codeGSS    = 80877104
 )
 
-// session is one connection through a proxy.
 type session struct {
 	proxy          *Proxy
 	client, server net.Conn
@@ -134,8 +133,7 @@ func (s *session) readBatch() (batch, error) {
 	}
 }
 
-// isCommit reports whether a message executes a COMMIT. It remembers the
-// statements that the client prepares.
+// isCommit reports whether a message executes a COMMIT, which may have been prepared.
 func (s *session) isCommit(kind byte, body []byte) bool {
 	switch kind {
 	case 'P':
@@ -160,8 +158,8 @@ func (s *session) isCommit(kind byte, body []byte) bool {
 
 func isCommit(query string) bool { return strings.EqualFold(strings.TrimSpace(query), "commit") }
 
-// holdBack disconnects the client before the server sees the batch's COMMIT. The
-// Hold faults send it when the proxy is released.
+// holdBack disconnects the client before the server sees the COMMIT. The Hold faults
+// send it when the proxy is released.
 func (s *session) holdBack(fault Fault, b batch) {
 	before, rest := slices.Clip(b.messages[:b.commit]), b.messages[b.commit:]
 	if fault == HoldBatch {
@@ -189,7 +187,6 @@ func (s *session) holdBack(fault Fault, b batch) {
 	}
 }
 
-// sendToServer sends messages and a last one.
 func (s *session) sendToServer(messages []byte, last pgproto3.FrontendMessage) {
 	messages, err := last.Encode(messages)
 	if err == nil {
@@ -200,7 +197,7 @@ func (s *session) sendToServer(messages []byte, last pgproto3.FrontendMessage) {
 	}
 }
 
-// isFirst waits for either event and reports whether it was the first one.
+// isFirst reports whether event occurs before other.
 func isFirst(event, other <-chan struct{}) bool {
 	select {
 	case <-event:
@@ -249,7 +246,7 @@ func (s *session) forwardResponses() {
 	}
 }
 
-// fatal ends the session as the server does when it shuts down.
+// fatal ends the session like a server that shuts down.
 func (s *session) fatal() {
 	packet, err := (&pgproto3.ErrorResponse{
 		Severity:            "FATAL",
@@ -262,8 +259,7 @@ func (s *session) fatal() {
 	}
 }
 
-// notReplicated sends the server's warning, in German: a client must not rely on
-// its text.
+// notReplicated sends the warning in German: a client must not rely on its text.
 func (s *session) notReplicated() {
 	packet, err := (&pgproto3.NoticeResponse{
 		Severity:            "WARNUNG",
@@ -288,7 +284,6 @@ func (s *session) write(packet []byte, flush bool) bool {
 	return err == nil
 }
 
-// readMessage reads a message with its header.
 func readMessage(r *bufio.Reader) (kind byte, packet []byte, err error) {
 	kind, err = r.ReadByte()
 	if err != nil {

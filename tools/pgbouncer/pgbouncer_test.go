@@ -121,7 +121,7 @@ func keepsStatements(t *testing.T, p *pooler) bool {
 	return major > 1 || minor >= 21
 }
 
-// preparing returns the pooler's URL without the query mode of docs/growing.md, so that
+// preparing returns the pooler's URL without the query mode of docs/scaling.md, so that
 // the program prepares its statements.
 func preparing(t *testing.T, p *pooler) string {
 	t.Helper()

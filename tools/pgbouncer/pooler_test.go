@@ -1,7 +1,7 @@
 //go:build pgbouncer
 
 // Package pgbouncer_test runs the program, and the tests of its module, through
-// PgBouncer in transaction mode with the files of deploy/pgbouncer. docs/growing.md
+// PgBouncer in transaction mode with the files of deploy/pgbouncer. docs/scaling.md
 // explains the files. make pgbouncer-check finds the program and runs the tests.
 package pgbouncer_test
 
@@ -246,7 +246,7 @@ func readOutput(output *io.PipeReader, up chan<- string) error {
 }
 
 // url returns the connection string of one of the server's databases, with the query
-// mode of docs/growing.md, which leaves no prepared statements in a session.
+// mode of docs/scaling.md, which leaves no prepared statements in a session.
 func (p *pooler) url(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",

@@ -200,7 +200,7 @@ func PrintEnv(w io.Writer, config any) {
 	}
 }
 
-// MarkdownEnv returns the table of all variables for the README.
+// MarkdownEnv returns the table of all variables for docs/configuration.md.
 func MarkdownEnv() string {
 	var out strings.Builder
 	out.WriteString("| variable | default | meaning |\n| --- | --- | --- |\n")

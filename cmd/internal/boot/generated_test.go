@@ -13,26 +13,26 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-var update = flag.Bool("update", false, "write the generated parts of README.md and .env.example")
+var update = flag.Bool("update", false, "write the generated parts of docs/configuration.md and .env.example")
 
 const (
-	readme     = "../../../README.md"
+	page       = "../../../docs/configuration.md"
 	exampleEnv = "../../../.env.example"
 )
 
 func TestGenerated(t *testing.T) {
 	t.Parallel()
-	t.Run("the table in README.md", func(t *testing.T) {
+	t.Run("the table in docs/configuration.md", func(t *testing.T) {
 		t.Parallel()
 		const begin, end = "<!-- env:begin -->\n", "<!-- env:end -->\n"
-		text, err := os.ReadFile(readme)
+		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		before, rest, found := strings.Cut(string(text), begin)
-		require.True(t, found, "README.md has no line %s", begin)
+		require.True(t, found, "docs/configuration.md has no line %s", begin)
 		table, after, found := strings.Cut(rest, end)
-		require.True(t, found, "README.md has no line %s", end)
+		require.True(t, found, "docs/configuration.md has no line %s", end)
 		if *update {
-			require.NoError(t, os.WriteFile(readme, []byte(before+begin+boot.MarkdownEnv()+end+after), 0o644))
+			require.NoError(t, os.WriteFile(page, []byte(before+begin+boot.MarkdownEnv()+end+after), 0o644))
 			return
 		}
 		require.Equal(t, boot.MarkdownEnv(), table, "run make generate")

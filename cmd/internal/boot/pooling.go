@@ -13,7 +13,7 @@ import (
 
 var (
 	errPreparedStatements = errors.New("the pooler at DATABASE_URL uses transaction pooling and loses prepared statements: " +
-		"add default_query_exec_mode=cache_describe to DATABASE_URL; see docs/growing.md")
+		"add default_query_exec_mode=cache_describe to DATABASE_URL; see docs/scaling.md")
 
 	errTransactionPooling = errors.New("the pooler at DATABASE_URL uses transaction pooling, and migrations hold a session lock: " +
 		"connect to PostgreSQL itself, as in DATABASE_URL=postgres://user:pass@host:5432/orders orders migrate up")
@@ -79,7 +79,7 @@ func serverPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 func withRemedy(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && strings.Contains(pg.Message, "unsupported startup parameter") {
-		return fmt.Errorf("%w: add it to ignore_startup_parameters of the pooler; see docs/growing.md", err)
+		return fmt.Errorf("%w: add it to ignore_startup_parameters of the pooler; see docs/scaling.md", err)
 	}
 	return err
 }

@@ -128,7 +128,7 @@ func checkPooler(ctx context.Context, pool *pgxpool.Pool) Result {
 	pooled, err := boot.UsesTransactionPooling(ctx, pool)
 	switch {
 	case err != nil:
-		return Result{Failure, name, err.Error(), "docs/growing.md has a working configuration"}
+		return Result{Failure, name, err.Error(), "docs/scaling.md has a working configuration"}
 	case pooled:
 		return ok(name, "transaction pooling, with a working configuration; orders migrate needs a direct connection")
 	}
@@ -138,7 +138,7 @@ func checkPooler(ctx context.Context, pool *pgxpool.Pool) Result {
 func checkSessions(ctx context.Context, pool *pgxpool.Pool) Result {
 	const name = "sessions"
 	if err := postgres.CheckSession(ctx, pool); err != nil {
-		return Result{Failure, name, err.Error(), "docs/growing.md says how to set them behind a pooler"}
+		return Result{Failure, name, err.Error(), "docs/scaling.md says how to set them behind a pooler"}
 	}
 	return ok(name, "lock_timeout, statement_timeout and idle_in_transaction_session_timeout are set")
 }

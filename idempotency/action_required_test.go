@@ -11,8 +11,8 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// untilPaid returns an operation whose second call requires an action until it is paid,
-// or returns another error if that is set.
+// untilPaid returns an operation whose second call requires an action until it is
+// paid.
 func untilPaid(isPaid *bool, failure *error) *threeSteps {
 	return &threeSteps{pay: func(context.Context, *idempotency.Run) error {
 		switch {
@@ -26,7 +26,6 @@ func untilPaid(isPaid *bool, failure *error) *threeSteps {
 	}}
 }
 
-// A request that requires an action holds no lease, and continues with the next run.
 func TestDo_actionRequired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -49,15 +48,14 @@ func TestDo_actionRequired(t *testing.T) {
 	require.Empty(t, stats.Unfinished)
 
 	isPaid = true
-	result, err := f.do(req, op)
-	require.NoError(t, err)
+	result := f.mustDo(req, op)
 	require.Equal(t, idempotency.Finished, result.To)
 	require.Equal(t, onceEach, f.effects(req))
 	f.requireIdle()
 }
 
-// While a key requires an action, the completer runs it rarely and without limit. Any
-// other error makes the key an abandoned one.
+// The completer runs a key that requires an action rarely and without limit. After
+// any other error the key is an abandoned one.
 func TestCompleter_actionRequired(t *testing.T) {
 	t.Parallel()
 	var isPaid bool

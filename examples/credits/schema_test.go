@@ -1,0 +1,25 @@
+package credits_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency/idempotencytest"
+)
+
+// newPool returns a pool whose table of credits is in a schema of its own: a migration
+// may create a table with the same name.
+func newPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := idempotencytest.NewPool(t, func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["search_path"] = "example, public"
+	})
+	table, err := os.ReadFile("schema.sql")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "CREATE SCHEMA example;"+string(table))
+	require.NoError(t, err)
+	return pool
+}
