@@ -2,8 +2,11 @@
 
 # The program, and with --target stripetest the stand-in for Stripe. Both are static, so
 # the images contain no other executable.
-#   docker build -t orders-api .
+#   docker build --build-arg VERSION=1.2.3 -t orders-api:1.2.3 .
 #   docker buildx build --platform linux/amd64,linux/arm64 -t … --push .
+# VERSION is what "orders version" prints, and the label of the image.
+
+ARG VERSION=devel
 
 # Cross-compiles on the platform of the build machine.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
@@ -13,9 +16,10 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG TARGETOS
 ARG TARGETARCH
-ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH
+ARG VERSION
+ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH VERSION=$VERSION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/orders ./cmd/stripetest
+    go build -trimpath -ldflags="-s -w -X main.buildVersion=$VERSION" -o /out/ ./cmd/orders ./cmd/stripetest
 
 # CA certificates, /tmp and a user, but no shell.
 FROM gcr.io/distroless/static-debian12:nonroot AS base
@@ -23,6 +27,8 @@ FROM gcr.io/distroless/static-debian12:nonroot AS base
 USER 65532:65532
 
 FROM base AS stripetest
+ARG VERSION
+LABEL org.opencontainers.image.title="stripetest" org.opencontainers.image.version="$VERSION"
 COPY --from=build /out/stripetest /stripetest
 EXPOSE 12111
 ENTRYPOINT ["/stripetest"]
@@ -31,6 +37,8 @@ CMD ["-addr", ":12111"]
 # No HEALTHCHECK: the image runs every command, and only serve has /readyz. For serve, use
 # ["/orders", "healthcheck"] as in docker-compose.yml.
 FROM base AS orders
+ARG VERSION
+LABEL org.opencontainers.image.title="orders-api" org.opencontainers.image.version="$VERSION"
 COPY --from=build /out/orders /orders
 EXPOSE 8080
 ENTRYPOINT ["/orders"]

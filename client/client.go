@@ -14,58 +14,54 @@ import (
 	"time"
 )
 
-// Config is what a [Client] needs: BaseURL and APIKey. The rest has defaults.
+// Config configures a [Client]. BaseURL and APIKey are required.
 type Config struct {
 	BaseURL string // of the API, such as https://orders.example.com
 	APIKey  string
 
-	// Timeout bounds one send with its answer. A minute when 0: less than the
-	// API may take over an order costs only another send.
+	// Timeout bounds one attempt. 0 means a minute. An attempt that times out is
+	// repeated.
 	Timeout time.Duration
 
-	// Backoff is the longest random wait before the second send; it doubles for
-	// each one after that, up to MaxBackoff. 500 ms and 30 s when 0. What
-	// Retry-After asks for comes on top.
+	// Backoff is the maximum jitter before the second attempt. It doubles with each
+	// attempt up to MaxBackoff. 0 means 500 ms and 30 s. Retry-After is added to it.
 	Backoff, MaxBackoff time.Duration
 
-	// PreferWait asks the API, for a POST and for [Client.GetKey], to hold its
-	// answer back until a request that is under way under the key is done, for so
-	// long at most (Prefer: wait=N, RFC 7240). Whole seconds, less than Timeout; 0
-	// does not ask.
+	// PreferWait makes the API wait up to this time for another request with the same
+	// key that is in progress (Prefer: wait=N, RFC 7240). It applies to POST and
+	// [Client.GetKey]. It must be whole seconds and less than Timeout; 0 disables it.
 	PreferWait time.Duration
 
-	// Observe is told of each exchange when it is over, from the goroutine that
-	// made it. For logs and counters; nil tells nobody.
+	// Observe, if set, is called synchronously after each attempt.
 	Observe func(Attempt)
 
-	// Transport carries the requests; nil means a default of our own.
+	// Transport sends the requests; nil means a default.
 	Transport http.RoundTripper
 
-	// Wait waits, or returns the context's error. Random returns a duration from
-	// 0 to limit. Tests that do not want to wait set them; nil means a timer and
-	// chance.
+	// Sleep waits, or returns the context's error. Random returns a duration from 0 to
+	// limit. Tests replace them.
 	Sleep  func(ctx context.Context, wait time.Duration) error
 	Random func(limit time.Duration) time.Duration
 }
 
-// Format prints no field, whatever the verb: one is secret.
+// Format hides the secret fields from all verbs.
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client.Config") }
 
 func (c Config) validate() error {
-	var faults []error
+	var errs []error
 	if u, err := url.Parse(c.BaseURL); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" {
-		faults = append(faults, errors.New("client: BaseURL must be an http or https URL"))
+		errs = append(errs, errors.New("client: BaseURL must be an http or https URL"))
 	}
 	if c.APIKey == "" {
-		faults = append(faults, errors.New("client: APIKey is missing"))
+		errs = append(errs, errors.New("client: APIKey is missing"))
 	}
 	if c.Timeout < 0 || c.Backoff < 0 || c.MaxBackoff < 0 {
-		faults = append(faults, errors.New("client: durations must not be negative"))
+		errs = append(errs, errors.New("client: durations must not be negative"))
 	}
 	if c.PreferWait < 0 || c.PreferWait%time.Second != 0 || c.PreferWait >= cmp.Or(c.Timeout, defaultTimeout) {
-		faults = append(faults, errors.New("client: PreferWait must be whole seconds and less than Timeout"))
+		errs = append(errs, errors.New("client: PreferWait must be whole seconds and less than Timeout"))
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 const (
@@ -81,10 +77,10 @@ type Client struct {
 	http   *http.Client
 }
 
-// Format prints no field, whatever the verb: one is secret.
+// Format hides the secret fields from all verbs.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client.Client") }
 
-// New returns a Client, or an error that names everything wrong with config.
+// New returns a Client. Its error names every invalid field.
 func New(config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -105,7 +101,7 @@ func New(config Config) (*Client, error) {
 		}
 	}
 	if config.Sleep == nil {
-		config.Sleep = wait
+		config.Sleep = sleep
 	}
 	if config.Random == nil {
 		config.Random = func(limit time.Duration) time.Duration {
@@ -117,17 +113,17 @@ func New(config Config) (*Client, error) {
 		base:   strings.TrimSuffix(config.BaseURL, "/"),
 		http: &http.Client{
 			Transport: config.Transport,
-			// The API does not redirect. Whoever does would get the API key, and
-			// may not know the idempotency key.
+			// A redirect target must not receive the API key, and may not know the
+			// idempotency key.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
-// Close closes idle connections. The Client stays usable.
+// Close closes idle connections. The Client remains usable.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-func wait(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

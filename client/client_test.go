@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/client"
 )
 
-func TestNew_namesEveryFault(t *testing.T) {
+func TestNew_invalidConfig(t *testing.T) {
 	t.Parallel()
 	_, err := client.New(client.Config{BaseURL: "orders.example.com", Timeout: -1, PreferWait: 1500 * time.Millisecond})
 	require.EqualError(t, err, "client: BaseURL must be an http or https URL\nclient: APIKey is missing\n"+
@@ -23,7 +23,7 @@ func TestNew_namesEveryFault(t *testing.T) {
 	c.Close()
 }
 
-func TestTheAPIKeyIsNotPrinted(t *testing.T) {
+func TestFormat_noSecret(t *testing.T) {
 	t.Parallel()
 	config := client.Config{BaseURL: "https://orders.example.com", APIKey: "CANARY"}
 	c, err := client.New(config)
@@ -33,105 +33,96 @@ func TestTheAPIKeyIsNotPrinted(t *testing.T) {
 	}
 }
 
-func TestReads(t *testing.T) {
+func TestGetOrder(t *testing.T) {
 	t.Parallel()
-	t.Run("an order", func(t *testing.T) {
-		t.Parallel()
-		b := newBench(t, hangUp, answer(200, jsonType, `{"id":"o1","status":"paid","paid_at":"2026-11-20T09:30:13Z"}`))
-		order, err := b.GetOrder(t.Context(), "o1")
-		require.NoError(t, err)
-		require.Equal(t, "2026-11-20T09:30:13Z", order.PaidAt.Format(time.RFC3339))
-		require.Len(t, b.sent(), 2)
-		require.Equal(t, "GET /v1/orders/o1", b.sent()[1].method+" "+b.sent()[1].uri)
-		require.Empty(t, b.sent()[1].header["Idempotency-Key"])
-		require.Empty(t, b.sent()[1].header["Content-Type"])
-		require.Empty(t, b.sent()[1].body)
-	})
-	t.Run("an order that is not there", func(t *testing.T) {
-		t.Parallel()
-		b := newBench(t, hangUp, refused(404, "not-found", "never"))
-		_, err := b.GetOrder(t.Context(), "a/../b")
-		var problem *client.Problem
-		require.ErrorAs(t, err, &problem)
-		require.Equal(t, "/v1/orders/a%2F..%2Fb", b.sent()[1].uri)
-	})
-	t.Run("no order", func(t *testing.T) {
-		t.Parallel()
-		b := newBench(t, created())
-		_, err := b.GetOrder(t.Context(), "")
-		require.Error(t, err)
-		_, err = b.CreateRefund(t.Context(), key, "", client.RefundParams{})
-		require.Error(t, err)
-		require.Empty(t, b.sent())
-	})
-	t.Run("orders", func(t *testing.T) {
-		t.Parallel()
-		b := newBench(t, answer(200, jsonType, `{"data":[{"id":"o2"},{"id":"o1"}],"has_more":true}`))
-		page, err := b.ListOrders(t.Context(), 2, "")
-		require.NoError(t, err)
-		require.True(t, page.HasMore)
-		require.Equal(t, "o1", page.Data[1].ID)
-		_, err = b.ListOrders(t.Context(), 2, "o1")
-		require.NoError(t, err)
-		require.Equal(t, "/v1/orders?limit=2", b.sent()[0].uri)
-		require.Equal(t, "/v1/orders?after=o1&limit=2", b.sent()[1].uri)
-	})
-	t.Run("another shape", func(t *testing.T) {
-		t.Parallel()
-		b := newBench(t, answer(200, jsonType, `{"id":1}`))
-		_, err := b.GetOrder(t.Context(), "o1")
-		var mismatch *json.UnmarshalTypeError
-		require.ErrorAs(t, err, &mismatch)
-	})
+	f := newFixture(t, closeConnection, respond(200, jsonType, `{"id":"o1","status":"paid","paid_at":"2026-11-20T09:30:13Z"}`),
+		respond(200, jsonType, `{"id":1}`), respondProblem(404, "not-found", "never"))
+	order, err := f.GetOrder(t.Context(), "o1")
+	require.NoError(t, err)
+	require.Equal(t, "2026-11-20T09:30:13Z", order.PaidAt.Format(time.RFC3339))
+	require.Len(t, f.received(), 2)
+	sent := f.received()[1]
+	require.Equal(t, "GET /v1/orders/o1", sent.method+" "+sent.uri)
+	require.Empty(t, sent.header["Idempotency-Key"])
+	require.Empty(t, sent.header["Content-Type"])
+	require.Empty(t, sent.body)
+
+	_, err = f.GetOrder(t.Context(), "o1")
+	var mismatch *json.UnmarshalTypeError
+	require.ErrorAs(t, err, &mismatch)
+
+	_, err = f.GetOrder(t.Context(), "a/../b")
+	var problem *client.Problem
+	require.ErrorAs(t, err, &problem)
+	require.Equal(t, "/v1/orders/a%2F..%2Fb", f.received()[3].uri)
+
+	_, err = f.GetOrder(t.Context(), "")
+	require.Error(t, err)
+	_, err = f.CreateRefund(t.Context(), key, "", client.RefundParams{})
+	require.Error(t, err)
+	require.Len(t, f.received(), 4, "an empty id is not sent")
 }
 
-func TestKeys(t *testing.T) {
+func TestListOrders(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, func(c *client.Config) { c.PreferWait = 10 * time.Second }, answer(200, jsonType, `{
+	f := newFixture(t, respond(200, jsonType, `{"data":[{"id":"o2"},{"id":"o1"}],"has_more":true}`))
+	page, err := f.ListOrders(t.Context(), 2, "")
+	require.NoError(t, err)
+	require.True(t, page.HasMore)
+	require.Equal(t, "o1", page.Data[1].ID)
+	_, err = f.ListOrders(t.Context(), 2, "o1")
+	require.NoError(t, err)
+	require.Equal(t, "/v1/orders?limit=2", f.received()[0].uri)
+	require.Equal(t, "/v1/orders?after=o1&limit=2", f.received()[1].uri)
+}
+
+func TestGetKey(t *testing.T) {
+	t.Parallel()
+	f := newFixtureWith(t, func(c *client.Config) { c.PreferWait = 10 * time.Second }, respond(200, jsonType, `{
 		"key":"a/key with#20%-0123","state":"finished","operation":"create_order","recovery_point":"finished","attempt":1,
 		"created_at":"2026-11-20T09:30:12Z","last_run_at":"2026-11-20T09:30:12Z","expires_at":"2026-11-23T09:30:13Z",
 		"response":{"status":201,"type":null,"location":"/v1/orders/o1"},"order":{"id":"o1","href":"/v1/orders/o1"},"refund":null}`),
-		answer(200, jsonType, `{"key":"a/key#20%-0123456","state":"in_progress","expires_at":null,"response":null,"order":null,"refund":null}`),
-		answer(200, jsonType, `{"key":"a/key#20%-0123456","state":"expired","operation":"create_refund","recovery_point":null,"attempt":null,
+		respond(200, jsonType, `{"key":"a/key#20%-0123456","state":"in_progress","expires_at":null,"response":null,"order":null,"refund":null}`),
+		respond(200, jsonType, `{"key":"a/key#20%-0123456","state":"expired","operation":"create_refund","recovery_point":null,"attempt":null,
 		"created_at":"2026-11-20T09:30:12Z","last_run_at":null,"expires_at":null,"response":null,
 		"order":{"id":"o1","href":"/v1/orders/o1"},"refund":{"id":"r1","href":"/v1/orders/o1/refunds/r1"}}`))
-	status, err := b.GetKey(t.Context(), "a/key#20%-0123456")
+	status, err := f.GetKey(t.Context(), "a/key#20%-0123456")
 	require.NoError(t, err)
 	require.Equal(t, "finished", status.State)
 	require.Equal(t, &client.KeyResponse{Status: 201, Location: "/v1/orders/o1"}, status.Response)
 	require.Nil(t, status.Refund)
 	require.Equal(t, "/v1/orders/o1", status.Order.Href)
-	require.Equal(t, "/v1/idempotency-keys/a%2Fkey%2320%25-0123456", b.sent()[0].uri)
-	require.Equal(t, "wait=10", b.sent()[0].header.Get("Prefer"))
+	require.Equal(t, "/v1/idempotency-keys/a%2Fkey%2320%25-0123456", f.received()[0].uri)
+	require.Equal(t, "wait=10", f.received()[0].header.Get("Prefer"))
 
-	status, err = b.GetKey(t.Context(), "a/key#20%-0123456")
+	status, err = f.GetKey(t.Context(), "a/key#20%-0123456")
 	require.NoError(t, err)
 	require.Nil(t, status.Response)
 	require.Nil(t, status.Order)
 	require.Nil(t, status.ExpiresAt)
 
-	status, err = b.GetKey(t.Context(), "a/key#20%-0123456")
+	status, err = f.GetKey(t.Context(), "a/key#20%-0123456")
 	require.NoError(t, err)
 	require.Equal(t, "expired", status.State)
 	require.Zero(t, status.Attempt)
 	require.Equal(t, &client.Resource{ID: "r1", Href: "/v1/orders/o1/refunds/r1"}, status.Refund)
 }
 
-func TestRefunds(t *testing.T) {
+func TestCreateRefund(t *testing.T) {
 	t.Parallel()
-	b := newBenchWith(t, func(c *client.Config) { c.PreferWait = time.Second }, hangUp,
-		answer(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","provider_refund_id":"re_1"}`))
-	refund, err := b.CreateRefund(t.Context(), key, "o1", client.RefundParams{Amount: 500, Reason: "requested_by_customer"})
+	f := newFixtureWith(t, func(c *client.Config) { c.PreferWait = time.Second }, closeConnection,
+		respond(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","provider_refund_id":"re_1"}`))
+	refund, err := f.CreateRefund(t.Context(), key, "o1", client.RefundParams{Amount: 500, Reason: "requested_by_customer"})
 	require.NoError(t, err)
 	require.Equal(t, client.Refund{ID: "r1", OrderID: "o1", Amount: 500, Currency: "usd", Status: "succeeded", ProviderRefundID: "re_1"}, refund)
-	for _, r := range b.sent() {
+	for _, r := range f.received() {
 		require.Equal(t, "POST /v1/orders/o1/refunds", r.method+" "+r.uri)
 		require.Equal(t, string(key), r.header.Get("Idempotency-Key"))
 		require.Equal(t, "wait=1", r.header.Get("Prefer"))
 		require.JSONEq(t, `{"amount":500,"reason":"requested_by_customer"}`, r.body)
 	}
 
-	_, err = b.CreateRefund(t.Context(), client.NewKey(), "o1", client.RefundParams{})
+	_, err = f.CreateRefund(t.Context(), client.NewKey(), "o1", client.RefundParams{})
 	require.NoError(t, err)
-	require.Equal(t, `{}`, b.sent()[2].body, "all that is left")
+	require.Equal(t, `{}`, f.received()[2].body, "the whole rest")
 }

@@ -1,59 +1,51 @@
-// Package client sends requests to the orders API so that each takes effect
-// exactly once, and shows how: it is the reference for authors of clients in any
-// language.
+// Package client calls the orders API so that each request takes effect exactly once.
+// It is also the reference for authors of clients in any language.
 //
 //	key := client.NewKey()
-//	// … store the key beside the purchase, and only then:
+//	// Store the key with the purchase before the first send.
 //	order, err := orders.CreateOrder(ctx, key, params)
 //
-// # One intent, one key
+// # One purchase, one key
 //
-// A key names an intent: this customer's purchase, this refund. It is minted
-// once, and stored beside the intent before the first send. A program that dies
-// between the send and the answer finds both when it comes back, sends the same
-// request under the same key, and gets the answer it missed. A key that was only
-// in memory is lost with the answer, and the next one buys a second time.
+// A key identifies one purchase or one refund. Create the key once, and store it with
+// the request before the first send. After a crash, send the stored request with the
+// stored key: the API returns the response that was missed. If the key was only in
+// memory, it is lost, and a request with a new key charges the customer a second time.
 //
-// Nothing here mints a key but [NewKey], and no function that sends calls it:
-// the key is an argument, and the retries are inside of the call. Whoever finds
-// himself calling NewKey in a loop around [Client.CreateOrder] is about to charge
-// twice.
+// Only [NewKey] creates keys, and no sending function calls it. Retries happen inside
+// the call. Never call NewKey in a retry loop.
 //
 // # The rules
 //
-// These are all that a client needs. [Client.Do] follows them.
+// A client needs these five rules. [Client.Do] implements them.
 //
-//  1. A POST has an Idempotency-Key. Its retries have the same key and the same
-//     bytes. It does not follow redirects: the next server may not know the key.
-//  2. The answer ends the call when it is whole, and either is 201 with a JSON
-//     object or a problem (application/problem+json) whose retry member is
-//     corrected, new-key or never. Corrected means that this send did not use the
-//     key: the caller fixes the request and sends it with the same key. New-key
-//     means that the key has its final response: another attempt is another
-//     payment, with a key of its own. Only the caller knows whether it is wanted,
-//     so it is never made here.
-//     A 202 whose action member is an object ends the call, too: the customer must
-//     approve the payment. Afterwards, send the same request with the same key.
-//  3. All else says "the same again": the retry member same-key; no answer, or
-//     one that is cut; a page of some proxy's, whatever its status; an answer
-//     without a retry member that one knows. Neither status nor type decides: a
-//     503 may come from the API or from something before it that never asked it.
-//  4. Before sending again, wait: Retry-After (seconds or a date) where there is
-//     one, never less, and on top of it a random time from 0 to a limit that
-//     doubles with each send up to a bound. Else those who failed together come
-//     back together.
-//  5. Who stops early does not know the outcome. That is an error of its own,
-//     [OutcomeUnknownError], and not a failed payment: keep the key, and go on
-//     with it later. The same holds when an earlier send had no final answer and
-//     a later one is rejected with corrected or never, such as 401: the rejection
-//     is about that send alone, unless the outcome member is final. What an
-//     earlier call left in doubt, perhaps before a crash, is settled by a 201, by
-//     new-key or by the outcome final, and by nothing less.
+//  1. Every POST has an Idempotency-Key. All attempts have the same key and the same
+//     bytes. Redirects are not followed, because another server may not know the key.
+//  2. A complete response is final in three cases. Status 201 with a JSON object is
+//     success. Status 202 with an action object means that the customer must approve
+//     the payment; afterwards, send the same request with the same key. A problem
+//     document (application/problem+json) is final if its retry member is corrected,
+//     new-key or never. With corrected, this attempt did not use the key: fix the
+//     request and send it with the same key. With new-key, the key has its final
+//     response: another attempt is another payment, which only the caller can decide.
+//  3. After anything else, send the same request again. This covers the retry member
+//     same-key, a missing or incomplete response, a proxy's error page, and a response
+//     without a known retry member. The status alone decides nothing: a 503 may come
+//     from the API, or from a proxy that never forwarded the request.
+//  4. Before each retry, wait for Retry-After (seconds or a date), if present, plus a
+//     random jitter. The jitter's limit doubles with each attempt up to a maximum.
+//     Otherwise clients that failed together retry together.
+//  5. If the client stops before a final response, the outcome is unknown. Report this
+//     as an error of its own ([OutcomeUnknownError]), not as a failed payment. Keep the
+//     key, and send the request again later. The outcome is also unknown if an earlier
+//     attempt had no final response and a later one is rejected with corrected or
+//     never, for example with a 401. The rejection is about the later attempt only. Only a 201,
+//     the retry member new-key, or the outcome member final resolves earlier attempts,
+//     including those before a crash.
 //
-// # What it does not know
+// # Limits
 //
-// It keeps nothing, reads no environment and logs nothing. It does not know when
-// to give up: that is the context's deadline, and without one it goes on for
-// ever. Answers are checked no further than their JSON, and members it does not
-// know are ignored, so that it outlives changes of the API that break nobody.
+// The package stores nothing and logs nothing. Without a deadline in the context,
+// retries do not end. Unknown members of a response are ignored, so that a compatible
+// change of the API breaks no client.
 package client

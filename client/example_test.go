@@ -11,10 +11,9 @@ import (
 	"example.com/orders-api/client"
 )
 
-// A purchase: the key is stored before the first send, and every ending has its
-// own answer.
+// The key is stored before the first send, and each outcome is handled.
 func Example() {
-	api := httptest.NewServer(created())
+	api := httptest.NewServer(respondCreated())
 	defer api.Close()
 	orders, err := client.New(client.Config{BaseURL: api.URL, APIKey: "…"})
 	if err != nil {
@@ -26,42 +25,44 @@ func Example() {
 	purchase := struct {
 		Key    client.Key
 		Params client.OrderParams
-	}{client.NewKey(), tea()}
-	// Here the purchase is stored, key and all. After a crash it is read again,
-	// and what follows is done again.
+	}{client.NewKey(), orderParams()}
+	// Store the purchase here. After a crash, read it and repeat what follows.
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	order, err := orders.CreateOrder(ctx, purchase.Key, purchase.Params)
 	var (
+		action  *client.ActionRequiredError
 		problem *client.Problem
 		unknown *client.OutcomeUnknownError
 	)
 	switch {
 	case err == nil:
-		fmt.Println("sold, order", order.ID)
+		fmt.Println("paid, order", order.ID)
+	case errors.As(err, &action):
+		fmt.Println("approval required:", action.Action.PaymentIntentID)
 	case errors.As(err, &problem) && problem.Retry == client.RetryCorrected:
-		fmt.Println("to be corrected, and sent with the same key:", problem.Detail)
+		fmt.Println("correct the request, and send it with the same key:", problem.Detail)
 	case errors.As(err, &problem):
-		fmt.Println("not sold, for good:", problem.Detail)
+		fmt.Println("rejected:", problem.Detail)
 	case errors.As(err, &unknown):
-		fmt.Println("nobody knows yet: keep the purchase, and do this again later")
+		fmt.Println("outcome unknown: keep the purchase, and repeat this later")
 	default:
 		fmt.Println("not sent:", err)
 	}
-	// Output: sold, order o1
+	// Output: paid, order o1
 }
 
-// What happens in between is for an observer.
+// Observe reports each attempt.
 func ExampleConfig_observe() {
-	answers := []http.HandlerFunc{
-		refused(http.StatusConflict, "idempotency-key-in-progress", "same-key", "Retry-After", "1"),
-		answer(http.StatusBadGateway, "text/html", "<h1>Bad Gateway</h1>"),
-		created("Idempotent-Replayed", "true"),
+	responses := []http.HandlerFunc{
+		respondProblem(http.StatusConflict, "idempotency-key-in-progress", "same-key", "Retry-After", "1"),
+		respond(http.StatusBadGateway, "text/html", "<h1>Bad Gateway</h1>"),
+		respondCreated("Idempotent-Replayed", "true"),
 	}
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next := answers[0]
-		answers = answers[1:]
+		next := responses[0]
+		responses = responses[1:]
 		next(w, r)
 	}))
 	defer api.Close()
@@ -69,14 +70,14 @@ func ExampleConfig_observe() {
 		BaseURL: api.URL,
 		APIKey:  "…",
 		Observe: func(e client.Attempt) { fmt.Println(e.Method, e.Path, "→", e.Response.Status) },
-		Sleep:   func(context.Context, time.Duration) error { return nil }, // this is an example
+		Sleep:   func(context.Context, time.Duration) error { return nil }, // no delay in this example
 	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer orders.Close()
-	_, err = orders.CreateOrder(context.Background(), client.NewKey(), tea())
+	_, err = orders.CreateOrder(context.Background(), client.NewKey(), orderParams())
 	fmt.Println(err)
 	// Output:
 	// POST /v1/orders → 409

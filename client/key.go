@@ -6,15 +6,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// Key names one intent for ever: 16 to 255 visible ASCII characters.
+// Key identifies one purchase or refund: 16 to 255 visible ASCII characters.
 type Key string
 
-// NewKey returns a key that nobody has used: a random UUID. Store it beside the
-// purchase before the first send. After a crash it is the only way to ask what
-// became of the request; a second key would be a second purchase.
+// NewKey returns a random key. Store it with the request before the first send.
 func NewKey() Key { return Key(uuid.NewString()) }
 
-// validate returns [ErrInvalidKey] for what the API does not take.
 func (k Key) validate() error {
 	visible := func(c rune) bool { return c > ' ' && c < 0x7f }
 	if len(k) < 16 || len(k) > 255 || strings.ContainsFunc(string(k), func(c rune) bool { return !visible(c) }) {
@@ -23,8 +20,8 @@ func (k Key) validate() error {
 	return nil
 }
 
-// header is the key as the Idempotency-Key header: as it is, but for one that
-// begins with a quote and would be read as a String of RFC 9651.
+// header returns the value of the Idempotency-Key header. A key that begins with a
+// quote is sent as a String of RFC 9651.
 func (k Key) header() string {
 	if !strings.HasPrefix(string(k), `"`) {
 		return string(k)

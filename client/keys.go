@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// KeyStatus is what became of the request under a key.
+// KeyStatus is the state of a key.
 type KeyStatus struct {
 	Key           Key        `json:"key"`
 	State         string     `json:"state"` // in_progress, waiting, requires_action, finished, needs_review or expired
 	Operation     string     `json:"operation"`
-	RecoveryPoint string     `json:"recovery_point"` // empty of an expired key, as all that follows but CreatedAt and the links
+	RecoveryPoint string     `json:"recovery_point"` // empty for an expired key, like all that follows except CreatedAt and the links
 	Attempt       int        `json:"attempt"`
 	CreatedAt     time.Time  `json:"created_at"`
 	LastRunAt     *time.Time `json:"last_run_at"`
-	ExpiresAt     *time.Time `json:"expires_at"` // of the answer, not of the key, which stays used
+	ExpiresAt     *time.Time `json:"expires_at"` // of the response; the key stays used
 
-	// Response is nil while no response is stored. The same request gets the response
-	// itself.
+	// Response is nil while no response is stored. It omits the body, which the same
+	// request returns.
 	Response *KeyResponse `json:"response"`
 
 	Order  *Resource `json:"order"`  // the order that the request names or creates, or nil
@@ -40,9 +40,9 @@ type Resource struct {
 	Href string `json:"href"` // its path
 }
 
-// GetKey reads what became of the request under a key, without sending it. The state
-// of a key whose response is no longer kept is expired. A key that the API has not
-// seen is a [*Problem]. A request that is still in flight may use the key later.
+// GetKey reads the state of a key, "expired" if its response is no longer stored. A key
+// that the API has not received is a [*Problem], but a request in flight may use it
+// later.
 func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// OrderParams are what an order is made of. Amounts are in the currency's
-// smallest unit.
+// OrderParams are the parameters of an order. Amounts are in the currency's smallest
+// unit.
 type OrderParams struct {
 	Email         string            `json:"email"`
 	Currency      string            `json:"currency"`
@@ -27,7 +27,7 @@ type Item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// Order is an order as the API tells it.
+// Order is an order.
 type Order struct {
 	ID              string            `json:"id"`
 	Status          string            `json:"status"`
@@ -36,10 +36,10 @@ type Order struct {
 	Currency        string            `json:"currency"`
 	Email           string            `json:"email"`
 	Items           []Item            `json:"items"`
-	PaymentIntentID string            `json:"payment_intent_id"` // "" before there is one
+	PaymentIntentID string            `json:"payment_intent_id"` // "" if there is none yet
 	Metadata        map[string]string `json:"metadata"`
 	CreatedAt       time.Time         `json:"created_at"`
-	PaidAt          *time.Time        `json:"paid_at"` // nil when it is not paid
+	PaidAt          *time.Time        `json:"paid_at"` // nil if it is not paid
 	Failure         *Failure          `json:"failure"` // nil unless Status is payment_failed
 }
 
@@ -49,16 +49,14 @@ type Failure struct {
 	DeclineCode string `json:"decline_code"` // "" if there is none
 }
 
-// CreateOrder makes an order and charges it, once, however often it takes and
-// however often it is called with this key. A card that is declined is a
-// [*Problem], and a payment that the customer must approve is an
-// [*ActionRequiredError]; see [Client.Do] for the errors.
+// CreateOrder creates and charges an order exactly once per key. A declined card is a
+// [*Problem]. A payment that the customer must approve is an [*ActionRequiredError].
+// See [Client.Do].
 func (c *Client) CreateOrder(ctx context.Context, key Key, params OrderParams) (Order, error) {
 	return create[Order](ctx, c, key, "/v1/orders", params)
 }
 
-// GetOrder reads an order. One that is not there, or another account's, is a
-// [*Problem].
+// GetOrder reads an order. An unknown id is a [*Problem].
 func (c *Client) GetOrder(ctx context.Context, id string) (Order, error) {
 	path, err := orderPath(id)
 	if err != nil {
@@ -67,14 +65,14 @@ func (c *Client) GetOrder(ctx context.Context, id string) (Order, error) {
 	return read[Order](ctx, c, get(path))
 }
 
-// OrderPage is a part of the list of orders, newest first.
+// OrderPage is a page of the list of orders, newest first.
 type OrderPage struct {
 	Data    []Order `json:"data"`
 	HasMore bool    `json:"has_more"`
 }
 
-// ListOrders returns up to limit orders, at most 100, that are older than the
-// one with the id after; "" begins with the newest.
+// ListOrders returns up to limit (at most 100) orders older than the order with the id
+// after; "" starts with the newest.
 func (c *Client) ListOrders(ctx context.Context, limit int, after string) (OrderPage, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	if after != "" {
@@ -83,7 +81,7 @@ func (c *Client) ListOrders(ctx context.Context, limit int, after string) (Order
 	return read[OrderPage](ctx, c, get("/v1/orders?"+query.Encode()))
 }
 
-// orderPath refuses an empty id, which would be the address of the list.
+// orderPath rejects an empty id, which would select the list.
 func orderPath(id string) (string, error) {
 	if id == "" {
 		return "", errors.New("client: no order id")

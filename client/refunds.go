@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// RefundParams say how much of an order goes back.
+// RefundParams are the parameters of a refund.
 type RefundParams struct {
-	Amount int64  `json:"amount,omitempty"` // 0: all that is left
+	Amount int64  `json:"amount,omitempty"` // 0: the whole rest
 	Reason string `json:"reason,omitempty"`
 }
 
-// Refund is a refund as the API tells it.
+// Refund is a refund.
 type Refund struct {
 	ID               string    `json:"id"`
 	OrderID          string    `json:"order_id"`
@@ -23,9 +23,8 @@ type Refund struct {
 	CreatedAt        time.Time `json:"created_at"`
 }
 
-// CreateRefund pays money of an order back, once. The key names this refund: a
-// second refund of the same order is another intent and has a key of its own.
-// See [Client.Do] for the errors.
+// CreateRefund refunds an order, in full or in part, exactly once per key. Each refund
+// of an order has a key of its own. See [Client.Do].
 func (c *Client) CreateRefund(ctx context.Context, key Key, orderID string, params RefundParams) (Refund, error) {
 	path, err := orderPath(orderID)
 	if err != nil {

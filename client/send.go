@@ -11,23 +11,22 @@ import (
 	"time"
 )
 
-// Request is one intent of somebody's: what is sent, as often as it takes, under
-// one key.
+// Request is one purchase or refund: what every attempt sends.
 type Request struct {
 	Key  Key
 	Path string // such as /v1/orders
-	Body []byte // JSON; every send has these bytes
+	Body []byte // JSON, the same bytes in every attempt
 }
 
-// Attempt is a request that was sent, and what came back.
+// Attempt is one request and its response.
 type Attempt struct {
 	Method, Path string
 	Key          Key      // "" for reads
-	Response     Response // zero when there was none
-	Err          error    // why there was none
+	Response     Response // zero without a complete response
+	Err          error    // why there is no complete response
 }
 
-// Response is what came back, read to its end.
+// Response is a complete response.
 type Response struct {
 	Status int
 	Header http.Header
@@ -35,21 +34,20 @@ type Response struct {
 }
 
 // String returns status and body.
-func (a Response) String() string { return fmt.Sprintf("%d: %s", a.Status, a.Body) }
+func (r Response) String() string { return fmt.Sprintf("%d: %s", r.Status, r.Body) }
 
-// Replayed says whether the answer was made by an earlier send.
-func (a Response) Replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }
+// Replayed reports whether the response was created by an earlier request.
+func (r Response) Replayed() bool { return r.Header.Get("Idempotent-Replayed") == "true" }
 
-// maxRetryAfter is longer than anybody's patience, and keeps sums of waits from
-// overflowing.
+// maxRetryAfter prevents an overflow of the sum of delays.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// RetryAfter is how long the answer asks to wait, 0 when it does not: seconds,
-// or a date by the clock of whoever wrote it (RFC 9110 section 10.2.3).
-func (a Response) RetryAfter() time.Duration {
-	value := a.Header.Get("Retry-After")
+// RetryAfter returns the requested delay, 0 if there is none: seconds, or a date
+// relative to the Date header (RFC 9110 section 10.2.3).
+func (r Response) RetryAfter() time.Duration {
+	value := r.Header.Get("Retry-After")
 	if date, err := http.ParseTime(value); err == nil {
-		now, err := http.ParseTime(a.Header.Get("Date"))
+		now, err := http.ParseTime(r.Header.Get("Date"))
 		if err != nil {
 			now = time.Now()
 		}
@@ -62,13 +60,12 @@ func (a Response) RetryAfter() time.Duration {
 	return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
 }
 
-// maxAnswer bounds an answer, in bytes. A list of a hundred of the largest orders
-// fits in.
-const maxAnswer = 64 << 20
+// maxResponse bounds a response in bytes. A list of 100 of the largest orders is
+// smaller.
+const maxResponse = 64 << 20
 
-// Send makes one exchange and returns what came of it, whatever that is: for
-// those who look closer. An error says that there is no whole answer, which
-// proves nothing about the request. To get something done, use [Client.Do].
+// Send makes one attempt and returns its response without judging it. An error proves
+// nothing about the request. Use [Client.Do] to get a final response.
 func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
@@ -76,13 +73,12 @@ func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	return c.exchange(ctx, post(r))
 }
 
-// call is a request of either kind. It has a key exactly when it is a POST.
 type call struct {
 	method, path string
 	key          Key
 	body         []byte
-	success      int  // the status to hope for
-	waits        bool // for a request under way: PreferWait applies
+	success      int  // the status of a success
+	waits        bool // PreferWait applies
 }
 
 func post(r Request) call {
@@ -94,9 +90,9 @@ func get(path string) call {
 }
 
 func (c *Client) exchange(ctx context.Context, call call) (Response, error) {
-	answer, err := c.roundTrip(ctx, call)
-	c.config.Observe(Attempt{Method: call.method, Path: call.path, Key: call.key, Response: answer, Err: err})
-	return answer, err
+	response, err := c.roundTrip(ctx, call)
+	c.config.Observe(Attempt{Method: call.method, Path: call.path, Key: call.key, Response: response, Err: err})
+	return response, err
 }
 
 func (c *Client) roundTrip(ctx context.Context, call call) (Response, error) {
@@ -106,7 +102,7 @@ func (c *Client) roundTrip(ctx context.Context, call call) (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	request.GetBody = nil // net/http must not repeat it on its own: sends are counted
+	request.GetBody = nil // net/http must not retry: attempts are counted
 	request.Header.Set("Authorization", "Bearer "+c.config.APIKey)
 	request.Header.Set("Accept", "application/json, application/problem+json")
 	if call.key != "" {
@@ -116,17 +112,17 @@ func (c *Client) roundTrip(ctx context.Context, call call) (Response, error) {
 	if call.waits && c.config.PreferWait > 0 {
 		request.Header.Set("Prefer", fmt.Sprintf("wait=%d", c.config.PreferWait/time.Second))
 	}
-	response, err := c.http.Do(request)
+	received, err := c.http.Do(request)
 	if err != nil {
 		return Response{}, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	defer func() { _ = received.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(received.Body, maxResponse+1))
 	if err != nil {
-		return Response{}, fmt.Errorf("read the answer: %w", err)
+		return Response{}, fmt.Errorf("read the response: %w", err)
 	}
-	if len(body) > maxAnswer {
-		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, maxAnswer)
+	if len(body) > maxResponse {
+		return Response{}, fmt.Errorf("%w: more than %d bytes", ErrUnreadable, maxResponse)
 	}
-	return Response{Status: response.StatusCode, Header: response.Header, Body: body}, nil
+	return Response{Status: received.StatusCode, Header: received.Header, Body: body}, nil
 }

@@ -1,7 +1,4 @@
-// Package migrations holds the database schema as numbered SQL files and
-// applies them with goose. It knows no other package of this module.
-//
-// 00001 has the tables of the engine, 00002 those of orders and refunds. The files
-// run in the order of their numbers. A released file is never edited; a change is a
-// new file.
+// Package migrations holds the database schema as numbered SQL files, which it applies
+// with goose. 00001 has the engine's tables, 00002 those of orders and refunds. A
+// released file is never edited; a change is a new file.
 package migrations

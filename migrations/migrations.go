@@ -17,12 +17,10 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// ErrOutdated says that the database lacks migrations this program was built
-// with, so that no command should work on it yet.
+// ErrOutdated means that the database lacks migrations of this program.
 var ErrOutdated = errors.New("the database schema is out of date: run `orders migrate up`")
 
-// FS returns the SQL files, for those who need their contents (a template
-// database is named by their hash).
+// FS returns the SQL files.
 func FS() fs.FS { return files }
 
 // Migrator applies the migrations to one database.
@@ -31,9 +29,9 @@ type Migrator struct {
 	close    func() error
 }
 
-// New returns a Migrator that works over pool. Migrations take a session-level
-// advisory lock, so pool must reach PostgreSQL directly, not through PgBouncer
-// in transaction mode. Close it when done; the pool stays open.
+// New returns a Migrator on pool, which stays open. Migrations hold a session-level
+// advisory lock, so the pool must connect to PostgreSQL directly, not through a pooler
+// in transaction mode.
 func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120)) // poll each second, two minutes at most
 	if err != nil {
@@ -51,10 +49,10 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	return &Migrator{provider: provider, close: db.Close}, nil
 }
 
-// Close releases what New took. The pool stays open.
+// Close releases the Migrator, not its pool.
 func (m *Migrator) Close() error { return m.close() }
 
-// Up applies every pending migration and returns how many it applied.
+// Up applies all pending migrations and returns their number.
 func (m *Migrator) Up(ctx context.Context) (int, error) {
 	results, err := m.provider.Up(ctx)
 	if err != nil {
@@ -63,8 +61,7 @@ func (m *Migrator) Up(ctx context.Context) (int, error) {
 	return len(results), nil
 }
 
-// Down rolls the newest migration back and returns its file name, or "" when
-// there is none.
+// Down rolls the newest migration back and returns its file name, or "".
 func (m *Migrator) Down(ctx context.Context) (string, error) {
 	result, err := m.provider.Down(ctx)
 	if errors.Is(err, goose.ErrNoNextVersion) {
@@ -76,14 +73,14 @@ func (m *Migrator) Down(ctx context.Context) (string, error) {
 	return result.Source.Path, nil
 }
 
-// Status is one migration file and whether this database has it.
+// Status is a migration file and whether it is applied.
 type Status struct {
 	Name    string
 	Applied bool
 }
 
-// Status lists the migrations, oldest first. The last entry is the version of the
-// database if a newer program has migrated it.
+// Status lists the migrations, oldest first. If a newer program has migrated the
+// database, the last entry is its version.
 func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	list, err := m.provider.Status(ctx)
 	if err != nil {
@@ -100,8 +97,8 @@ func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	return status, err
 }
 
-// Newer returns the version of the database if a newer program has migrated it,
-// otherwise 0. This program may run beside that one during a deployment.
+// Newer returns the version of a database that a newer program has migrated, otherwise
+// 0. During a deployment both programs run.
 func (m *Migrator) Newer(ctx context.Context) (int64, error) {
 	current, target, err := m.provider.GetVersions(ctx)
 	switch {
@@ -114,7 +111,7 @@ func (m *Migrator) Newer(ctx context.Context) (int64, error) {
 	}
 }
 
-// Check returns ErrOutdated when the database lacks a migration.
+// Check returns ErrOutdated if the database lacks a migration.
 func (m *Migrator) Check(ctx context.Context) error {
 	current, target, err := m.provider.GetVersions(ctx)
 	if err != nil {

@@ -29,8 +29,7 @@ func countFiles(t *testing.T) int {
 	return len(names)
 }
 
-// schema describes everything that the migrations created, one line each, without
-// goose's own table.
+// schema describes what the migrations created, one line each, without goose's table.
 func schema(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	return texts(t, pool, `
@@ -102,7 +101,7 @@ func TestMigrator_upDownUp(t *testing.T) {
 	require.Equal(t, first, schema(t, dbtest.New(t)), "dbtest's template has the same schema")
 }
 
-func TestMigrator_checkAndStatus(t *testing.T) {
+func TestMigrator_status(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)
 	m := newMigrator(t, pool)
@@ -111,6 +110,9 @@ func TestMigrator_checkAndStatus(t *testing.T) {
 	_, err := m.Up(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, m.Check(t.Context()))
+	newer, err := m.Newer(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, newer)
 
 	newest, err := m.Down(t.Context())
 	require.NoError(t, err)
@@ -122,44 +124,32 @@ func TestMigrator_checkAndStatus(t *testing.T) {
 		require.Equal(t, i < len(status)-1, s.Applied, s.Name)
 	}
 	require.Equal(t, newest, status[len(status)-1].Name)
-}
-
-// A database that a newer program has migrated is usable, and recognised.
-func TestMigrator_newerDatabase(t *testing.T) {
-	t.Parallel()
-	pool := dbtest.Empty(t)
-	m := newMigrator(t, pool)
-	_, err := m.Up(t.Context())
-	require.NoError(t, err)
-	newer, err := m.Newer(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, newer)
 
 	_, err = pool.Exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
 	require.NoError(t, err)
-	require.NoError(t, m.Check(t.Context()))
+	require.NoError(t, m.Check(t.Context()), "a newer program has migrated the database")
 	newer, err = m.Newer(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 99, newer)
-	status, err := m.Status(t.Context())
+	status, err = m.Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, migrations.Status{Name: "version 99 of a newer program", Applied: true}, status[len(status)-1])
 }
 
-func TestMigrator_racersOnAnEmptyDatabase(t *testing.T) {
+func TestMigrator_concurrentUp(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t, func(c *pgxpool.Config) { c.MaxConns = 8 })
-	var racers errgroup.Group
+	var group errgroup.Group
 	applied := make([]int, 3)
 	for i := range applied {
 		m := newMigrator(t, pool)
-		racers.Go(func() error {
+		group.Go(func() error {
 			var err error
 			applied[i], err = m.Up(t.Context())
 			return err
 		})
 	}
-	require.NoError(t, racers.Wait())
+	require.NoError(t, group.Wait())
 	require.ElementsMatch(t, []int{countFiles(t), 0, 0}, applied)
 	require.Equal(t, schema(t, dbtest.New(t)), schema(t, pool))
 }

@@ -56,10 +56,9 @@ func TestSchema_domains(t *testing.T) {
 	}
 }
 
-// row holds the values of a table's row by column.
+// row is a table's row by column.
 type row map[string]any
 
-// with returns the row with some columns changed.
 func (r row) with(changes row) row {
 	changed := maps.Clone(r)
 	maps.Copy(changed, changes)
@@ -128,7 +127,7 @@ var (
 	madeRefund = pendingRefund.with(row{"provider_refund_id": "re_1", "status": "succeeded"})
 )
 
-// The constraints that tie columns together. A row that is accepted is rolled back.
+// The constraints that relate columns.
 func TestSchema_checks(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
@@ -215,7 +214,6 @@ func insert(ctx context.Context, pool *pgxpool.Pool, table string, r row) error 
 	return err
 }
 
-// checkViolation returns the name of the CHECK that err is about, or "".
 func checkViolation(err error) string {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "23514" {
@@ -224,8 +222,8 @@ func checkViolation(err error) string {
 	return ""
 }
 
-// The tables can be distributed by account_id (R20): every table but accounts has the
-// column, and it is in every unique index and in both sides of every foreign key.
+// The tables can be distributed by account_id (R20): except in accounts, it is in every
+// table, unique index and foreign key.
 func TestSchema_canBeShardedByAccount(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
@@ -270,7 +268,6 @@ SELECT conname::text
 		"foreign keys without account_id")
 }
 
-// texts returns the first column of a query.
 func texts(t *testing.T, pool *pgxpool.Pool, query string) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), query)

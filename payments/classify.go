@@ -17,26 +17,24 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// How long to wait before the next call, by kind of failure.
+// Retry delays by kind of failure.
 const (
-	// A network failure is short, or lasts so long that the delay does not matter.
 	networkRetryAfter = 1 * time.Second
 	// Another request holds the intent's lock while its charge runs.
 	lockRetryAfter = 1 * time.Second
-	// The first request of the key is running, a gateway restarts, or we are over a
-	// limit per second.
+	// The key's first request is running, a gateway restarts, or a rate limit is
+	// exceeded.
 	busyRetryAfter = 2 * time.Second
 	// Stripe resolves its own 500s later and then sends a webhook event.
 	replayedErrorRetryAfter = 30 * time.Second
-	// Only an operator can fix it; do not fill the log until then.
+	// Only an operator can fix it.
 	operatorRetryAfter = 60 * time.Second
-	// The longest Retry-After header that is respected, in seconds.
+	// Upper bound of a Retry-After header, in seconds.
 	maxRetryAfter = 3600
 )
 
-// classify returns what the result of an attempt means, nil for a usable response.
-// It decides by status and code, because 401, 403, 404, 409 and 429 have the same
-// type.
+// classify returns the outcome of an attempt, nil for success, by status and code:
+// Stripe's error types are too coarse.
 func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	if err == nil && trace.status == http.StatusOK {
 		return nil
@@ -54,7 +52,7 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	} else {
 		e.classifyOther(err, trace)
 	}
-	// A gateway in front of Stripe may send the header; Stripe does not document it.
+	// Stripe does not document this header, but a gateway in front of it may send it.
 	if seconds, err := strconv.Atoi(trace.header.Get("Retry-After")); err == nil && seconds > 0 && e.retryable() {
 		e.minBackoff = time.Duration(min(seconds, maxRetryAfter)) * time.Second
 		e.RetryAfter = max(e.RetryAfter, e.minBackoff)
@@ -62,8 +60,8 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 	return e
 }
 
-// asStripeError returns an error in Stripe's own format. Any other response with a
-// status of 400 or more comes from a proxy, whatever it contains.
+// asStripeError returns an error in Stripe's format. Other error responses come from a
+// proxy.
 func asStripeError(err error) (*stripe.Error, bool) {
 	var response *stripe.Error
 	if !errors.As(err, &response) {
@@ -77,7 +75,6 @@ func asStripeError(err error) (*stripe.Error, bool) {
 	}
 }
 
-// copyDetails copies what identifies the error.
 func (e *Error) copyDetails(response *stripe.Error) {
 	e.Type = string(response.Type)
 	e.Code = printable(string(response.Code))
@@ -88,8 +85,7 @@ func (e *Error) copyDetails(response *stripe.Error) {
 	}
 }
 
-// classifyStripeError classifies an error in Stripe's own format. What is not listed
-// stays Unknown.
+// Unlisted errors stay Unknown.
 func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed bool) {
 	switch e.HTTPStatus {
 	case http.StatusPaymentRequired:
@@ -99,8 +95,8 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 	case http.StatusBadRequest:
 		switch {
 		case response.Type == stripe.ErrorTypeIdempotency:
-			// The key was used with other parameters, and that request may have had an
-			// effect. Its result is not known here.
+			// The key was used with other parameters. That request may have had an
+			// effect.
 			e.needOperator(nil)
 		case response.Code == stripe.ErrorCodePaymentIntentUnexpectedState:
 			e.UnexpectedState = true
@@ -112,8 +108,8 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 			e.classifyOurFault(replayed)
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		// Stripe checks these before it executes anything. They are not final for an
-		// order: once the API key or the URL is fixed, the same request is executed.
+		// Stripe checks these before it executes a request. They are not final: the
+		// same request succeeds once the API key or the URL is fixed.
 		e.Outcome = NotExecuted
 		e.needOperator(nil)
 	case http.StatusTooManyRequests:
@@ -132,16 +128,16 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 	}
 }
 
-// intentMissing reports whether the intent of the call does not exist in test mode, nor
-// in live mode.
+// intentMissing reports whether the intent of the call exists in no mode of the
+// account.
 func intentMissing(response *stripe.Error, call call) bool {
 	const otherMode = "live mode" // Stripe names the mode that has such an object
 	return call.intentID != "" && response.Code == stripe.ErrorCodeResourceMissing &&
 		(response.Param == "intent" || response.Param == "payment_intent") && !strings.Contains(response.Msg, otherMode)
 }
 
-// classifyCardError believes a card error, unless the intent inside it is another one
-// or is not declined.
+// classifyCardError classifies a card error as Declined, unless its intent contradicts
+// it.
 func (e *Error) classifyCardError(call call) {
 	if e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID {
 		e.needOperator(ErrMismatch)
@@ -160,9 +156,8 @@ func (e *Error) needOperator(cause error) {
 	e.cause = cause
 }
 
-// classifyOurFault classifies a 400 that our client did not cause: an account that is
-// not set up, or a bug. It is not final for an order: an operator can fix the cause.
-// Stripe may have stored the error under the key; the next request shows that.
+// classifyOurFault classifies a 400 that an operator can fix: an account that is not
+// set up, or a bug. It is not final.
 func (e *Error) classifyOurFault(replayed bool) {
 	e.needOperator(nil)
 	e.ReplayedError = replayed
@@ -171,14 +166,13 @@ func (e *Error) classifyOurFault(replayed bool) {
 	}
 }
 
-// causedByClientData reports whether a 400 is about a value that our client chose: the
-// payment method, the amount or the currency. In any doubt it is not: then the order
-// stays unfinished, and the operators are alerted.
+// causedByClientData reports whether a 400 is about a value chosen by our client. If in
+// doubt it is false: the order stays unfinished and operators are alerted.
 func causedByClientData(response *stripe.Error) bool {
 	for _, begin := range []string{
-		// A used payment method is rejected with neither code nor param.
+		// A used payment method: neither code nor param is set.
 		"The provided PaymentMethod ",
-		// One that belongs to a customer is rejected as if a parameter was missing.
+		// A payment method of a customer: the code is that of a missing parameter.
 		"The `payment_method` parameter supplied ",
 	} {
 		if strings.HasPrefix(response.Msg, begin) {
@@ -196,7 +190,7 @@ func causedByClientData(response *stripe.Error) bool {
 	case "", stripe.ErrorCodeResourceMissing, stripe.ErrorCodeParameterInvalidEmpty, stripe.ErrorCodeParameterInvalidInteger,
 		stripe.ErrorCodePaymentIntentInvalidParameter, stripe.ErrorCodePaymentMethodInvalidParameter,
 		stripe.ErrorCodePaymentMethodUnexpectedState:
-		// A text with a link to the dashboard is written for the account's owner.
+		// A text that links to the dashboard is addressed to the account's owner.
 		chosen := response.Param == "amount" || response.Param == "currency" || response.Param == "payment_method"
 		return chosen && !strings.Contains(response.Msg, "dashboard.stripe.com")
 	default:
@@ -204,7 +198,6 @@ func causedByClientData(response *stripe.Error) bool {
 	}
 }
 
-// classifyOther classifies every failure that is not an error of Stripe's.
 func (e *Error) classifyOther(err error, trace *sendTrace) {
 	switch {
 	case errors.Is(err, ErrMismatch):
@@ -226,9 +219,8 @@ func (e *Error) classifyOther(err error, trace *sendTrace) {
 	}
 }
 
-// printableCause returns the error in err's chain whose text is known to contain
-// nothing of the request or the response, nil if there is none. stripe-go quotes
-// unreadable responses, and net/http quotes malformed headers.
+// printableCause returns the first error in err's chain that is safe to print, or nil.
+// Other errors may quote the response: stripe-go and net/http do.
 func printableCause(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
@@ -254,16 +246,14 @@ func printableCause(err error) error {
 	return nil
 }
 
-// forwardProxyError is the status with which a forward proxy refused a connection.
 type forwardProxyError int
 
 func (e forwardProxyError) Error() string {
 	return fmt.Sprintf("the forward proxy refused the connection with status %d", int(e))
 }
 
-// printable returns s without invisible characters, or "" if it seems to contain an
-// API key or a client secret. Stripe masks keys in its messages and sends no NUL,
-// which jsonb rejects; this does not rely on either.
+// printable removes invisible characters from s: jsonb rejects NUL. It returns "" if s
+// may contain an API key or a client secret.
 func printable(s string) string {
 	if secret.MatchString(s) {
 		return ""

@@ -24,25 +24,23 @@ type Config struct {
 	Timeout   time.Duration // bounds one call, or one page of List, retries included
 	Logger    *slog.Logger
 
-	// Observe, if set, is called synchronously after each attempt, for metrics.
+	// Observe, if set, is called synchronously after each attempt.
 	Observe func(Attempt)
 
-	// WebhookSecret is whsec_…, the signing secret of the webhook endpoint. "" means
-	// that there is none (see [Client.Event]). While the secret is rolled, Stripe
-	// signs with the old and the new one.
+	// WebhookSecret (whsec_…) is the signing secret of the webhook endpoint. ""
+	// disables webhooks.
 	WebhookSecret string
 
-	// Transport sends the requests, for proxies, tracing and tests. nil means a
-	// [NewTransport]. A transport that wraps another one must pass the request's
-	// context on, because the client uses it to learn what was sent.
+	// Transport sends the requests. nil means [NewTransport]. A wrapper must pass the
+	// request's context on: the client traces connections through it.
 	Transport http.RoundTripper
 
-	// Backoff is the longest delay before the second attempt; it doubles for the
-	// third. 0 means 500 ms, because Stripe holds most locks for less.
+	// Backoff is the maximum delay before the second attempt; it doubles for the third.
+	// 0 means 500 ms. Stripe holds most locks for less.
 	Backoff time.Duration
 }
 
-// Format prints no field with any verb, because some are secret.
+// Format hides the secret fields from all verbs.
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Config") }
 
 func (c Config) validate() error {
@@ -92,11 +90,10 @@ type Client struct {
 	testMode      bool // the API key is one of test mode
 }
 
-// Format prints no field with any verb, because some are secret.
+// Format hides the secret fields from all verbs.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Client") }
 
-// New returns a client. The error of an invalid configuration names every invalid
-// field.
+// New returns a client. Its error names every invalid field.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -109,9 +106,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	httpClient := &http.Client{
 		Transport: transport{cfg.Transport},
-		// Stripe does not redirect, and a redirect must not get the API key.
+		// A redirect target must not receive the API key.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		// No Timeout: each attempt has a deadline in its context.
+		// No Timeout: each attempt's context has a deadline.
 	}
 	backend := &stripe.BackendConfig{
 		HTTPClient:        httpClient,
@@ -141,8 +138,8 @@ func New(cfg Config) (*Client, error) {
 // Close closes idle connections. The client remains usable.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// NewTransport returns the default transport of a [Client], to be wrapped by
-// tracing, for example. It uses no forward proxy unless the caller sets Proxy.
+// NewTransport returns the default transport of a [Client]. It ignores proxy
+// environment variables.
 func NewTransport() *http.Transport {
 	return &http.Transport{
 		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {
@@ -151,8 +148,7 @@ func NewTransport() *http.Transport {
 			}
 			return nil
 		},
-		// A successful connect takes a fraction of a second. A longer timeout would
-		// leave no time for a retry, and a failed dial is certainly NotExecuted.
+		// A longer dial timeout would leave no time for a retry.
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,
 		ForceAttemptHTTP2:      true,

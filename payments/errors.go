@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// Errors that an [Error] may wrap, besides context.Canceled and
-// context.DeadlineExceeded.
+// Causes that an [Error] may wrap.
 var (
 	// ErrInvalidCall means that an argument is invalid; nothing was sent.
 	ErrInvalidCall = errors.New("invalid call")
 	// ErrNoResponse means that no response arrived.
 	ErrNoResponse = errors.New("no response")
-	// ErrUnreadable means that the response is not one of Stripe's.
+	// ErrUnreadable means that the response is not in Stripe's format.
 	ErrUnreadable = errors.New("unreadable response")
 	// ErrMismatch means that the response is about another object than the requested
 	// one.
@@ -23,39 +22,36 @@ var (
 
 // Errors of [Client.Event].
 var (
-	// ErrWebhooksOff means that there is no secret to verify events with.
+	// ErrWebhooksOff means that no webhook secret is configured.
 	ErrWebhooksOff = errors.New("no webhook secret")
-	// ErrSignature means that Stripe did not sign the body for us within the last
-	// minutes.
+	// ErrSignature means that the signature is missing, wrong or too old.
 	ErrSignature = errors.New("not an event signed by the provider")
-	// ErrInvalidEvent means that the signature is genuine, but the body is not an event,
-	// or has a number that a double cannot hold.
+	// ErrInvalidEvent means that the signature is valid, but the body is not an event.
 	ErrInvalidEvent = errors.New("not an event of the provider")
-	// ErrThinEvent means that the signature is genuine, but the event does not contain
-	// the object that it is about.
+	// ErrThinEvent means that the signature is valid, but the event does not contain
+	// its object.
 	ErrThinEvent = errors.New("an event without its object")
 )
 
-// Outcome is what is known about the effect of a call that failed.
+// Outcome states what is known about the effect of a failed call.
 type Outcome int
 
 const (
-	// Unknown means that the call may have had its effect. It is the zero value, so
-	// an unclassified error proves nothing.
+	// Unknown means that the call may have had its effect. It is the zero value, so an
+	// unclassified error proves nothing.
 	Unknown Outcome = iota
-	// NotExecuted means that no attempt of the call had an effect. Its key can be sent
-	// again, except after ReplayedError. It does not cover earlier calls under the key.
+	// NotExecuted means that no attempt of this call had an effect. The key can be sent
+	// again, except after ReplayedError. Earlier calls with the key may have had one.
 	NotExecuted
-	// Refused is final: the provider rejects a value that our client chose, such as an
-	// unknown payment method or an amount that is too small. After a Confirm the intent
-	// still exists, and must be cancelled before a client gets the refusal (R23).
+	// Refused is final: the provider rejects a value chosen by our client, such as an
+	// unknown payment method. After a Confirm the intent still exists. Cancel it before
+	// the refusal is stored (R23).
 	Refused
-	// Declined is final: the card was declined and the intent lost its payment
-	// method, so no later confirm can charge it.
+	// Declined is final: the card was declined, and the intent lost its payment method.
 	Declined
 )
 
-// String returns the outcome as in errors and logs.
+// String returns the outcome as it appears in errors and logs.
 func (o Outcome) String() string {
 	switch o {
 	case NotExecuted:
@@ -69,44 +65,44 @@ func (o Outcome) String() string {
 	}
 }
 
-// Error is the type of all errors of calls to Stripe. No field contains a secret, so
-// it can be logged and printed with any verb.
+// Error is the error of every call to Stripe. It contains no secret and is safe to log
+// with any verb.
 type Error struct {
 	Outcome    Outcome
 	HTTPStatus int // 0: no response
 
-	// From Stripe's error, empty where Stripe sent nothing.
+	// From Stripe's error; empty if absent.
 	Type, Code, DeclineCode, Param string
 	RequestID                      string
 
-	// Message is Stripe's text for the customer. It is set for Declined and Refused.
+	// Message is Stripe's text for the customer, set for Declined and Refused.
 	Message string
 
-	// Intent is the PaymentIntent inside Stripe's error, nil if there was none.
+	// Intent is the PaymentIntent in Stripe's error, or nil.
 	Intent *Intent
 
-	// ReplayedError: Stripe stores an error under this key and replays it, so the key
-	// can never succeed (R12). After a 500 the call may have had its effect anyway.
+	// ReplayedError: Stripe stored this error under the key and replays it (R12). A 500
+	// may have had its effect nevertheless.
 	ReplayedError bool
-	// UnexpectedState: the intent's state does not allow this call, perhaps because
-	// an earlier one took effect. Get the intent, then decide.
+	// UnexpectedState: the intent's state does not allow this call. An earlier call may
+	// have taken effect, so call Get.
 	UnexpectedState bool
-	// IntentMissing: the intent of the call does not exist, and so cannot be charged. It
-	// is set in test mode only, whose data can be deleted. In live mode, an unknown id
-	// belongs to another account or mode, and its intent may be charged there.
+	// IntentMissing: the intent of the call does not exist. It is set in test mode
+	// only, where data can be deleted. In live mode, the intent may exist in another
+	// account.
 	IntentMissing bool
-	// NeedsOperator: a bug of ours, our configuration, an account that is not set up, or
-	// a change made at the provider. It is never final, and operators are alerted.
+	// NeedsOperator: a bug, a wrong configuration or an incomplete account. Never
+	// final; operators are alerted.
 	NeedsOperator bool
 
-	// RetryAfter is how long to wait before the next call, 0 for final outcomes.
+	// RetryAfter is the delay before the next call, 0 for final outcomes.
 	RetryAfter time.Duration
 
 	cause      error         // safe to print
 	minBackoff time.Duration // requested by a Retry-After header
 }
 
-// Error returns the outcome and the identifiers of the failure, never Stripe's text.
+// Error returns the outcome and identifiers, never Stripe's text.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("payments: " + e.Outcome.String())
@@ -130,21 +126,17 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns an error of this package, joined with a context or network error if
-// there was one. It never returns a *stripe.Error, whose text contains the client
-// secret (R13).
+// Unwrap returns a cause. It never returns a *stripe.Error, whose text contains the
+// client secret (R13).
 func (e *Error) Unwrap() error { return e.cause }
 
-// retryable reports whether the same request under the same key may get another
-// response now.
 func (e *Error) retryable() bool {
 	final := e.Outcome == Declined || e.Outcome == Refused
 	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState
 }
 
-// invalidCall rejects an argument before anything is sent. The outcome is
-// NotExecuted, not Refused, because a bug of ours must not become an order's final
-// response.
+// invalidCall rejects an argument. It is not Refused: a bug of ours must not become an
+// order's final response.
 func invalidCall(format string, args ...any) *Error {
 	return &Error{
 		Outcome:       NotExecuted,

@@ -13,31 +13,30 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// Status is the state of a PaymentIntent. Stripe may add others. Treat an unknown
-// status as not final.
+// Status is the state of a PaymentIntent. Treat unknown values as not final.
 type Status string
 
 const (
 	// StatusSucceeded means charged. Final.
 	StatusSucceeded Status = "succeeded"
-	// StatusProcessing means that the charge is in progress, perhaps for days.
+	// StatusProcessing means that the charge is in progress, possibly for days.
 	StatusProcessing Status = "processing"
-	// StatusRequiresAction means that the customer must approve the payment first. The
-	// payment then succeeds or fails at Stripe, without another call of ours.
+	// StatusRequiresAction means that the customer must approve the payment. It then
+	// succeeds or fails at Stripe, without another call.
 	StatusRequiresAction Status = "requires_action"
 	// StatusRequiresConfirmation means created, not confirmed.
 	StatusRequiresConfirmation Status = "requires_confirmation"
-	// StatusRequiresPaymentMethod means that the intent has no payment method: none
-	// was given, or the given one was declined (then LastError is set).
+	// StatusRequiresPaymentMethod means no payment method, or a declined one (LastError
+	// is set).
 	StatusRequiresPaymentMethod Status = "requires_payment_method"
 	// StatusCanceled means that it can never be charged. Final.
 	StatusCanceled Status = "canceled"
-	// StatusRequiresCapture means authorised, not captured. This package never
-	// requests that.
+	// StatusRequiresCapture means authorised, not captured. This package never requests
+	// it.
 	StatusRequiresCapture Status = "requires_capture"
 )
 
-// Intent is the part of a PaymentIntent that is used here.
+// Intent holds the members of a PaymentIntent that are used here.
 type Intent struct {
 	ID             string
 	Status         Status
@@ -51,47 +50,45 @@ type Intent struct {
 	Action         *Action   // what the customer must do, nil unless the status is StatusRequiresAction
 }
 
-// Action is what the customer must do in the browser before the payment can succeed.
-// The client secret lets its holder approve the payment, and retry it with another card
-// after a failure, until the intent is cancelled.
+// Action is what the customer must do before the payment can succeed. The holder of the
+// client secret can approve the payment, or retry it with another card, until the
+// intent is cancelled.
 type Action struct {
 	Type         string // of Stripe's next_action, such as use_stripe_sdk
 	clientSecret string
 }
 
-// ClientSecret returns what Stripe.js needs. It must not be stored or logged.
+// ClientSecret returns the secret for Stripe.js. Never store or log it.
 func (a Action) ClientSecret() string { return a.clientSecret }
 
-// Format prints the type with any verb, never the client secret.
+// Format prints the type, never the client secret.
 func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type) }
 
 // LogValue hides the client secret from slog.
 func (a Action) LogValue() slog.Value { return slog.StringValue(a.Type) }
 
-// Decline is the reason why the card was not charged. Stripe wrote Message for the
+// Decline is the reason why a card was not charged. Message is Stripe's text for the
 // customer.
 type Decline struct{ Code, DeclineCode, Message string }
 
-// Matches reports whether the intent belongs to the given order: same amount,
-// currency and metadata["order_id"]. Check it before a success is believed.
+// Matches reports whether the intent belongs to the order. Check it before accepting a
+// success.
 func (i Intent) Matches(amount int64, currency, orderID string) bool {
 	return i.Amount == amount && i.Currency == currency && i.Metadata["order_id"] == orderID
 }
 
-// mayHaveCharged reports whether money moved or still may.
 func (i Intent) mayHaveCharged() bool {
 	return i.Status == StatusSucceeded || i.Status == StatusProcessing || i.Status == StatusRequiresCapture
 }
 
-// CreateParams are the parameters of a PaymentIntent. Under one key they must never
-// change, or Stripe rejects the request (R4, R5).
+// CreateParams are the parameters of a PaymentIntent. Stripe rejects other parameters
+// with the same key (R4, R5).
 type CreateParams struct {
 	Amount        int64  // in the currency's smallest unit
 	Currency      string // lower case
 	PaymentMethod string
 	Description   string // seen by the customer
-	// Metadata is returned unchanged. Stripe drops empty values, so an intent with
-	// one is never the intent that was requested.
+	// Stripe drops empty metadata values, which then causes ErrMismatch.
 	Metadata map[string]string
 }
 
@@ -99,9 +96,8 @@ func (p CreateParams) match(i Intent) bool {
 	return i.Amount == p.Amount && i.Currency == p.Currency && maps.Equal(i.Metadata, p.Metadata)
 }
 
-// Create creates a PaymentIntent without confirming it: no money moves. If the
-// response is about another intent, the error is [ErrMismatch] with the outcome
-// Unknown.
+// Create creates a PaymentIntent without confirming it: no money moves. A response
+// about another intent is Unknown with [ErrMismatch].
 func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent, error) {
 	if err := checkKey(key); err != nil {
 		return Intent{}, err
@@ -114,8 +110,8 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 			PaymentMethod: stripe.String(p.PaymentMethod),
 			Description:   optional(p.Description),
 			Metadata:      p.Metadata,
-			// Without these a confirm requires a return_url: the dashboard's payment
-			// methods are enabled by default since API version 2023-08-16.
+			// Otherwise the dashboard's payment methods are enabled (since API version
+			// 2023-08-16), and a confirm requires a return_url.
 			AutomaticPaymentMethods: &stripe.PaymentIntentAutomaticPaymentMethodsParams{
 				Enabled:        stripe.Bool(true),
 				AllowRedirects: stripe.String("never"),
@@ -124,10 +120,9 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 	})
 }
 
-// Confirm charges the intent, at most once in its life. A card that requires the
-// customer's approval is Declined if the payment is off-session, that is, if the
-// customer is not present. Otherwise the status becomes StatusRequiresAction. After
-// Unknown, call Get.
+// Confirm charges the intent, at most once in its life. If the card requires approval,
+// an off-session payment is Declined; otherwise the status is StatusRequiresAction.
+// After Unknown, call Get.
 func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession bool) (Intent, error) {
 	if err := cmp.Or(checkKey(key), checkID(intentID)); err != nil {
 		return Intent{}, err
@@ -144,8 +139,8 @@ func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession b
 	})
 }
 
-// Get reads the intent's current state. It has no effect, so after Unknown and
-// NotExecuted nothing is known about the intent.
+// Get reads the intent's state. After Unknown and NotExecuted nothing is known about
+// the intent.
 func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 	if err := checkID(intentID); err != nil {
 		return Intent{}, err
@@ -156,8 +151,8 @@ func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 	})
 }
 
-// Cancel makes sure that the intent can never be charged (R23). It fails with
-// UnexpectedState if the intent is already cancelled or charged.
+// Cancel ensures that the intent can never be charged (R23). It fails with
+// UnexpectedState if the intent is cancelled or charged.
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
 	if err := cmp.Or(checkKey(key), checkID(intentID)); err != nil {
 		return Intent{}, err
@@ -172,8 +167,8 @@ func hasID(id string) func(Intent) bool {
 	return func(i Intent) bool { return i.ID == id }
 }
 
-// newIntent converts a PaymentIntent, or fails if a required member is missing.
-// stripe-go accepts far less: a bare id, an empty object.
+// newIntent converts a PaymentIntent. It fails if a required member is missing, because
+// stripe-go accepts an empty object or a bare id.
 func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 	if pi == nil || pi.Object != "payment_intent" || pi.ID == "" || pi.Status == "" || pi.Amount <= 0 || pi.Currency == "" {
 		return Intent{}, fmt.Errorf("%w: not a complete PaymentIntent", ErrUnreadable)
@@ -203,8 +198,8 @@ func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 	return intent, nil
 }
 
-// checkKey rejects keys that stripe-go would replace by a random key, trim, or not
-// send. 255 is Stripe's limit.
+// checkKey rejects keys that stripe-go would replace, trim or omit, or that exceed
+// Stripe's limit of 255 bytes.
 func checkKey(key string) error {
 	if key == "" || len(key) > 255 {
 		return invalidCall("idempotency key of %d bytes", len(key))
@@ -217,7 +212,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// checkID keeps other ids, and "", which is the URL of the list, out of the path.
+// checkID keeps other ids and the empty id, which selects the list, out of the path.
 func checkID(id string) error {
 	if !strings.HasPrefix(id, "pi_") {
 		return invalidCall("not the id of a PaymentIntent")

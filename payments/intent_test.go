@@ -122,39 +122,30 @@ func TestCreate_mismatch(t *testing.T) {
 	}
 }
 
-func TestIntentCalls_invalid(t *testing.T) {
+func TestClient_invalidArgument(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t, response{status: 200, body: intent("succeeded")})
 	client := newClient(t, provider.url)
-	create := func(key string) error {
-		_, err := client.Create(t.Context(), key, createParams)
-		return err
-	}
-	confirm := func(key, id string) error {
-		_, err := client.Confirm(t.Context(), key, id, true)
-		return err
-	}
-	cancel := func(key, id string) error {
-		_, err := client.Cancel(t.Context(), key, id)
-		return err
-	}
-	get := func(id string) error {
-		_, err := client.Get(t.Context(), id)
-		return err
-	}
+	ctx := t.Context()
+	fail := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"create without a key":        create(""),
-		"create, key of 256 bytes":    create(strings.Repeat("k", 256)),
-		"create, key with a space":    create("key "),
-		"create, key with a newline":  create("key\n"),
-		"create, key beyond ASCII":    create("schlüssel"),
-		"confirm without a key":       confirm("", "pi_1"),
-		"confirm without an intent":   confirm(confirmKey, ""),
-		"confirm of something else":   confirm(confirmKey, "ch_1"),
-		"cancel without a key":        cancel("", "pi_1"),
-		"cancel without an intent":    cancel(confirmKey, ""),
-		"get without an intent":       get(""),
-		"get of a way up in the path": get("../charges"),
+		"create without a key":       fail(client.Create(ctx, "", createParams)),
+		"create, key of 256 bytes":   fail(client.Create(ctx, strings.Repeat("k", 256), createParams)),
+		"create, key with a space":   fail(client.Create(ctx, "key ", createParams)),
+		"create, key with a newline": fail(client.Create(ctx, "key\n", createParams)),
+		"create, key beyond ASCII":   fail(client.Create(ctx, "schlüssel", createParams)),
+		"confirm without a key":      fail(client.Confirm(ctx, "", "pi_1", true)),
+		"confirm without an intent":  fail(client.Confirm(ctx, confirmKey, "", true)),
+		"confirm of a charge":        fail(client.Confirm(ctx, confirmKey, "ch_1", true)),
+		"cancel without a key":       fail(client.Cancel(ctx, "", "pi_1")),
+		"cancel without an intent":   fail(client.Cancel(ctx, confirmKey, "")),
+		"get without an intent":      fail(client.Get(ctx, "")),
+		"get with a path":            fail(client.Get(ctx, "../charges")),
+		"refund without a key":       fail(client.Refund(ctx, "", refundParams)),
+		"refund without an intent":   fail(client.Refund(ctx, refundKey, payments.RefundParams{Amount: 1})),
+		"get refund without an id":   fail(client.GetRefund(ctx, "")),
+		"get refund of an intent":    fail(client.GetRefund(ctx, "pi_1")),
+		"refunds without an intent":  client.ListRefunds(ctx, "", func(payments.Refund) bool { return true }),
 	} {
 		e := failure(t, err)
 		require.Equal(t, payments.NotExecuted, e.Outcome, name)
@@ -163,5 +154,6 @@ func TestIntentCalls_invalid(t *testing.T) {
 	}
 	require.Empty(t, provider.seen())
 
-	require.NoError(t, create(strings.Repeat("k", 255)), "the longest key")
+	_, err := client.Create(ctx, strings.Repeat("k", 255), createParams)
+	require.NoError(t, err, "the longest key")
 }

@@ -8,29 +8,24 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// pageSize is Stripe's maximum.
 const pageSize = 100
 
 // List calls visit for every PaymentIntent created between since and until, newest
-// first, until visit returns false. Both times are by Stripe's clock, inclusive, and
-// in whole seconds; a zero time means no bound. If the error is nil, the list was
-// complete or visit ended it.
-//
-// It uses the list endpoint: the search endpoint lags by up to an hour, so it cannot
-// prove that an intent does not exist.
+// first, until visit returns false. The bounds are inclusive whole seconds of Stripe's
+// clock; zero means unbounded. A nil error means that visit got the whole list or ended
+// it. The search endpoint lags, so it cannot prove that an intent is absent.
 func (c *Client) List(ctx context.Context, since, until time.Time, visit func(Intent) (more bool)) error {
 	return paginate(ctx, c, call{name: "list"}, c.listIntents(since, until), newIntent, intentID, visit)
 }
 
-// ListPage returns one page of the list of [Client.List], and whether others follow. The
-// page begins after the intent with the id after, or at the beginning if that is "".
+// ListPage returns the page of [Client.List] after the given intent id, or the first
+// page if it is "", and whether more pages follow.
 func (c *Client) ListPage(ctx context.Context, since, until time.Time, after string) (intents []Intent, more bool, err error) {
 	return fetchPage(ctx, c, call{name: "list"}, after, c.listIntents(since, until), newIntent, intentID)
 }
 
 func intentID(i Intent) string { return i.ID }
 
-// listIntents returns a function that requests a page.
 func (c *Client) listIntents(since, until time.Time) func(stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 	return func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
@@ -82,7 +77,6 @@ func (c *Client) paginateRefunds(
 	return paginate(ctx, c, call, send, convert, func(r Refund) string { return r.ID }, visit)
 }
 
-// paginate fetches a list page by page and calls visit for each object.
 func paginate[S, T any](
 	ctx context.Context, c *Client, call call,
 	send func(stripe.ListParams) (data []S, hasMore bool, err error),
@@ -106,9 +100,8 @@ func paginate[S, T any](
 	}
 }
 
-// fetchPage fetches the page after the given id. Each page has its own Timeout and
-// its own call: stripe-go's iterator uses one context for all pages, and panics on
-// an empty page with has_more.
+// fetchPage fetches the page after the given id within its own Timeout. stripe-go's
+// iterator has one context for all pages, and panics on an empty page with has_more.
 func fetchPage[S, T any](
 	ctx context.Context, c *Client, call call, after string,
 	send func(stripe.ListParams) (data []S, hasMore bool, err error),

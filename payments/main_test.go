@@ -37,21 +37,19 @@ var createParams = payments.CreateParams{
 	Metadata:      map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
 }
 
-// intent is the intent of createParams as Stripe attempts it.
+// intent is Stripe's JSON of the intent of createParams.
 func intent(status string) string {
 	return fmt.Sprintf(`{"id":"pi_1","object":"payment_intent","status":%q,"amount":2500,"currency":"eur",`+
 		`"amount_received":0,"client_secret":%q,"created":1760000000,"latest_charge":null,"receipt_email":"%s@example.com",`+
 		`"metadata":{"order_id":"7b0f","idempotency_key_id":"k1"}}`, status, clientSecret, canary)
 }
 
-// response is a response of the provider.
 type response struct {
 	status int
 	body   string
 	header http.Header
 }
 
-// request is a request that the provider received.
 type request struct {
 	method, path string
 	header       http.Header
@@ -77,13 +75,13 @@ func startProvider(t *testing.T, responses ...response) *provider {
 		n := len(p.requests)
 		p.requests = append(p.requests, request{r.Method, r.URL.Path, r.Header, r.Form})
 		p.mu.Unlock()
-		a := responses[min(n, len(responses)-1)]
+		next := responses[min(n, len(responses)-1)]
 		w.Header().Set("Request-Id", "req_1")
-		for name, values := range a.header {
+		for name, values := range next.header {
 			w.Header()[name] = values
 		}
-		w.WriteHeader(a.status)
-		_, _ = w.Write([]byte(a.body))
+		w.WriteHeader(next.status)
+		_, _ = w.Write([]byte(next.body))
 	}))
 	t.Cleanup(server.Close)
 	p.url = server.URL
@@ -94,15 +92,6 @@ func (p *provider) seen() []request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.requests
-}
-
-// keys returns the idempotency keys of the requests.
-func (p *provider) keys() []string {
-	var keys []string
-	for _, r := range p.seen() {
-		keys = append(keys, r.header.Get("Idempotency-Key"))
-	}
-	return keys
 }
 
 // buffer is a bytes.Buffer that is safe for concurrent use.
@@ -123,8 +112,8 @@ func (b *buffer) String() string {
 	return b.Buffer.String()
 }
 
-// newClient returns a client that does not wait before retries. When the test ends,
-// its log at debug level is checked for secrets.
+// newClient returns a client that does not wait before retries. Its log must not
+// contain a secret.
 func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *payments.Client {
 	t.Helper()
 	log := &buffer{}

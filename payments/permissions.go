@@ -8,10 +8,9 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// MissingPermissions returns the permissions that the program needs and a restricted API
-// key does not have. It has no effect, because each call is about a payment that does
-// not exist: Stripe responds with 403 if the permission is missing, and otherwise does
-// not find the payment.
+// MissingPermissions returns the required permissions that a restricted API key does
+// not have. It calls Stripe about a payment that does not exist, so it has no effect:
+// the response is 403 if the permission is missing.
 func (c *Client) MissingPermissions(ctx context.Context) ([]string, error) {
 	const intentID, key = "pi_permission_check", "orders-api-permission-check"
 	var missing []string

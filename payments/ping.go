@@ -9,17 +9,16 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// APIVersion is the version of Stripe's API that the client speaks.
+// APIVersion is the version of Stripe's API that the client uses.
 const APIVersion = stripe.APIVersion
 
-// ServerInfo is what a response tells about the provider itself.
+// ServerInfo is metadata of the provider's response.
 type ServerInfo struct {
 	APIVersion string    // of the response, "" if it names none
 	Date       time.Time // by the provider's clock, in whole seconds; zero if it names none
 }
 
-// Ping lists one intent, to check that the provider responds and accepts the API
-// key. Like [Client.Get] it has no effect.
+// Ping checks that the provider responds and accepts the API key. It lists one intent.
 func (c *Client) Ping(ctx context.Context) (ServerInfo, error) {
 	var info ServerInfo
 	err := c.run(ctx, call{name: "ping"}, func(ctx context.Context) error {

@@ -11,26 +11,25 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// RefundStatus is the state of a refund. Stripe may add others. Treat an unknown
-// status as not final.
+// RefundStatus is the state of a refund. Treat unknown values as not final.
 type RefundStatus string
 
 const (
-	// RefundPending means that the refund is in progress, perhaps for days.
+	// RefundPending means in progress, possibly for days.
 	RefundPending RefundStatus = "pending"
-	// RefundRequiresAction means that the customer has to name an account. It does not
-	// occur with cards.
+	// RefundRequiresAction means that the customer must name a bank account. Not for
+	// cards.
 	RefundRequiresAction RefundStatus = "requires_action"
 	// RefundSucceeded means that the money was sent to the card's bank. The bank may
-	// still return it: then the refund fails.
+	// still return it; the refund then fails.
 	RefundSucceeded RefundStatus = "succeeded"
 	// RefundFailed means that the merchant has the money again. Final.
 	RefundFailed RefundStatus = "failed"
-	// RefundCanceled means that it will not be made. Final.
+	// RefundCanceled means that the refund will not be made. Final.
 	RefundCanceled RefundStatus = "canceled"
 )
 
-// Refund is the part of a refund that is used here.
+// Refund holds the members of a refund that are used here.
 type Refund struct {
 	ID            string
 	Status        RefundStatus
@@ -42,14 +41,14 @@ type Refund struct {
 	Created       time.Time // by Stripe's clock, in whole seconds
 }
 
-// Matches reports whether this is the given refund of ours: same intent, amount and
-// currency, and our id in metadata["refund_id"].
+// Matches reports whether this is the refund of ours with the given
+// metadata["refund_id"].
 func (r Refund) Matches(intentID string, amount int64, currency, refundID string) bool {
 	return r.IntentID == intentID && r.Amount == amount && r.Currency == currency && r.Metadata["refund_id"] == refundID
 }
 
-// RefundParams are the parameters of a refund. Under one key they must never change,
-// or Stripe rejects the request (R4, R5).
+// RefundParams are the parameters of a refund. Stripe rejects other parameters with the
+// same key (R4, R5).
 type RefundParams struct {
 	IntentID string
 	Amount   int64  // in the currency's smallest unit
@@ -62,13 +61,12 @@ func (p RefundParams) match(r Refund) bool {
 	return r.IntentID == p.IntentID && r.Amount == p.Amount && r.Currency == p.Currency && maps.Equal(r.Metadata, p.Metadata)
 }
 
-// Refund refunds a charge. An intent is charged once, but it can have many refunds.
-// So a repeated refund is safe only under the same key, and only while Stripe knows
-// that key (R12). In any doubt, call ListRefunds.
+// Refund refunds a charge, in full or in part. An intent can have many refunds, so a
+// repetition is safe only with the same key, while Stripe knows the key (R12). If in
+// doubt, call ListRefunds.
 //
-// Refused means that this call made no refund, because the amount is too high or the
-// charge is already refunded. An earlier refund of ours may be the reason, so call
-// ListRefunds before the refusal is believed.
+// Refused means that this call made no refund. An earlier refund of ours may be the
+// reason, so call ListRefunds before the refusal is stored.
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
 	if err := cmp.Or(checkKey(key), checkID(p.IntentID)); err != nil {
 		return Refund{}, err
@@ -85,8 +83,8 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 	})
 }
 
-// GetRefund reads the refund's current state. It has no effect, so after Unknown and
-// NotExecuted nothing is known about the refund.
+// GetRefund reads the refund's state. After Unknown and NotExecuted nothing is known
+// about the refund.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
 	if err := checkRefundID(refundID); err != nil {
 		return Refund{}, err
@@ -97,7 +95,6 @@ func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error)
 	})
 }
 
-// newRefund converts a refund, or fails if a required member is missing.
 func newRefund(re *stripe.Refund) (Refund, error) {
 	if re == nil || re.Object != "refund" || re.ID == "" || re.Status == "" || re.Amount <= 0 || re.Currency == "" {
 		return Refund{}, fmt.Errorf("%w: not a complete refund", ErrUnreadable)
@@ -117,8 +114,8 @@ func newRefund(re *stripe.Refund) (Refund, error) {
 	return refund, nil
 }
 
-// checkRefundID keeps other ids out of the path. Old ids begin with re_, those of
-// refunds to other methods than cards with pyr_.
+// checkRefundID keeps other ids out of the path. Card refunds begin with re_, others
+// with pyr_.
 func checkRefundID(id string) error {
 	if !strings.HasPrefix(id, "re_") && !strings.HasPrefix(id, "pyr_") {
 		return invalidCall("not the id of a refund")

@@ -26,7 +26,7 @@ var refundParams = payments.RefundParams{
 	Metadata: map[string]string{"refund_id": "r1"},
 }
 
-// refund is the refund of refundParams as Stripe attempts it.
+// refund is Stripe's JSON of the refund of refundParams.
 func refund(status string) string {
 	return fmt.Sprintf(`{"id":"re_1","object":"refund","amount":700,"charge":"ch_1","created":1760000000,"currency":"eur",`+
 		`"metadata":{"refund_id":"r1"},"payment_intent":"pi_1","reason":"duplicate","status":%q}`, status)
@@ -49,7 +49,7 @@ func TestRefund_requestAndResponse(t *testing.T) {
 
 	sent := provider.seen()[0]
 	require.Equal(t, "POST /v1/refunds", sent.method+" "+sent.path)
-	require.Equal(t, []string{refundKey}, provider.keys())
+	require.Equal(t, refundKey, sent.header.Get("Idempotency-Key"))
 	require.Equal(t, url.Values{
 		"payment_intent": {"pi_1"}, "amount": {"700"}, "reason": {"duplicate"}, "metadata[refund_id]": {"r1"},
 	}, sent.form)
@@ -76,48 +76,6 @@ func TestRefund_mismatch(t *testing.T) {
 	}
 }
 
-func TestRefund_invalidCall(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t, response{status: 200, body: refund("succeeded")})
-	client := newClient(t, provider.url)
-	_, noKey := client.Refund(t.Context(), "", refundParams)
-	_, noIntent := client.Refund(t.Context(), refundKey, payments.RefundParams{Amount: 1})
-	_, noRefund := client.GetRefund(t.Context(), "")
-	_, another := client.GetRefund(t.Context(), "pi_1")
-	noList := client.ListRefunds(t.Context(), "", func(payments.Refund) bool { return true })
-	for _, err := range []error{noKey, noIntent, noRefund, another, noList} {
-		require.ErrorIs(t, err, payments.ErrInvalidCall)
-		require.Equal(t, payments.NotExecuted, failure(t, err).Outcome)
-	}
-	require.Empty(t, provider.seen())
-}
-
-func TestRefund_refused(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		code, more    string
-		outcome       payments.Outcome
-		needsOperator bool
-	}{
-		"refunded already":                {"charge_already_refunded", "", payments.Refused, false},
-		"disputed":                        {"charge_disputed", "", payments.Refused, false},
-		"disputed, as Stripe now says":    {"refund_disputed_payment", "", payments.Refused, false},
-		"not refundable":                  {"charge_not_refundable", "", payments.Refused, false},
-		"too much":                        {"", `,"param":"amount"`, payments.Refused, false},
-		"no such intent":                  {"resource_missing", `,"param":"payment_intent"`, payments.NotExecuted, true},
-		"too little money in the account": {"balance_insufficient", "", payments.NotExecuted, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			provider := startProvider(t, response{status: 400, body: stripeError("invalid_request_error", test.code, test.more)})
-			_, err := newClient(t, provider.url).Refund(t.Context(), refundKey, refundParams)
-			e := failure(t, err)
-			require.Equal(t, test.outcome, e.Outcome)
-			require.Equal(t, test.needsOperator, e.NeedsOperator)
-		})
-	}
-}
-
 func TestListRefunds_mismatch(t *testing.T) {
 	t.Parallel()
 	list := `{"object":"list","url":"/v1/refunds","has_more":false,"data":[` + refund("succeeded") + `]}`
@@ -136,8 +94,7 @@ func TestListRefunds_mismatch(t *testing.T) {
 	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[1].form)
 }
 
-// A refund whose response is lost is found by the same key, by the list and by its
-// id.
+// A refund with a lost response is found by its key, in the list and by its id.
 func TestRefund_responseLost(t *testing.T) {
 	t.Parallel()
 	stripe, client := startStripe(t)

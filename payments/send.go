@@ -12,20 +12,17 @@ import (
 	"github.com/stripe/stripe-go/v79"
 )
 
-// maxAttempts bounds the attempts of one call. With the default backoff the third
-// one starts within 1.5 s of the first response. If the provider is unavailable for
-// longer, the next run tries again under the same key.
+// maxAttempts bounds the attempts of one call. The next run of the key tries again.
 const maxAttempts = 3
 
-// call is one request to Stripe, sent in one or more attempts.
 type call struct {
 	name     string // for the log
 	key      string // "" for reads
 	intentID string // "" if there is none yet
 }
 
-// do makes a call whose response is one object. convert converts what stripe-go
-// returns. matches reports whether the object is the one that was requested.
+// do makes a call that returns one object. matches reports whether it is the requested
+// one.
 func do[S, T any](
 	ctx context.Context, c *Client, call call,
 	convert func(S) (T, error), matches func(T) bool, send func(stripe.Params) (S, error),
@@ -54,10 +51,9 @@ func do[S, T any](
 	return object, nil
 }
 
-// run repeats an attempt, under the same key, until the outcome is final or the
-// budget is spent. Once an attempt may have been executed, a later NotExecuted is
-// about that later attempt only, so the outcome stays Unknown. A final outcome is
-// believed at any time, because a key has one result.
+// run repeats an attempt with the same key until the outcome is final or the budget is
+// spent. A NotExecuted after an attempt that may have been executed proves nothing
+// about the call, so the outcome stays Unknown.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -79,19 +75,16 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 	}
 }
 
-// Attempt is one HTTP attempt of a call, for metrics.
+// Attempt is one HTTP attempt of a call.
 type Attempt struct {
 	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds, list all refunds or ping
 	Took time.Duration
 	Err  *Error // nil if it succeeded
 }
 
-// attempt sends the request once and classifies the result, nil for success.
-//
-// An attempt gets half of the call's budget at most. On an idle connection that a
-// firewall has dropped silently, a request waits until its deadline; half of the
-// budget leaves time for a retry on a new connection. Less would make slow confirms
-// Unknown, which take up to several seconds of the default 20.
+// attempt sends the request once, within half of the call's budget, and returns nil for
+// success. The rest is for a retry: a firewall may have dropped the idle connection. A
+// shorter limit would make slow confirms Unknown.
 func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Duration, send func(context.Context) error) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -106,7 +99,6 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 	return failed
 }
 
-// logAttempt writes one log line per attempt.
 func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Duration, trace *sendTrace, failed *Error) {
 	level, outcome := slog.LevelInfo, "answered"
 	attrs := []slog.Attr{
@@ -131,9 +123,9 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Dur
 	c.logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// waitForRetry waits after attempt n: the backoff, or longer if the provider asked
-// for it. It reports false if ctx is done, or if less than needed would be left: an
-// attempt without time for its response turns a NotExecuted into an Unknown.
+// waitForRetry waits for the backoff after attempt n, at least minBackoff. It returns
+// false if less than needed would be left: an attempt without time for its response
+// turns NotExecuted into Unknown.
 func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
 	wait := max(jitter(c.backoff<<(n-1)), minBackoff)
 	deadline, _ := ctx.Deadline()
@@ -143,8 +135,6 @@ func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed tim
 	return c.sleep(ctx, wait) == nil
 }
 
-// jitter returns a random duration between d/2 and d, so that calls that failed
-// together do not retry together.
 func jitter(d time.Duration) time.Duration {
 	return d - rand.N(d/2+1) //nolint:gosec // jitter needs no secrecy
 }
@@ -160,12 +150,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// maxResponse bounds a response's body, decompressed. An intent has about 2 KiB, a
-// page of a hundred about 200 KiB.
+// maxResponse bounds a decompressed response. A page of 100 intents has about 200 KiB.
 const maxResponse = 1 << 20
 
-// sendTrace records what an attempt did on the network, which stripe-go does not
-// return.
+// sendTrace records the network activity of one attempt, which stripe-go hides.
 type sendTrace struct {
 	requested, obtained atomic.Int32 // connections
 	reachedTransport    bool
@@ -175,7 +163,6 @@ type sendTrace struct {
 
 type sendTraceKey struct{}
 
-// traceSend returns a context whose attempt is recorded in the returned sendTrace.
 func traceSend(ctx context.Context) (context.Context, *sendTrace) {
 	t := &sendTrace{}
 	ctx = context.WithValue(ctx, sendTraceKey{}, t)
@@ -185,23 +172,21 @@ func traceSend(ctx context.Context) (context.Context, *sendTrace) {
 	}), t
 }
 
-// notSent is the only proof that a failed attempt had no effect: the transport never
-// got the request, or it requested connections and obtained none. The error value
-// proves nothing: if a reused connection breaks, net/http sends again on a new one,
-// and returns the dial error of the second although the first copy arrived. A
-// transport without trace (requested is 0) proves nothing either.
+// notSent reports whether the request certainly never left: the transport did not get
+// it, or obtained none of the connections it requested. The error proves nothing: after
+// a broken reused connection, net/http returns the dial error of its own retry. Without
+// a trace (requested is 0) nothing is proved.
 func (t *sendTrace) notSent() bool {
 	return !t.reachedTransport || t.requested.Load() > 0 && t.obtained.Load() == 0
 }
 
-// transport fills the sendTrace and limits the body.
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	err := ctx.Err()
-	// Timers and the monotonic clock stand still while a machine is suspended. A call
-	// that moves money must not be sent a day after its step decided so.
+	// Timers and the monotonic clock stop while a machine is suspended. The wall clock
+	// detects an expired call after the resume.
 	if deadline, ok := ctx.Deadline(); ok && err == nil && time.Now().Round(0).After(deadline.Round(0)) {
 		err = context.DeadlineExceeded
 	}
@@ -220,7 +205,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
+// CloseIdleConnections implements [http.Client.CloseIdleConnections].
 func (t transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -41,7 +41,6 @@ func TestRun_retries(t *testing.T) {
 		"unknown, then refused":                     {[]response{gateway, unknownPM}, payments.Refused, 2},
 		"unknown, then locks":                       {[]response{gateway, locked}, payments.Unknown, 3},
 		"lock, unknown, lock":                       {[]response{locked, gateway, locked}, payments.Unknown, 3},
-		"unknown, then a bad API key":               {[]response{gateway, badKey}, payments.Unknown, 2},
 		"locks only":                                {[]response{locked}, payments.NotExecuted, 3},
 		"lock, then a bad API key":                  {[]response{locked, badKey}, payments.NotExecuted, 2},
 		"stored 500":                                {[]response{replayedError, paid}, payments.Unknown, 1},
@@ -84,38 +83,28 @@ func TestRun_badAPIKeyAfterUnknown(t *testing.T) {
 
 func TestRun_backoff(t *testing.T) {
 	t.Parallel()
-	provider := startProvider(t, response{status: 503})
-	client := newClient(t, provider.url)
-	var waits []time.Duration
-	client.SetSleep(func(_ context.Context, d time.Duration) error {
-		waits = append(waits, d)
-		return nil
-	})
-
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
-	require.Error(t, err)
-	require.Len(t, waits, 2)
-	for i, longest := range []time.Duration{500 * time.Millisecond, time.Second} {
-		require.GreaterOrEqual(t, waits[i], longest/2)
-		require.LessOrEqual(t, waits[i], longest)
+	const sec = time.Second
+	for name, test := range map[string]struct {
+		header            http.Header
+		shortest, longest []time.Duration
+	}{
+		"default":     {nil, []time.Duration{sec / 4, sec / 2}, []time.Duration{sec / 2, sec}},
+		"Retry-After": {http.Header{"Retry-After": {"3"}}, []time.Duration{3 * sec, 3 * sec}, []time.Duration{3 * sec, 3 * sec}},
+	} {
+		client := newClient(t, startProvider(t, response{status: 503, header: test.header}).url)
+		var waits []time.Duration
+		client.SetSleep(func(_ context.Context, d time.Duration) error {
+			waits = append(waits, d)
+			return nil
+		})
+		_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
+		require.Error(t, err)
+		require.Len(t, waits, 2, name)
+		for i, wait := range waits {
+			require.GreaterOrEqual(t, wait, test.shortest[i], name)
+			require.LessOrEqual(t, wait, test.longest[i], name)
+		}
 	}
-}
-
-func TestRun_retryAfter(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t,
-		response{status: 503, header: http.Header{"Retry-After": {"3"}}},
-		response{status: 200, body: intent("succeeded")})
-	client := newClient(t, provider.url)
-	var waits []time.Duration
-	client.SetSleep(func(_ context.Context, d time.Duration) error {
-		waits = append(waits, d)
-		return nil
-	})
-
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
-	require.NoError(t, err)
-	require.Equal(t, []time.Duration{3 * time.Second}, waits)
 }
 
 func TestRun_noTimeLeft(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// listen handles each connection with handle. It returns the base URL and the number
-// of connections so far.
+// listen handles each connection with handle. It returns the base URL and the number of
+// connections.
 func listen(t *testing.T, handle func(*net.TCPConn)) (string, *atomic.Int32) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,6 @@ func listen(t *testing.T, handle func(*net.TCPConn)) (string, *atomic.Int32) {
 	return "http://" + listener.Addr().String(), &connections
 }
 
-// readRequest reads a complete request, as a provider does before it executes it.
 func readRequest(conn net.Conn) {
 	req, err := http.ReadRequest(bufio.NewReader(conn))
 	if err == nil {
@@ -200,8 +199,8 @@ func TestConfirm_everyAttemptHangs(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
-// net/http sends a request again when a reused connection breaks. If that dial
-// fails, its error is returned, although the first copy arrived.
+// If a reused connection breaks, net/http sends again and returns the second dial's
+// error.
 func TestConfirm_dialErrorAfterBrokenConnection(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -270,7 +269,7 @@ func TestConfirm_transportWithoutTrace(t *testing.T) {
 }
 
 // suspendedContext is the context of a call on a machine that was suspended: its
-// deadline has passed, but its timer and the monotonic clock stood still.
+// deadline has passed, but its timer has not fired.
 type suspendedContext struct{ context.Context }
 
 func (suspendedContext) Deadline() (time.Time, bool) {

@@ -8,12 +8,12 @@ import (
 	"github.com/stripe/stripe-go/v79/webhook"
 )
 
-// signatureTolerance is how far the time of a signature may differ from ours, as
-// Stripe recommends. Until then an event that was intercepted can be replayed.
+// signatureTolerance is the maximum age of a signature, as Stripe recommends. It bounds
+// the replay of an intercepted event.
 const signatureTolerance = 5 * time.Minute
 
-// Event is the part of a webhook event that is used here: which object it is about.
-// The object's state in the event may be stale, and is left out on purpose.
+// Event identifies the object of a webhook event. It omits the object's state, which
+// may be stale: read it with Get.
 type Event struct {
 	ID       string
 	Type     string            // such as payment_intent.succeeded
@@ -22,15 +22,16 @@ type Event struct {
 	Metadata map[string]string // of the intent, the charge (a copy of the intent's) or the refund
 }
 
-// Event verifies and decodes a webhook event: the unchanged body and the
-// Stripe-Signature header. Errors are [ErrWebhooksOff], [ErrSignature],
-// [ErrInvalidEvent] and [ErrThinEvent], without their cause, which can quote the payload.
+// Event verifies and decodes a webhook event from its unchanged body and
+// Stripe-Signature header. It returns [ErrWebhooksOff], [ErrSignature],
+// [ErrInvalidEvent] or [ErrThinEvent]. Their causes are omitted, because they can quote
+// the payload.
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	if c.webhookSecret == "" {
 		return Event{}, ErrWebhooksOff
 	}
-	// The library bounds the past only. A signature from the future is one that it
-	// does not find too old with a negative tolerance.
+	// The library does not reject a signature from the future. A negative tolerance
+	// detects it: such a signature does not count as too old.
 	if webhook.ValidatePayloadWithTolerance(payload, signature, c.webhookSecret, signatureTolerance) != nil ||
 		webhook.ValidatePayloadWithTolerance(payload, signature, c.webhookSecret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature
@@ -50,7 +51,6 @@ func (c *Client) Event(payload []byte, signature string) (Event, error) {
 	return about, nil
 }
 
-// subject returns what the event is about, if that is a payment or a refund.
 func subject(data *stripe.EventData) Event {
 	var object struct {
 		Object        string            `json:"object"`

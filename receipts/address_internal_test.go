@@ -55,6 +55,17 @@ func TestValidAddress(t *testing.T) {
 		"ada@" + label + "d.com":                 false,
 		strings.Repeat("a", 65) + "@" + longDomain: false,
 		"a@" + longDomain + "." + longDomain:       false,
+		"Ada <ada@example.com>":                    false,
+		"ada@example.com, eve@example.com":         false,
+		"ada@example.com,eve@example.com":          false,
+		"ada@example.com\r\nBcc: eve@example.com":  false,
+		"\"ada\r\n\"@example.com":                  false,
+		`"ada>"@example.com`:                       false,
+		"ada@example.com (Ada)":                    false,
+		"all: ada@example.com;":                    false,
+		"ada\u2028@example.com":                    false,
+		"ada\u0085@example.com":                    false,
+		"ada\xff@example.com":                      false,
 	} {
 		require.Equal(t, want, ValidAddress(address), "%q", address)
 	}

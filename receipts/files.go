@@ -8,14 +8,13 @@ import (
 	"path/filepath"
 )
 
-// Files is a [Mailer] for machines without a mail server. It writes each receipt to
-// an .eml file, which any mail program opens.
+// Files is a [Mailer] that writes each receipt to an .eml file.
 type Files struct {
 	folder string
 }
 
-// NewFiles returns a Files that writes into folder. If the folder does not exist, it
-// is created for its owner only, because receipts contain addresses.
+// NewFiles returns a Files that writes into folder. A missing folder is created for its
+// owner only, because receipts contain addresses.
 func NewFiles(folder string) (*Files, error) {
 	if folder == "" {
 		return nil, errors.New("receipts: no folder to write to")
@@ -29,7 +28,7 @@ func NewFiles(folder string) (*Files, error) {
 // String returns the folder.
 func (f *Files) String() string { return f.folder }
 
-// Check writes a file and removes it, to check that the folder is writable.
+// Check reports whether the folder is writable.
 func (f *Files) Check(context.Context) error {
 	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
 	if err != nil {
@@ -41,8 +40,8 @@ func (f *Files) Check(context.Context) error {
 	return nil
 }
 
-// Send writes receipt-<order id>.eml, and replaces the file of an earlier attempt.
-// The file gets this name when it is complete.
+// Send writes receipt-<order id>.eml atomically, and replaces the file of an earlier
+// attempt.
 func (f *Files) Send(_ context.Context, message Message) error {
 	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
 	if err != nil {

@@ -34,8 +34,8 @@ func (f fixture) exec(t *testing.T, query string, arguments ...any) {
 	require.NoError(t, err)
 }
 
-// placeOrder inserts a paid order and its receipt job.
-func (f fixture) placeOrder(t *testing.T, email string) uuid.UUID {
+// insertPaidOrder inserts a paid order and its receipt job.
+func (f fixture) insertPaidOrder(t *testing.T, email string) uuid.UUID {
 	t.Helper()
 	order := uuid.New()
 	f.exec(t, `
@@ -57,13 +57,12 @@ func (f fixture) stage(t *testing.T, order uuid.UUID) {
 	require.NoError(t, f.pool.SendBatch(t.Context(), batch).Close())
 }
 
-// insertJob inserts a job with arbitrary arguments.
 func (f fixture) insertJob(t *testing.T, kind, args string) {
 	t.Helper()
 	f.exec(t, `INSERT INTO staged_jobs (id, account_id, kind, args) VALUES ($1, $2, $3, $4)`, uuid.New(), f.account, kind, args)
 }
 
-// job is the part of a row of staged_jobs that tests check.
+// job holds the columns of staged_jobs that tests check.
 type job struct {
 	Attempt   int
 	Wait      time.Duration // until it is due
@@ -85,7 +84,6 @@ SELECT attempt, run_at - now(), coalesce(last_error, ''), failed_at IS NOT NULL
 	return jobs
 }
 
-// orderText returns an order's row as text.
 func (f fixture) orderText(t *testing.T, order uuid.UUID) string {
 	t.Helper()
 	var text string
@@ -108,7 +106,6 @@ func (f fixture) worker(t *testing.T, mailer receipts.Mailer, change ...func(*re
 	return worker
 }
 
-// requirePass runs one pass and checks its result.
 func requirePass(t *testing.T, worker *receipts.Worker, want receipts.Result) {
 	t.Helper()
 	got, err := worker.RunOnce(t.Context())
@@ -116,7 +113,6 @@ func requirePass(t *testing.T, worker *receipts.Worker, want receipts.Result) {
 	require.Equal(t, want, got)
 }
 
-// mailerFunc is a Mailer made of a function.
 type mailerFunc func(context.Context, receipts.Message) error
 
 func (f mailerFunc) Send(ctx context.Context, message receipts.Message) error { return f(ctx, message) }

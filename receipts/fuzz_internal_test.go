@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzReceiptMail checks that every order's mail has exactly the intended headers,
-// one recipient, two parts and valid lines (see parseMail), and that each item stays
-// on its line. An order with another address is a permanent failure.
+// FuzzReceiptMail checks that every mail is valid (see parseMail), and that each item
+// stays on its line. An invalid address is a permanent failure.
 func FuzzReceiptMail(f *testing.F) {
 	f.Add("jane@example.com", "mug", "Mug, blue", int64(2), int64(1999)) // the rest is in testdata
 	f.Fuzz(func(t *testing.T, email, sku, description string, quantity, amount int64) {
@@ -27,7 +26,7 @@ func FuzzReceiptMail(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, email, to.Address)
 		require.Equal(t, 1, strings.Count(parsed.Text, "\nTotal: "))
-		require.Equal(t, 12, strings.Count(parsed.Text, "\n"))
+		require.Equal(t, 13, strings.Count(parsed.Text, "\n"))
 		require.Equal(t, 4, strings.Count(parsed.HTML, "<tr"))
 		require.NotContains(t, parsed.HTML, "<script")
 	})

@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script is the behaviour of a mail server. The zero value accepts every mail
-// without encryption and login.
+// script configures a mail server. The zero value accepts every mail without encryption
+// and login.
 type script struct {
 	onMail   func() error                         // reply to MAIL FROM
 	onRcpt   func(conn net.Conn, to string) error // reply to RCPT TO
@@ -37,7 +37,6 @@ type script struct {
 	smtpUTF8 bool
 }
 
-// delivery is a mail that the server accepted.
 type delivery struct {
 	from  string
 	to    []string
@@ -54,7 +53,7 @@ func (d delivery) messageID(t testing.TB) string {
 	return msg.Header.Get("Message-Id")
 }
 
-// mailServer is a real SMTP server on loopback.
+// mailServer is an SMTP server on loopback.
 type mailServer struct {
 	port   string
 	script script
@@ -101,14 +100,12 @@ func newMailServer(t *testing.T, s script) *mailServer {
 
 func (m *mailServer) url() string { return "smtp://127.0.0.1:" + m.port }
 
-// mails returns the accepted mails.
 func (m *mailServer) mails() []delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.delivered)
 }
 
-// session is a connection of a client.
 type session struct {
 	server *mailServer
 	conn   *smtp.Conn
@@ -161,7 +158,7 @@ func (s *session) Reset() {
 
 func (s *session) Logout() error { return nil }
 
-// authSession is a session of a server that requires a login.
+// authSession is a session that requires a login.
 type authSession struct{ *session }
 
 func (authSession) AuthMechanisms() []string { return []string{sasl.Plain} }
@@ -179,13 +176,12 @@ func (s authSession) Auth(string) (sasl.Server, error) {
 	}), nil
 }
 
-// rejection is a negative reply.
 func rejection(code int, status smtp.EnhancedCode, text string) error {
 	return &smtp.SMTPError{Code: code, EnhancedCode: status, Message: text}
 }
 
-// newCertificate is self-signed and valid for 127.0.0.1 and 0.0.0.0. The client
-// treats the second as an address of another machine.
+// newCertificate is self-signed and valid for 127.0.0.1 and 0.0.0.0. The client treats
+// 0.0.0.0 as another machine.
 func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -208,8 +204,8 @@ func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 // errHangUp closes the connection without a reply.
 var errHangUp = errors.New("hang up")
 
-// waitForEnd returns a handler that blocks until the test ends.
-func waitForEnd(t *testing.T) func(net.Conn) error {
+// blockUntilEnd returns a handler that blocks until the test ends.
+func blockUntilEnd(t *testing.T) func(net.Conn) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	return func(net.Conn) error {

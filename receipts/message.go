@@ -13,7 +13,7 @@ import (
 	"github.com/wneessen/go-mail"
 )
 
-// Message is a rendered receipt. It is the same in every attempt of an order.
+// Message is a rendered receipt, the same in every attempt of an order.
 type Message struct {
 	OrderID uuid.UUID
 	ID      string // Message-ID without its angle brackets
@@ -26,22 +26,20 @@ type Message struct {
 }
 
 // ErrPermanent means that a retry cannot succeed: the mail server rejected the
-// recipient or the content with a 5xx, or there is nothing to send. Every other
-// error is retried.
+// recipient or the content with a 5xx, or the job is invalid.
 var ErrPermanent = errors.New("receipts: permanent failure")
 
-// Mailer delivers receipts.
+// Mailer delivers receipts. It is safe for concurrent use.
 type Mailer interface {
-	// Send returns nil if the mail was accepted for delivery. It returns an error
-	// that wraps [ErrPermanent] if a retry cannot succeed. After any other error,
-	// such as a lost connection, the mail may have been accepted, and is sent again.
-	// Errors are logged, so they must not quote the recipient. Send is called by
-	// several goroutines at once.
+	// Send returns nil if the mail was accepted for delivery. An error that wraps
+	// [ErrPermanent] is not retried. After any other error the mail is sent again,
+	// although it may have been accepted. Errors are logged, so they must not quote the
+	// recipient.
 	Send(ctx context.Context, message Message) error
 }
 
-// mime returns the message in the format of RFC 5322. Bodies are quoted-printable
-// and headers are encoded words, so no content can end a line or make it too long.
+// mime encodes the message by RFC 5322. Bodies are quoted-printable and headers are
+// encoded words, so no content can end a line or make it too long.
 func (m Message) mime() *mail.Msg {
 	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(&m.From)
@@ -55,7 +53,6 @@ func (m Message) mime() *mail.Msg {
 	return msg
 }
 
-// parseSender accepts RECEIPTS_FROM: an address, or "Shop <shop@example.com>".
 func parseSender(text string) (netmail.Address, error) {
 	sender, err := netmail.ParseAddress(text)
 	if err != nil {
@@ -67,20 +64,18 @@ func parseSender(text string) (netmail.Address, error) {
 	return *sender, nil
 }
 
-// maxAddress is the maximum length of an address in SMTP, in bytes (RFC 5321,
-// 4.5.3.1.3).
+// maxAddress is SMTP's limit in bytes (RFC 5321, 4.5.3.1.3).
 const maxAddress = 254
 
-// addressPattern is a dot-atom of at most 64 characters at a host name with a dot
-// (RFC 5321, 4.5.3.1.1 and 4.1.2). openapi.yaml has the same pattern. RE2 has no
-// lookahead, so the pattern does not exclude two dots in a row.
+// addressPattern is a dot-atom of at most 64 characters at a host name with a dot (RFC
+// 5321, 4.5.3.1.1 and 4.1.2). openapi.yaml has the same pattern. RE2 has no lookahead,
+// so it accepts two dots in a row.
 var addressPattern = regexp.MustCompile(
 	"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]([A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{0,62}[A-Za-z0-9!#$%&'*+/=?^_`{|}~-])?" +
 		`@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 
-// ValidAddress reports whether an order may have this address: a plain ASCII address
-// at a host name. Not every mail server accepts others, and that must not turn out
-// after the card was charged.
+// ValidAddress reports whether an order may have this address: plain ASCII at a host
+// name. Some mail servers reject others, which would be noticed only after the charge.
 func ValidAddress(text string) bool {
 	return len(text) <= maxAddress && addressPattern.MatchString(text) && !strings.Contains(text, "..")
 }

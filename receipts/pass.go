@@ -12,8 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// batchSize is how many candidates one read returns. The read takes about as long
-// as one claim.
 const batchSize = 100
 
 // Result counts the attempts of one pass by outcome.
@@ -21,13 +19,11 @@ type Result struct {
 	Sent    int // accepted by the mail server, job deleted
 	Retried int // to be tried again after its backoff
 	Failed  int // not to be tried again: failed_at is set, an operator has to act
-	// Lost outcomes could not be recorded, because the lease had expired or the
-	// database was unavailable. The job is tried again, so a mail that was accepted
-	// is sent twice.
+	// Lost outcomes could not be recorded: the lease had expired or the database was
+	// unavailable. The job is tried again, so an accepted mail is sent twice.
 	Lost int
 }
 
-// pass is one pass of a worker over the jobs that are due.
 type pass struct {
 	*Worker
 
@@ -38,9 +34,8 @@ type pass struct {
 	lastError error // a sample, for the log
 }
 
-// sendDue sends the receipts that are due in the given period, the longest due first.
-// It claims a job when the mail can be sent immediately. So a slow mail delays no
-// other, a lease covers one mail, and no job stays claimed after a stop.
+// sendDue sends the receipts that are due in the given period, oldest first. A job is
+// claimed when its mail can be sent at once, so no job stays claimed after a stop.
 func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
 	sending, ctx := errgroup.WithContext(ctx)
 	sending.SetLimit(p.concurrency)
@@ -65,8 +60,8 @@ func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
 	return sending.Wait()
 }
 
-// sendOne claims a candidate and makes one attempt. The lease is the longest time that
-// an attempt can take: reading the order, sending, and the statements around them.
+// sendOne claims a candidate and makes one attempt. The lease covers the send and three
+// statements.
 func (p *pass) sendOne(ctx context.Context, c candidate) error {
 	if ctx.Err() != nil {
 		return nil
@@ -113,9 +108,7 @@ func (p *pass) count(outcome string, cause error) {
 	}
 }
 
-// attempt sends one receipt and records the outcome: it deletes the job, schedules its
-// next attempt or marks it as failed. The outcome is lost if the lease has expired and
-// another worker has claimed the job.
+// attempt sends one receipt and records the outcome.
 func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause error) {
 	cause = w.send(ctx, j)
 	log := w.logger.With("account_id", j.accountID, "job_id", j.id, "order_id", j.orderID, "attempt", j.attempt)
@@ -147,8 +140,8 @@ func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause erro
 	return outcome, cause
 }
 
-// send reads the order, renders the receipt and sends it. It holds no database
-// connection while it sends (R6).
+// send renders and sends a receipt. It holds no database connection while it sends
+// (R6).
 func (w *Worker) send(ctx context.Context, j job) error {
 	if j.attempt > w.maxAttempts {
 		return errors.New("receipts: no attempt ended")
@@ -172,8 +165,8 @@ func (w *Worker) send(ctx context.Context, j job) error {
 	return w.mailer.Send(sending, message)
 }
 
-// detached returns a context for a step that a stop must not interrupt: the job of a
-// mail that was accepted during the stop must still be deleted.
+// detached returns a context for a step that a stop must not interrupt. The job of an
+// accepted mail must still be deleted.
 func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }

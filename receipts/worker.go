@@ -13,33 +13,29 @@ import (
 )
 
 const (
-	// concurrency is the number of mails sent at once: one slow mail does not delay the
-	// others, and any mail server and pool can take it.
+	// concurrency is the number of mails sent at once, so that one slow mail delays no
+	// other.
 	concurrency = 4
 
-	// sendTimeout bounds one session with the mail server, and so the time that a
-	// worker needs to stop. RFC 5321 allows the server more time to accept a mail. A
-	// shorter timeout can cause a second copy with the same Message-ID, but never a
-	// lost receipt.
+	// sendTimeout bounds one SMTP session, and thereby a worker's shutdown. RFC 5321
+	// allows more time. A timeout can cause a second copy, never a lost receipt.
 	sendTimeout = 30 * time.Second
 
-	// maxAttempts is the number of attempts after which a job is marked as failed. With
-	// [Backoff] these take about three days, so a mail server may be down for a weekend.
+	// maxAttempts takes about three days with [Backoff], so it survives a weekend's
+	// outage.
 	maxAttempts = 300
 
-	// maxBackoff bounds the delay of a receipt after its mail server has recovered.
 	maxBackoff = 15 * time.Minute
 
-	// queryTimeout bounds one statement, including the wait for a connection. It
-	// equals the statement_timeout of R21.
+	// queryTimeout bounds one statement with the wait for a connection, as in R21.
 	queryTimeout = 10 * time.Second
 
-	// minPause keeps Run from spinning while a due job cannot be claimed.
+	// minPause prevents a busy loop while a due job cannot be claimed.
 	minPause = 100 * time.Millisecond
 )
 
-// Backoff returns about 1s after the first attempt, then 2s, 4s, … up to 15 minutes.
-// The jitter of ±20% separates jobs that failed at the same time.
+// Backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, with a
+// jitter of ±20%.
 func Backoff(attempt int) time.Duration {
 	delay := maxBackoff
 	if attempt <= 10 { // 2^10 s is more than the cap
@@ -50,17 +46,17 @@ func Backoff(attempt int) time.Duration {
 
 // Config configures a [Worker].
 type Config struct {
-	// From is the sender: an address, or "Shop <shop@example.com>".
+	// From is the sender, such as "Shop <shop@example.com>". The receipt names its
+	// name.
 	From string
 
-	// Observe, if set, is called after each attempt with its outcome (sent, retried,
-	// failed or lost, see [Result]) and duration. It is called synchronously and by
-	// several goroutines.
+	// Observe, if set, is called synchronously after each attempt with its outcome
+	// (sent, retried, failed or lost, see [Result]). It must be safe for concurrent
+	// use.
 	Observe func(outcome string, took time.Duration)
 }
 
-// Worker sends the receipts of the jobs that are due. Any number of workers may run
-// at once.
+// Worker sends the receipts of due jobs. Any number of workers may run concurrently.
 type Worker struct {
 	store   store
 	mailer  Mailer
@@ -75,7 +71,7 @@ type Worker struct {
 	backoff     func(attempt int) time.Duration
 }
 
-// NewWorker returns a worker that finds jobs through pool and sends with mailer.
+// NewWorker returns a worker.
 func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Logger) (*Worker, error) {
 	if pool == nil || mailer == nil || logger == nil {
 		return nil, errors.New("receipts: a worker needs a pool, a mailer and a logger")
@@ -90,11 +86,10 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 	}, nil
 }
 
-// RunOnce makes one pass: it tries every job once that is due when it starts. A job
-// that fails does not keep it from the others. When ctx is cancelled RunOnce claims
-// no more jobs, finishes those in progress within 30 seconds, and returns without
-// an error. An error means that the database failed while RunOnce searched or
-// claimed jobs; the result counts what was done until then.
+// RunOnce tries once every job that is due at its start. When ctx is cancelled it
+// claims no more jobs, finishes those in progress within 30 seconds, and returns no
+// error. An error means that the database failed; the result counts the attempts until
+// then.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
 	now, next, err := w.store.nextDue(ctx)
@@ -125,9 +120,8 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	return p.result, err
 }
 
-// Run repeats RunOnce until ctx is done: immediately while there are due jobs,
-// otherwise when the next job is due, and at the latest after every. Errors are
-// logged, not returned, because the database may become available again.
+// Run repeats RunOnce until ctx is done: when the next job is due, and at the latest
+// after every. Errors are logged, because the database may become available again.
 func (w *Worker) Run(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		return fmt.Errorf("receipts: cannot poll every %s", every)
@@ -150,7 +144,7 @@ func (w *Worker) Run(ctx context.Context, every time.Duration) error {
 	return nil
 }
 
-// untilNextDue is how long Run may sleep, at most limit.
+// untilNextDue returns how long Run may sleep, at most limit.
 func (w *Worker) untilNextDue(ctx context.Context, limit time.Duration) time.Duration {
 	now, next, err := w.store.nextDue(ctx)
 	if err != nil || next == nil {

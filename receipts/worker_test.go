@@ -25,25 +25,12 @@ func TestNewWorker_incomplete(t *testing.T) {
 	mailer := mailerFunc(nil)
 	logger := slog.New(slog.DiscardHandler)
 	good := receipts.Config{From: "shop@example.com"}
-	for _, test := range []struct {
-		name   string
-		create func() (*receipts.Worker, error)
-	}{
-		{"no pool", func() (*receipts.Worker, error) { return receipts.NewWorker(nil, mailer, good, logger) }},
-		{"no mailer", func() (*receipts.Worker, error) { return receipts.NewWorker(pool, nil, good, logger) }},
-		{"no logger", func() (*receipts.Worker, error) { return receipts.NewWorker(pool, mailer, good, nil) }},
-		{"no sender", func() (*receipts.Worker, error) {
-			return receipts.NewWorker(pool, mailer, receipts.Config{}, logger)
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			_, err := test.create()
-			require.Error(t, err)
-		})
-	}
-	_, err := receipts.NewWorker(pool, mailer, good, logger)
-	require.NoError(t, err)
+	fail := func(_ *receipts.Worker, err error) error { return err }
+	require.NoError(t, fail(receipts.NewWorker(pool, mailer, good, logger)))
+	require.Error(t, fail(receipts.NewWorker(nil, mailer, good, logger)))
+	require.Error(t, fail(receipts.NewWorker(pool, nil, good, logger)))
+	require.Error(t, fail(receipts.NewWorker(pool, mailer, good, nil)))
+	require.Error(t, fail(receipts.NewWorker(pool, mailer, receipts.Config{}, logger)), "no sender")
 }
 
 func TestBackoff(t *testing.T) {
@@ -66,7 +53,7 @@ func TestRunOnce_sends(t *testing.T) {
 	f := newFixture(t)
 	server := newMailServer(t, script{})
 	worker := f.worker(t, newSMTP(t, server.url()))
-	order := f.placeOrder(t, "jane@example.com")
+	order := f.insertPaidOrder(t, "jane@example.com")
 
 	requirePass(t, worker, receipts.Result{Sent: 1})
 	requirePass(t, worker, receipts.Result{})
@@ -75,8 +62,8 @@ func TestRunOnce_sends(t *testing.T) {
 	require.Len(t, server.mails(), 1)
 	require.Equal(t, []string{"jane@example.com"}, server.mails()[0].to)
 	mail := receipts.ParseMail(t, server.mails()[0].raw)
-	require.Equal(t, "Receipt for order "+order.String(), mail.Header.Get("Subject"))
-	require.Contains(t, mail.Text, "3 x mug Mug, blue\n    500 JPY each, 1500 JPY\n")
+	require.Equal(t, "The Shop: receipt for order "+order.String(), mail.Header.Get("Subject"))
+	require.Contains(t, mail.Text, "3 × Mug, blue (mug)\n    500 JPY each, 1500 JPY\n")
 	require.Contains(t, mail.Text, "Total: 1500 JPY\n")
 }
 
@@ -87,7 +74,7 @@ func TestRunOnce_temporaryFailure(t *testing.T) {
 		return rejection(450, smtp.EnhancedCode{4, 2, 0}, "greylisted")
 	}})
 	worker := f.worker(t, newSMTP(t, server.url()))
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 
 	for attempt := 1; attempt <= 3; attempt++ {
 		requirePass(t, worker, receipts.Result{Retried: 1})
@@ -108,7 +95,7 @@ func TestRunOnce_permanentFailure(t *testing.T) {
 	server := newMailServer(t, script{onRcpt: func(_ net.Conn, to string) error {
 		return rejection(550, smtp.EnhancedCode{5, 1, 1}, "unknown user "+to)
 	}})
-	order := f.placeOrder(t, "jane@example.com")
+	order := f.insertPaidOrder(t, "jane@example.com")
 	before := f.orderText(t, order)
 	var log bytes.Buffer
 	worker, err := receipts.NewWorker(f.pool, newSMTP(t, server.url()),
@@ -133,7 +120,7 @@ func TestRunOnce_lastAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	worker := f.worker(t, returns(errors.New("no")), func(w *receipts.Worker) { w.SetMaxAttempts(3) })
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 
 	for range 2 {
 		requirePass(t, worker, receipts.Result{Retried: 1})
@@ -152,13 +139,13 @@ func TestRunOnce_invalidJobs(t *testing.T) {
 	f.insertJob(t, "receipt", `{"order_id": "not an id"}`)
 	f.insertJob(t, "receipt", `[1]`)
 	f.stage(t, uuid.New()) // no such order
-	unpaid := f.placeOrder(t, "unpaid@example.com")
+	unpaid := f.insertPaidOrder(t, "unpaid@example.com")
 	f.exec(t, `UPDATE orders SET status = 'pending', paid_at = NULL WHERE id = $1`, unpaid)
-	f.placeOrder(t, "jane@example.com\r\nBcc: eve@example.com")
-	odd := f.placeOrder(t, "odd@example.com")
+	f.insertPaidOrder(t, "jane@example.com\r\nBcc: eve@example.com")
+	odd := f.insertPaidOrder(t, "odd@example.com")
 	f.exec(t, `UPDATE orders SET items = '[{"quantity": "many"}]' WHERE id = $1`, odd)
 	f.insertJob(t, "invoice", `{"order_id": "of another kind of job"}`)
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 
 	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetConcurrency(1) })
 	requirePass(t, worker, receipts.Result{Sent: 1, Failed: 6, Retried: 1})
@@ -174,7 +161,7 @@ func TestRunOnce_hostileErrorText(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	worker := f.worker(t, returns(errors.New("nul \x00, invalid \xff, long "+strings.Repeat("é", 1000))))
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 	requirePass(t, worker, receipts.Result{Retried: 1})
 	text := f.jobs(t)[0].LastError
 	require.Contains(t, text, "nul ?, invalid ?, long é")
@@ -184,9 +171,9 @@ func TestRunOnce_hostileErrorText(t *testing.T) {
 func TestRunOnce_sendTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	server := newMailServer(t, script{onData: waitForEnd(t)})
+	server := newMailServer(t, script{onData: blockUntilEnd(t)})
 	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetSendTimeout(50 * time.Millisecond) })
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 	requirePass(t, worker, receipts.Result{Retried: 1})
 	require.Contains(t, f.jobs(t)[0].LastError, "deadline exceeded")
 }
@@ -197,15 +184,15 @@ func TestRunOnce_oneAttemptPerJob(t *testing.T) {
 	worker := f.worker(t, returns(errors.New("no")), func(w *receipts.Worker) {
 		w.SetBackoff(func(int) time.Duration { return 0 })
 	})
-	f.placeOrder(t, "jane@example.com")
-	f.placeOrder(t, "joe@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "joe@example.com")
 	requirePass(t, worker, receipts.Result{Retried: 2})
 }
 
 func TestRunOnce_noConnectionWhileSending(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 	worker := f.worker(t, mailerFunc(func(ctx context.Context, _ receipts.Message) error {
 		var open int // other transactions of this database
 		err := f.pool.QueryRow(ctx, `
@@ -231,8 +218,8 @@ func TestRunOnce_cancelled(t *testing.T) {
 		stop() // the mail is accepted, its job not yet deleted
 		return nil
 	}})
-	f.placeOrder(t, "jane@example.com")
-	f.placeOrder(t, "joe@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "joe@example.com")
 	worker := f.worker(t, newSMTP(t, server.url()), func(w *receipts.Worker) { w.SetConcurrency(1) })
 
 	result, err := worker.RunOnce(ctx)
@@ -261,7 +248,7 @@ func TestRunOnce_databaseUnavailable(t *testing.T) {
 func TestRun_wakesForNextRetry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 	ctx, stop := context.WithCancel(t.Context())
 	attempts := 0
 	worker := f.worker(t, mailerFunc(func(context.Context, receipts.Message) error {
@@ -285,7 +272,7 @@ func TestRun_invalidInterval(t *testing.T) {
 func TestConfig_observe(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.placeOrder(t, "jane@example.com")
+	f.insertPaidOrder(t, "jane@example.com")
 	errs := []error{errors.New("busy"), nil}
 	var observed []string
 	mailer := mailerFunc(func(context.Context, receipts.Message) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -184,13 +185,17 @@ func help(ctx context.Context, call invocation) error {
 	}
 }
 
-// version prints the version that the build recorded: that of the module, or its
+// buildVersion is the version that the linker sets, because the build of the image has no
+// Git repository: -ldflags "-X main.buildVersion=1.2.3".
+var buildVersion string
+
+// version prints the version of the build: buildVersion, else that of the module, or its
 // commit.
 func version(_ context.Context, call invocation) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return errors.New("the build recorded no version")
 	}
-	_, err := fmt.Fprintf(call.stdout, "orders %s, %s\n", info.Main.Version, info.GoVersion)
+	_, err := fmt.Fprintf(call.stdout, "orders %s, %s\n", cmp.Or(buildVersion, info.Main.Version), info.GoVersion)
 	return err
 }

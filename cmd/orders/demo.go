@@ -75,14 +75,14 @@ func devAfterTour(ctx context.Context, run devRun) (err error) {
 // checkStripe returns the cause and the remedy if Stripe does not respond or rejects the
 // key. The tour would find them only in the log of its API.
 func checkStripe(ctx context.Context, stripe boot.Stripe) error {
-	checker := checks.Checker{Environment: &checks.Environment{Stripe: stripe}, Timeout: 30 * time.Second}
+	checker := checks.Checker{Environment: &boot.All{Stripe: stripe}, Timeout: 30 * time.Second}
 	results := checker.CheckProvider(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	for _, result := range results {
 		if result.Severity == checks.Failure {
-			return fmt.Errorf("Stripe cannot be used: %s → %s", result.Message, result.Remedy) //nolint:staticcheck // a name
+			return fmt.Errorf("Stripe cannot be used: %s", result.Message) //nolint:staticcheck // a name
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 
 // doctor runs all checks, prints their results and fails if a check failed.
 func doctor(ctx context.Context, call invocation) error {
-	var config checks.Environment
+	var config boot.All
 	flags := call.flags()
 	timeout := flags.Duration("limit", 10*time.Second, "how long each check may take")
 	if err := call.parse(flags, &config); err != nil {

@@ -14,14 +14,12 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// normalize replaces what differs from machine to machine.
 func normalize(report string) string {
 	report = regexp.MustCompile(`PostgreSQL [^,]*, a`).ReplaceAllString(report, "PostgreSQL N, a")
 	return regexp.MustCompile(`127\.0\.0\.1(:\d+)?`).ReplaceAllString(report, "ADDRESS")
 }
 
-// The server is durable, and every secret is a canary. All checks pass, then fail one
-// after the other.
+// The server is durable, and every secret is a canary.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{
@@ -83,29 +81,16 @@ func TestDoctor(t *testing.T) {
 		require.Equal(t, 1, code)
 		require.Equal(t, "orders: failed checks: 4, warnings: 0\n", stderr)
 		for _, part := range []string{
-			"✗ configuration  STRIPE_SECRET_KEY: is a publishable key, which is for browsers (its value is not shown) → get a test key",
+			"✗ configuration  STRIPE_SECRET_KEY: is a publishable key, which is for browsers (its value is not shown); get a test key",
 			"✗ configuration  STRIPE_WEBHOOK_SECRET: is not a signing secret",
-			"✗ configuration  SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port → orders help env describes the variable",
+			"✗ configuration  SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
 			"✗ configuration  durations out of order: STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 10s",
 			"✓ migrations     all applied",
-			"- keys           skipped: a duration is invalid",
 			"- stripe         skipped: STRIPE_SECRET_KEY or STRIPE_API_BASE is invalid",
 			"- webhook        skipped: STRIPE_WEBHOOK_SECRET is invalid",
 			"- mail           skipped: SMTP_URL or RECEIPTS_FROM is invalid",
 		} {
 			require.Contains(t, report, part)
 		}
-	})
-	t.Run("a wrong password", func(t *testing.T) {
-		t.Parallel()
-		right, err := url.Parse(passwordDatabase(t, "canary-right"))
-		require.NoError(t, err)
-		right.User = url.UserPassword("tester", "canary-wrong")
-		code, report, _ := doctor("DATABASE_URL=" + right.String())
-		require.Equal(t, 1, code)
-		require.Contains(t, report, "\n✗ database       ")
-		require.Contains(t, report, "password authentication failed")
-		require.Contains(t, report, "\n- migrations     skipped: there is no connection\n")
-		require.Contains(t, report, "\n✓ mail ")
 	})
 }

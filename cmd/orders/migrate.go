@@ -1,15 +1,24 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/term"
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/migrations"
 )
 
 func migrateUp(ctx context.Context, call invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator) error {
+	return withMigrator(ctx, call, call.flags(), func(m *migrations.Migrator, _ boot.Database) error {
 		applied, err := m.Up(ctx)
 		if err != nil {
 			return err
@@ -20,7 +29,14 @@ func migrateUp(ctx context.Context, call invocation) error {
 }
 
 func migrateDown(ctx context.Context, call invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator) error {
+	flags := call.flags()
+	yes := flags.Bool("yes", false, "do not ask for confirmation; without a terminal this is the default")
+	return withMigrator(ctx, call, flags, func(m *migrations.Migrator, database boot.Database) error {
+		if !*yes && term.IsTerminal(int(os.Stdin.Fd())) {
+			if err := confirmDown(ctx, os.Stdin, call.stderr, database); err != nil {
+				return err
+			}
+		}
 		name, err := m.Down(ctx)
 		if err != nil {
 			return err
@@ -33,8 +49,32 @@ func migrateDown(ctx context.Context, call invocation) error {
 	})
 }
 
+// confirmDown returns an error unless the user types the name of the database.
+func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database boot.Database) error {
+	config, err := pgx.ParseConfig(string(database.URL))
+	if err != nil {
+		return errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
+	}
+	fmt.Fprintf(out, "This deletes the tables and columns of the newest migration in the database %s at %s.\nType the name of the database to continue: ",
+		config.Database, config.Host)
+	typed := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // at its end the name does not match
+		typed <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case name := <-typed:
+		if name != config.Database {
+			return errors.New("not confirmed, so nothing was rolled back")
+		}
+		return nil
+	}
+}
+
 func migrateStatus(ctx context.Context, call invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator) error {
+	return withMigrator(ctx, call, call.flags(), func(m *migrations.Migrator, _ boot.Database) error {
 		list, err := m.Status(ctx)
 		if err != nil {
 			return err
@@ -50,13 +90,15 @@ func migrateStatus(ctx context.Context, call invocation) error {
 	})
 }
 
-func withMigrator(ctx context.Context, call invocation, work func(*migrations.Migrator) error) error {
+func withMigrator(ctx context.Context, call invocation, flags *flag.FlagSet, work func(*migrations.Migrator, boot.Database) error) error {
 	var config boot.DatabaseOnly
-	if err := call.parse(call.flags(), &config); err != nil {
+	if err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if err := boot.Load(&config); err != nil {
 		return err
 	}
-	return boot.WithMigrator(ctx, config.Database, config.Logger(call.stderr), work)
+	return boot.WithMigrator(ctx, config.Database, config.Logger(call.stderr), func(m *migrations.Migrator) error {
+		return work(m, config.Database)
+	})
 }

@@ -32,6 +32,7 @@ func TestUsage(t *testing.T) {
 		"help migrate":                    {stdout: overview, also: "migrate status"},
 		"migrate up -h":                   {stdout: "Usage: orders migrate up [flags]\n"},
 		"help migrate up":                 {stdout: "Usage: orders migrate up [flags]\n"},
+		"migrate down -h":                 {stdout: "Usage: orders migrate down [flags]\n", also: "-yes"},
 		"accounts -h":                     {stdout: overview, also: "accounts create"},
 		"accounts create -h":              {stdout: "Usage: orders accounts create [flags]\n", also: "-name"},
 		"help accounts create":            {stdout: "Usage: orders accounts create [flags]\n"},

@@ -4,8 +4,8 @@
 //	go run ./cmd/stripetest -addr 127.0.0.1:12111
 //	STRIPE_API_BASE=http://127.0.0.1:12111 STRIPE_SECRET_KEY=sk_test_anything orders serve
 //
-// Its page at / lists the requests. All data is in memory and lost at exit. To end a
-// 3-D Secure challenge as the customer, send the client secret of the payment intent:
+// The page at / lists the requests. Data is lost at exit. To approve a 3-D Secure
+// challenge, send the payment intent's client secret:
 //
 //	curl -d client_secret=pi_…_secret_… http://127.0.0.1:12111/customer/pi_…/approve
 package main

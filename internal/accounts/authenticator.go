@@ -18,37 +18,34 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// Connections is the size of the [Authenticator]'s pool: at most one connection
-// looks up unknown API keys, the other one revalidates cached keys.
+// Connections is the size of the [Authenticator]'s pool: one connection for unknown API
+// keys, one for cached ones.
 const Connections = 2
 
 const (
-	// maxAge is how long a cached key is accepted without a lookup, and so how long a
-	// revoked key still works.
+	// maxAge is how long a cached key, and so a revoked one, is accepted without a
+	// lookup.
 	maxAge = 5 * time.Second
 
-	// maxCached bounds the cache, to about a megabyte.
+	// maxCached bounds the cache to about a megabyte.
 	maxCached = 10_000
 
-	// lookupTimeout bounds a lookup, and separately the time that an unknown key waits
-	// for its lookup. A lookup takes less than a millisecond, so thousands of unknown
-	// keys can wait.
+	// lookupTimeout bounds a lookup, and separately an unknown key's wait for one. A
+	// lookup takes less than a millisecond.
 	lookupTimeout = 5 * time.Second
 )
 
-// Config is the configuration of an [Authenticator]. All fields are required.
+// Config configures an [Authenticator]. All fields are required.
 type Config struct {
-	// Pool is used by the Authenticator only, because requests whose credentials are
-	// not verified must take no connection from the orders' pool (R25). It has at
-	// least [Connections] connections.
+	// Pool has at least [Connections] connections and no other user: requests without
+	// verified credentials take no connection from the orders (R25).
 	Pool *pgxpool.Pool
 
 	Clock func() time.Time // time.Now
 }
 
-// Authenticator finds the account of an API key. It caches verified keys for five
-// seconds, so a revoked key stops working within five seconds on every process.
-// It is safe for concurrent use.
+// Authenticator finds the account of an API key. It caches verified keys, so a revoked
+// key works for five more seconds. It is safe for concurrent use.
 type Authenticator struct {
 	pool          *pgxpool.Pool
 	clock         func() time.Time
@@ -59,8 +56,8 @@ type Authenticator struct {
 	cache map[keyHash]verifiedKey
 }
 
-// verifiedKey is a cache entry. A key that is not valid has none. An entry older
-// than maxAge only gives the key's lookup priority over those of unknown keys.
+// verifiedKey is a cache entry. After maxAge it only gives the key's lookup priority
+// over those of unknown keys.
 type verifiedKey struct {
 	accountID  uuid.UUID
 	verifiedAt time.Time // before the lookup was sent
@@ -82,11 +79,9 @@ func NewAuthenticator(config Config) (*Authenticator, error) {
 	}, nil
 }
 
-// Authenticate returns the account of apiKey. It returns [ErrUnauthorized] if the
-// key is not valid, and [postgres.ErrUnavailable] if that cannot be determined. If
-// ctx ends while an unknown key waits for its lookup, the wait ends. A lookup that
-// was sent does not end with ctx: requests share it, and a cancelled one would cost
-// its connection.
+// Authenticate returns the account of apiKey, [ErrUnauthorized], or
+// [postgres.ErrUnavailable]. The end of ctx ends the wait for a lookup, but not a
+// lookup that was sent: requests share it, and cancelling it would cost its connection.
 func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.UUID, error) {
 	if !isWellFormed(apiKey) {
 		return uuid.Nil, ErrUnauthorized
@@ -110,9 +105,8 @@ func (a *Authenticator) revalidate(ctx context.Context, hash keyHash) (uuid.UUID
 	return accountID, err
 }
 
-// verifyUnknown looks up a key that is not cached, after the lookups of the unknown
-// keys that arrived earlier. Unknown keys cost their sender nothing, so all of them
-// together get one connection.
+// verifyUnknown looks up keys that are not cached one after the other. They cost their
+// sender nothing, so all of them get one connection.
 func (a *Authenticator) verifyUnknown(ctx context.Context, hash keyHash) (uuid.UUID, error) {
 	wait, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -125,8 +119,8 @@ func (a *Authenticator) verifyUnknown(ctx context.Context, hash keyHash) (uuid.U
 	}
 }
 
-// lookup returns the account of a key from the database and updates the cache. If
-// another request has verified the key in the meantime, it returns that result.
+// lookup reads the account of a key from the database and updates the cache, unless
+// another request has verified the key since.
 func (a *Authenticator) lookup(ctx context.Context, hash keyHash) (uuid.UUID, error) {
 	if key, cached := a.cached(hash); cached && a.isFresh(key) {
 		return key.accountID, nil
@@ -155,7 +149,7 @@ func (a *Authenticator) cached(hash keyHash) (key verifiedKey, cached bool) {
 	return key, cached
 }
 
-// add adds or updates an entry. If the cache is full, it evicts an arbitrary entry.
+// add stores an entry. If the cache is full, it evicts an arbitrary one.
 func (a *Authenticator) add(hash keyHash, key verifiedKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,9 +168,8 @@ func (a *Authenticator) remove(hash keyHash) {
 	delete(a.cache, hash)
 }
 
-// findAccount returns the account of an API key that is not revoked, or
-// [ErrUnauthorized]. The query compares hashes, so its duration reveals nothing
-// about valid keys.
+// findAccount returns the account of an unrevoked API key, or [ErrUnauthorized]. It
+// compares hashes, so its duration reveals nothing about valid keys.
 func findAccount(ctx context.Context, pool *pgxpool.Pool, hash keyHash) (uuid.UUID, error) {
 	var accountID uuid.UUID
 	err := pool.QueryRow(ctx, `
@@ -193,27 +186,24 @@ SELECT account_id
 	return accountID, nil
 }
 
-// An API key is keyPrefix and randomLength random characters of randomAlphabet.
-// The prefix lets secret scanners recognise a key. The rest has 130 random bits,
-// so an unsalted hash is enough.
+// An API key is keyPrefix, which secret scanners recognise, and 130 random bits in
+// randomAlphabet, for which an unsalted hash is enough.
 const (
 	keyPrefix      = "ok_"
 	randomLength   = 26
 	randomAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
 )
 
-// storedPrefixLength is the number of characters of a key that are stored in
-// plain text: enough to tell an account's keys apart, and 105 secret bits remain.
+// storedPrefixLength is the length of the part of a key that is stored in plain text;
+// 105 secret bits remain.
 const storedPrefixLength = len(keyPrefix) + 5
 
-// keyHash is the SHA-256 of an API key.
 type keyHash [sha256.Size]byte
 
 func hashKey(apiKey string) keyHash { return sha256.Sum256([]byte(apiKey)) }
 
 func newKey() string { return keyPrefix + rand.Text()[:randomLength] }
 
-// isWellFormed reports whether apiKey has the form of an API key.
 func isWellFormed(apiKey string) bool {
 	random, found := strings.CutPrefix(apiKey, keyPrefix)
 	return found && len(random) == randomLength && strings.Trim(random, randomAlphabet) == ""

@@ -6,7 +6,7 @@ var (
 	// ErrUnauthorized means that an API key is malformed, unknown or revoked.
 	ErrUnauthorized = errors.New("the API key is not valid")
 
-	// ErrInvalidName means that an account cannot have this name.
+	// ErrInvalidName rejects the name of an account.
 	ErrInvalidName = errors.New("an account's name has 1 to 200 characters")
 
 	// ErrAccountNotFound means that no account has this id.

@@ -21,8 +21,7 @@ import (
 	"example.com/orders-api/internal/accounts"
 )
 
-// fixture is an Authenticator on its own database, with a clock that stands still
-// and one account.
+// fixture is an Authenticator on its own database, with a manual clock and one account.
 type fixture struct {
 	t             *testing.T
 	authenticator *accounts.Authenticator
@@ -63,11 +62,10 @@ func (f *fixture) revoke(apiKey string) {
 	require.EqualValues(f.t, 1, tag.RowsAffected())
 }
 
-// pass moves the clock.
+// pass advances the clock.
 func (f *fixture) pass(d time.Duration) { f.elapsed.Add(int64(d)) }
 
-// requireAccepted authenticates with the fixture's API key, and expects that it takes
-// that many lookups.
+// requireAccepted authenticates with the fixture's API key.
 func (f *fixture) requireAccepted(lookups int64) {
 	f.t.Helper()
 	before := f.lookups.count.Load()
@@ -77,7 +75,6 @@ func (f *fixture) requireAccepted(lookups int64) {
 	require.Equal(f.t, lookups, f.lookups.count.Load()-before, "lookups")
 }
 
-// requireRejected expects [accounts.ErrUnauthorized] after that many lookups.
 func (f *fixture) requireRejected(apiKey string, lookups int64) {
 	f.t.Helper()
 	before := f.lookups.count.Load()
@@ -87,11 +84,10 @@ func (f *fixture) requireRejected(apiKey string, lookups int64) {
 	require.Equal(f.t, lookups, f.lookups.count.Load()-before, "lookups")
 }
 
-// unknownKey returns a well-formed API key of no account.
 func unknownKey() string { return "ok_" + rand.Text() }
 
-// lookups observes the lookups of API keys on a pool: it counts them, blocks them on
-// demand, and turns the database off.
+// lookups counts the lookups of API keys, blocks them on demand, and simulates an
+// outage.
 type lookups struct {
 	count atomic.Int64
 
@@ -101,7 +97,6 @@ type lookups struct {
 	connections map[net.Conn]bool
 }
 
-// block blocks lookups until it is released.
 type block struct {
 	except   string        // the API key whose lookups are not blocked; "" for none
 	reached  chan struct{} // receives a value for each blocked lookup
@@ -125,7 +120,7 @@ func (l *lookups) configure(config *pgxpool.Config) {
 	}
 }
 
-// setDown breaks all connections and prevents new ones, or ends that.
+// setDown starts or ends an outage.
 func (l *lookups) setDown(down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,8 +23,8 @@ type Key struct {
 	RevokedAt *time.Time // nil if the key is not revoked
 }
 
-// Create creates an account with one API key and returns both. It returns
-// [ErrInvalidName], or [postgres.ErrUnavailable].
+// Create creates an account with one API key and returns both, [ErrInvalidName] or
+// [postgres.ErrUnavailable].
 func Create(ctx context.Context, pool *pgxpool.Pool, name string) (accountID uuid.UUID, apiKey string, err error) {
 	name = strings.TrimSpace(name)
 	if n := utf8.RuneCountInString(name); n < 1 || n > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
@@ -37,7 +37,7 @@ INSERT INTO accounts (id, name)
 VALUES ($1, $2)`, accountID, name); err != nil {
 			return err
 		}
-		_, err := insertKeyTx(ctx, tx, accountID, apiKey)
+		_, err := insertKey(ctx, tx, accountID, apiKey)
 		return err
 	})
 	if err != nil {
@@ -46,17 +46,11 @@ VALUES ($1, $2)`, accountID, name); err != nil {
 	return accountID, apiKey, nil
 }
 
-// CreateKey creates another API key of an account. It returns the stored key and
-// the API key itself. It returns [ErrAccountNotFound], or
-// [postgres.ErrUnavailable].
+// CreateKey creates another API key of an account. It returns the stored key and the
+// API key, [ErrAccountNotFound] or [postgres.ErrUnavailable].
 func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Key, string, error) {
 	apiKey := newKey()
-	var key Key
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		var err error
-		key, err = insertKeyTx(ctx, tx, accountID, apiKey)
-		return err
-	})
+	key, err := insertKey(ctx, pool, accountID, apiKey)
 	switch {
 	case errors.Is(err, ErrAccountNotFound):
 		return Key{}, "", err
@@ -66,11 +60,15 @@ func CreateKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) (Ke
 	return key, apiKey, nil
 }
 
-// insertKeyTx stores an API key, or returns [ErrAccountNotFound].
-func insertKeyTx(ctx context.Context, tx pgx.Tx, accountID uuid.UUID, apiKey string) (Key, error) {
+// insertKey stores an API key, or returns [ErrAccountNotFound]. db is a pool or a
+// transaction.
+func insertKey(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
+}, accountID uuid.UUID, apiKey string,
+) (Key, error) {
 	key := Key{ID: uuid.New(), Prefix: apiKey[:storedPrefixLength]}
 	hash := hashKey(apiKey)
-	err := tx.QueryRow(ctx, `
+	err := db.QueryRow(ctx, `
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
 SELECT $1, id, $3, $4
   FROM accounts
@@ -82,10 +80,9 @@ RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.Created
 	return key, err
 }
 
-// ListKeys returns the API keys of an account, the revoked ones included, oldest
-// first. It returns [ErrAccountNotFound] for an account without keys: each account
-// is created with one, and keys are never deleted. It also returns
-// [postgres.ErrUnavailable].
+// ListKeys returns the API keys of an account, revoked ones included, oldest first. It
+// returns [ErrAccountNotFound] if there are none, because each account has at least
+// one, or [postgres.ErrUnavailable].
 func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {
 	rows, err := pool.Query(ctx, `
 SELECT id,
@@ -108,10 +105,9 @@ SELECT id,
 	return keys, nil
 }
 
-// RevokeKey revokes the API key of an account that has this id or prefix, and
-// returns it. A key that is revoked already keeps its RevokedAt. RevokeKey returns
-// [ErrAccountNotFound], [ErrKeyNotFound], [ErrAmbiguousPrefix], or
-// [postgres.ErrUnavailable].
+// RevokeKey revokes the API key with this id or prefix and returns it. A revoked key
+// keeps its RevokedAt. Errors are [ErrAccountNotFound], [ErrKeyNotFound],
+// [ErrAmbiguousPrefix] and [postgres.ErrUnavailable].
 func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idOrPrefix string) (Key, error) {
 	keys, err := ListKeys(ctx, pool, accountID)
 	if err != nil {
@@ -142,8 +138,7 @@ RETURNING revoked_at`, accountID, found[0].ID).Scan(&found[0].RevokedAt)
 	return found[0], nil
 }
 
-// ValidAPIKey reports whether apiKey is a valid API key of any account. Its error
-// is [postgres.ErrUnavailable].
+// ValidAPIKey reports whether apiKey is valid. Its error is [postgres.ErrUnavailable].
 func ValidAPIKey(ctx context.Context, pool *pgxpool.Pool, apiKey string) (bool, error) {
 	if !isWellFormed(apiKey) {
 		return false, nil

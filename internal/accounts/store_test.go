@@ -176,7 +176,6 @@ func requireValid(t *testing.T, pool *pgxpool.Pool, want bool, apiKeys ...string
 	}
 }
 
-// Lookups use the index and a generic plan.
 func TestLookup_plan(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })

@@ -1,15 +1,14 @@
-// Package connlimit bounds the number of connections of an HTTP server without
-// letting slow or idle clients lock the others out.
+// Package connlimit bounds the connections of an HTTP server without letting slow or
+// idle clients lock the others out.
 //
 // A connection is busy from the last byte of a request to the end of the response.
-// Otherwise the server waits for its client: to send a request or the rest of one.
-// At the limit, a new connection closes the one that has been waiting for the
-// longest. A busy connection is not closed, unless its client does not read the
-// response. If there is none to close, new connections wait in the kernel's accept
+// Otherwise the server waits for its client. At the limit, a new connection closes the
+// one that has waited longest. A busy connection is closed only if its client does not
+// read the response. If none can be closed, new connections wait in the kernel's
 // backlog.
 //
-// Handlers must read a request's body to its end before they start to work. The
-// server speaks HTTP/1.1 without TLS.
+// Handlers must read the request's body before they start to work. The server speaks
+// HTTP/1.1 without TLS.
 package connlimit
 
 import (
@@ -23,18 +22,17 @@ import (
 )
 
 const (
-	// minWait is how long a connection waits at least before it can be closed. In a
-	// burst, a client has that long to send its request.
+	// minWait is how long a connection may wait before it can be closed: in a burst, a
+	// client's time to send its request.
 	minWait = 50 * time.Millisecond
 
 	// stallTimeout is how long a client may take to read a part of a response before
-	// its connection can be closed. Responses are small: only a client that does not
-	// read, or reads a large page over a very slow line, takes that long.
+	// its connection can be closed.
 	stallTimeout = 5 * time.Second
 )
 
-// Serve calls server.Serve with at most limit connections. It replaces the server's
-// Handler, ConnContext and ConnState by ones that call the former ones.
+// Serve calls server.Serve with at most limit connections. It wraps the server's
+// Handler, ConnContext and ConnState.
 func Serve(server *http.Server, l net.Listener, limit int) error {
 	handler, connContext, connState := server.Handler, server.ConnContext, server.ConnState
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,10 +60,8 @@ func Serve(server *http.Server, l net.Listener, limit int) error {
 	})
 }
 
-// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// serve marks the connection as busy once the request is complete.
 func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
 		if r.Body == http.NoBody {
@@ -86,7 +82,6 @@ type body struct {
 	conn *conn
 }
 
-// Read is part of io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF && !b.conn.listener.busy(b.conn) {
@@ -109,7 +104,6 @@ type listener struct {
 	writing list.List // of *conn in Write, longest first
 }
 
-// conn is a connection, and its elements in the listener's lists.
 type conn struct {
 	net.Conn
 	listener *listener
@@ -122,7 +116,7 @@ type conn struct {
 	writingSince time.Time
 }
 
-// Accept returns the next connection, as soon as there are fewer than the limit.
+// Accept returns the next connection once there are fewer than the limit.
 func (l *listener) Accept() (net.Conn, error) {
 	nc, err := l.Listener.Accept()
 	if err != nil {
@@ -141,14 +135,13 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close ends Accept.
 func (l *listener) Close() error {
 	l.closeOnce.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
-// add counts c and reports true. At the limit it first closes another connection,
-// and reports false if there is none to close.
+// add counts c, after it has closed another connection at the limit. It reports false
+// if none can be closed.
 func (l *listener) add(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,8 +158,8 @@ func (l *listener) add(c *conn) bool {
 	return true
 }
 
-// longest returns the connection to close: a stalled one, else the one that has
-// been waiting for the longest, or nil.
+// longest returns the connection to close: a stalled one, else the one that has waited
+// longest, or nil.
 func (l *listener) longest() *conn {
 	if first := l.writing.Front(); first != nil {
 		if c := first.Value.(*conn); time.Since(c.writingSince) >= stallTimeout {
@@ -181,7 +174,6 @@ func (l *listener) longest() *conn {
 	return nil
 }
 
-// remove stops counting c.
 func (l *listener) remove(c *conn) {
 	if c.removed {
 		return
@@ -192,7 +184,6 @@ func (l *listener) remove(c *conn) {
 	unlist(&l.writing, &c.writing)
 }
 
-// unlist removes an element, if there is one.
 func unlist(from *list.List, element **list.Element) {
 	if *element != nil {
 		from.Remove(*element)
@@ -200,7 +191,7 @@ func unlist(from *list.List, element **list.Element) {
 	}
 }
 
-// busy marks c as busy, or reports false because it was closed before.
+// busy marks c as busy. It reports false if c is closed already.
 func (l *listener) busy(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +199,7 @@ func (l *listener) busy(c *conn) bool {
 	return !c.removed
 }
 
-// wait marks c as not busy from now on.
+// wait marks c as waiting for its client.
 func (l *listener) wait(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,7 +210,6 @@ func (l *listener) wait(c *conn) {
 	c.waiting, c.waitingSince = l.waiting.PushBack(c), time.Now()
 }
 
-// Write is part of net.Conn.
 func (c *conn) Write(p []byte) (int, error) {
 	l := c.listener
 	l.mu.Lock()
@@ -235,7 +225,6 @@ func (c *conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close is part of net.Conn.
 func (c *conn) Close() error {
 	l := c.listener
 	l.mu.Lock()

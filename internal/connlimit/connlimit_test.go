@@ -19,7 +19,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve serves handler on l with at most limit connections, until the test ends.
 func serve(t *testing.T, l net.Listener, limit int, handler http.HandlerFunc) *http.Server {
 	t.Helper()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
@@ -32,7 +31,6 @@ func serve(t *testing.T, l net.Listener, limit int, handler http.HandlerFunc) *h
 	return server
 }
 
-// client is a connection that a test writes to as it likes.
 type client struct {
 	net.Conn
 	t      *testing.T
@@ -53,7 +51,6 @@ func (c *client) send(text string) *client {
 	return c
 }
 
-// receive reads a response with this body.
 func (c *client) receive(want string) {
 	c.t.Helper()
 	response, err := http.ReadResponse(c.reader, nil)
@@ -64,7 +61,6 @@ func (c *client) receive(want string) {
 	require.Equal(c.t, want, string(body))
 }
 
-// requireClosed requires that the server has closed the connection, or will.
 func (c *client) requireClosed() {
 	c.t.Helper()
 	_, err := c.reader.ReadByte()
@@ -74,13 +70,11 @@ func (c *client) requireClosed() {
 
 const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
-// post is the head of a POST with a body of so many bytes.
 func post(length int) string {
 	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", length)
 }
 
-// holding responds with the body of the request, of one that has any once hold
-// receives.
+// holding responds with the request's body. If there is one, it waits for hold first.
 func holding(hold chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -94,8 +88,7 @@ func holding(hold chan struct{}) http.HandlerFunc {
 	}
 }
 
-// Idle connections of one client have no effect on a request of another, neither
-// on a new connection nor on a busy one.
+// Idle connections affect neither a new connection nor a busy one.
 func TestServe_idleConnections(t *testing.T) {
 	t.Parallel()
 	const limit = 50
@@ -136,7 +129,7 @@ func TestServe_idleConnections(t *testing.T) {
 	}
 }
 
-// bubble runs a test with a clock that it advances, and with pipes for sockets.
+// bubble runs a test in a synctest bubble, with pipes instead of sockets.
 func bubble(t *testing.T, limit int, test func(*testing.T, fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -165,8 +158,7 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// The connection that has been waiting for the longest is closed first. A request
-// restarts the wait.
+// A request restarts the wait of its connection.
 func TestServe_longestFirst(t *testing.T) {
 	t.Parallel()
 	bubble(t, 3, func(t *testing.T, f fixture) {
@@ -188,8 +180,6 @@ func TestServe_longestFirst(t *testing.T) {
 	})
 }
 
-// A connection has 50 ms to send its request, so that a burst does not close its
-// own connections.
 func TestServe_burst(t *testing.T) {
 	t.Parallel()
 	bubble(t, 2, func(t *testing.T, f fixture) {
@@ -203,7 +193,6 @@ func TestServe_burst(t *testing.T) {
 	})
 }
 
-// While all connections are busy, a new one waits, and none is closed.
 func TestServe_allBusy(t *testing.T) {
 	t.Parallel()
 	bubble(t, 2, func(t *testing.T, f fixture) {
@@ -246,7 +235,6 @@ func TestServe_slowBody(t *testing.T) {
 	})
 }
 
-// The last byte of a request that arrives too late does not run it.
 func TestServe_closedBeforeTheLastByte(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, f fixture) {
@@ -264,7 +252,6 @@ func TestServe_closedBeforeTheLastByte(t *testing.T) {
 	})
 }
 
-// A client that does not read its response keeps its connection for 5 s.
 func TestServe_stalledReader(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, f fixture) {
@@ -277,7 +264,6 @@ func TestServe_stalledReader(t *testing.T) {
 	})
 }
 
-// A shutdown ends the wait for a free connection, and not the busy ones.
 func TestServe_shutdown(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, f fixture) {
@@ -293,8 +279,7 @@ func TestServe_shutdown(t *testing.T) {
 	})
 }
 
-// pipes is a listener on memory, so that a test can advance its clock.
-// pipes is a listener without sockets, so that a test's clock can be advanced.
+// pipes is a listener without sockets, for a synctest bubble.
 type pipes struct{ accept chan net.Conn }
 
 func (p *pipes) Accept() (net.Conn, error) {

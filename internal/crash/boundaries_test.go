@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// boundariesFile lists the boundaries of each flow: the name of the flow on a line
-// of its own, then an indented line for each boundary, numbered from 1.
+// boundariesFile has for each flow its name and then its boundaries, indented and
+// numbered from 1.
 const boundariesFile = "testdata/boundaries.txt"
 
-// TestBoundaries records the exchanges of each flow without a fault. A difference
-// from the file means that the program makes an exchange that no case breaks.
+// TestBoundaries records the exchanges of each flow without a fault. A difference from
+// the file is an exchange that no case breaks.
 func TestBoundaries(t *testing.T) {
 	t.Parallel()
 	program := build(t)
@@ -49,8 +49,6 @@ func TestBoundaries(t *testing.T) {
 		"the boundaries have changed: go test ./internal/crash -run TestBoundaries -args -update")
 }
 
-// recordedBoundaries reads the file: for each flow the names of its boundaries, in
-// order.
 func recordedBoundaries(t testing.TB) map[string][]string {
 	t.Helper()
 	recorded := map[string][]string{}

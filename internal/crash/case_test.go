@@ -35,7 +35,6 @@ func (c testCase) String() string {
 	return name
 }
 
-// side is the other end of the exchange.
 func (c testCase) side() side {
 	if strings.Contains(c.boundary, " /v1/") {
 		return provider
@@ -43,11 +42,10 @@ func (c testCase) side() side {
 	return database
 }
 
-// errNotReached means that the victim did not reach the boundary of its case.
 var errNotReached = errors.New("the boundary was not reached")
 
-// run plays the case with a program and returns what is wrong. An error means that
-// the fault was not triggered.
+// run executes the case and returns what is wrong. An error means that the fault was
+// not triggered.
 func (c testCase) run(t testing.TB, program string) (wrong []string, err error) {
 	t.Helper()
 	h := newHarness(t, program, c.flow)
@@ -94,7 +92,6 @@ func (c testCase) run(t testing.TB, program string) (wrong []string, err error) 
 	return append(wrong, h.violations()...), nil
 }
 
-// await waits for the victim's result and records it.
 func (h *harness) await(v *victim) response {
 	h.t.Helper()
 	select {
@@ -107,8 +104,7 @@ func (h *harness) await(v *victim) response {
 	}
 }
 
-// recover lets the case's actor finish what the victim left unfinished: through the API
-// at url, or with the completer.
+// recover finishes what the victim left unfinished.
 func (h *harness) recover(c testCase, url string) (wrong []string) {
 	h.t.Helper()
 	if c.recovery == retry {
@@ -147,9 +143,8 @@ func (h *harness) resumeKey(c testCase, url string) (wrong []string) {
 	return wrong
 }
 
-// resume ends the victim's pause. If its key is finished by now, the victim is a
-// zombie: the requests that it sent before the pause arrive late, and none of them
-// may change a row.
+// resume ends the victim's pause. If its key is finished, the victim is a zombie: its
+// earlier requests arrive late, and may change no row.
 func (h *harness) resume(paused *armedFault, v *victim) (wrong []string) {
 	h.t.Helper()
 	finished := h.query("SELECT id::text FROM idempotency_keys WHERE recovery_point = 'finished' AND idempotency_key = $1", idempotencyKey) != nil
@@ -164,8 +159,8 @@ func (h *harness) resume(paused *armedFault, v *victim) (wrong []string) {
 	return wrong
 }
 
-// retry sends the account's request again, as the contract says, until the response
-// is final. Between two attempts it expires the leases, and the customer acts.
+// retry sends the account's request until the response is final. Between two attempts
+// it expires the leases, and the customer acts.
 func (h *harness) retry(c testCase, url string) (last response, wrong []string) {
 	h.t.Helper()
 	h.eventually(func() bool {
@@ -182,7 +177,6 @@ func (h *harness) retry(c testCase, url string) (last response, wrong []string) 
 	return last, wrong
 }
 
-// verifyFinal checks what clients receive after the recovery.
 func (h *harness) verifyFinal(c testCase, url string) []string {
 	h.t.Helper()
 	last, wrong := h.retry(c, url)

@@ -16,11 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timeout bounds every wait for something that normally takes milliseconds. It is
-// longer than any timeout of the program, and long enough for a busy machine.
+// timeout bounds every wait. It is longer than any timeout of the program.
 const timeout = 30 * time.Second
 
-// child is the program, running as a process of its own.
+// child is a process of the program.
 type child struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -28,8 +27,6 @@ type child struct {
 	exited chan struct{}
 }
 
-// start runs the program with that environment only. The process ends with the
-// test.
 func start(t testing.TB, program string, environ []string, args ...string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(program, args...), exited: make(chan struct{})}
@@ -54,7 +51,6 @@ func start(t testing.TB, program string, environ []string, args ...string) *chil
 	return c
 }
 
-// url waits until the API listens, and returns its URL.
 func (c *child) url() string {
 	c.t.Helper()
 	select {
@@ -69,21 +65,18 @@ func (c *child) url() string {
 	return ""
 }
 
-// signal sends a signal to a process that may have ended.
 func (c *child) signal(s syscall.Signal) {
 	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		c.t.Errorf("signal %v: %v", s, err)
 	}
 }
 
-// kill returns when the process has ended.
 func (c *child) kill() {
 	c.signal(syscall.SIGKILL)
 	<-c.exited
 }
 
-// wait returns the exit code, -1 after a signal. It reports false if the process
-// does not end in time.
+// wait returns the exit code, -1 after a signal, or false after the timeout.
 func (c *child) wait() (code int, ended bool) {
 	select {
 	case <-c.exited:
@@ -93,7 +86,6 @@ func (c *child) wait() (code int, ended bool) {
 	}
 }
 
-// log keeps the output of a child, and finds the address at which it listens.
 type log struct {
 	mu        sync.Mutex
 	text      bytes.Buffer
@@ -120,7 +112,6 @@ func (l *log) contains(text string) bool {
 	return bytes.Contains(l.text.Bytes(), []byte(text))
 }
 
-// tail returns the last lines.
 func (l *log) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

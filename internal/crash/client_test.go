@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// idempotencyKey is the key of every case. Each case has a database of its own.
 const idempotencyKey = "crash-matrix-key-1"
 
 // response is what a client sent and what it received.
@@ -37,7 +36,6 @@ func (r response) String() string {
 	return fmt.Sprintf("%d %s", r.status, r.body)
 }
 
-// isFinal reports whether the response is one that is stored and replayed.
 func (r response) isFinal() bool {
 	switch r.status {
 	case http.StatusCreated, http.StatusPaymentRequired:
@@ -49,20 +47,17 @@ func (r response) isFinal() bool {
 	}
 }
 
-// isRetryable reports whether the response tells the client to retry with the same
-// key.
 func (r response) isRetryable() bool {
 	return r.status == http.StatusConflict || r.status == http.StatusServiceUnavailable || r.status == http.StatusAccepted
 }
 
-// webhookEvent is a delivery of the provider.
 type webhookEvent struct {
 	payload   []byte
 	signature string
 }
 
-// webhookEvent returns an event about the refund of the case, or if there is none
-// about the payment of its order.
+// webhookEvent returns an event about the refund of the case, or else about its
+// payment.
 func (h *harness) webhookEvent() webhookEvent {
 	h.t.Helper()
 	for _, r := range h.stripe.Refunds() {
@@ -85,35 +80,33 @@ func (e webhookEvent) send(url string) response {
 	return send(url, http.MethodPost, "/v1/webhooks/stripe", account{}, string(e.payload), http.Header{"Stripe-Signature": {e.signature}})
 }
 
-// orderParams is the body of an order of two teas at 12.50.
 func orderParams(email, card string) string {
 	return `{"email":"` + email + `","currency":"usd","payment_method":"` + card + `",` +
 		`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 }
 
-// post sends a request under the idempotency key: for an order, or in a flow of
-// refunds for a refund.
+// post sends a request under the idempotency key, for an order or a refund.
 func post(url string, from account, params string) response {
 	r := send(url, http.MethodPost, from.path, from, params, http.Header{"Idempotency-Key": {idempotencyKey}})
 	r.key = idempotencyKey
 	return r
 }
 
-// post sends a request under the idempotency key and records the response.
+// post also records the response.
 func (h *harness) post(url string, from account, params string) response {
 	r := post(url, from, params)
 	h.responses = append(h.responses, r)
 	return r
 }
 
-// get reads a resource and records the response, which is never final.
+// get reads a resource and records the response.
 func (h *harness) get(url string, from account, path string) response {
 	r := send(url, http.MethodGet, path, from, "", nil)
 	h.responses = append(h.responses, r)
 	return r
 }
 
-// send makes one request, on a connection of its own.
+// send sends one request on a new connection.
 func send(url, method, path string, from account, body string, header http.Header) response {
 	r := response{account: from, params: body, sentAt: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -7,7 +7,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// customer is what the customer of an order does while its payment requires an action.
+// customer is what the customer does while the payment requires an action.
 type customer string
 
 const (
@@ -17,8 +17,8 @@ const (
 	leaves   customer = "leaves"    // does nothing
 )
 
-// act lets the customer act, and has no effect if that is not possible now. The customer
-// does not need the client secret, and so can act before the API responds.
+// act has no effect if the action is not possible now. It needs no client secret, so it
+// is possible before the API responds.
 func (h *harness) act(does customer) {
 	h.t.Helper()
 	if does == "" || does == leaves {
@@ -35,8 +35,8 @@ func (h *harness) act(does customer) {
 	}
 }
 
-// wantStatus is the status of the final response. A customer decides it, unless the
-// payment ends first.
+// wantStatus returns the status of the final response. A customer decides it, unless
+// the payment ends first.
 func (c testCase) wantStatus(h *harness) int {
 	h.t.Helper()
 	ids := h.query("SELECT id::text FROM orders WHERE account_id = $1", h.account.id)

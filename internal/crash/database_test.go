@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// databaseProxy is a proxy between one child and PostgreSQL. It works in lock step,
-// as the protocol does: it reads what the child sends until the child waits for a
-// response, then the whole response. Each such round trip is a boundary.
+// databaseProxy is a proxy between one child and PostgreSQL. It reads what the child
+// sends until the child waits, then the whole response. Each such round trip is a
+// boundary.
 type databaseProxy struct {
 	interceptor *interceptor
 	listener    net.Listener
@@ -29,7 +29,6 @@ type databaseProxy struct {
 	closed bool
 }
 
-// newDatabaseProxy starts a proxy of the pool's database. It ends with the test.
 func newDatabaseProxy(t testing.TB, i *interceptor, pool *pgxpool.Pool) *databaseProxy {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -42,8 +41,8 @@ func newDatabaseProxy(t testing.TB, i *interceptor, pool *pgxpool.Pool) *databas
 	return p
 }
 
-// url is the child's DATABASE_URL. Its pool has one connection, so that every run
-// makes the same round trips: each connection prepares statements of its own.
+// url is the child's DATABASE_URL. Each connection prepares its own statements, so the
+// pool has one: every run makes the same round trips.
 func (p *databaseProxy) url(pool *pgxpool.Pool) string {
 	config := pool.Config().ConnConfig
 	mode := strings.ReplaceAll(config.DefaultQueryExecMode.String(), " ", "_")
@@ -67,7 +66,6 @@ func (p *databaseProxy) accept() {
 	}
 }
 
-// serve forwards one connection.
 func (p *databaseProxy) serve(conn net.Conn) {
 	defer p.closeConn(conn)
 	if !p.track(conn) || p.interceptor.isDown(database) {
@@ -93,8 +91,7 @@ func (p *databaseProxy) serve(conn net.Conn) {
 	}
 }
 
-// track registers a connection that close must break. It reports false if the proxy
-// is closed already.
+// track registers a connection, unless the proxy is closed.
 func (p *databaseProxy) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +117,6 @@ func (p *databaseProxy) close() {
 	p.sessions.Wait()
 }
 
-// session is one connection through the proxy.
 type session struct {
 	interceptor *interceptor
 	conn        net.Conn          // to the child
@@ -129,8 +125,7 @@ type session struct {
 	statements  map[string]string // summaries of the prepared statements, by name
 }
 
-// startUp opens the session at the server and forwards the authentication. It is no
-// boundary.
+// startUp opens the session and forwards the authentication. It is no boundary.
 func (s *session) startUp() bool {
 	message, err := s.child.ReceiveStartupMessage()
 	for ; err == nil; message, err = s.child.ReceiveStartupMessage() {
@@ -175,7 +170,6 @@ func requestsCredentials(message pgproto3.BackendMessage) bool {
 	}
 }
 
-// forwardCredentials forwards one message of the authentication from the child.
 func (s *session) forwardCredentials() bool {
 	if s.child.SetAuthType(s.server.GetAuthType()) != nil || s.child.Flush() != nil {
 		return false
@@ -188,9 +182,8 @@ func (s *session) forwardCredentials() bool {
 	return s.server.Flush() == nil
 }
 
-// roundTrip forwards one request and its response, and reports whether the session
-// continues. It holds both until they are complete, so a fault is triggered between
-// them and never in the middle of one.
+// roundTrip forwards one request and its response, each once it is complete, so that a
+// fault is triggered between them. It reports whether the session continues.
 func (s *session) roundTrip() bool {
 	name, complete := s.readRequest()
 	if !complete {
@@ -207,8 +200,7 @@ func (s *session) roundTrip() bool {
 		s.child.Flush() == nil
 }
 
-// readRequest reads what the child sends until it waits for the response, and
-// returns its name.
+// readRequest reads what the child sends until it waits for the response.
 func (s *session) readRequest() (name string, complete bool) {
 	var request request
 	for {
@@ -235,7 +227,6 @@ func (s *session) readRequest() (name string, complete bool) {
 	}
 }
 
-// readResponse reads the server's response until it is ready for the next request.
 func (s *session) readResponse() bool {
 	for {
 		message, err := s.server.Receive()

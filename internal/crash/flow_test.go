@@ -8,25 +8,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flow is a path through the program that the matrix breaks: what is requested,
-// how far an earlier run came, and which actor continues from there.
+// flow is a path through the program: what is requested, where an earlier run crashed,
+// and which actor continues.
 type flow struct {
-	name       string
-	card       string
-	status     int    // of the final response
-	diedAt     string // the provider call at which the first process was killed; "" for a fresh request
-	diedMoment moment
-	actor      actor // starts the run that the fault hits
-	refund     bool  // of an order that is paid before
-	old        bool  // the charge window is over when the flow begins
+	name        string
+	card        string
+	status      int    // of the final response
+	crashedAt   string // the provider call at which the first process was killed; "" for a fresh request
+	crashMoment moment
+	actor       actor // starts the run that the fault hits
+	refund      bool  // of an order that is paid before
+	old         bool  // the charge window is over when the flow begins
 
 	waiting   bool       // the first process responded that the customer must approve the payment
 	acted     customer   // what the customer did after that
 	customers []customer // what the customer does when the fault is triggered, in turns
 }
 
-// actor is what starts a run: the one that the fault hits, or the one that
-// recovers the key.
+// actor starts a run: that of the fault, or the recovery.
 type actor string
 
 const (
@@ -42,9 +41,9 @@ const (
 
 	challenging = "pm_card_threeDSecure2Required"
 
-	// usedElsewhere stands for a card that another payment uses up between the create
-	// and the confirm. The provider refuses the confirm, but the intent could still
-	// succeed: it has to be cancelled before the order fails (R23).
+	// usedElsewhere is a card that another payment uses up between create and confirm.
+	// The provider refuses the confirm, but the intent could still succeed, so it must
+	// be cancelled before the order fails (R23).
 	usedElsewhere = "usedElsewhere"
 )
 
@@ -55,50 +54,49 @@ func flows() []flow {
 		{name: "paid", card: visa, status: paid, actor: retry},
 		{name: "declined", card: declining, status: declined, actor: retry},
 
-		// "created" was left at order_created, "unconfirmed" at charge_created, and
-		// "charged", "declined" and "refused" there too, after or before the confirm.
-		{name: "retry-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: before, actor: retry},
-		{name: "retry-of-unconfirmed", card: visa, status: paid, diedAt: confirmIntent, diedMoment: before, actor: retry},
-		{name: "retry-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: retry},
-		{name: "retry-of-declined", card: declining, status: declined, diedAt: confirmIntent, diedMoment: after, actor: retry},
-		{name: "retry-of-refused", card: usedElsewhere, status: refused, diedAt: confirmIntent, diedMoment: before, actor: retry},
-		{name: "completer-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: before, actor: completer},
-		{name: "completer-of-unconfirmed", card: visa, status: paid, diedAt: confirmIntent, diedMoment: before, actor: completer},
-		{name: "completer-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: completer},
-		{name: "webhook-of-created", card: visa, status: paid, diedAt: createIntent, diedMoment: after, actor: webhook},
-		{name: "webhook-of-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: webhook},
+		// "created" is at order_created. "unconfirmed", "charged", "declined" and
+		// "refused" are at charge_created, before or after the confirm.
+		{name: "retry-of-created", card: visa, status: paid, crashedAt: createIntent, crashMoment: before, actor: retry},
+		{name: "retry-of-unconfirmed", card: visa, status: paid, crashedAt: confirmIntent, crashMoment: before, actor: retry},
+		{name: "retry-of-charged", card: visa, status: paid, crashedAt: confirmIntent, crashMoment: after, actor: retry},
+		{name: "retry-of-declined", card: declining, status: declined, crashedAt: confirmIntent, crashMoment: after, actor: retry},
+		{name: "retry-of-refused", card: usedElsewhere, status: refused, crashedAt: confirmIntent, crashMoment: before, actor: retry},
+		{name: "completer-of-created", card: visa, status: paid, crashedAt: createIntent, crashMoment: before, actor: completer},
+		{name: "completer-of-unconfirmed", card: visa, status: paid, crashedAt: confirmIntent, crashMoment: before, actor: completer},
+		{name: "completer-of-charged", card: visa, status: paid, crashedAt: confirmIntent, crashMoment: after, actor: completer},
+		{name: "webhook-of-created", card: visa, status: paid, crashedAt: createIntent, crashMoment: after, actor: webhook},
+		{name: "webhook-of-charged", card: visa, status: paid, crashedAt: confirmIntent, crashMoment: after, actor: webhook},
 
-		// The customer must approve the payment. "waiting" was left with a response that says
-		// so. Then the customer has approved or declined.
+		// "waiting" has a response that the customer must approve the payment.
 		{name: "action", card: challenging, status: declined, actor: retry, customers: decisions},
 		{name: "retry-of-waiting", card: challenging, status: declined, waiting: true, actor: retry, customers: decisions},
 		{name: "webhook-of-approved", card: challenging, status: paid, waiting: true, acted: approves, actor: webhook, customers: []customer{approves}},
 		{name: "webhook-of-unapproved", card: challenging, status: declined, waiting: true, acted: declines, actor: webhook, customers: []customer{paysAnew, leaves}},
 		{name: "completer-of-old-waiting", card: challenging, status: refused, waiting: true, actor: completer, old: true, customers: []customer{approves, leaves, paysAnew}},
 
-		// The same, left more than a charge window ago (R24).
-		{name: "completer-of-old-created", card: visa, status: refused, diedAt: createIntent, diedMoment: after, actor: completer, old: true},
-		{name: "retry-of-old-unconfirmed", card: visa, status: refused, diedAt: confirmIntent, diedMoment: before, actor: retry, old: true},
-		{name: "webhook-of-old-charged", card: visa, status: paid, diedAt: confirmIntent, diedMoment: after, actor: webhook, old: true},
+		// The charge window is over (R24).
+		{name: "completer-of-old-created", card: visa, status: refused, crashedAt: createIntent, crashMoment: after, actor: completer, old: true},
+		{name: "retry-of-old-unconfirmed", card: visa, status: refused, crashedAt: confirmIntent, crashMoment: before, actor: retry, old: true},
+		{name: "webhook-of-old-charged", card: visa, status: paid, crashedAt: confirmIntent, crashMoment: after, actor: webhook, old: true},
 
-		// "unrefunded" was left before the refund was created at the provider, "refunded"
+		// "unrefunded" is before the refund's creation at the provider, "refunded"
 		// after it.
 		{name: "refunded", card: visa, status: paid, actor: retry, refund: true},
-		{name: "retry-of-unrefunded", card: visa, status: paid, diedAt: createRefund, diedMoment: before, actor: retry, refund: true},
-		{name: "retry-of-refunded", card: visa, status: paid, diedAt: createRefund, diedMoment: after, actor: retry, refund: true},
-		{name: "completer-of-refunded", card: visa, status: paid, diedAt: createRefund, diedMoment: after, actor: completer, refund: true},
-		{name: "webhook-of-refunded", card: visa, status: paid, diedAt: createRefund, diedMoment: after, actor: webhook, refund: true},
+		{name: "retry-of-unrefunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: before, actor: retry, refund: true},
+		{name: "retry-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: retry, refund: true},
+		{name: "completer-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: completer, refund: true},
+		{name: "webhook-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: webhook, refund: true},
 	}
 }
 
-// providerKnows reports whether the provider has the payment or the refund when
-// the fault is triggered: only then can it send an event about it.
+// providerKnows reports whether the provider has the payment or the refund when the
+// fault is triggered, and so can send an event.
 func (f flow) providerKnows(boundaries []string, n int, m moment) bool {
 	creation := createIntent
 	if f.refund {
 		creation = createRefund
 	}
-	if f.waiting || f.diedAt != "" && (f.diedAt != creation || f.diedMoment == after) {
+	if f.waiting || f.crashedAt != "" && (f.crashedAt != creation || f.crashMoment == after) {
 		return true
 	}
 	for i, name := range boundaries[:n] {
@@ -109,7 +107,6 @@ func (f flow) providerKnows(boundaries []string, n int, m moment) bool {
 	return false
 }
 
-// recoveries are the actors that can recover the key from there.
 func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
 	if f.providerKnows(boundaries, n, m) {
 		return []actor{retry, completer, webhook}
@@ -117,8 +114,8 @@ func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
 	return []actor{retry, completer}
 }
 
-// setup brings the key to where the flow begins: it kills a first process there
-// and expires its lease.
+// setup brings the key to where the flow begins: it kills a first process there and
+// expires its lease.
 func (h *harness) setup(f flow) {
 	h.t.Helper()
 	card, useUp := f.card, func() {}
@@ -140,23 +137,22 @@ func (h *harness) setup(f flow) {
 	if f.old {
 		defer h.passChargeWindow()
 	}
-	if f.diedAt == "" {
+	if f.crashedAt == "" {
 		return
 	}
 	exchanges := &interceptor{}
 	first := h.start(h.intercepted(exchanges), "serve")
 	url := first.url()
-	death := newFault(0, f.diedAt, f.diedMoment, kill)
-	death.victim <- first
-	exchanges.arm(death, "")
+	crash := newFault(0, f.crashedAt, f.crashMoment, kill)
+	crash.victim <- first
+	exchanges.arm(crash, "")
 	got := h.post(url, h.account, h.params)
 	require.Zero(h.t, got.status, "the first process should have been killed: %v", got)
 	h.expireLeases()
 	useUp()
 }
 
-// passChargeWindow makes the order older than the charge window, for the program and
-// for the provider.
+// passChargeWindow makes the order too old, for the program and the provider.
 func (h *harness) passChargeWindow() {
 	h.t.Helper()
 	h.stripe.Advance(oldAge)
@@ -170,8 +166,7 @@ INSERT INTO observed.aged VALUES (clock_timestamp())`, oldAge)
 	require.NoError(h.t, err)
 }
 
-// createPaidOrder makes the request of the case one for a refund of a part of a
-// paid order.
+// createPaidOrder makes the case's request a refund of a part of a paid order.
 func (h *harness) createPaidOrder() {
 	h.t.Helper()
 	api := h.start(h.direct(), "serve")
@@ -182,20 +177,19 @@ func (h *harness) createPaidOrder() {
 	h.params = `{"amount":700}`
 }
 
-// victim is the run that the fault hits.
 type victim struct {
 	url     string              // of the process; "" for a command
 	done    chan response       // the result
 	allowed func(response) bool // whether the result is correct, also if another run finished the key
 }
 
-// startVictim starts the run of the flow's actor in a process whose exchanges all
-// pass the interceptor, with the fault armed.
+// startVictim starts the run of the flow's actor with the fault armed.
 func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *victim {
 	h.t.Helper()
 	environ := h.intercepted(exchanges)
 	if by == completer {
-		// The flow begins with the list of abandoned keys, after the checks at start.
+		// The completer's flow begins with the list of abandoned keys, after the
+		// start-up checks.
 		exchanges.arm(f, "idempotency_keys")
 		child := h.start(environ, "completer")
 		f.victim <- child
@@ -218,7 +212,6 @@ func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *
 	return v
 }
 
-// exit waits for the end of a command and returns it as a response.
 func exit(c *child) response {
 	code, ended := c.wait()
 	if !ended {

@@ -15,8 +15,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// harness is the environment of one case: a database with two accounts, a provider,
-// and processes of the program.
+// harness is the environment of one case.
 type harness struct {
 	t            testing.TB
 	program      string
@@ -29,7 +28,6 @@ type harness struct {
 	responses    []response // all that clients received
 }
 
-// account is one customer of the API.
 type account struct {
 	id     uuid.UUID
 	apiKey string
@@ -37,7 +35,6 @@ type account struct {
 	path   string // of its requests
 }
 
-// oldAge is more than the default of CHARGE_WINDOW.
 const oldAge = 25 * time.Hour
 
 func newHarness(t testing.TB, program string, f flow) *harness {
@@ -61,8 +58,8 @@ func (h *harness) createAccount(email string) account {
 	return account{id, key, email, "/v1/orders"}
 }
 
-// environ is the environment of a child that reaches the database and the provider
-// at these URLs. LOCK_TIMEOUT is longer than a case: leases end by expireLeases.
+// environ is the environment of a child. LOCK_TIMEOUT is longer than a case: only
+// expireLeases ends leases.
 func environ(database, provider string) []string {
 	return []string{
 		"DATABASE_URL=" + database,
@@ -80,21 +77,20 @@ func environ(database, provider string) []string {
 
 const webhookSecret = "whsec_crash"
 
-// direct is the environment of a child that no fault hits.
+// direct is the environment of a child without faults.
 func (h *harness) direct() []string {
 	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now)
 	h.proxies = append(h.proxies, proxy)
 	return environ(dbtest.URL(h.pool), url)
 }
 
-// intercepted is the environment of a child whose exchanges all pass i.
+// intercepted is the environment of a child whose exchanges pass i.
 func (h *harness) intercepted(i *interceptor) []string {
 	proxy, url := newProviderProxy(h.t, i, h.stripe, h.recordOpenTransactions)
 	h.proxies = append(h.proxies, proxy)
 	return environ(newDatabaseProxy(h.t, i, h.pool).url(h.pool), url)
 }
 
-// now returns the time by the database's clock.
 func (h *harness) now(ctx context.Context) (at time.Time) {
 	if err := h.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&at); err != nil {
 		h.t.Errorf("read the database's clock: %v", err)
@@ -102,8 +98,8 @@ func (h *harness) now(ctx context.Context) (at time.Time) {
 	return at
 }
 
-// recordOpenTransactions records the sessions that have a transaction open during a
-// provider call (R6). No other process works in the database at that time.
+// recordOpenTransactions records sessions with an open transaction during a provider
+// call (R6). No other process uses the database then.
 func (h *harness) recordOpenTransactions(ctx context.Context) time.Time {
 	_, err := h.pool.Exec(ctx, `
 INSERT INTO observed.open_transaction
@@ -124,8 +120,7 @@ func (h *harness) start(environ []string, args ...string) *child {
 	return start(h.t, h.program, environ, args...)
 }
 
-// expireLeases moves the start of every lease into the past. It skips rows that a
-// session has locked.
+// expireLeases moves the start of every lease that no session has locked into the past.
 func (h *harness) expireLeases() {
 	h.t.Helper()
 	_, err := h.pool.Exec(h.t.Context(), `
@@ -141,9 +136,8 @@ UPDATE idempotency_keys
 	require.NoError(h.t, err)
 }
 
-// awaitTransactions waits until no session of the program has a transaction open,
-// and reports whether that happened in time. The timeouts of R21 end those of a
-// paused child.
+// awaitTransactions waits until the program has no open transaction. The timeouts of
+// R21 end those of a paused child.
 func (h *harness) awaitTransactions() bool {
 	h.t.Helper()
 	return h.eventually(func() bool {
@@ -157,7 +151,6 @@ SELECT pid::text
 	})
 }
 
-// query returns the only column of a query's rows, nil if there are none.
 func (h *harness) query(sql string, arguments ...any) []string {
 	h.t.Helper()
 	rows, err := h.pool.Query(h.t.Context(), sql, arguments...)
@@ -170,7 +163,7 @@ func (h *harness) query(sql string, arguments ...any) []string {
 	return found
 }
 
-// eventually polls until done returns true, and reports whether it did in time.
+// eventually reports whether done returned true in time.
 func (h *harness) eventually(done func() bool) bool {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -185,7 +178,6 @@ func (h *harness) eventually(done func() bool) bool {
 	return true
 }
 
-// unfinishedKeys describes the keys that have no stored response.
 func (h *harness) unfinishedKeys() []string {
 	h.t.Helper()
 	return h.query(`
@@ -194,7 +186,6 @@ SELECT id || ' at ' || recovery_point || coalesce(', ' || last_error, '')
  WHERE recovery_point <> 'finished'`)
 }
 
-// allRows returns the rows of the program's tables as text.
 func (h *harness) allRows() []string {
 	h.t.Helper()
 	var rows []string

@@ -26,7 +26,6 @@ const (
 	hold   fault = "hold"   // nothing fails: the exchange only waits until the customer has acted
 )
 
-// faults returns the faults of a flow.
 func (f flow) faults() []fault {
 	if f.customers == nil {
 		return []fault{kill, cut, outage, pause}
@@ -34,8 +33,8 @@ func (f flow) faults() []fault {
 	return []fault{kill, cut, outage, pause, hold}
 }
 
-// interceptor sees every exchange of one child with PostgreSQL and the provider.
-// It names and counts them, and triggers a fault at one of them.
+// interceptor names and counts the exchanges of one child, and triggers a fault at one
+// of them.
 type interceptor struct {
 	mu    sync.Mutex
 	names []string // of the exchanges that count; nil before arm
@@ -52,7 +51,6 @@ const (
 	provider side = "provider"
 )
 
-// armedFault is a fault and the boundary at which it is triggered.
 type armedFault struct {
 	n         int    // the number of the boundary, from 1
 	name      string // or its name, if n is 0
@@ -76,40 +74,34 @@ func newFault(n int, name string, m moment, f fault) *armedFault {
 	}
 }
 
-// noFault is never triggered: no boundary has its number.
 func noFault() *armedFault { return newFault(-1, "", before, cut) }
 
-// arm sets the fault and starts to count, from the first exchange whose name
-// contains from.
+// arm sets the fault and counts from the first exchange whose name contains from.
 func (i *interceptor) arm(f *armedFault, from string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.names, i.armed, i.from = []string{}, f, from
 }
 
-// recorded returns the names of the exchanges so far.
 func (i *interceptor) recorded() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.names)
 }
 
-// endOutage lets the child connect again.
 func (i *interceptor) endOutage() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.down = ""
 }
 
-// isDown reports whether that side has an outage.
 func (i *interceptor) isDown(s side) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.down == s
 }
 
-// exchange is one boundary: a round trip to the database or a call to the
-// provider.
+// exchange is a round trip to the database or a call to the provider.
 type exchange struct {
 	interceptor *interceptor
 	side        side
@@ -117,7 +109,6 @@ type exchange struct {
 	name        string
 }
 
-// begin counts an exchange.
 func (i *interceptor) begin(with side, name string) exchange {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,9 +119,9 @@ func (i *interceptor) begin(with side, name string) exchange {
 	return exchange{interceptor: i, side: with, n: len(i.names), name: name}
 }
 
-// proceed triggers the fault if it is armed for this exchange and moment. It
-// reports whether the exchange continues; otherwise the caller breaks the
-// connection. At a pause or a hold it returns when that is over.
+// proceed triggers the fault if it is armed for this exchange and moment. It reports
+// whether the exchange continues; otherwise the caller breaks the connection. It
+// returns after a pause or a hold.
 func (e exchange) proceed(m moment) bool {
 	i := e.interceptor
 	i.mu.Lock()
@@ -169,7 +160,7 @@ func (f *armedFault) matches(e exchange, m moment) bool {
 	return m == f.moment && e.n > 0 && (e.n == f.n || f.n == 0 && e.name == f.name)
 }
 
-// resume ends a pause or a hold, also one that has not begun yet.
+// resume ends a pause or a hold, also before it begins.
 func (f *armedFault) resume() { f.once.Do(func() { close(f.resumed) }) }
 
 func (f *armedFault) hasTriggered() bool {

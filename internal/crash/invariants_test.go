@@ -1,7 +1,6 @@
 package crash_test
 
-// invariant must hold after every case. Its query returns one text for each
-// violation; name says what the violation is.
+// invariant must hold after every case. Its query returns the violations.
 type invariant struct{ name, query string }
 
 func invariants() []invariant {

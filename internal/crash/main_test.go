@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// The values of -matrix.
 const (
 	slice = "slice" // a few representative cases
 	all   = "all"
@@ -27,8 +26,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The cases spend more time waiting for processes than working. -parallel on the
-	// command line takes precedence.
+	// The cases mostly wait for processes. -parallel on the command line takes
+	// precedence.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -39,14 +38,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is cmd/orders, built once for all tests of this binary.
+// program is cmd/orders, built once.
 var program struct {
 	once   sync.Once
 	folder string
 	err    error
 }
 
-// build returns the file of the program.
 func build(t testing.TB) string {
 	t.Helper()
 	program.once.Do(func() {
@@ -58,8 +56,6 @@ func build(t testing.TB) string {
 	return filepath.Join(program.folder, "orders")
 }
 
-// goBuild builds cmd/orders, with the race detector if the tests were built with
-// it.
 func goBuild(file string, flags ...string) error {
 	args := append([]string{"build", "-o", file}, flags...)
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {

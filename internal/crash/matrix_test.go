@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMatrix breaks each flow at its boundaries.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	program := build(t)
@@ -41,10 +40,9 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// allCases returns the cases of the recorded boundaries: every boundary of every
-// flow, at both moments, with every fault. In the flow of a paid order all actors
-// that can recover the key do so, each in a case of its own; in the other flows they
-// take turns. So do the customers, and when they act.
+// allCases returns the cases of the recorded boundaries. In the flow "paid", each actor
+// that can recover the key does so in its own case. In the other flows the actors take
+// turns, as do the customers.
 func allCases(t testing.TB) []testCase {
 	t.Helper()
 	recorded := recordedBoundaries(t)
@@ -76,8 +74,8 @@ func allCases(t testing.TB) []testCase {
 	return cases
 }
 
-// sample keeps from each flow a fault after its last provider call, where the
-// recovery has the most to do. The faults take turns.
+// sample keeps from each flow one fault after its last provider call, where the
+// recovery is longest. The faults take turns.
 func sample(cases []testCase) []testCase {
 	last, turn := map[string]int{}, map[string]int{}
 	for i, f := range flows() {

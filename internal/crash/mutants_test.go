@@ -14,9 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutants removes one rule after another from the program, and checks that the
-// matrix catches each mutant. Without -matrix=all it only checks that the patches
-// still apply.
+// TestMutants checks that the matrix catches each mutant. Without -matrix=all it only
+// checks that the patches apply.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	patches, err := filepath.Glob("testdata/mutants/*.patch")
@@ -46,8 +45,7 @@ type mutant struct {
 	verdict string         // what one of them must report
 }
 
-// isCaught builds the mutant and runs its cases until one of them reports the
-// verdict.
+// isCaught builds the mutant and runs its cases until one reports the verdict.
 func (m mutant) isCaught(t *testing.T) bool {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "orders")
@@ -70,9 +68,8 @@ var (
 	patchHeader = regexp.MustCompile(`(?m)^cases: (\S+)\nverdict: (.+)$`)
 )
 
-// newMutant applies a patch to copies of the files that it changes. Above the first
-// file, the patch says which rule it removes, which cases may catch it, and the
-// verdict.
+// newMutant applies a patch to copies of its files. The patch begins with the rule that
+// it removes, the cases that may catch it, and the verdict.
 func newMutant(t *testing.T, patch string) mutant {
 	t.Helper()
 	text := read(t, patch)

@@ -7,10 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// observedSchema holds what the harness observes independently of the program: what
-// clients received, what the provider did, and every change of a key and of an
-// order's intent. It is in the database of the case, so that the invariants are
-// queries. Its triggers belong to the harness and are in no migration.
+// observedSchema is for what clients received, what the provider did, and every change
+// of a key and of an order's intent. The invariants join it with the program's tables.
 const observedSchema = `
 CREATE SCHEMA observed;
 
@@ -93,7 +91,6 @@ BEGIN
 END $$;
 CREATE TRIGGER log_intent AFTER INSERT OR UPDATE OF payment_intent_id ON orders FOR EACH ROW EXECUTE FUNCTION observed.log_intent()`
 
-// storeObservations stores what the clients and the provider have observed so far.
 func (h *harness) storeObservations() {
 	h.t.Helper()
 	batch := &pgx.Batch{}
@@ -129,8 +126,6 @@ VALUES ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8, $9, $10)`,
 	require.NoError(h.t, h.pool.SendBatch(h.t.Context(), batch).Close())
 }
 
-// violations returns the invariants that do not hold, each with the rows that
-// violate it.
 func (h *harness) violations() []string {
 	h.t.Helper()
 	h.storeObservations()

@@ -2,5 +2,5 @@ package crash_test
 
 import "syscall"
 
-// attributes end a child with the test binary, also a stopped child.
+// attributes end a child, also a stopped one, with the test binary.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,6 +4,5 @@ package crash_test
 
 import "syscall"
 
-// attributes have no equivalent here: the children of a killed test binary keep
-// running.
+// attributes have no equivalent here: children of a killed test binary continue.
 func attributes() *syscall.SysProcAttr { return nil }

@@ -18,7 +18,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// The provider's endpoints that the flows use, as the boundaries are named.
+// The provider's endpoints, as the boundaries are named.
 const (
 	createIntent  = "POST /v1/payment_intents"
 	confirmIntent = "POST /v1/payment_intents/{id}/confirm"
@@ -30,9 +30,8 @@ const (
 	listRefunds   = "GET /v1/refunds"
 )
 
-// providerProxy is a reverse proxy between one child and the stand-in for Stripe.
-// Each call is a boundary: before it the stand-in has not received the request,
-// after it the child has not received the response.
+// providerProxy is a reverse proxy between one child and the stand-in for Stripe. Each
+// call is a boundary.
 type providerProxy struct {
 	interceptor *interceptor
 	stripe      *stripetest.Server
@@ -43,13 +42,11 @@ type providerProxy struct {
 	calls map[string]call // by the provider's id of the request
 }
 
-// call is what only the proxy knows of a request.
 type call struct {
 	at        time.Time // by the database's clock
 	delivered bool      // the response reached the child
 }
 
-// newProviderProxy starts a proxy, which ends with the test, and returns its URL.
 func newProviderProxy(
 	t testing.TB, i *interceptor, stripe *stripetest.Server, onArrival func(context.Context) time.Time,
 ) (*providerProxy, string) {
@@ -66,7 +63,7 @@ func newProviderProxy(
 }
 
 func (p *providerProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A request that has arrived is processed, also if its client has disconnected.
+	// A request that has arrived is processed, even if its client has disconnected.
 	ctx := context.WithoutCancel(r.Context())
 	at := p.onArrival(ctx)
 	_, name := p.routes.Handler(r)
@@ -91,7 +88,6 @@ func (p *providerProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(response.Body.Bytes())
 }
 
-// call returns what the proxy knows of a request.
 func (p *providerProxy) call(requestID string) (call, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +95,6 @@ func (p *providerProxy) call(requestID string) (call, bool) {
 	return c, found
 }
 
-// intent is a payment intent as the provider returns it.
 type intent struct {
 	ID       string            `json:"id"`
 	Amount   int64             `json:"amount"`
@@ -109,7 +104,7 @@ type intent struct {
 }
 
 // singleUseCard returns a payment method that can be used once, and a function that
-// uses it. No money moves.
+// uses it without a charge.
 func (h *harness) singleUseCard() (card string, use func()) {
 	h.t.Helper()
 	var other struct {
@@ -124,7 +119,6 @@ func (h *harness) singleUseCard() (card string, use func()) {
 	}
 }
 
-// intents returns all intents of the provider's ledger.
 func (h *harness) intents() []intent {
 	h.t.Helper()
 	var list struct {
@@ -134,7 +128,6 @@ func (h *harness) intents() []intent {
 	return list.Data
 }
 
-// callProvider sends a request to the stand-in without a proxy.
 func (h *harness) callProvider(method, path, form string, object any) {
 	h.t.Helper()
 	request := httptest.NewRequest(method, path, strings.NewReader(form))

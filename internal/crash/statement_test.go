@@ -8,8 +8,7 @@ import (
 // request is what a child sends to PostgreSQL in one round trip.
 type request struct{ prepares, executes []string } // summaries of the statements
 
-// name returns the name of the boundary. It is empty for a request that is not part
-// of the flow.
+// name returns the name of the boundary, or "" for a request outside of the flow.
 func (r request) name() string {
 	switch {
 	case len(r.executes) == 1 && r.executes[0] == "":
@@ -31,7 +30,6 @@ var (
 	transaction = regexp.MustCompile(`(?i)^(BEGIN|COMMIT|ROLLBACK)`)
 )
 
-// summary shortens a statement to its verb, its table and the columns that it sets.
 func summary(query string) string {
 	query = strings.TrimSpace(comment.ReplaceAllString(query, ""))
 	if word := transaction.FindString(query); word != "" {

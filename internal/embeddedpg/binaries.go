@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"strings"
 )
 
-// oldestMajor is the first version with all the SQL that the schema uses.
+// oldestMajor is the first version with all the SQL of the schema.
 const oldestMajor = 15
 
 // installation is a folder of PostgreSQL's server programs.
@@ -25,9 +24,8 @@ type installation struct {
 func (i installation) initdb() string   { return filepath.Join(i.bin, "initdb") }
 func (i installation) postgres() string { return filepath.Join(i.bin, "postgres") }
 
-// finder looks for an installation.
 type finder struct {
-	binDir   string                       // the only place to look, if not empty
+	binDir   string                       // if set, the only folder
 	lookPath func(string) (string, error) // exec.LookPath, but for tests
 	globs    []string                     // where packages put the programs
 	cache    string                       // where bundles are unpacked
@@ -52,8 +50,8 @@ func newFinder(binDir, cache string, notice func(string)) finder {
 	}
 }
 
-// find returns the first installation in order of nearness: the given folder,
-// the PATH, the newest package, a bundle fetched earlier, a bundle fetched now.
+// find returns the first installation in this order: the given folder, the PATH, the
+// newest package, a bundle.
 func (f finder) find(ctx context.Context) (installation, error) {
 	if f.binDir != "" {
 		found, err := inspect(ctx, f.binDir)
@@ -64,8 +62,8 @@ func (f finder) find(ctx context.Context) (installation, error) {
 	}
 
 	var tried []string
-	for _, look := range []func(context.Context) (installation, error){f.onPath, f.packaged, f.bundled} {
-		found, err := look(ctx)
+	for _, search := range []func(context.Context) (installation, error){f.onPath, f.packaged, f.bundled} {
+		found, err := search(ctx)
 		if err == nil {
 			return found, nil
 		}
@@ -91,7 +89,6 @@ func (f finder) onPath(ctx context.Context) (installation, error) {
 	return inspect(ctx, filepath.Dir(initdb))
 }
 
-// packaged returns the newest installation in the well-known folders.
 func (f finder) packaged(ctx context.Context) (installation, error) {
 	var newest installation
 	var problems []error
@@ -134,8 +131,8 @@ func (f finder) bundled(ctx context.Context) (installation, error) {
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// inspect checks that dir, or the folder its links lead to, holds the two
-// programs we need, and that they run and are new enough.
+// inspect checks that dir has both programs, after links are resolved, that they run,
+// and their version.
 func inspect(ctx context.Context, dir string) (installation, error) {
 	initdb, err := filepath.EvalSymlinks(filepath.Join(dir, "initdb"))
 	if err != nil {
@@ -159,28 +156,7 @@ func inspect(ctx context.Context, dir string) (installation, error) {
 	return found, nil
 }
 
-// copyFor copies the installation into dir and makes the copy readable for all.
-// PostgreSQL finds its libraries and files relative to its programs, or else
-// where it was installed.
-func (i installation) copyFor(dir string) (installation, error) {
-	from := filepath.Dir(i.bin)
-	for _, part := range []string{filepath.Base(i.bin), "lib", "share"} {
-		source := filepath.Join(from, part)
-		if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
-			continue // not a bundle: the programs know where the rest was installed
-		}
-		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(source)); err != nil {
-			return installation{}, fmt.Errorf("copy %s: %w", source, err)
-		}
-	}
-	if err := makeReadable(dir); err != nil {
-		return installation{}, err
-	}
-	return installation{bin: filepath.Join(dir, filepath.Base(i.bin)), major: i.major}, nil
-}
-
-// makeReadable lets everybody read what is below dir, enter its folders and run
-// its programs.
+// makeReadable lets every user read what is below dir, and run its programs.
 func makeReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.Type()&os.ModeSymlink != 0 {

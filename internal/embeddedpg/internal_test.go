@@ -16,14 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func ping(t *testing.T, s *Server) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL("postgres"))
-	require.NoError(t, err)
-	require.NoError(t, conn.Close(t.Context()))
-}
-
-func TestServer_portTakenMeanwhile(t *testing.T) {
+func TestServer_portTaken(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -42,31 +35,9 @@ func TestServer_portTakenMeanwhile(t *testing.T) {
 	require.NoError(t, s.start(t.Context()))
 	defer func() { require.NoError(t, s.Stop()) }()
 	require.Equal(t, 2, attempts)
-	ping(t, s)
-}
-
-// A folder only we can enter holds the programs, and a server that runs as
-// somebody else uses a copy.
-func TestServer_programsOutOfReach(t *testing.T) {
-	t.Parallel()
-	as := serverAccount()
-	cache, err := cacheDir(as)
+	conn, err := pgx.Connect(t.Context(), s.URL("postgres"))
 	require.NoError(t, err)
-	found, err := newFinder(os.Getenv("PG_BIN"), cache, func(string) {}).find(t.Context())
-	require.NoError(t, err)
-	private := t.TempDir()
-	hidden, err := found.copyFor(private)
-	require.NoError(t, err)
-	require.NoError(t, os.Chmod(private, 0o700))
-
-	s := newServer(Options{BinDir: hidden.bin, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, s.start(t.Context()))
-	require.Equal(t, as.switched, s.copied != nil)
-	ping(t, s)
-	require.NoError(t, s.Stop())
-	if s.copied != nil {
-		require.NoDirExists(t, s.copied.path)
-	}
+	require.NoError(t, conn.Close(t.Context()))
 }
 
 func TestServer_ready(t *testing.T) {
@@ -92,7 +63,7 @@ func TestServer_ready(t *testing.T) {
 	}
 }
 
-func TestNewFolder_sweepsWhatNobodyHolds(t *testing.T) {
+func TestNewFolder_removesAbandoned(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	abandoned := filepath.Join(parent, scratchPrefix+"abandoned")
@@ -126,13 +97,13 @@ func TestOwnFolder(t *testing.T) {
 		require.Equal(t, os.FileMode(0o711), info.Mode().Perm())
 		require.NoError(t, ownFolder(path, 0o711), "and found again")
 	})
-	t.Run("a link planted there", func(t *testing.T) {
+	t.Run("a link", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "link")
 		require.NoError(t, os.Symlink(t.TempDir(), path))
 		require.ErrorContains(t, ownFolder(path, 0o700), "not a folder of this user")
 	})
-	t.Run("somebody else's", func(t *testing.T) {
+	t.Run("of another user", func(t *testing.T) {
 		t.Parallel()
 		other := "/" // root's
 		if os.Geteuid() == 0 {
@@ -143,10 +114,10 @@ func TestOwnFolder(t *testing.T) {
 	})
 }
 
-func TestAccount_canReach(t *testing.T) {
+func TestOSUser_canReach(t *testing.T) {
 	t.Parallel()
-	stranger := account{uid: nobody - 1, gid: nobody - 1}
-	myself := account{uid: os.Geteuid(), gid: os.Getegid()}
+	other := osUser{uid: nobody - 1, gid: nobody - 1}
+	self := osUser{uid: os.Geteuid(), gid: os.Getegid()}
 	parent, err := os.MkdirTemp("/var/tmp", "embeddedpg-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
@@ -154,11 +125,11 @@ func TestAccount_canReach(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o755))
 
 	require.NoError(t, os.Chmod(parent, 0o711))
-	require.True(t, stranger.canReach(dir))
+	require.True(t, other.canReach(dir))
 	require.NoError(t, os.Chmod(parent, 0o700))
-	require.False(t, stranger.canReach(dir))
-	require.True(t, myself.canReach(dir))
-	require.False(t, myself.canReach(filepath.Join(dir, "missing")))
+	require.False(t, other.canReach(dir))
+	require.True(t, self.canReach(dir))
+	require.False(t, self.canReach(filepath.Join(dir, "missing")))
 }
 
 func TestWaitLock_endsWithTheContext(t *testing.T) {

@@ -15,28 +15,19 @@ import (
 )
 
 const (
-	// startPatience bounds the wait for a started server. It needs 30 ms, or as
-	// long as the replay of its log takes after a crash.
-	startPatience = time.Minute
+	// startTimeout bounds the start of a server: 30 ms, or after a crash the replay of
+	// its log.
+	startTimeout = time.Minute
 
-	// portAttempts bounds how often a port is chosen anew: between the choice and
-	// the server's use of it any other process may take it.
+	// portAttempts bounds the choices of a port: another process may take it before the
+	// server does.
 	portAttempts = 5
 )
 
 func (s *Server) program() program {
-	p := program{
-		as:     s.as,
-		dir:    s.Dir(),
-		signal: "INT",
-		log:    s.log,
-		locks:  []*os.File{s.data.lock},
-	}
-	if s.copied != nil {
-		p.locks = append(p.locks, s.copied.lock)
-	}
+	p := program{as: s.as, dir: s.Dir(), signal: "INT", log: s.log, lock: s.data.lock}
 	if !s.data.kept {
-		p.signal, p.trash = "QUIT", s.Dir()
+		p.signal, p.remove = "QUIT", s.Dir()
 	}
 	return p
 }
@@ -47,8 +38,8 @@ func (s *Server) launch(ctx context.Context) error {
 	if s.log, err = os.OpenFile(filepath.Join(s.Dir(), "server.log"), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startPatience,
-		fmt.Errorf("the server was not ready within %s", startPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
+		fmt.Errorf("the server was not ready within %s", startTimeout))
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		if s.port, err = s.freePort(); err != nil {
@@ -70,7 +61,7 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 }
 
-// freePort returns a TCP port that nobody uses at this moment.
+// freePort returns an unused TCP port.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,15 +73,15 @@ func freePort() (int, error) {
 
 func (s *Server) commandLine() []string {
 	settings := map[string]string{
-		"max_connections":         "300", // many tests at once, each with a pool
-		"unix_socket_directories": "",    // the path of a socket may be 103 bytes long, ours is not bounded
+		"max_connections":         "300", // each parallel test has a pool
+		"unix_socket_directories": "",    // a path of a socket is limited to 103 bytes
 	}
 	if !s.data.kept {
 		maps.Copy(settings, map[string]string{
 			"fsync":              "off",
 			"synchronous_commit": "off",
 			"full_page_writes":   "off",
-			"max_wal_size":       "256MB", // of memory, if the data is there
+			"max_wal_size":       "256MB", // the data may be in memory
 		})
 	}
 	maps.Copy(settings, s.options.Settings)
@@ -104,8 +95,8 @@ func (s *Server) commandLine() []string {
 	return line
 }
 
-// waitReady waits until the server started just now says in its status file that
-// it accepts connections. Asking the file needs no connection and takes no time.
+// waitReady waits until the server's status file reports that it accepts connections.
+// Reading it needs no connection.
 func (s *Server) waitReady(ctx context.Context, since time.Time) error {
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
@@ -124,10 +115,9 @@ func (s *Server) waitReady(ctx context.Context, since time.Time) error {
 	}
 }
 
-// ready reads the lines of the status file: process id, data folder, start time,
-// port, two addresses, a memory key and the state. A file of an earlier server,
-// which a crash leaves behind, shows by its port or time. A standby is never more
-// than that: it answers, and takes no writes.
+// ready reads the lines of the status file: process id, data folder, start time, port,
+// two addresses, a memory key and the state. The port or the time distinguish a file
+// that an earlier server left after a crash. A standby remains in the state "standby".
 func (s *Server) ready(status []string, since time.Time) bool {
 	if len(status) < 8 || !slices.Contains([]string{"ready", "standby"}, strings.TrimSpace(status[7])) {
 		return false
@@ -142,7 +132,6 @@ func (s *Server) ready(status []string, since time.Time) bool {
 	return true
 }
 
-// exitError says how the server ended, with its last words.
 func (s *Server) exitError() error {
 	return fmt.Errorf("the server ended by itself (%s):\n%s", s.process.status, s.lastLog())
 }
@@ -155,7 +144,6 @@ func (s *Server) lastLog() string {
 	return lastLines(log, 15)
 }
 
-// lastLines returns at most the last n lines of text.
 func lastLines(text []byte, n int) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -11,67 +11,58 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// stopPatience bounds the wait for a server that was told to stop. Throw-away
-// data needs some 20 ms; kept data is first written to disk, which may be busy.
-const stopPatience = time.Minute
+// stopTimeout bounds the stop of a server: 20 ms, or for kept data as long as the disk
+// takes.
+const stopTimeout = time.Minute
 
 // superuser is the role of [Server.URL].
 const superuser = "postgres"
 
-// Options say which server to start.
+// Options configure [Start].
 type Options struct {
-	// BinDir is the folder with the programs initdb and postgres, of version 15
-	// or later. If it is empty they are searched for; if it is not, nothing else
-	// will do.
+	// BinDir is the folder of initdb and postgres, of version 15 or later. If it is
+	// empty, [Start] searches for them.
 	BinDir string
 
-	// DataDir is a folder, of the server's own, whose data is kept and stays
-	// durable. If it is empty the data is thrown away and settings trade
-	// durability for speed. See CacheDir for a suitable parent.
+	// DataDir is the folder of data that is kept and durable. If it is empty, the data
+	// is temporary, and settings trade durability for speed.
 	DataDir string
 
 	// Reset deletes the data in DataDir first.
 	Reset bool
 
-	// Settings are further server settings, by name. They take precedence over
-	// ours and over postgresql.conf. Address and port are not theirs to change.
+	// Settings are more server settings by name, which override the package's, except
+	// for address and port.
 	Settings map[string]string
 
-	// Notice is told in one line what is slow (the download of a bundle), before
-	// it starts. If it is nil, Logger is.
+	// Notice, if set, is called before a slow step: the download of a bundle. The
+	// default is Logger.
 	Notice func(line string)
 
-	// Logger is needed.
+	// Logger is required.
 	Logger *slog.Logger
 }
 
 // Server is a running PostgreSQL server.
 type Server struct {
 	options  Options
-	as       account
+	as       osUser
 	found    installation
-	binDir   string // where that was found
 	data     *folder
-	copied   *folder // the programs, if the server cannot reach the originals
 	log      *os.File
 	process  *process
 	freePort func() (int, error)
 	port     int
 	pid      int
-	detached atomic.Bool
 	stop     func() error
 }
 
-// Start starts a server and returns when it accepts connections, after about
-// half a second: most of it goes into making a new data folder. The context
-// bounds the start, not the server's life.
-//
-// The error wraps ErrNotFound, ErrInUse or ErrVersion where one of these is the
-// reason, and quotes the server's log where that has it.
+// Start starts a server and returns when it accepts connections, after about half a
+// second. The context bounds only the start. Errors are ErrNotFound, ErrInUse, and
+// others with the end of the server's log.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	if !supported {
 		return nil, fmt.Errorf("embeddedpg: a private PostgreSQL needs Linux or macOS: set DATABASE_URL instead: %w", errors.ErrUnsupported)
@@ -85,7 +76,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	s := newServer(options)
 	if err := s.start(ctx); err != nil {
 		if s.process != nil {
-			err = errors.Join(err, s.process.stop(stopPatience))
+			err = errors.Join(err, s.process.stop(stopTimeout))
 		}
 		return nil, fmt.Errorf("embeddedpg: %w", errors.Join(err, s.release()))
 	}
@@ -93,13 +84,13 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 }
 
 func newServer(options Options) *Server {
-	s := &Server{options: options, as: serverAccount(), freePort: freePort}
+	s := &Server{options: options, as: serverUser(), freePort: freePort}
 	s.stop = sync.OnceValue(s.shutdown)
 	return s
 }
 
-// URL returns the connection string for one of the server's databases, of which
-// "postgres" is there from the start. It names a file that has the password.
+// URL returns the connection string for a database of the server. "postgres" always
+// exists. The string names the passfile.
 func (s *Server) URL(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -111,67 +102,48 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// escapePath escapes a path for the query of a URL. Unlike url.QueryEscape, it keeps
-// slashes and has no "+" for a space, which libpq would take literally.
+// escapePath escapes a path for the query of a URL. For libpq, unlike url.QueryEscape,
+// "+" is no space.
 func escapePath(path string) string {
 	return strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(path))
 }
 
-// Dir returns the folder that holds the server's data and its log, server.log.
+// Dir returns the folder of the server's data and log.
 func (s *Server) Dir() string { return s.data.path }
 
-// BinDir returns the folder of the server's programs, as they were found.
-func (s *Server) BinDir() string { return s.binDir }
+// BinDir returns the folder of the server's programs.
+func (s *Server) BinDir() string { return s.found.bin }
 
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.pid }
 
-// Exited returns a channel that is closed when the server has ended, by Stop or
-// by itself.
+// Exited returns a channel that is closed when the server has ended.
 func (s *Server) Exited() <-chan struct{} { return s.process.exited }
 
-// Detach lets the server outlive this process, so that a person can look at what
-// it holds. It is then theirs to stop, by a signal to PID; throw-away data goes
-// with it. Stop does nothing from now on.
-func (s *Server) Detach() error {
-	if s.detached.Swap(true) {
-		return nil
-	}
-	if err := s.process.detach(); err != nil {
-		return fmt.Errorf("embeddedpg: detach: %w", err)
-	}
-	return nil
-}
-
-// Stop stops the server and removes throw-away data. It returns an error when the
-// server had ended by itself before. Further calls return what the first one did.
+// Stop stops the server and removes temporary data. It returns an error if the server
+// had ended before. Further calls return the same result.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutdown() error {
-	if s.detached.Load() {
-		return nil
-	}
 	select {
 	case <-s.process.exited:
 		return fmt.Errorf("embeddedpg: before it was stopped: %w", errors.Join(s.exitError(), s.release()))
 	default:
 	}
-	if err := errors.Join(s.process.stop(stopPatience), s.release()); err != nil {
+	if err := errors.Join(s.process.stop(stopTimeout), s.release()); err != nil {
 		return fmt.Errorf("embeddedpg: stop: %w", err)
 	}
 	return nil
 }
 
-// release gives up whatever was taken, the server aside.
+// release releases everything except the server.
 func (s *Server) release() error {
 	var err error
 	if s.log != nil {
 		err = s.log.Close()
 	}
-	for _, f := range []*folder{s.data, s.copied} {
-		if f != nil {
-			err = errors.Join(err, f.release())
-		}
+	if s.data != nil {
+		err = errors.Join(err, s.data.release())
 	}
 	return err
 }
@@ -185,12 +157,11 @@ func (s *Server) start(ctx context.Context) error {
 	if s.found, err = newFinder(s.options.BinDir, cache, s.options.Notice).find(ctx); err != nil {
 		return err
 	}
-	s.binDir = s.found.bin
 	if err := s.openData(ctx, cache); err != nil {
 		return err
 	}
-	if err := s.reachPrograms(ctx, cache); err != nil {
-		return err
+	if !s.as.canReach(s.found.postgres()) || !s.as.canReach(s.found.initdb()) {
+		return fmt.Errorf("%s: the server runs as user %d, which cannot run these programs: set PG_BIN to others, or run as another user than root", s.found.bin, s.as.uid)
 	}
 	if err := s.initialise(ctx); err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 
 const supported = true
 
-// attributes puts a child into a process group of its own, because Ctrl-C is
-// for our program and not for its server, and lets it run as the given account.
-func attributes(as account) *syscall.SysProcAttr {
+// attributes puts a child process into its own group, because Ctrl-C is only for this
+// program, and sets its user.
+func attributes(as osUser) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if as.switched {
 		attr.Credential = &syscall.Credential{Uid: uint32(as.uid), Gid: uint32(as.gid)}
@@ -21,11 +21,10 @@ func attributes(as account) *syscall.SysProcAttr {
 	return attr
 }
 
-// killGroup kills the process group that pid leads.
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
 
-// flock takes the exclusive lock on file, or returns errLocked at once. The lock
-// belongs to the open file: it ends when the last process that has it closes it.
+// flock takes the exclusive lock on file, or returns errLocked. The lock ends when the
+// last process closes the open file.
 func flock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -34,8 +33,7 @@ func flock(file *os.File) error {
 	return err
 }
 
-// freeBytes returns how much an unprivileged user may still write below dir; 0
-// when dir cannot be asked.
+// freeBytes returns the space for unprivileged users below dir, 0 if unknown.
 func freeBytes(dir string) uint64 {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(dir, &stat); err != nil {
@@ -44,7 +42,6 @@ func freeBytes(dir string) uint64 {
 	return stat.Bavail * uint64(stat.Bsize)
 }
 
-// ownerOf returns the user and group a file belongs to.
 func ownerOf(info fs.FileInfo) (int, int) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -9,11 +9,10 @@ import (
 	"syscall"
 )
 
-// The rest of the package compiles anywhere; Start refuses before any of these
-// is reached.
+// The package compiles everywhere, but Start returns an error first.
 const supported = false
 
-func attributes(account) *syscall.SysProcAttr { return nil }
+func attributes(osUser) *syscall.SysProcAttr { return nil }
 
 func killGroup(int) error { return errors.ErrUnsupported }
 

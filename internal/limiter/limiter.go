@@ -22,43 +22,40 @@ var (
 const (
 	// shareFactor is α of the dynamic threshold policy (Choudhury and Hahne, 1998): an
 	// account may have at most α times as many requests as there are free places. With
-	// 4 one account gets 4/5 of the places, two get 4/9 each, and a new account always
-	// finds one.
+	// 4, one account gets 4/5 of the places, and a new one always finds one.
 	shareFactor = 4
 
-	// rejectionDelay is the delay of a rejection. Clients that ignore Retry-After would
-	// otherwise come back as fast as they are rejected, and a rejection costs about a
-	// tenth of an order. If more rejections are delayed than requests may wait, most of
-	// these clients do so. Then a rejection is delayed by Wait for slowRejections.
+	// rejectionDelay delays each rejection, which costs a tenth of an order, for
+	// clients that ignore Retry-After. If more rejections are delayed than requests may
+	// wait, most clients ignore it. Then the delay is Wait for slowRejections.
 	rejectionDelay = 100 * time.Millisecond
 	slowRejections = 10 * time.Second
 
-	// averageOver is the number of requests over which the interval between two permits
-	// is averaged. A pause, such as a restart of the database, counts as maxInterval.
+	// averageOver is the number of requests over which the interval between permits is
+	// averaged. A longer pause, such as a restart of the database, counts as
+	// maxInterval.
 	averageOver = 64
 	maxInterval = 50 * time.Millisecond
 )
 
-// Config bounds a [Limiter]. All of it is needed.
+// Config bounds a [Limiter]. All fields are required.
 type Config struct {
-	// Work bounds the requests at work: those that use the processors and the
-	// database.
+	// Work bounds the requests that use the processors and the database.
 	Work int
 
-	// Wait bounds how long a new request waits for a permit: one that would wait longer,
-	// at the rate at which others get theirs, is rejected at once. After twice as long,
-	// because the rate has fallen, a request is rejected too. Backlog bounds the number
-	// of those that wait.
+	// Wait bounds a new request's wait for a permit. A request that would wait longer
+	// at the measured rate is rejected at once, any other after twice Wait. Backlog
+	// bounds the waiting requests.
 	Wait    time.Duration
 	Backlog int
 
-	// InFlight bounds the requests in progress, those that wait for a permit or for the
-	// payment provider included. They need memory.
+	// InFlight bounds all requests, those that wait included, because each needs
+	// memory.
 	InFlight int
 }
 
-// Limiter admits requests. It is safe for concurrent use, and each operation takes
-// constant time.
+// Limiter admits requests. It is safe for concurrent use. Each operation takes constant
+// time.
 type Limiter struct {
 	config Config
 
@@ -78,7 +75,6 @@ type Limiter struct {
 	rejected  uint64
 }
 
-// account is an account with requests in progress.
 type account struct {
 	id       uuid.UUID
 	inFlight int
@@ -86,7 +82,7 @@ type account struct {
 	turn     *list.Element // nil if the queue is empty
 }
 
-// waiter is a request that waits for a permit. It is closed when it has the permit.
+// waiter is closed when its request has a permit.
 type waiter chan struct{}
 
 // New returns a limiter.
@@ -97,9 +93,8 @@ func New(config Config) (*Limiter, error) {
 	return &Limiter{config: config, accounts: map[uuid.UUID]*account{}}, nil
 }
 
-// Do runs work with a permit, which it passes in the context. It returns
-// [ErrOverloaded] or [ErrRateLimited] if there is no permit, otherwise the error of
-// work.
+// Do runs work with a permit, which it passes in the context. It returns the error of
+// work, [ErrOverloaded] or [ErrRateLimited].
 func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context.Context) error) error {
 	p, err := l.acquire(ctx, accountID)
 	if err != nil {
@@ -109,7 +104,6 @@ func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context
 	return work(context.WithValue(ctx, permitKey{}, p))
 }
 
-// acquire admits a request of the account.
 func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, error) {
 	p, element, err := l.enter(accountID)
 	switch {
@@ -124,7 +118,6 @@ func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, er
 	return p, nil
 }
 
-// delayRejection waits before a rejection.
 func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Lock()
 	l.rejecting++
@@ -136,8 +129,8 @@ func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Unlock()
 }
 
-// rejectionDelay returns the delay of a rejection. After the end of slow rejections, it
-// lets those end that are delayed before it judges their number again.
+// rejectionDelay returns the delay of a rejection. After slowRejections, it waits for
+// the delayed rejections to end before it judges their number again.
 func (l *Limiter) rejectionDelay(now time.Time) time.Duration {
 	if l.rejecting > l.backlogBound() && now.Sub(l.slowUntil) > l.config.Wait {
 		l.slowUntil = now.Add(slowRejections)
@@ -163,8 +156,8 @@ func wait(ctx context.Context, timeout time.Duration, w waiter) error {
 	}
 }
 
-// enter admits a new request, and returns its place in the queue unless it has its
-// permit at once. It returns an error if a bound is reached.
+// enter admits a new request. It returns its element in the queue unless it has its
+// permit at once, and an error if a bound is reached.
 func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,8 +194,7 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	return p, a.queue.PushBack(make(waiter)), nil
 }
 
-// backlogBound returns how many requests may wait, so that each gets its permit in
-// time.
+// backlogBound returns how many requests get their permit in time.
 func (l *Limiter) backlogBound() int {
 	if l.interval == 0 {
 		return l.config.Backlog
@@ -210,8 +202,8 @@ func (l *Limiter) backlogBound() int {
 	return min(l.config.Backlog, max(l.config.Work, int(l.config.Wait/l.interval)))
 }
 
-// share returns an error if an account that has n of all requests may have no more,
-// within a bound.
+// share returns an error if an account with n of all requests may have no more within a
+// bound.
 func share(n, all, bound int) error {
 	switch {
 	case n < shareFactor*(bound-all):
@@ -223,8 +215,8 @@ func share(n, all, bound int) error {
 	}
 }
 
-// leave removes a request that has waited too long. It reports false if the request
-// has its permit by now.
+// leave removes a request that has waited too long. It reports false if the request has
+// its permit.
 func (l *Limiter) leave(p *permit, element *list.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,7 +231,6 @@ func (l *Limiter) leave(p *permit, element *list.Element) bool {
 	return true
 }
 
-// exit counts a request of the account that is not in progress any more.
 func (l *Limiter) exit(a *account) {
 	l.inFlight--
 	if a.inFlight--; a.inFlight == 0 {
@@ -247,7 +238,6 @@ func (l *Limiter) exit(a *account) {
 	}
 }
 
-// dequeue takes a waiter out of its account's queue.
 func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
 	l.backlog--
 	w := a.queue.Remove(element).(waiter)
@@ -258,8 +248,7 @@ func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
 	return w
 }
 
-// grant gives free permits to waiters: first to those that resume, then to the
-// accounts in turn.
+// grant gives free permits to requests that resume, then to the accounts in turn.
 func (l *Limiter) grant() {
 	for l.running < l.config.Work {
 		var w waiter
@@ -278,7 +267,7 @@ func (l *Limiter) grant() {
 	}
 }
 
-// measure updates the average interval when a request that waited gets its permit.
+// measure updates the average interval.
 func (l *Limiter) measure(now time.Time) {
 	if !l.lastPermit.IsZero() {
 		l.interval += (min(now.Sub(l.lastPermit), maxInterval) - l.interval) / averageOver
@@ -326,7 +315,7 @@ func (p *permit) release() {
 	}
 }
 
-// suspend returns the permit while the request waits for another system.
+// suspend returns the permit during a call of another system.
 func (p *permit) suspend() {
 	l := p.limiter
 	l.mu.Lock()
@@ -336,7 +325,7 @@ func (p *permit) suspend() {
 	l.grant()
 }
 
-// resume takes the permit again, before all new requests. It is never rejected.
+// resume takes the permit again. It is never rejected.
 func (p *permit) resume() {
 	l := p.limiter
 	w := make(waiter)
@@ -348,8 +337,8 @@ func (p *permit) resume() {
 	p.working = true
 }
 
-// Transport returns a transport that suspends the permit in a request's context
-// while next sends the request. Without a permit it only sends it.
+// Transport returns a transport that suspends the permit in a request's context, if
+// there is one, while next sends the request.
 func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -362,7 +351,6 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// CloseIdleConnections closes what next keeps open.
 func (t transport) CloseIdleConnections() {
 	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()

@@ -22,13 +22,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var alice, bob, carol = uuid.New(), uuid.New(), uuid.New()
 
-// fixture is a limiter in a bubble, whose clock advances when all goroutines wait.
+// fixture is a limiter in a synctest bubble.
 type fixture struct {
 	*limiter.Limiter
 	t *testing.T
 }
 
-// bubble runs a test with a limiter, and checks that nothing stays counted.
+// bubble also checks at the end that no request is counted.
 func bubble(t *testing.T, config limiter.Config, test func(*testing.T, *fixture)) {
 	t.Helper()
 	t.Parallel()
@@ -43,7 +43,6 @@ func bubble(t *testing.T, config limiter.Config, test func(*testing.T, *fixture)
 	})
 }
 
-// request is a request in progress.
 type request struct {
 	started chan struct{} // closed when it has its permit
 	finish  context.CancelFunc
@@ -51,7 +50,7 @@ type request struct {
 	waited  time.Duration
 }
 
-// begin starts a request, which works until it is told to finish.
+// begin starts a request, which works until finish is called.
 func (f *fixture) begin(ctx context.Context, account uuid.UUID) *request {
 	working, finish := context.WithCancel(context.Background())
 	r := &request{started: make(chan struct{}), finish: finish, done: make(chan error, 1)}
@@ -78,7 +77,6 @@ func (r *request) hasPermit() bool {
 	}
 }
 
-// end finishes requests, which then return no error.
 func end(t *testing.T, requests ...*request) {
 	t.Helper()
 	for _, r := range requests {
@@ -131,8 +129,7 @@ func TestDo_clientGone(t *testing.T) {
 	})
 }
 
-// One account gets four fifths of the backlog, and another one still finds a place.
-// Rejections come late, but well before the timeout.
+// One account gets four fifths of the backlog. Rejections are delayed.
 func TestDo_backlogIsFull(t *testing.T) {
 	bubble(t, small(), func(t *testing.T, f *fixture) {
 		all := []*request{f.begin(t.Context(), alice)}
@@ -151,13 +148,12 @@ func TestDo_backlogIsFull(t *testing.T) {
 	})
 }
 
-// work returns work that takes a time.
 func work(duration time.Duration) func(context.Context) error {
 	return func(context.Context) error { <-time.After(duration); return nil }
 }
 
-// insist runs clients that send the next request when they have a response, until stop
-// is called, and passes each rejection's delay to rejected.
+// insist runs clients that send the next request after each response, and passes the
+// delay of each rejection to rejected.
 func (f *fixture) insist(clients int, duration time.Duration, rejected func(time.Duration)) (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var running sync.WaitGroup
@@ -177,8 +173,7 @@ func fast() limiter.Config {
 	return limiter.Config{Work: 1, Wait: time.Second, Backlog: 1000, InFlight: 10_000}
 }
 
-// The backlog is as long as the work of one Wait, at the speed that the limiter
-// measures.
+// The backlog is the work of one Wait at the measured rate.
 func TestDo_speed(t *testing.T) {
 	for name, test := range map[string]struct {
 		work    time.Duration
@@ -200,7 +195,6 @@ func TestDo_speed(t *testing.T) {
 	}
 }
 
-// Clients that ignore Retry-After get slow rejections, until they go.
 func TestDo_slowRejections(t *testing.T) {
 	bubble(t, fast(), func(t *testing.T, f *fixture) {
 		const warmUp, window = 2 * time.Second, 5 * time.Second
@@ -223,7 +217,6 @@ func TestDo_slowRejections(t *testing.T) {
 	})
 }
 
-// Slow rejections do not help against many independent clients, so these get none.
 func TestDo_independentClients(t *testing.T) {
 	bubble(t, fast(), func(t *testing.T, f *fixture) {
 		var rejected atomic.Int64
@@ -242,7 +235,6 @@ func TestDo_independentClients(t *testing.T) {
 	})
 }
 
-// The bound of requests in flight is shared like the backlog.
 func TestDo_tooManyInFlight(t *testing.T) {
 	bubble(t, limiter.Config{Work: 1, Backlog: 100, Wait: time.Second, InFlight: 5}, func(t *testing.T, f *fixture) {
 		var all []*request
@@ -256,7 +248,6 @@ func TestDo_tooManyInFlight(t *testing.T) {
 	})
 }
 
-// Accounts take turns, and within an account the oldest request is first.
 func TestDo_order(t *testing.T) {
 	config := small()
 	config.Backlog = 100
@@ -276,13 +267,12 @@ func TestDo_order(t *testing.T) {
 	})
 }
 
-// roundTripper is a payment provider.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A request that waits for the provider holds no permit, and gets one again before
-// all new requests, without a timeout.
+// A request that waits for the provider holds no permit, and gets one again before new
+// requests, without a timeout.
 func TestTransport_suspendsThePermit(t *testing.T) {
 	bubble(t, small(), func(t *testing.T, f *fixture) {
 		arrived, respond := make(chan struct{}), make(chan struct{})
@@ -316,7 +306,6 @@ func TestTransport_suspendsThePermit(t *testing.T) {
 	})
 }
 
-// A context without a permit, as in the completer, changes nothing.
 func TestTransport_noPermit(t *testing.T) {
 	t.Parallel()
 	want := &http.Response{Body: http.NoBody}
@@ -343,7 +332,7 @@ func TestNew_rejectsBounds(t *testing.T) {
 	}
 }
 
-// However requests come and go, no bound is exceeded and none waits for ever.
+// Under random load, no bound is exceeded and each request ends.
 func TestDo_bounds(t *testing.T) {
 	t.Parallel()
 	config := limiter.Config{Work: 3, Backlog: 20, Wait: 20 * time.Millisecond, InFlight: 30}

@@ -14,16 +14,14 @@ import (
 )
 
 const (
-	// readingTimeout bounds the queries of a scrape. They take milliseconds, and
+	// readingTimeout bounds the queries of a scrape, which take milliseconds.
 	// Prometheus cancels a scrape after ten seconds.
 	readingTimeout = 3 * time.Second
 
-	// readingAge is how old a reading may be, so that the number of scrapes does not
-	// matter to the database. Alerts compare minutes.
+	// readingAge is how long a reading is reused, whatever the number of scrapes.
 	readingAge = 5 * time.Second
 )
 
-// Metrics that are read from the database.
 var (
 	databaseUp = describe("database_up",
 		"1 if the metrics about pending work could be read from the database. With 0 they are absent.")
@@ -55,7 +53,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 }
 
-// backlog collects the metrics about pending work.
+// backlog collects the metrics about pending work from the database.
 type backlog struct {
 	pool   *pgxpool.Pool
 	logger *slog.Logger
@@ -65,7 +63,6 @@ type backlog struct {
 	last reading
 }
 
-// reading is the result of reading the database.
 type reading struct {
 	at       time.Time
 	keys     idempotency.Stats
@@ -73,7 +70,6 @@ type reading struct {
 	err      error
 }
 
-// Describe is part of prometheus.Collector.
 func (b *backlog) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		databaseUp, unfinishedKeys, oldestUnfinished, completerLag, requiringAction, oldestAction, needingReview, oldestReview, oldestFinished,
@@ -83,7 +79,6 @@ func (b *backlog) Describe(descriptions chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is part of prometheus.Collector.
 func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
@@ -111,8 +106,7 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	gauge(receiptsFailed, float64(r.receipts.Failed))
 }
 
-// read reads the database, or returns the last reading if it is recent. A failure is
-// kept as long: a database that fails is not read more often.
+// read returns the last reading if it is recent, a failed one too.
 func (b *backlog) read() reading {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -41,7 +41,6 @@ const (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// fixture is the API on a database of its own, with its metrics.
 type fixture struct {
 	t          *testing.T
 	pool       *pgxpool.Pool
@@ -103,7 +102,6 @@ func newFixture(t *testing.T) *fixture {
 const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","quantity":2,"unit_amount":1250}]}`
 
-// order sends an order and returns the status of the response.
 func (f *fixture) order(key, body string, headers ...string) int {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.url+"/v1/orders", strings.NewReader(body))
@@ -122,7 +120,6 @@ func (f *fixture) order(key, body string, headers ...string) int {
 	return response.StatusCode
 }
 
-// exec executes a statement.
 func (f *fixture) exec(query string, arguments ...any) {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
@@ -132,7 +129,6 @@ func (f *fixture) exec(query string, arguments ...any) {
 // samples are values by series, such as name{label="x"}.
 type samples map[string]float64
 
-// scrape reads all metrics, as Prometheus does.
 func scrape(t *testing.T, m *metrics.Metrics) samples {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -152,7 +148,7 @@ func scrape(t *testing.T, m *metrics.Metrics) samples {
 	return found
 }
 
-// of returns the samples of a metric other than 0, by the value of its only label.
+// of returns the nonzero samples of a metric by the value of its only label.
 func (s samples) of(metric string) map[string]int {
 	found := map[string]int{}
 	for name, value := range s {
@@ -166,7 +162,6 @@ func (s samples) of(metric string) map[string]int {
 	return found
 }
 
-// withPrefix returns the samples whose names begin with prefix.
 func (s samples) withPrefix(prefix string) map[string]float64 {
 	found := map[string]float64{}
 	for name, value := range s {

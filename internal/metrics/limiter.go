@@ -19,17 +19,14 @@ var (
 		"Requests that the limiter rejected: a bound was reached, or the wait for a permit timed out.")
 )
 
-// limiterCollector shows the counts of a limiter.
 type limiterCollector struct{ limiter *limiter.Limiter }
 
-// Describe is part of prometheus.Collector.
 func (limiterCollector) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{limiterCapacity, limiterRunning, limiterBacklog, limiterInFlight, limiterRejected} {
 		descriptions <- d
 	}
 }
 
-// Collect is part of prometheus.Collector.
 func (c limiterCollector) Collect(metrics chan<- prometheus.Metric) {
 	stats := c.limiter.Stats()
 	for d, n := range map[*prometheus.Desc]int{

@@ -15,7 +15,7 @@ import (
 	"example.com/orders-api/internal/limiter"
 )
 
-// maxScrapes bounds concurrent scrapes. One Prometheus needs one, a redundant pair
+// maxScrapes bounds concurrent scrapes: a redundant pair of Prometheus servers needs
 // two.
 const maxScrapes = 4
 
@@ -28,12 +28,10 @@ type Config struct {
 
 	Limiter *limiter.Limiter // nil for a command without one
 
-	// Waiters returns the number of requests that wait for a run, see
-	// [idempotency.Engine.Waiters]; nil for a command without an engine.
+	// Waiters is [idempotency.Engine.Waiters], nil for a command without an engine.
 	Waiters func() int
 
-	// Retention and Grace are the durations that alerts compare ages with, 0 for a
-	// command that does not know them.
+	// Retention and Grace are what alerts compare ages with, 0 if unknown.
 	Retention, Grace time.Duration
 }
 
@@ -54,8 +52,8 @@ type Metrics struct {
 	lastSuccess *prometheus.GaugeVec
 }
 
-// The upper bounds of the buckets of durations, in seconds. An order takes
-// milliseconds in this process and up to minutes at the provider.
+// The upper bounds of the buckets in seconds: milliseconds in this process, up to
+// minutes at the provider.
 var (
 	quick = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15}
 	slow  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 60}
@@ -116,14 +114,14 @@ func New(config Config) (*Metrics, error) {
 	}
 	m.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
 	m.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
-	// A series starts at 0: rate() ignores the first value of a new series.
+	// rate() ignores the first value of a new series, so each starts at 0.
 	for _, outcome := range api.Outcomes() {
 		m.requests.WithLabelValues(outcome)
 	}
 	return m, nil
 }
 
-// namespace is the prefix of our metrics. Those of libraries have other prefixes.
+// namespace is the prefix of the program's own metrics.
 const namespace = "orders"
 
 func histogram(name string, buckets []float64, help string, labels ...string) *prometheus.HistogramVec {
@@ -142,7 +140,7 @@ func (m *Metrics) setting(name, help string, value time.Duration) {
 	}
 }
 
-// Handler serves the metrics. It leaves out those that cannot be read.
+// Handler serves the metrics, except those that cannot be read.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,

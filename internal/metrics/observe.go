@@ -34,11 +34,10 @@ func route(pattern string) string {
 	return pattern
 }
 
-// statusClass returns 2xx for 201.
 func statusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
 
 // OnStep is an [idempotency.StepHook]. A part of a step that did not run has no
-// duration. The commit follows only a call that had a final outcome.
+// duration.
 func (m *Metrics) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
 	return ctx, func(end idempotency.StepEnd) { m.step(step, end) }
 }
@@ -52,9 +51,8 @@ func (m *Metrics) step(step idempotency.StepStart, end idempotency.StepEnd) {
 	}
 }
 
-// commitResult tells failures of the database from everything else that ends a
-// step without a commit: invalid parameters, a refusal, a lost lease, or a claim
-// that met the key of another run.
+// commitResult separates failures of the database from other reasons to commit nothing,
+// such as invalid parameters or a lost lease.
 func commitResult(err error) string {
 	if err != nil && !errors.Is(err, postgres.ErrUnavailable) {
 		return "rejected"
@@ -82,7 +80,6 @@ func (m *Metrics) ProviderAttempt(e payments.Attempt) {
 	m.provider.WithLabelValues(snakeCase(e.Call), outcome).Observe(e.Took.Seconds())
 }
 
-// snakeCase turns several words into a label value.
 func snakeCase(s string) string { return strings.ReplaceAll(s, " ", "_") }
 
 // Receipt records an attempt to send a receipt.

@@ -21,7 +21,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Every request under a key is counted once, by its outcome.
 func TestAPI_outcomes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -62,7 +61,6 @@ func TestAPI_outcomes(t *testing.T) {
 		"the lease was lost")
 }
 
-// rate() ignores the first value of a series, so all series start at 0.
 func TestAPI_outcomesBeforeTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	found := scrape(t, newFixture(t).metrics)
@@ -71,8 +69,6 @@ func TestAPI_outcomesBeforeTheFirstRequest(t *testing.T) {
 	}
 }
 
-// The duration of an order is the sum of its steps, and a step has a call and a
-// commit.
 func TestStep_ofAnOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -111,8 +107,7 @@ func TestStep_ofAnOrder(t *testing.T) {
 	require.Positive(t, found["orders_pool_acquires_total"])
 }
 
-// Only a failure of the database is a failed commit. The rest is the work of a
-// correct program.
+// Only a failure of the database is a failed commit.
 func TestStep_commitResult(t *testing.T) {
 	t.Parallel()
 	for result, failures := range map[string][]error{
@@ -134,8 +129,6 @@ func TestStep_commitResult(t *testing.T) {
 	}
 }
 
-// The gauges show requests at work, requests that wait for a permit and requests
-// that wait for the provider.
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -181,7 +174,7 @@ func TestWaiters(t *testing.T) {
 	require.Zero(t, scrape(t, f.metrics)["orders_waiters"])
 }
 
-// A client may send any method to any path. No label contains what a client sent.
+// No label contains what a client sent.
 func TestAPI_labelsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -220,7 +213,6 @@ func TestMaintenance(t *testing.T) {
 	require.InDelta(t, 1, found[`orders_receipt_duration_seconds_count{outcome="sent"}`], 0)
 }
 
-// An order is recorded a dozen times, which must be cheap.
 func TestMetrics_allocations(t *testing.T) {
 	// Not parallel: allocations are counted for the whole process.
 	f := newFixture(t)
@@ -239,7 +231,6 @@ func TestMetrics_allocations(t *testing.T) {
 	}
 }
 
-// Names and units follow the conventions of Prometheus.
 func TestMetrics_names(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

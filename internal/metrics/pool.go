@@ -20,17 +20,14 @@ var (
 		"Acquisitions that were cancelled, mostly by a timeout, before they had a connection.")
 )
 
-// poolCollector shows the statistics of a pool.
 type poolCollector struct{ pool *pgxpool.Pool }
 
-// Describe is part of prometheus.Collector.
 func (poolCollector) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{poolConnections, poolMax, poolAcquires, poolWaits, poolWaited, poolTimeouts} {
 		descriptions <- d
 	}
 }
 
-// Collect is part of prometheus.Collector.
 func (c poolCollector) Collect(metrics chan<- prometheus.Metric) {
 	stat := c.pool.Stat()
 	for state, n := range map[string]int32{

@@ -1,2 +1,2 @@
-// Package plainjson encodes JSON for responses that no browser reads as HTML.
+// Package plainjson encodes JSON without escaping for HTML.
 package plainjson

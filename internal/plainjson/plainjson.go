@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// Marshal is json.Marshal without the escaping of <, > and &, which would make a text
+// Marshal is json.Marshal, but leaves <, > and & as they are, which would otherwise be
 // six times as long.
 func Marshal(v any) ([]byte, error) {
 	var encoded bytes.Buffer

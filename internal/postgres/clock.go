@@ -8,8 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Now returns the database's time. Times of rows are compared with this clock,
-// never with an application's.
+// Now returns the database's time, with which times of rows are compared (R8).
 func Now(ctx context.Context, pool *pgxpool.Pool) (time.Time, error) {
 	var now time.Time
 	if err := pool.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {

@@ -1,4 +1,2 @@
-// Package postgres configures the program's PostgreSQL sessions and classifies
-// the errors of the driver. It knows no table: the engine and every other
-// package that runs SQL use it.
+// Package postgres configures database sessions and classifies the driver's errors.
 package postgres

@@ -11,13 +11,13 @@ import (
 )
 
 var (
-	// ErrUnavailable means that the database could not do its part because of its
-	// state: no connection, a shutdown, a full disk, a timeout. The same request may
-	// be sent again.
+	// ErrUnavailable means that the database could not execute a statement because of
+	// its state, such as a shutdown, a full disk or a timeout. The same request may be
+	// sent again.
 	ErrUnavailable = errors.New("the database is unavailable")
 
-	// ErrLockTimeout is the ErrUnavailable of a statement that waited for a lock
-	// longer than lock_timeout (R21).
+	// ErrLockTimeout is the ErrUnavailable of a statement that exceeded lock_timeout
+	// (R21).
 	ErrLockTimeout = fmt.Errorf("%w: lock timeout", ErrUnavailable)
 )
 
@@ -40,9 +40,9 @@ func SQLState(err error) string {
 	return ""
 }
 
-// Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the
-// state of the database. It returns other errors, such as a violated constraint,
-// unchanged. A driver error without an SQLSTATE means that no response arrived.
+// Translate wraps err in [ErrUnavailable] or [ErrLockTimeout] if its cause is the state
+// of the database, and returns other errors unchanged. A driver error without an
+// SQLSTATE means that no response arrived.
 func Translate(err error) error {
 	var connect *pgconn.ConnectError
 	switch state := SQLState(err); {
@@ -69,22 +69,20 @@ func Translate(err error) error {
 	}
 }
 
-// changedResultType reports whether a migration has invalidated a prepared statement. pgx
-// prepares it again for the next request. The error's message depends on the server's
-// language, its routine does not.
+// changedResultType reports whether a migration has invalidated a prepared statement,
+// which pgx prepares again for the next request. The message is localised, so the
+// routine is compared.
 func changedResultType(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
 }
 
-// unreplicated is the connection's custom data that records a COMMIT for which
-// PostgreSQL stopped waiting for its synchronous standby: the transaction is
-// visible, but the next failover may lose it.
+// unreplicated is the connection's custom data for a COMMIT that the synchronous
+// standby did not confirm: it is visible, but the next failover may lose it.
 const unreplicated = "postgres.unreplicated"
 
-// recordUnreplicated listens for the warning that PostgreSQL sends before the
-// response to such a COMMIT. The warning's text depends on the server's language,
-// its routine does not.
+// recordUnreplicated handles the warning that PostgreSQL sends before its response to
+// such a COMMIT.
 func recordUnreplicated(config *pgxpool.Config) {
 	next := config.ConnConfig.OnNotice
 	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
@@ -97,10 +95,9 @@ func recordUnreplicated(config *pgxpool.Config) {
 	}
 }
 
-// ClearUnreplicated forgets the warnings of earlier statements on conn. Call it
-// before COMMIT.
+// ClearUnreplicated removes the mark of earlier statements. Call it before COMMIT.
 func ClearUnreplicated(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), unreplicated) }
 
-// Unreplicated reports whether a COMMIT on conn since [ClearUnreplicated] was not
-// confirmed by the synchronous standby (R22).
+// Unreplicated reports whether the synchronous standby did not confirm a COMMIT since
+// [ClearUnreplicated] (R22).
 func Unreplicated(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[unreplicated] != nil }

@@ -9,8 +9,8 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// A migration that changes the type of a column invalidates the statements that running
-// servers have prepared. Each fails once, and the same request may be sent again.
+// After such a migration, each prepared statement fails once, and the same request may
+// be sent again.
 func TestTranslate_changedResultType(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)

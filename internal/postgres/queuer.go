@@ -2,8 +2,8 @@ package postgres
 
 import "github.com/jackc/pgx/v5"
 
-// Queuer queues statements that are sent in one round trip: a [pgx.Batch], or the
-// transaction of a step.
+// Queuer queues statements for one round trip: a [pgx.Batch], or the transaction of a
+// step.
 type Queuer interface {
 	Queue(query string, arguments ...any) *pgx.QueuedQuery
 }

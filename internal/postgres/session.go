@@ -14,20 +14,19 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// sessionTimeouts bound how long a stalled session can block others (R21), in
-// milliseconds. A run that stalls inside a transaction holds the key's row, and
-// no lease helps against that.
+// sessionTimeouts bound in milliseconds how long a stalled session can block others
+// (R21). A run that stalls inside a transaction holds the key's row, which no lease
+// prevents.
 var sessionTimeouts = map[string]string{
 	"lock_timeout":                        "2000",
 	"statement_timeout":                   "10000", // no statement here takes a tenth of it
 	"idle_in_transaction_session_timeout": "5000",
 }
 
-// Configure prepares a pool's configuration for this program. Sessions get the
-// three timeouts of R21, unless the connection string sets them. They record a
-// COMMIT that was not replicated, and never cause one (R22). A session that turns
-// out to be read-only, on a demoted primary, is closed, so that the next one
-// finds the new primary.
+// Configure gives a pool's sessions the timeouts of R21, unless the connection string
+// sets them. They record a COMMIT that was not replicated, and never cause one (R22). A
+// read-only session, on a demoted primary, is closed, so that the next one finds the
+// new primary.
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionTimeouts {
@@ -44,14 +43,13 @@ func Configure(config *pgxpool.Config) {
 	registerUUID(config)
 }
 
-// IsConfigured reports whether a pool's configuration went through [Configure].
+// IsConfigured reports whether a configuration went through [Configure].
 func IsConfigured(config *pgxpool.Config) bool {
 	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
 }
 
-// registerUUID makes connections send and read uuid.UUID as sixteen bytes.
-// Without it pgx uses the text form of database/sql, a sixth of a request's
-// allocations.
+// registerUUID sends uuid.UUID as sixteen bytes. pgx's default, the text form, causes a
+// sixth of a request's allocations.
 func registerUUID(config *pgxpool.Config) {
 	next := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -65,12 +63,11 @@ func registerUUID(config *pgxpool.Config) {
 
 var errCancelDisabled = errors.New("postgres: statements are not cancelled")
 
-// disableCancel prevents pgx from sending a cancel request to the server when it
-// abandons a connection. The request would end a COMMIT's wait for its
-// synchronous standby and make the transaction visible, and replayed, although
-// the next failover may lose it. A statement that continues alone ends by
-// statement_timeout. pgx sends the request through the connection's own DialFunc,
-// so DialFunc fails once the connection is established.
+// disableCancel prevents pgx from sending a cancel request for an abandoned statement,
+// which ends by statement_timeout. The request would end a COMMIT's wait for its
+// synchronous standby: it would be visible and replayed, although the next failover may
+// lose it. pgx sends it through DialFunc, which therefore fails once the connection is
+// established.
 func disableCancel(config *pgxpool.Config) {
 	next := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
@@ -99,7 +96,6 @@ func disableCancel(config *pgxpool.Config) {
 	}
 }
 
-// closeReadOnly closes a session that refuses to write.
 func closeReadOnly(config *pgxpool.Config) {
 	next := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
@@ -110,8 +106,8 @@ func closeReadOnly(config *pgxpool.Config) {
 	}
 }
 
-// CheckSession returns an error that names every timeout of R21 that the pool's
-// sessions lack, for instance because a pooler in between dropped it.
+// CheckSession returns an error that names each timeout of R21 that the pool's sessions
+// lack, for example because a pooler dropped it.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
 	rows, err := pool.Query(ctx, `
 SELECT name

@@ -24,7 +24,7 @@ func TestCheckSession(t *testing.T) {
 	err := postgres.CheckSession(t.Context(), dbtest.New(t))
 	require.ErrorContains(t, err, "no idle_in_transaction_session_timeout, lock_timeout, statement_timeout:")
 
-	// As behind a pooler that drops one of them.
+	// A pooler may drop one of them.
 	for _, name := range []string{"lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"} {
 		pool := idempotencytest.NewPool(t, func(config *pgxpool.Config) { delete(config.ConnConfig.RuntimeParams, name) })
 		require.ErrorContains(t, postgres.CheckSession(t.Context(), pool), "no "+name+":")
@@ -35,7 +35,6 @@ func TestCheckSession(t *testing.T) {
 	require.Error(t, postgres.CheckSession(t.Context(), pool))
 }
 
-// What the connection string sets stays as it is.
 func TestConfigure_settingsOfTheConnectionString(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig("postgres://localhost/orders?lock_timeout=500&application_name=mine")
@@ -49,7 +48,6 @@ func TestConfigure_settingsOfTheConnectionString(t *testing.T) {
 	}, config.ConnConfig.RuntimeParams)
 }
 
-// Handlers that were there before are still called.
 func TestConfigure_otherHandlers(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig("postgres://localhost/orders")
@@ -100,8 +98,8 @@ func TestConfigure_otherHandlers(t *testing.T) {
 	require.ErrorIs(t, failing.BeforeConnect(t.Context(), conn), errNoServer)
 }
 
-// A statement that is given up is not cancelled at the server (R22), and its
-// connection is not used again.
+// An abandoned statement is not cancelled at the server (R22), and its connection is
+// closed.
 func TestConfigure_neverCancels(t *testing.T) {
 	t.Parallel()
 	proxy := idempotencytest.NewProxy(t)

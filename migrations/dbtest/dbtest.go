@@ -14,23 +14,19 @@ import (
 )
 
 const (
-	// poolSize keeps hundreds of parallel tests below the server's limit of 300
-	// connections, and is enough for a test that races.
+	// poolSize keeps hundreds of parallel tests below the server's 300 connections.
 	poolSize = 4
 
-	// patience bounds what takes milliseconds, on a machine that is busy.
-	patience = time.Minute
+	// operationTimeout bounds operations that take milliseconds on an idle machine.
+	operationTimeout = time.Minute
 
-	// closePatience bounds the wait for connections that a test has not returned.
-	closePatience = 10 * time.Second
+	// closeTimeout bounds the wait for connections that a test has not released.
+	closeTimeout = 10 * time.Second
 )
 
-// New returns a pool, of at most 4 connections, on a database of the test's own
-// that has the whole schema and no rows. The functions may change the pool's
-// configuration before it opens.
-//
-// After the test the pool is closed and the database dropped. If the test has
-// failed the database is kept, and the log says how to look at it.
+// New returns a pool of at most 4 connections on a new database with the schema and no
+// rows. The functions may change the pool's configuration. After the test, the database
+// is dropped; if the test failed and the server is not private, it is kept and logged.
 func New(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	s := sharedServer(t)
@@ -41,26 +37,24 @@ func New(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	return s.newDatabase(t, template, configure)
 }
 
-// Empty is like New, but its database lacks the schema: for tests that apply the
-// migrations themselves.
+// Empty is like New, without the schema.
 func Empty(t testing.TB, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	return sharedServer(t).newDatabase(t, "template0", configure)
 }
 
-// URL returns the connection string of a pool's database, for programs that a
-// test starts.
+// URL returns the connection string of a pool's database, for child processes.
 func URL(pool *pgxpool.Pool) string { return pool.Config().ConnString() }
 
 func (s *server) newDatabase(t testing.TB, template string, configure []func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), operationTimeout)
 	defer cancel()
 	name := fmt.Sprintf("t_%d_%s", os.Getpid(), strings.ToLower(rand.Text()))
 	if err := s.create(ctx, name, template); err != nil {
 		t.Fatalf("dbtest: create database: %v", err)
 	}
-	// Registered before the pool's own clean-up, and so run after it.
+	// It runs after the pool's clean-up, because clean-ups run in reverse order.
 	t.Cleanup(func() { s.dropOrKeep(t, name) })
 
 	config, err := s.config(name)
@@ -81,8 +75,7 @@ func (s *server) newDatabase(t testing.TB, template string, configure []func(*pg
 	return pool
 }
 
-// closePool closes the pool, and fails the test when that waits for connections
-// which the test has taken and not returned.
+// closePool fails the test if it has not released its connections.
 func closePool(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -90,7 +83,7 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 		pool.Close()
 		close(closed)
 	}()
-	timer := time.NewTimer(closePatience)
+	timer := time.NewTimer(closeTimeout)
 	defer timer.Stop()
 	select {
 	case <-closed:
@@ -99,8 +92,8 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// create makes a database. FILE_COPY takes half the time of the default here: it
-// needs a checkpoint, which costs nothing when nothing is synced.
+// create creates a database. FILE_COPY takes half the time of the default: its
+// checkpoint costs nothing without fsync.
 func (s *server) create(ctx context.Context, name, template string) error {
 	_, err := s.admin.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", quote(name), quote(template)))
 	return err
@@ -112,12 +105,11 @@ func (s *server) dropOrKeep(t testing.TB, name string) {
 		t.Log(s.keep(name))
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
 	if _, err := s.admin.Exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quote(name))); err != nil {
 		t.Errorf("dbtest: drop database: %v", err)
 	}
 }
 
-// quote makes a name an SQL identifier.
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -17,19 +17,18 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// startPatience leaves room for the download of a server, at first use.
-const startPatience = 6 * time.Minute
+// startTimeout includes the download of a server.
+const startTimeout = 6 * time.Minute
 
-// shared is the one server of this test binary. It is a package variable, which
-// this module otherwise avoids, because tests of one binary have nothing else in
-// common that could hold it.
+// shared is the server of this test binary. Only a package variable is common to all
+// tests.
 var shared struct {
 	once   sync.Once
 	server *server
 	err    error
 }
 
-// server is where test databases are created.
+// server creates test databases.
 type server struct {
 	private  *embeddedpg.Server // nil when DATABASE_URL names the server
 	url      string             // of a database that is there from the start
@@ -38,12 +37,11 @@ type server struct {
 	template func() (string, error) // the name of the template, made at first use
 }
 
-// sharedServer returns the server, started at first use.
 func sharedServer(t testing.TB) *server {
 	t.Helper()
 	shared.once.Do(func() {
-		// Not the test's context: the server is for all tests.
-		ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+		// The server outlives the test.
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
 		shared.server, shared.err = startServer(ctx)
 	})
@@ -79,7 +77,8 @@ func startServer(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// config returns the configuration of a pool on one of the server's databases.
+// config returns the configuration of a pool on a database, through the pooler if there
+// is one.
 func (s *server) config(database string) (*pgxpool.Config, error) {
 	if s.pooled != "" {
 		return poolConfig(s.pooled, database)
@@ -87,7 +86,6 @@ func (s *server) config(database string) (*pgxpool.Config, error) {
 	return s.direct(database)
 }
 
-// direct is like config, without a pooler.
 func (s *server) direct(database string) (*pgxpool.Config, error) {
 	return poolConfig(s.url, database)
 }
@@ -105,8 +103,7 @@ func poolConfig(server, database string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// withDatabase returns the connection string, in either of its two forms, with
-// another database.
+// withDatabase replaces the database in a connection string of either form.
 func withDatabase(dsn, database string) (string, error) {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
 		return dsn + " dbname=" + database, nil // of two the last one counts
@@ -119,20 +116,13 @@ func withDatabase(dsn, database string) (string, error) {
 	return u.String(), nil
 }
 
-// keep says how to look at a database that is not dropped.
+// keep returns the command that opens a database that is not dropped.
 func (s *server) keep(database string) string {
-	if s.private == nil {
-		c := s.admin.Config().ConnConfig
-		return fmt.Sprintf("dbtest: the database is kept:\npsql -h %s -p %d -U %s %s", c.Host, c.Port, c.User, database)
+	if s.private != nil {
+		return "dbtest: to keep the database of a failed test, set DATABASE_URL to another server"
 	}
-	psql := "psql '" + s.private.URL(database) + "'"
-	if os.Getenv("DBTEST_KEEP") != "1" {
-		return "dbtest: the database ends with this test binary, unless DBTEST_KEEP=1 is set:\n" + psql
-	}
-	if err := s.private.Detach(); err != nil {
-		return fmt.Sprintf("dbtest: the database cannot be kept: %v", err)
-	}
-	return fmt.Sprintf("dbtest: the database is kept:\n%s\n\"kill -QUIT %d\" ends its server and removes the data", psql, s.private.PID())
+	c := s.admin.Config().ConnConfig
+	return fmt.Sprintf("dbtest: the database is kept:\npsql -h %s -p %d -U %s %s", c.Host, c.Port, c.User, database)
 }
 
 func (s *server) stop() error {
@@ -145,9 +135,8 @@ func (s *server) stop() error {
 	return nil
 }
 
-// Main stops the server in order after a package's tests. Packages do not need
-// it, since the server ends with the test binary in any case; it is for those
-// that look for leaked goroutines:
+// Main stops the server after a package's tests. Only packages that check for leaked
+// goroutines need it:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
 type Main struct{ *testing.M }

@@ -14,14 +14,14 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// templateLock is the number of the advisory lock under which a template is
-// made: on a shared server, test binaries want it at the same time.
+// templateLock is the advisory lock for the creation of a template by concurrent test
+// binaries.
 const templateLock = 7_163_544_026
 
-// makeTemplate makes sure that the template of these migration files exists, and
+// makeTemplate creates the template of the migration files, if it does not exist, and
 // returns its name.
 func (s *server) makeTemplate() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
 	hash, err := hashFiles(migrations.FS())
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *server) makeTemplateLocked(ctx context.Context, name string) error {
 	if err != nil || exists {
 		return err
 	}
-	// Made under another name, so that a template that exists is whole.
+	// It is renamed when complete.
 	building := name + "_build"
 	if _, err := s.admin.Exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building))); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *server) makeTemplateLocked(ctx context.Context, name string) error {
 	if err := s.migrate(ctx, building); err != nil {
 		return err
 	}
-	// A connection to a template would be in the way of those who copy it.
+	// A connection to a template would prevent copies.
 	if _, err := s.admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building))); err != nil {
 		return err
 	}
@@ -67,7 +67,6 @@ func (s *server) makeTemplateLocked(ctx context.Context, name string) error {
 	return err
 }
 
-// migrate applies all migrations to a database and closes every connection to it.
 func (s *server) migrate(ctx context.Context, database string) error {
 	config, err := s.direct(database)
 	if err != nil {
@@ -86,7 +85,6 @@ func (s *server) migrate(ctx context.Context, database string) error {
 	return errors.Join(err, migrator.Close())
 }
 
-// hashFiles returns a short hash over the names and contents of all files.
 func hashFiles(files fs.FS) (string, error) {
 	hash := sha256.New()
 	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {

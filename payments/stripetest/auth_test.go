@@ -12,28 +12,20 @@ import (
 
 func TestAuthorize(t *testing.T) {
 	t.Parallel()
-	basic := func(user string) string {
-		r := http.Request{Header: http.Header{}}
-		r.SetBasicAuth(user, "")
-		return r.Header.Get("Authorization")
-	}
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		authorization string
 		status        int
 		message       string
 	}{
-		"a test key":                {"Bearer sk_test_canary", http.StatusOK, ""},
-		"a restricted test key":     {"Bearer rk_test_canary", http.StatusOK, ""},
-		"a test key as user name":   {basic("sk_test_canary"), http.StatusOK, ""},
-		"none":                      {" ", http.StatusUnauthorized, "You did not provide an API key."},
-		"another scheme":            {"Digest sk_test_canary", http.StatusUnauthorized, "You did not provide an API key."},
-		"not a key":                 {"Bearer canary", http.StatusUnauthorized, "Invalid API Key provided: ***"},
-		"a live key":                {"Bearer sk_live_canary", http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
-		"a restricted live key":     {"Bearer rk_live_canary", http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
-		"a live key as user name":   {basic("sk_live_canary"), http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
-		"a key that is publishable": {"Bearer pk_test_canary", http.StatusUnauthorized, "Invalid API Key provided"},
-	}
-	for name, test := range tests {
+		"test key":            {"Bearer sk_test_canary", http.StatusOK, ""},
+		"restricted test key": {"Bearer rk_test_canary", http.StatusOK, ""},
+		"none":                {" ", http.StatusUnauthorized, "You did not provide an API key."},
+		"other scheme":        {"Digest sk_test_canary", http.StatusUnauthorized, "You did not provide an API key."},
+		"no key format":       {"Bearer canary", http.StatusUnauthorized, "Invalid API Key provided: ***"},
+		"live key":            {"Bearer sk_live_canary", http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
+		"restricted live key": {"Bearer rk_live_canary", http.StatusUnauthorized, "This is a stand-in for Stripe that moves no money."},
+		"publishable key":     {"Bearer pk_test_canary", http.StatusUnauthorized, "Invalid API Key provided"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, stripetest.Options{})
@@ -58,7 +50,7 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-func TestServer_restrict(t *testing.T) {
+func TestRestrict(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	s.Restrict("rk_test_canary", "payment_intents:read", "refunds:write")
@@ -69,7 +61,6 @@ func TestServer_restrict(t *testing.T) {
 		"POST " + intentsPath + "/pi_x/cancel": http.StatusForbidden,
 		"GET /v1/refunds":                      http.StatusOK,
 		"POST /v1/refunds":                     http.StatusBadRequest, // no parameters
-		"GET /v1/charges":                      http.StatusForbidden,
 	} {
 		method, path, _ := strings.Cut(endpoint, " ")
 		r := s.send(method, path, "", header)
@@ -79,7 +70,7 @@ func TestServer_restrict(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get(intentsPath).status, "another key")
 }
 
-func TestServer_unknownURL(t *testing.T) {
+func TestServer_unrecognizedURL(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
 	for _, test := range []struct{ method, path string }{

@@ -6,7 +6,6 @@ import (
 	"slices"
 )
 
-// A call is one request on its way through the server.
 type call struct {
 	request *http.Request
 	pattern string
@@ -17,7 +16,7 @@ type call struct {
 	intent  *intent // that the call creates or changes; locked while it is executed
 }
 
-// An execution is a valid call: it will have an effect.
+// An execution is a valid call that will have an effect.
 type execution struct {
 	*call
 	run       effect
@@ -25,7 +24,7 @@ type execution struct {
 	triggered []*Injection
 }
 
-// A response is a response without its headers. nil closes the connection.
+// A response omits the headers. nil closes the connection.
 type response struct {
 	status   int
 	body     []byte
@@ -35,8 +34,6 @@ type response struct {
 	replayed bool
 }
 
-// handle handles a request: read it, check the credentials, find the key, validate,
-// execute, save, respond.
 func (s *Server) handle(pattern string, prepare endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, malformed, err := s.receive(r, pattern)
@@ -72,7 +69,6 @@ func (s *Server) respond(c *call, malformed *apiError, prepare endpoint) *respon
 	return s.finish(x)
 }
 
-// arrive triggers the faults that stop a request before it is validated.
 func (s *Server) arrive(c *call) (resp *response, arrived bool) {
 	s.mu.Lock()
 	triggered := s.trigger(c, onArrival)
@@ -98,9 +94,8 @@ func (s *Server) arrive(c *call) (resp *response, arrived bool) {
 	return nil, true
 }
 
-// begin finds the key, validates the call and locks what the effect needs: then the
-// key is in flight and the intent is busy. If there is nothing to execute, it returns
-// the response.
+// begin validates the call, and locks the key and the intent until finish. If there is
+// nothing to execute, it returns the response.
 func (s *Server) begin(c *call, prepare endpoint) (*execution, *response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +144,6 @@ func (s *Server) begin(c *call, prepare endpoint) (*execution, *response) {
 	}, nil
 }
 
-// finish executes the effect, or the fault that replaces it, and saves the response
-// under the key.
 func (s *Server) finish(x *execution) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +191,6 @@ func (s *Server) execute(x *execution) *response {
 	return &response{status: http.StatusOK, body: encode(object)}
 }
 
-// encode returns an object as indented JSON, as Stripe does.
 func encode(object any) []byte {
 	body, err := json.MarshalIndent(object, "", "  ")
 	if err != nil {

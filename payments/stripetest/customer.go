@@ -2,15 +2,13 @@ package stripetest
 
 import (
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net/http"
 )
 
-// Authenticate ends the 3-D Secure challenge of an intent that is requires_action, as
-// its customer does. If approve is true the card is charged, which it can decline. An
-// error means that there was no effect: the intent has no challenge, or a request has
-// locked it.
+// Authenticate ends the 3-D Secure challenge of an intent, as its customer does. After
+// an approval the card is charged, which it may decline. After an error nothing has
+// changed.
 func (s *Server) Authenticate(id string, approve bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,15 +24,15 @@ func (s *Server) Authenticate(id string, approve bool) error {
 		_ = s.charge(pi, pm) // a decline is in the intent
 		return s.save(pi, nil)
 	}
-	_ = fail(pi, pm, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
+	_ = fail(pi, invalidRequest(http.StatusBadRequest, "payment_intent_authentication_failure", "",
 		"The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new "+
 			"PaymentMethod to attempt to fulfill this PaymentIntent again."))
 	return s.save(pi, nil)
 }
 
-// ConfirmAsCustomer confirms an intent on-session, as Stripe.js does for a customer who
-// has the client secret, even after a decline. An empty payment method means the
-// intent's own. An error means that the card was not charged.
+// ConfirmAsCustomer confirms an intent on-session with the client secret, as Stripe.js
+// does, also after a decline. An empty payment method means that of the intent. After
+// an error the card was not charged.
 func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +42,7 @@ func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	}
 	refused := s.checkMethod(paymentMethod)
 	if refused == nil {
-		refused = s.confirm(pi, confirmation{method: paymentMethod, useStripeSDK: true})
+		refused = s.confirm(pi, confirmation{method: paymentMethod})
 	}
 	unsaved := s.save(pi, nil) // a decline is a change, too
 	if refused != nil {
@@ -53,7 +51,6 @@ func (s *Server) ConfirmAsCustomer(id, paymentMethod string) error {
 	return unsaved
 }
 
-// unlocked returns an intent that no request has locked.
 func (s *Server) unlocked(id string) (*intent, error) {
 	pi, ok := s.intents.get(id)
 	switch {
@@ -65,29 +62,22 @@ func (s *Server) unlocked(id string) (*intent, error) {
 	return pi, nil
 }
 
-// actAsCustomer lets another process act as the customer. Its credential is the
-// client_secret in the body, as for Stripe.js.
-func (s *Server) actAsCustomer(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	id := r.PathValue("id")
-	if !s.hasSecret(id, r.PostFormValue("client_secret")) {
-		http.Error(w, "stripetest: no payment intent with this id and client_secret", http.StatusNotFound)
-		return
+// actAsCustomer returns a handler that approves or declines a challenge. Its credential
+// is the client_secret in the body, as for Stripe.js.
+func (s *Server) actAsCustomer(approve bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		id := r.PathValue("id")
+		if !s.hasSecret(id, r.PostFormValue("client_secret")) {
+			http.Error(w, "stripetest: no payment intent with this id and client_secret", http.StatusNotFound)
+			return
+		}
+		if err := s.Authenticate(id, approve); err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
 	}
-	err := errors.New("stripetest: a customer can approve, decline or confirm")
-	switch r.PathValue("act") {
-	case "approve":
-		err = s.Authenticate(id, true)
-	case "decline":
-		err = s.Authenticate(id, false)
-	case "confirm":
-		err = s.ConfirmAsCustomer(id, r.PostFormValue("payment_method"))
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusConflict)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 func (s *Server) hasSecret(id, secret string) bool {

@@ -2,14 +2,11 @@ package stripetest
 
 import (
 	"cmp"
-	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 )
 
-// deliver writes a response, unless a fault keeps it from the client. Faults of this
-// stage are triggered by requests that were executed or replayed.
 func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 	var triggered []*Injection
 	s.mu.Lock()
@@ -31,7 +28,11 @@ func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 	case BadGateway:
 		resp = htmlResponse(http.StatusBadGateway)
 	}
-	s.logRequest(c, resp)
+	if resp != nil {
+		s.mu.Lock()
+		c.record.Status = resp.status // before the client gets it
+		s.mu.Unlock()
+	}
 
 	switch {
 	case fault == ResetAfter:
@@ -47,27 +48,6 @@ func (s *Server) deliver(w http.ResponseWriter, c *call, resp *response) {
 		resp.writeHeader(w, c)
 		_, _ = w.Write(resp.body)
 	}
-}
-
-// logRequest records the status before the client gets it, and logs the request.
-func (s *Server) logRequest(c *call, resp *response) {
-	s.mu.Lock()
-	if resp != nil {
-		c.record.Status = resp.status
-	}
-	r := c.record.copy()
-	s.mu.Unlock()
-
-	s.log.LogAttrs(c.request.Context(), slog.LevelInfo, "stripe stand-in",
-		slog.String("method", r.Method),
-		slog.String("path", r.Path),
-		slog.Int("status", r.Status),
-		slog.String("request_id", r.ID),
-		slog.String("idempotency_key", r.Key),
-		slog.String("order_id", r.OrderID),
-		slog.Bool("replayed", r.Replayed),
-		slog.Any("faults", r.Faults),
-	)
 }
 
 func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
@@ -98,8 +78,7 @@ func (resp *response) writeHeader(w http.ResponseWriter, c *call) {
 	w.WriteHeader(resp.status)
 }
 
-// reset closes a connection with ECONNRESET for the client, or normally if it is not
-// a TCP connection.
+// reset makes the client fail with ECONNRESET.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

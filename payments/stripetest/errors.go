@@ -4,26 +4,19 @@ import (
 	"fmt"
 	"html"
 	"net/http"
-	"strings"
 )
 
-// An apiError is the error of a response and of an intent's last attempt. Here are the
-// constructors that are used in several files.
 type apiError struct {
 	status int
 	retry  bool
 
-	AdviceCode         string         `json:"advice_code,omitempty"`
-	Charge             string         `json:"charge,omitempty"`
-	Code               string         `json:"code,omitempty"`
-	DeclineCode        string         `json:"decline_code,omitempty"`
-	DocURL             string         `json:"doc_url,omitempty"`
-	Message            string         `json:"message"`
-	NetworkDeclineCode string         `json:"network_decline_code,omitempty"`
-	Param              *string        `json:"param,omitempty"`
-	PaymentIntent      *intent        `json:"payment_intent,omitempty"`
-	PaymentMethod      *paymentMethod `json:"payment_method,omitempty"`
-	Type               string         `json:"type"`
+	Charge        string  `json:"charge,omitempty"`
+	Code          string  `json:"code,omitempty"`
+	DeclineCode   string  `json:"decline_code,omitempty"`
+	Message       string  `json:"message"`
+	Param         string  `json:"param,omitempty"`
+	PaymentIntent *intent `json:"payment_intent,omitempty"`
+	Type          string  `json:"type"`
 }
 
 func (e *apiError) response() *response {
@@ -34,24 +27,11 @@ func (e *apiError) response() *response {
 	return resp
 }
 
-// invalidRequest is every error except declines, idempotency errors and errors of
-// Stripe. Code and param may be empty.
 func invalidRequest(status int, code, param, message string) *apiError {
-	e := &apiError{
-		status:  status,
-		Type:    "invalid_request_error",
-		Code:    code,
-		DocURL:  docURL(code),
-		Message: message,
-	}
-	if param != "" {
-		e.Param = &param
-	}
-	return e
+	return &apiError{status: status, Type: "invalid_request_error", Code: code, Param: param, Message: message}
 }
 
-// missing is the error of an unknown id: 404 for an id in the path, 400 for a
-// parameter.
+// missing is the error of an unknown id: 404 for the path, 400 for a parameter.
 func missing(status int, param, object, id string) *apiError {
 	return invalidRequest(status, "resource_missing", param, fmt.Sprintf("No such %s: '%s'", object, abbreviate(id)))
 }
@@ -65,8 +45,6 @@ func rateLimited() *apiError {
 		"Request rate limit exceeded. Please retry with exponential backoff.")
 }
 
-// lockTimeout is the error of a request for an object that another request has
-// locked.
 func lockTimeout() *apiError {
 	e := invalidRequest(http.StatusTooManyRequests, "lock_timeout", "",
 		"This object cannot be accessed right now because another API request or Stripe process is currently "+
@@ -75,8 +53,6 @@ func lockTimeout() *apiError {
 	return e
 }
 
-// accountNotReady is the error of an account that has no payment method for the
-// currency. Its owner must activate one.
 func accountNotReady() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "",
 		"No valid payment method types for this Payment Intent. Please ensure that you have activated payment "+
@@ -91,7 +67,7 @@ func serverError() *apiError {
 	}
 }
 
-// htmlResponse is the response of a proxy, without Stripe's headers.
+// htmlResponse is the response of a proxy.
 func htmlResponse(status int) *response {
 	text := html.EscapeString(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 	return &response{
@@ -99,11 +75,4 @@ func htmlResponse(status int) *response {
 		html:   true,
 		body:   []byte("<html><head><title>" + text + "</title></head><body><h1>" + text + "</h1></body></html>\n"),
 	}
-}
-
-func docURL(code string) string {
-	if code == "" {
-		return ""
-	}
-	return "https://stripe.com/docs/error-codes/" + strings.ReplaceAll(code, "_", "-")
 }

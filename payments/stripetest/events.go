@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// event is the body of a webhook request.
 type event struct {
 	ID              string       `json:"id"`
 	Object          string       `json:"object"`
@@ -26,17 +25,16 @@ type eventData struct {
 	Object any `json:"object"`
 }
 
-// eventRequest is the request that caused an event. Both are null if the provider
-// acted by itself.
+// eventRequest is the request that caused an event, null if none did.
 type eventRequest struct {
 	ID             optional `json:"id"`
 	IdempotencyKey optional `json:"idempotency_key"`
 }
 
-// Event returns the body and the Stripe-Signature header of an event about the payment
-// intent with the given id, about its latest charge if the type begins with "charge.",
-// or about the refund with the given id. It contains the object's current state, which
-// need not fit the type. It is signed with the process's clock, not the stand-in's.
+// Event returns the body and the Stripe-Signature header of a webhook event. It is
+// about an intent, its latest charge (if the type begins with "charge.") or a refund.
+// The object's state is the current one and need not match the type. The signature uses
+// the process's clock.
 func (s *Server) Event(secret, eventType, id string) (payload []byte, signature string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +47,7 @@ func (s *Server) Event(secret, eventType, id string) (payload []byte, signature 
 	case !ok:
 		return nil, "", fmt.Errorf("stripetest: no payment intent or refund %s", id)
 	case !strings.HasPrefix(eventType, "charge."):
-		payload, signature = SignedEvent(secret, eventType, pi.view(false), time.Now())
+		payload, signature = SignedEvent(secret, eventType, pi, time.Now())
 	case pi.latest == nil:
 		return nil, "", fmt.Errorf("stripetest: %s has no charge", id)
 	default:
@@ -58,8 +56,8 @@ func (s *Server) Event(secret, eventType, id string) (payload []byte, signature 
 	return payload, signature, nil
 }
 
-// SignedEvent returns the body and the Stripe-Signature header of a new event about
-// object, sent at the given time. It panics if the object cannot be encoded as JSON.
+// SignedEvent returns the body and the Stripe-Signature header of an event about
+// object. It panics if the object cannot be encoded as JSON.
 func SignedEvent(secret, eventType string, object any, at time.Time) (payload []byte, signature string) {
 	payload, err := json.MarshalIndent(event{ // Stripe indents, too
 		ID:              newID("evt_3", 23),
@@ -76,7 +74,7 @@ func SignedEvent(secret, eventType string, object any, at time.Time) (payload []
 	return payload, fmt.Sprintf("t=%d,v1=%s", at.Unix(), Sign(secret, payload, at))
 }
 
-// Sign returns the v1 signature of a payload that is sent at the given time.
+// Sign returns the v1 signature of a payload.
 func Sign(secret string, payload []byte, at time.Time) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "%d.%s", at.Unix(), payload)

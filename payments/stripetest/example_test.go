@@ -9,8 +9,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A response is lost after the card was charged. The same request under the same key
-// gets the response, and the card is charged once.
+// A response is lost after the card was charged. The same key returns it again.
 func Example() {
 	stripe := stripetest.New(stripetest.Options{})
 	server := httptest.NewServer(stripe)

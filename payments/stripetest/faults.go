@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// A Fault is a failure of a request. Faults differ in whether the request has its
-// effect, and in whether its key stores the response.
+// A Fault is a failure of a request.
 type Fault string
 
-// Before validation: no effect, nothing stored.
+// Faults before validation: no effect, nothing stored.
 const (
 	// CloseBefore closes the connection: EOF.
 	CloseBefore Fault = "close-before"
-	// HoldArrival delays the request until Release: a straggler, which arrives after
-	// later requests.
+	// HoldArrival delays the request until Release, so it arrives after later requests.
 	HoldArrival Fault = "hold-arrival"
 	// RateLimit returns 429 rate_limit.
 	RateLimit Fault = "rate-limit"
@@ -27,37 +25,36 @@ const (
 	KeyInUse Fault = "key-in-use"
 )
 
-// Before the effect of a valid request. A replayed request has none.
+// Faults before the effect of a valid request. A replay triggers none.
 const (
 	// LockTimeout returns 429 lock_timeout: no effect, nothing stored.
 	LockTimeout Fault = "lock-timeout"
-	// HoldRunning delays the effect until Release, even if the client disconnects.
-	// Until then its key is in flight and its intent is locked.
+	// HoldRunning delays the effect until Release, also if the client disconnects.
+	// Until then the key is in flight and the intent is locked.
 	HoldRunning Fault = "hold-running"
 	// Slow delays the effect by Rule.Delay in the same way.
 	Slow Fault = "slow"
-	// ErrorBefore returns 500 without the effect. The key stores the 500.
+	// ErrorBefore returns and stores 500 without the effect.
 	ErrorBefore Fault = "error-before"
-	// ErrorAfter returns 500 after the effect. The key stores the 500.
+	// ErrorAfter returns and stores 500 after the effect.
 	ErrorAfter Fault = "error-after"
-	// AccountNotReady returns the 400 of an account without a payment method for the
-	// currency, without the effect. The key stores the 400, which is the harder case:
-	// Stripe does not document whether it does.
+	// AccountNotReady returns 400 without the effect: the account has no payment method
+	// for the currency. The 400 is stored; Stripe does not document whether it is.
 	AccountNotReady Fault = "account-not-ready"
-	// ErrorLater returns 500, which the key stores, and has its effect on Release.
-	// Stripe calls that rolling forward.
+	// ErrorLater returns and stores 500. The effect follows on Release; Stripe calls
+	// this rolling forward.
 	ErrorLater Fault = "error-later"
 	// NextPageError returns 500 for every page of a list except the first.
 	NextPageError Fault = "next-page-error"
 )
 
-// After the effect. The key stores the response that the client does not get.
+// Faults after the effect. The key stores the response, which the client does not get.
 const (
 	// CloseAfter closes the connection: EOF.
 	CloseAfter Fault = "close-after"
-	// ResetAfter resets it: ECONNRESET.
+	// ResetAfter resets the connection: ECONNRESET.
 	ResetAfter Fault = "reset-after"
-	// CutBody closes it within the body: unexpected EOF.
+	// CutBody closes the connection within the body: unexpected EOF.
 	CutBody Fault = "cut-body"
 	// HoldResponse sends nothing until Release, or until the client disconnects.
 	HoldResponse Fault = "hold-response"
@@ -65,10 +62,10 @@ const (
 	BadGateway Fault = "bad-gateway"
 )
 
-// Always is the Times of a rule without a limit.
+// Always as Rule.Times removes the limit.
 const Always = -1
 
-// A Rule selects the requests that trigger a fault. An empty condition matches every
+// A Rule selects the requests that trigger a fault. Empty conditions match every
 // request.
 type Rule struct {
 	Fault    Fault
@@ -87,15 +84,13 @@ type Injection struct {
 	reached  chan struct{}
 	released chan struct{}
 
-	// protected by the server's mutex
 	passed    int
 	triggered int
 	ended     bool
 	later     []func()
 }
 
-// Inject adds a rule for later requests. It panics if the rule can never match: an
-// unknown fault or endpoint is a mistake in the test.
+// Inject adds a rule for later requests. It panics if the rule can never match.
 func (s *Server) Inject(rule Rule) *Injection {
 	if rule.Fault.stage() == noStage {
 		panic(fmt.Sprintf("stripetest: unknown fault %q", rule.Fault))
@@ -116,7 +111,7 @@ func (s *Server) Inject(rule Rule) *Injection {
 	return i
 }
 
-// Reached is closed when the fault has triggered for the first time.
+// Reached is closed when the fault is triggered for the first time.
 func (i *Injection) Reached() <-chan struct{} { return i.reached }
 
 // Triggered returns how often the fault was triggered.
@@ -126,7 +121,7 @@ func (i *Injection) Triggered() int {
 	return i.triggered
 }
 
-// Release ends the rule. Held requests continue, and delayed effects happen before
+// Release ends the rule. Held requests continue, and ErrorLater has its effect before
 // Release returns. A second call does nothing.
 func (i *Injection) Release() {
 	i.server.mu.Lock()
@@ -168,19 +163,15 @@ func (f Fault) stage() stage {
 	return noStage
 }
 
-// waits reports whether the fault delays a request instead of ending it. Only one
-// fault that ends a request is triggered per stage.
 func (f Fault) waits() bool {
 	return f == HoldArrival || f == HoldRunning || f == HoldResponse || f == Slow
 }
 
-// fails reports whether the fault replaces the response by an error.
 func (f Fault) fails() bool {
 	return f.stage() == onExecution && !f.waits()
 }
 
-// trigger returns the rules that match a request at this stage, in the order of their
-// injection, and records them.
+// trigger returns the matching rules of a stage, at most one of which ends the request.
 func (s *Server) trigger(c *call, at stage) []*Injection {
 	var triggered []*Injection
 	for _, i := range s.rules {
@@ -206,16 +197,14 @@ func (s *Server) trigger(c *call, at stage) []*Injection {
 }
 
 func (i *Injection) matches(c *call) bool {
-	later := c.form.values.Has("starting_after") || c.form.values.Has("ending_before")
 	return (i.rule.Endpoint == "" || i.rule.Endpoint == c.pattern) &&
 		(i.rule.Key == "" || i.rule.Key == c.record.Key) &&
 		(i.rule.OrderID == "" || i.rule.OrderID == c.record.OrderID) &&
-		(i.rule.Fault != NextPageError || later)
+		(i.rule.Fault != NextPageError || c.form.values.Has("starting_after"))
 }
 
-// wait delays a request as its fault requires, and reports whether the request
-// continues. Only a held response ends when the client disconnects: Stripe finishes
-// what it has begun.
+// wait delays a request and reports whether it continues. Only a held response ends
+// when the client disconnects: Stripe completes what it started.
 func (s *Server) wait(c *call, i *Injection) bool {
 	var gone <-chan struct{}
 	var done <-chan time.Time

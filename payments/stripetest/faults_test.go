@@ -14,8 +14,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// Each fault is triggered by the confirm of an intent. The test checks whether the
-// intent was charged and what a second request under the same key gets.
+// Each fault is triggered by a confirm, which is then repeated with the same key.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	const (

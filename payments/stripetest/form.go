@@ -11,16 +11,16 @@ import (
 	"unicode/utf8"
 )
 
-// A form has the parameters of one request. An endpoint reads those that it knows
-// and then calls done, which rejects the others.
+// A form has the parameters of a request. done rejects those that the endpoint did not
+// read.
 type form struct {
 	values  url.Values
 	read    map[string]bool
 	problem *apiError // the first one found
 }
 
-// parseForm returns the parameters of body and query. Nested names stay as they are,
-// as in created[gte]. The form is usable even if it is malformed.
+// parseForm returns the parameters of body and query by their full names, such as
+// created[gte].
 func parseForm(body, query string) (*form, *apiError) {
 	raw := strings.Trim(body+"&"+query, "&")
 	values, err := url.ParseQuery(raw)
@@ -36,12 +36,11 @@ func parseForm(body, query string) (*form, *apiError) {
 	return f, nil
 }
 
-// canonical returns the same text for the same parameters in any order.
+// canonical is independent of the order of the parameters.
 func (f *form) canonical() string {
 	return f.values.Encode()
 }
 
-// done returns the first problem, unknown parameters first.
 func (f *form) done() *apiError {
 	var unknown []string
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
@@ -67,7 +66,6 @@ func (f *form) fail(code, param, message string) {
 	}
 }
 
-// given reads a parameter and reports whether it has a value.
 func (f *form) given(name string) (string, bool) {
 	f.read[name] = true
 	if !f.values.Has(name) {
@@ -88,7 +86,6 @@ func (f *form) require(name string) {
 	}
 }
 
-// text reads a string of at most limit characters.
 func (f *form) text(name string, limit int) string {
 	value, _ := f.given(name)
 	if utf8.RuneCountInString(value) > limit {
@@ -98,7 +95,6 @@ func (f *form) text(name string, limit int) string {
 	return value
 }
 
-// ref reads the id of an object.
 func (f *form) ref(name string) string {
 	return f.text(name, 255)
 }
@@ -131,8 +127,7 @@ func (f *form) choice(name string, allowed ...string) string {
 	return value
 }
 
-// metadata reads metadata[…] with Stripe's limits. A key with an empty value is not
-// set.
+// metadata reads metadata[…] with Stripe's limits. Empty values are dropped.
 func (f *form) metadata() map[string]string {
 	metadata := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(f.values)) {
@@ -160,25 +155,6 @@ func (f *form) metadata() map[string]string {
 	return metadata
 }
 
-// expands reads expand[…] and reports whether it names the given property.
-func (f *form) expands(property string) bool {
-	found := false
-	for _, name := range slices.Sorted(maps.Keys(f.values)) {
-		if !strings.HasPrefix(name, "expand[") {
-			continue
-		}
-		f.read[name] = true
-		for _, value := range f.values[name] {
-			if value != property {
-				f.fail("", "expand", fmt.Sprintf("This property cannot be expanded (%s).", abbreviate(value)))
-			}
-			found = true
-		}
-	}
-	return found
-}
-
-// abbreviate shortens a value for an error message.
 func abbreviate(value string) string {
 	if runes := []rune(value); len(runes) > 40 {
 		return string(runes[:20]) + "..." + string(runes[len(runes)-10:])

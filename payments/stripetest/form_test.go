@@ -21,38 +21,37 @@ func TestForm_invalid(t *testing.T) {
 	tests := map[string]struct {
 		form, code, param, message string
 	}{
-		"no amount":             {"currency=usd", "parameter_missing", "amount", "Missing required param: amount."},
-		"no currency":           {"amount=100", "parameter_missing", "currency", "Missing required param: currency."},
-		"unknown":               {"amount=100&x=1", "parameter_unknown", "x", "Received unknown parameter: x"},
-		"several unknown":       {"y=1&x=1", "parameter_unknown", "x", "Received unknown parameters: x, y"},
-		"unknown nested":        {"amount=100&currency=usd&automatic_payment_methods[x]=1", "parameter_unknown", "automatic_payment_methods[x]", ""},
-		"metadata not nested":   {"amount=100&currency=usd&metadata=x", "parameter_unknown", "metadata", ""},
-		"empty":                 {"amount=100&currency=", "parameter_invalid_empty", "currency", ""},
-		"twice":                 {"amount=100&amount=200&currency=usd", "", "amount", ""},
-		"not encoded":           {"amount=%zz", "", "", "The parameters are not form-encoded."},
-		"not an integer":        {"amount=12.5&currency=usd", "parameter_invalid_integer", "amount", "Invalid integer: 12.5"},
-		"out of range":          {"amount=99999999999999999999&currency=usd", "parameter_invalid_integer", "amount", ""},
-		"not a boolean":         {"amount=100&currency=usd&confirm=yes", "", "confirm", "Invalid boolean: yes"},
-		"no such choice":        {"amount=100&currency=usd&payment_method_types[0]=sepa_debit", "", "payment_method_types[0]", ""},
-		"half a setting":        {"amount=100&currency=usd&automatic_payment_methods[allow_redirects]=never", "parameter_missing", "automatic_payment_methods[enabled]", ""},
-		"off_session alone":     {"amount=100&currency=usd&off_session=true", "", "confirm", ""},
-		"zero":                  {"amount=0&currency=usd", "parameter_invalid_integer", "amount", ""},
-		"negative":              {"amount=-5&currency=usd", "parameter_invalid_integer", "amount", ""},
-		"small dollars":         {"amount=49&currency=usd", "amount_too_small", "amount", "Amount must be at least $0.50 usd"},
-		"small euros":           {"amount=49&currency=eur", "amount_too_small", "amount", "Amount must be at least €0.50 eur"},
-		"small pounds":          {"amount=29&currency=gbp", "amount_too_small", "amount", "Amount must be at least £0.30 gbp"},
-		"small yen":             {"amount=49&currency=jpy", "amount_too_small", "amount", "Amount must be at least ¥50 jpy"},
-		"nine digits":           {"amount=100000000&currency=usd", "amount_too_large", "amount", "Amount must be no more than $999999.99"},
-		"no such currency":      {"amount=100&currency=xxx", "", "currency", ""},
-		"upper case":            {"amount=100&currency=USD", "", "currency", ""},
-		"long description":      {"amount=100&currency=usd&description=" + strings.Repeat("é", 1001), "parameter_invalid_string", "description", ""},
-		"long metadata key":     {"amount=100&currency=usd&metadata[" + strings.Repeat("k", 41) + "]=v", "", "metadata", ""},
-		"long metadata value":   {"amount=100&currency=usd&metadata[k]=" + strings.Repeat("v", 501), "", "metadata[k]", ""},
-		"brackets in metadata":  {"amount=100&currency=usd&metadata[a][b]=v", "", "metadata", ""},
-		"too much metadata":     {"amount=100&currency=usd" + tooMany, "", "metadata", ""},
-		"nothing to expand":     {"amount=100&currency=usd&expand[0]=invoice", "", "expand", "This property cannot be expanded (invoice)."},
-		"a hostile long value":  {"amount=" + strings.Repeat("x", 5000) + "&currency=usd", "parameter_invalid_integer", "amount", "Invalid integer: xxxxxxxxxxxxxxxxxxxx...xxxxxxxxxx"},
-		"a parameter of others": {"amount=100&currency=usd&reason=duplicate", "parameter_unknown", "reason", ""},
+		"no amount":                     {"currency=usd", "parameter_missing", "amount", "Missing required param: amount."},
+		"no currency":                   {"amount=100", "parameter_missing", "currency", "Missing required param: currency."},
+		"unknown":                       {"amount=100&x=1", "parameter_unknown", "x", "Received unknown parameter: x"},
+		"several unknown":               {"y=1&x=1", "parameter_unknown", "x", "Received unknown parameters: x, y"},
+		"unknown nested":                {"amount=100&currency=usd&automatic_payment_methods[x]=1", "parameter_unknown", "automatic_payment_methods[x]", ""},
+		"metadata not nested":           {"amount=100&currency=usd&metadata=x", "parameter_unknown", "metadata", ""},
+		"empty":                         {"amount=100&currency=", "parameter_invalid_empty", "currency", ""},
+		"twice":                         {"amount=100&amount=200&currency=usd", "", "amount", ""},
+		"not encoded":                   {"amount=%zz", "", "", "The parameters are not form-encoded."},
+		"not an integer":                {"amount=12.5&currency=usd", "parameter_invalid_integer", "amount", "Invalid integer: 12.5"},
+		"out of range":                  {"amount=99999999999999999999&currency=usd", "parameter_invalid_integer", "amount", ""},
+		"not a boolean":                 {"amount=100&currency=usd&confirm=yes", "", "confirm", "Invalid boolean: yes"},
+		"no such choice":                {"amount=100&currency=usd&payment_method_types[0]=sepa_debit", "", "payment_method_types[0]", ""},
+		"allow_redirects alone":         {"amount=100&currency=usd&automatic_payment_methods[allow_redirects]=never", "parameter_missing", "automatic_payment_methods[enabled]", ""},
+		"off_session alone":             {"amount=100&currency=usd&off_session=true", "", "confirm", ""},
+		"zero":                          {"amount=0&currency=usd", "parameter_invalid_integer", "amount", ""},
+		"negative":                      {"amount=-5&currency=usd", "parameter_invalid_integer", "amount", ""},
+		"usd below the minimum":         {"amount=49&currency=usd", "amount_too_small", "amount", "Amount must be at least 0.50 usd"},
+		"eur below the minimum":         {"amount=49&currency=eur", "amount_too_small", "amount", "Amount must be at least 0.50 eur"},
+		"gbp below the minimum":         {"amount=29&currency=gbp", "amount_too_small", "amount", "Amount must be at least 0.30 gbp"},
+		"jpy below the minimum":         {"amount=49&currency=jpy", "amount_too_small", "amount", "Amount must be at least 50 jpy"},
+		"nine digits":                   {"amount=100000000&currency=usd", "amount_too_large", "amount", "Amount must be no more than 999999.99 usd"},
+		"no such currency":              {"amount=100&currency=xxx", "", "currency", ""},
+		"upper case":                    {"amount=100&currency=USD", "", "currency", ""},
+		"long description":              {"amount=100&currency=usd&description=" + strings.Repeat("é", 1001), "parameter_invalid_string", "description", ""},
+		"long metadata key":             {"amount=100&currency=usd&metadata[" + strings.Repeat("k", 41) + "]=v", "", "metadata", ""},
+		"long metadata value":           {"amount=100&currency=usd&metadata[k]=" + strings.Repeat("v", 501), "", "metadata[k]", ""},
+		"brackets in metadata":          {"amount=100&currency=usd&metadata[a][b]=v", "", "metadata", ""},
+		"too much metadata":             {"amount=100&currency=usd" + tooMany, "", "metadata", ""},
+		"very long value":               {"amount=" + strings.Repeat("x", 5000) + "&currency=usd", "parameter_invalid_integer", "amount", "Invalid integer: xxxxxxxxxxxxxxxxxxxx...xxxxxxxxxx"},
+		"parameter of another endpoint": {"amount=100&currency=usd&reason=duplicate", "parameter_unknown", "reason", ""},
 	}
 	s := start(t, stripetest.Options{})
 	for name, test := range tests {
@@ -63,9 +62,6 @@ func TestForm_invalid(t *testing.T) {
 			require.Empty(t, r.header.Get("Stripe-Should-Retry"))
 			if test.message != "" {
 				require.Equal(t, test.message, r.field("error.message"))
-			}
-			if test.code != "" {
-				require.Equal(t, "https://stripe.com/docs/error-codes/"+strings.ReplaceAll(test.code, "_", "-"), r.field("error.doc_url"))
 			}
 		})
 	}
@@ -78,7 +74,6 @@ func TestForm_limits(t *testing.T) {
 		"amount":      {"99999999"},
 		"currency":    {"eur"},
 		"description": {strings.Repeat("é", 1000)},
-		"expand[]":    {"latest_charge"},
 	}
 	for i := range 50 {
 		form.Set(fmt.Sprintf("metadata[%s%02d]", strings.Repeat("k", 38), i), strings.Repeat("ü", 500))

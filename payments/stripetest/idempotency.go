@@ -7,22 +7,19 @@ import (
 )
 
 const (
-	// maxKeyLength is Stripe's limit for an Idempotency-Key.
 	maxKeyLength = 255
 
-	// keyTTL is how long a key is stored, from its first use. Stripe promises "at
-	// least 24 hours"; the minimum is the harder case for a client.
+	// keyTTL is the minimum that Stripe promises, which is the harder case for a
+	// client.
 	keyTTL = 24 * time.Hour
 )
 
-// A keyUse is the part of a request that is compared with the key's first use.
 type keyUse struct {
 	key    string
 	path   string
 	params string
 }
 
-// A savedKey is a key's first use and its response.
 type savedKey struct {
 	keyUse
 	firstUsed time.Time
@@ -35,16 +32,14 @@ func (k *savedKey) forgotten(now time.Time) bool {
 	return k.response != nil && now.Sub(k.firstUsed) >= keyTTL
 }
 
-// A keyStore stores the keys of an account, which is the whole server: neither the
-// endpoint nor the API key is part of a key's identity.
+// A keyStore stores keys. As at Stripe, a key is independent of endpoint and API key.
 type keyStore struct {
 	byKey map[string]*savedKey
 	byAge []*savedKey // oldest first
 }
 
-// find returns the stored response of a key, or the error if it cannot be used, or
-// neither if it is unused. The comparison comes before the in-flight check; Stripe
-// does not document the order.
+// find returns a stored response, an error, or neither for an unused key. Stripe does
+// not document that the comparison precedes the in-flight check.
 func (s *keyStore) find(use keyUse, now time.Time) (*response, *apiError) {
 	first, known := s.byKey[use.key]
 	if !known || first.forgotten(now) {
@@ -84,16 +79,6 @@ func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
 	return entry
 }
 
-// ForgetKey deletes a key, as Stripe does after a day, and reports whether it was
-// known. The next request with it is executed again.
-func (s *Server) ForgetKey(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, known := s.keys.byKey[key]
-	delete(s.keys.byKey, key)
-	return known
-}
-
 func idempotencyError(message string) *apiError {
 	return &apiError{status: http.StatusBadRequest, Type: "idempotency_error", Message: message}
 }
@@ -104,7 +89,6 @@ func keyInUse(key string) *apiError {
 			"submitted twice, and the other request is still going through): %s. Please try again later.", key))
 }
 
-// badKey is the error of an empty or too long key. Stripe's wording is not known.
 func badKey() *apiError {
 	return invalidRequest(http.StatusBadRequest, "", "", fmt.Sprintf(
 		"An Idempotency-Key must have 1 to %d characters.", maxKeyLength))

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The states of an intent. Capture is automatic, so there is no requires_capture.
+// Statuses of an intent. Capture is automatic, so there is no requires_capture.
 const (
 	requiresPaymentMethod = "requires_payment_method"
 	requiresConfirmation  = "requires_confirmation"
@@ -17,7 +17,6 @@ const (
 	canceled              = "canceled"
 )
 
-// confirmable returns the states in which an intent can be confirmed and cancelled.
 func confirmable() []string {
 	return []string{requiresPaymentMethod, requiresConfirmation, requiresAction}
 }
@@ -29,25 +28,23 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 	amount, _ := f.integer("amount")
 	currencyCode := f.ref("currency")
 	confirm := f.flag("confirm")
-	confirmation := readConfirmation(f)
+	how := readConfirmation(f)
 	description := f.text("description", 1000)
 	metadata := f.metadata()
 	automatic := readAutomaticMethods(f)
-	if !confirm && (confirmation.offSession || confirmation.errorOnAction || confirmation.useStripeSDK || confirmation.returnURL != "") {
-		f.fail("", "confirm", "off_session, error_on_requires_action, use_stripe_sdk and return_url can only be set "+
-			"when confirm is true.")
+	if !confirm && (how.offSession || f.values.Has("use_stripe_sdk")) {
+		f.fail("", "confirm", "off_session and use_stripe_sdk can only be set when confirm is true.")
 	}
-	expand := f.expands("latest_charge")
 	if err := f.done(); err != nil {
 		return nil, err
 	}
 	if err := s.checkAmount(amount, currencyCode); err != nil {
 		return nil, err
 	}
-	if err := s.checkMethod(confirmation.method); err != nil {
+	if err := s.checkMethod(how.method); err != nil {
 		return nil, err
 	}
-	if confirm && automatic.redirects() && confirmation.returnURL == "" {
+	if confirm && automatic.redirects() {
 		return nil, returnURLNeeded()
 	}
 
@@ -57,19 +54,15 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 			Object:                  "payment_intent",
 			Amount:                  amount,
 			AutomaticPaymentMethods: automatic,
-			CaptureMethod:           "automatic_async",
-			ConfirmationMethod:      "automatic",
 			Created:                 s.now().Unix(),
 			Currency:                currencyCode,
 			Description:             optional(description),
 			Metadata:                metadata,
-			PaymentMethodTypes:      []string{"card"},
-			ReceiptEmail:            optional(confirmation.receiptEmail),
 			Status:                  requiresPaymentMethod,
 		}
 		pi.ClientSecret = newID(pi.ID+"_secret_", 25)
-		if confirmation.method != "" {
-			pm, err := s.useMethod(pi, confirmation.method)
+		if how.method != "" {
+			pm, err := s.useMethod(pi, how.method)
 			if err != nil {
 				return nil, err
 			}
@@ -79,17 +72,17 @@ func (s *Server) createIntent(c *call) (effect, *apiError) {
 		s.intents.add(pi)
 		c.intent = pi
 		if confirm {
-			confirmation.method = ""
-			if err := s.confirm(pi, confirmation); err != nil {
+			how.method = ""
+			if err := s.confirm(pi, how); err != nil {
 				return nil, err
 			}
 		}
-		return pi.view(expand), nil
+		return pi, nil
 	}, nil
 }
 
-// readAutomaticMethods reads which payment methods an intent accepts. The default is
-// those of the dashboard, with redirects, as at Stripe since API version 2023-08-16.
+// readAutomaticMethods reads which payment methods an intent accepts. As at Stripe, the
+// default is those of the dashboard, with redirects.
 func readAutomaticMethods(f *form) *automaticMethods {
 	automatic := &automaticMethods{Enabled: true, AllowRedirects: "always"}
 	if f.values.Has("automatic_payment_methods[enabled]") {
@@ -99,14 +92,7 @@ func readAutomaticMethods(f *form) *automaticMethods {
 		automatic.AllowRedirects = redirects
 		f.require("automatic_payment_methods[enabled]")
 	}
-	types := 0
-	for name := range f.values {
-		if strings.HasPrefix(name, "payment_method_types[") {
-			f.choice(name, "card")
-			types++
-		}
-	}
-	if types > 0 || !automatic.Enabled {
+	if f.choice("payment_method_types[0]", "card") != "" || !automatic.Enabled {
 		return nil
 	}
 	return automatic
@@ -117,17 +103,14 @@ func (a *automaticMethods) redirects() bool {
 }
 
 func (s *Server) getIntent(c *call) (effect, *apiError) {
-	expand := c.form.expands("latest_charge")
 	pi, err := s.intentInPath(c)
 	if err != nil {
 		return nil, err
 	}
-	return func() (any, *apiError) { return pi.view(expand), nil }, nil
+	return func() (any, *apiError) { return pi, nil }, nil
 }
 
 func (s *Server) cancelIntent(c *call) (effect, *apiError) {
-	reason := c.form.choice("cancellation_reason", "duplicate", "fraudulent", "requested_by_customer", "abandoned")
-	expand := c.form.expands("latest_charge")
 	pi, err := s.intentInPath(c)
 	if err != nil {
 		return nil, err
@@ -139,16 +122,12 @@ func (s *Server) cancelIntent(c *call) (effect, *apiError) {
 				"of %s. Only a PaymentIntent with one of the following statuses may be canceled: %s.",
 				pi.Status, strings.Join(confirmable(), ", ")))
 		}
-		now := s.now().Unix()
 		pi.Status = canceled
-		pi.CanceledAt = &now
-		pi.CancellationReason = optional(reason)
 		pi.NextAction = nil
-		return pi.view(expand), nil
+		return pi, nil
 	}, nil
 }
 
-// intentInPath validates the parameters and returns the intent of the URL.
 func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	if err := c.form.done(); err != nil {
 		return nil, err
@@ -160,11 +139,9 @@ func (s *Server) intentInPath(c *call) (*intent, *apiError) {
 	return pi, nil
 }
 
-// unexpectedState is the error of a request that the intent's status does not allow.
-// It contains the intent.
 func unexpectedState(pi *intent, message string) *apiError {
 	e := invalidRequest(http.StatusBadRequest, "payment_intent_unexpected_state", "", message)
-	e.PaymentIntent = pi.view(false)
+	e.PaymentIntent = pi
 	return e
 }
 

@@ -17,7 +17,7 @@ func TestIntent_lifecycle(t *testing.T) {
 	s.Advance(time.Hour)
 	require.Equal(t, now.Add(time.Hour), s.Now())
 
-	created := s.post(intentsPath, "create", unconfirmed+"&description=Order+1&receipt_email=a@example.com")
+	created := s.post(intentsPath, "create", unconfirmed+"&description=Order+1")
 	require.Equal(t, http.StatusOK, created.status, created.body)
 	require.Equal(t, "requires_confirmation", created.field("status"))
 	require.Equal(t, "1763722800", created.field("created"))
@@ -25,7 +25,6 @@ func TestIntent_lifecycle(t *testing.T) {
 	require.Equal(t, "usd", created.field("currency"))
 	require.Equal(t, "order-1", created.field("metadata.order_id"))
 	require.Equal(t, "never", created.field("automatic_payment_methods.allow_redirects"))
-	require.Equal(t, "automatic_async", created.field("capture_method"))
 	require.Equal(t, "false", created.field("livemode"))
 	require.Regexp(t, `^pi_\w+_secret_\w+$`, created.field("client_secret"))
 	require.Regexp(t, `^pm_1\w+$`, created.field("payment_method"))
@@ -38,12 +37,7 @@ func TestIntent_lifecycle(t *testing.T) {
 	require.Equal(t, "succeeded", confirmed.field("status"))
 	require.Equal(t, "2000", confirmed.field("amount_received"))
 
-	read := s.get(path + "?expand[0]=latest_charge")
-	require.Equal(t, confirmed.field("latest_charge"), read.field("latest_charge.id"))
-	require.Equal(t, "a@example.com", read.field("latest_charge.receipt_email"))
-	require.Equal(t, "order-1", read.field("latest_charge.metadata.order_id"))
-	require.NotEmpty(t, read.header.Get("Request-Id"))
-
+	require.Equal(t, confirmed.body, s.get(path).body)
 	require.Len(t, s.ChargesByOrder("order-1"), 1)
 	require.Equal(t, stripetest.Charge{
 		ID:       confirmed.field("latest_charge"),
@@ -90,38 +84,6 @@ func TestConfirm_atMostOneCharge(t *testing.T) {
 	require.Len(t, s.Charges(), 1)
 }
 
-func TestCancel_final(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	path := intentsPath + "/" + s.create(unconfirmed)
-	r := s.post(path+"/cancel", "", "cancellation_reason=abandoned")
-	require.Equal(t, http.StatusOK, r.status, r.body)
-	require.Equal(t, "canceled", r.field("status"))
-	require.Equal(t, "abandoned", r.field("cancellation_reason"))
-	require.NotEmpty(t, r.field("canceled_at"))
-
-	requireUnexpectedState(t, s.post(path+"/cancel", "", ""), "canceled")
-	requireUnexpectedState(t, s.post(path+"/confirm", "", "off_session=true"), "canceled")
-	require.Empty(t, s.Charges())
-}
-
-func TestConfirm_declineRemovesPaymentMethod(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	path := intentsPath + "/" + s.create("amount=2000&currency=usd&payment_method=pm_card_visa_chargeDeclined&payment_method_types[0]=card")
-	requireDecline(t, s.post(path+"/confirm", "1", "off_session=true"), "card_declined", "generic_decline", "")
-	read := s.get(path)
-	require.Equal(t, "requires_payment_method", read.field("status"))
-	require.Equal(t, "generic_decline", read.field("last_payment_error.decline_code"))
-
-	requireUnexpectedState(t, s.post(path+"/confirm", "2", "off_session=true"), "requires_payment_method")
-
-	paid := s.post(path+"/confirm", "3", "off_session=true&payment_method=pm_card_visa")
-	require.Equal(t, "succeeded", paid.field("status"))
-	require.Empty(t, paid.field("last_payment_error"))
-	require.Len(t, s.Charges(), 1)
-}
-
 func TestConfirm_returnURL(t *testing.T) {
 	t.Parallel()
 	s := start(t, stripetest.Options{})
@@ -129,7 +91,6 @@ func TestConfirm_returnURL(t *testing.T) {
 	requireError(t, s.post(intentsPath, "", form+"&confirm=true"), http.StatusBadRequest, "", "return_url")
 	path := intentsPath + "/" + s.create(form) + "/confirm"
 	requireError(t, s.post(path, "", ""), http.StatusBadRequest, "", "return_url")
-	require.Equal(t, "succeeded", s.post(path, "", "return_url=https://example.com/").field("status"))
 }
 
 func TestSettle(t *testing.T) {
@@ -150,6 +111,8 @@ func TestSettle(t *testing.T) {
 			require.Error(t, s.Settle(id, true), "not confirmed yet")
 			path := intentsPath + "/" + id
 			require.Equal(t, "processing", s.post(path+"/confirm", "", "").field("status"))
+			requireUnexpectedState(t, s.post(path+"/confirm", "", ""), "processing")
+			requireUnexpectedState(t, s.post(path+"/cancel", "", ""), "processing")
 			require.Empty(t, s.Charges())
 
 			require.NoError(t, s.Settle(id, test.success))
@@ -157,18 +120,9 @@ func TestSettle(t *testing.T) {
 			require.Equal(t, test.status, read.field("status"))
 			require.Equal(t, test.code, read.field("last_payment_error.code"))
 			require.Equal(t, test.status == "succeeded", len(s.Charges()) == 1)
-			require.Error(t, s.Settle(id, true), "settled for good")
+			require.Error(t, s.Settle(id, true), "not pending any more")
 		})
 	}
-}
-
-func TestIntent_processing(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	path := intentsPath + "/" + s.create("amount=2000&currency=usd&payment_method_types[0]=card&payment_method="+stripetest.ProcessingCard)
-	require.Equal(t, "processing", s.post(path+"/confirm", "", "").field("status"))
-	requireUnexpectedState(t, s.post(path+"/confirm", "", ""), "processing")
-	requireUnexpectedState(t, s.post(path+"/cancel", "", ""), "processing")
 }
 
 func TestIntent_locked(t *testing.T) {
@@ -190,20 +144,4 @@ func TestIntent_locked(t *testing.T) {
 	hold.Release()
 	require.Equal(t, "succeeded", (<-first).field("status"))
 	requireUnexpectedState(t, s.post(path+"/cancel", "second/cancel", ""), "succeeded")
-}
-
-func TestIntent_notFound(t *testing.T) {
-	t.Parallel()
-	s := start(t, stripetest.Options{})
-	for _, r := range []reply{
-		s.get(intentsPath + "/pi_x"),
-		s.post(intentsPath+"/pi_x/confirm", "", ""),
-		s.post(intentsPath+"/pi_x/cancel", "", ""),
-	} {
-		requireError(t, r, http.StatusNotFound, "resource_missing", "intent")
-		require.Equal(t, "No such payment_intent: 'pi_x'", r.field("error.message"))
-	}
-	r := s.post(intentsPath, "", "amount=2000&currency=usd&payment_method=pm_x")
-	requireError(t, r, http.StatusBadRequest, "resource_missing", "payment_method")
-	require.Empty(t, r.header.Get("Stripe-Should-Retry"))
 }

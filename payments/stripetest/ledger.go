@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Charge is a charge that succeeded.
+// A Charge is a successful charge.
 type Charge struct {
 	ID       string
 	IntentID string
@@ -17,20 +17,19 @@ type Charge struct {
 	Time     time.Time
 }
 
-// Charges returns the charges that succeeded, oldest first.
+// Charges returns the successful charges, oldest first.
 func (s *Server) Charges() []Charge {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.succeeded()
 }
 
-// ChargesByOrder returns the charges of an order that succeeded.
+// ChargesByOrder returns the successful charges of an order.
 func (s *Server) ChargesByOrder(orderID string) []Charge {
 	return slices.DeleteFunc(s.Charges(), func(c Charge) bool { return c.OrderID != orderID })
 }
 
-// MoneyMoved returns the sum of all charges minus refunds, by currency and in its
-// smallest unit.
+// MoneyMoved returns charges minus refunds by currency, in its smallest unit.
 func (s *Server) MoneyMoved() map[string]int64 {
 	moved := make(map[string]int64)
 	for _, c := range s.Charges() {
@@ -39,8 +38,8 @@ func (s *Server) MoneyMoved() map[string]int64 {
 	return moved
 }
 
-// OrdersChargedTwice returns the orders with more than one charge that succeeded,
-// refunded or not. It must be empty.
+// OrdersChargedTwice returns the orders with several successful charges, refunded or
+// not.
 func (s *Server) OrdersChargedTwice() []string {
 	charges := make(map[string]int)
 	for _, c := range s.Charges() {
@@ -81,8 +80,7 @@ func (s *Server) Refunds() []Refund {
 	return refunds
 }
 
-// RefundedTwice returns the names with more than one refund in any state. It must be
-// empty.
+// RefundedTwice returns the names with several refunds in any state.
 func (s *Server) RefundedTwice() []string {
 	made := make(map[string]int)
 	for _, re := range s.Refunds() {

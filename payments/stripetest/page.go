@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// pageRows is how many rows of each table the page shows, newest first.
 const pageRows = 20
 
-// page shows what the stand-in has done. It requires no credentials and shows no
-// secrets.
+// page shows the latest objects and requests. It requires no credentials, so it shows
+// no secrets.
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -22,12 +21,12 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(t, "A stand-in for Stripe. No money moves here.\n\n")
 	fmt.Fprintf(t, "%d payment intents\tstatus\tamount\torder\n", len(s.intents.all))
 	for _, pi := range newest(s.intents.all) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.60q\n", pi.ID, pi.Status, s.price(pi.Amount, pi.Currency), pi.Metadata["order_id"])
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.60q\n", pi.ID, pi.Status, formatAmount(pi.Amount, pi.Currency), pi.Metadata["order_id"])
 	}
 	fmt.Fprintf(t, "\n%d charges\tstatus\tamount\trefunded\torder\n", len(s.charges.all))
 	for _, ch := range newest(s.charges.all) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.60q\n", ch.ID, ch.Status, s.price(ch.Amount, ch.Currency),
-			s.price(ch.AmountRefunded, ch.Currency), ch.Metadata["order_id"])
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.60q\n", ch.ID, ch.Status, formatAmount(ch.Amount, ch.Currency),
+			formatAmount(ch.AmountRefunded, ch.Currency), ch.Metadata["order_id"])
 	}
 	fmt.Fprintf(t, "\nlast requests\tstatus\treplayed\tkey\tfaults\n")
 	for _, r := range newest(s.requests.latest()) {
@@ -40,10 +39,6 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	_, _ = w.Write(text.Bytes())
-}
-
-func (s *Server) price(amount int64, code string) string {
-	return s.currencies[code].format(amount)
 }
 
 func newest[T any](all []T) []T {

@@ -12,23 +12,17 @@ import (
 	"time"
 )
 
-// A storedState is a line in the file of Persist. The first line has everything, a later
-// one has what changed with one payment intent. The last line about an object applies.
+// A storedState is one line of the state file: the first is complete, each later one
+// has the changes of one intent. The last line about an object applies.
 type storedState struct {
 	Intents []*intent
 	Charges []*charge
 	Refunds []*refund
-	Methods []storedMethod
+	Methods []*paymentMethod
 	Keys    []storedKey
 }
 
-type storedMethod struct {
-	paymentMethod
-	CardName string `json:"card_name"`
-	UsedBy   string `json:"used_by"`
-}
-
-// A storedKey has bytes where a JSON string would change what is not UTF-8.
+// A storedKey has bytes, because a JSON string cannot hold invalid UTF-8.
 type storedKey struct {
 	Key, Path, Params []byte
 	FirstUsed         time.Time
@@ -37,12 +31,10 @@ type storedKey struct {
 	Original, Retry   string
 }
 
-// Persist loads the objects and keys in a file, if it exists, and from now on stores each
-// change there. A change is durable before a response shows it. If the file cannot be
-// written, the server closes connections without a response.
-//
-// The file has no faults, requests, permissions, forgotten keys or changes of the clock.
-// One server at a time may use it. Call Persist before the first request.
+// Persist loads the objects and keys of a file, if it exists, and stores each change
+// there before a response shows it. If the file cannot be written, connections are
+// closed without a response. Faults, requests, permissions and the clock are not
+// stored. One server at a time may use the file. Call Persist before the first request.
 func (s *Server) Persist(file string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,10 +68,9 @@ func (s *Server) load(content []byte) error {
 		for _, re := range stored.Refunds {
 			s.refunds.put(re)
 		}
-		for _, m := range stored.Methods {
-			pm := m.paymentMethod
-			pm.card, pm.usedBy = s.cards[m.CardName], m.UsedBy
-			s.methods.put(&pm)
+		for _, pm := range stored.Methods {
+			pm.card = s.cards[pm.CardName]
+			s.methods.put(pm)
 		}
 		keys = append(keys, stored.Keys...)
 	}
@@ -88,7 +79,7 @@ func (s *Server) load(content []byte) error {
 			ch.card = pm.card
 		}
 		if pi, ok := s.intents.get(ch.PaymentIntent); ok {
-			pi.latest = ch
+			pi.latest, pi.LatestCharge = ch, optional(ch.ID)
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b storedKey) int { return a.FirstUsed.Compare(b.FirstUsed) })
@@ -99,9 +90,8 @@ func (s *Server) load(content []byte) error {
 	return nil
 }
 
-// save stores a changed intent with all that belongs to it, and the response of a key.
-// Both may be nil. The caller holds the mutex. After an error, begin calls saveAll before
-// it serves a request.
+// save stores a changed intent and the response of a key. Both may be nil. After an
+// error, begin calls saveAll first.
 func (s *Server) save(pi *intent, entry *savedKey) error {
 	if s.file == "" {
 		return nil
@@ -116,7 +106,6 @@ func (s *Server) save(pi *intent, entry *savedKey) error {
 	return s.saved(writeLine(s.file, os.O_APPEND, change))
 }
 
-// saveAll replaces the file.
 func (s *Server) saveAll() error {
 	all := s.stored("")
 	for _, entry := range s.keys.byAge {
@@ -138,13 +127,11 @@ func (s *Server) saveAll() error {
 func (s *Server) saved(err error) error {
 	s.unsaved = err != nil
 	if err != nil {
-		s.log.Error("the stand-in's state is not stored", "error", err)
 		return fmt.Errorf("stripetest: store the state: %w", err)
 	}
 	return nil
 }
 
-// stored returns what belongs to an intent, or everything if the id is empty.
 func (s *Server) stored(id string) storedState {
 	var found storedState
 	for _, pi := range s.intents.all {
@@ -163,8 +150,8 @@ func (s *Server) stored(id string) storedState {
 		}
 	}
 	for _, pm := range s.methods.all {
-		if id == "" || pm.usedBy == id || string(found.Intents[0].PaymentMethod) == pm.ID {
-			found.Methods = append(found.Methods, storedMethod{*pm, pm.card.name, pm.usedBy})
+		if id == "" || pm.UsedBy == id || string(found.Intents[0].PaymentMethod) == pm.ID {
+			found.Methods = append(found.Methods, pm)
 		}
 	}
 	return found
@@ -177,8 +164,8 @@ func (k *savedKey) stored() storedKey {
 	}
 }
 
-// writeLine is durable when it returns. Only the owner can read the file, because it has
-// client secrets.
+// writeLine is durable when it returns. The file is private, because it has client
+// secrets.
 func writeLine(path string, how int, line storedState) error {
 	content, err := json.Marshal(line)
 	if err != nil {
@@ -192,7 +179,6 @@ func writeLine(path string, how int, line storedState) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// syncFolder makes a rename durable.
 func syncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {

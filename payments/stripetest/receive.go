@@ -11,12 +11,8 @@ import (
 	"strings"
 )
 
-// maxBody is far above the largest valid request: 50 metadata values of 500
-// characters, percent-encoded.
 const maxBody = 1 << 20
 
-// receive reads a whole request and records it. An error means that the client closed
-// the connection.
 func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
@@ -32,7 +28,6 @@ func (s *Server) receive(r *http.Request, pattern string) (*call, *apiError, err
 			ID:       newID("req_", 14),
 			Method:   r.Method,
 			Path:     r.URL.Path,
-			Query:    r.URL.RawQuery,
 			Endpoint: pattern,
 			Body:     body,
 		},
@@ -70,24 +65,19 @@ func formEncoded(r *http.Request, body []byte) bool {
 	return err == nil && mediaType == "application/x-www-form-urlencoded"
 }
 
-// orderOf returns the order of a request: from its metadata, or from the metadata of
-// the intent that it names.
+// orderOf returns metadata[order_id] of a request, or of the intent that it names.
 func (s *Server) orderOf(c *call) string {
 	if order := c.form.values.Get("metadata[order_id]"); order != "" {
 		return order
 	}
-	id := cmp.Or(c.form.values.Get("payment_intent"), c.id)
-	if ch, ok := s.charges.get(cmp.Or(c.form.values.Get("charge"), id)); ok {
-		return ch.Metadata["order_id"]
-	}
-	if pi, ok := s.intents.get(id); ok {
+	if pi, ok := s.intents.get(cmp.Or(c.form.values.Get("payment_intent"), c.id)); ok {
 		return pi.Metadata["order_id"]
 	}
 	return ""
 }
 
-// Restrict gives an API key only the named permissions, such as "payment_intents:read".
-// Write includes read. By default every test key has all permissions.
+// Restrict limits an API key to permissions such as "payment_intents:read". Write
+// includes read. Other test keys have all permissions.
 func (s *Server) Restrict(key string, permissions ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +87,7 @@ func (s *Server) Restrict(key string, permissions ...string) {
 	s.restricted[key] = permissions
 }
 
-// permit is the check of a restricted key. Stripe makes it before it looks for the
-// object of a request.
+// permit checks a restricted key. Stripe does so before it looks for the object.
 func (s *Server) permit(c *call) *apiError {
 	s.mu.Lock()
 	permissions, restricted := s.restricted[apiKey(c.request)]
@@ -113,13 +102,12 @@ func (s *Server) permit(c *call) *apiError {
 		"required permissions for this endpoint (%s).", c.pattern))
 }
 
-// apiKey returns the key in one of the two forms that Stripe accepts.
 func apiKey(r *http.Request) string {
-	if token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); bearer {
-		return token
+	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !bearer {
+		return ""
 	}
-	key, _, _ := r.BasicAuth()
-	return key
+	return token
 }
 
 // authorize accepts test keys. Its errors contain no credential.
@@ -139,7 +127,6 @@ func authorize(r *http.Request) *apiError {
 	return nil
 }
 
-// keyKind returns a key's prefix and mode, which are no secret.
 func keyKind(key string) (prefix, mode string) {
 	for _, prefix := range []string{"sk_test_", "rk_test_", "sk_live_", "rk_live_"} {
 		if strings.HasPrefix(key, prefix) {

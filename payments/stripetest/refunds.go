@@ -8,11 +8,7 @@ import (
 func (s *Server) createRefund(c *call) (effect, *apiError) {
 	f := c.form
 	intentID := f.ref("payment_intent")
-	chargeID := f.ref("charge")
-	if intentID == "" && chargeID == "" {
-		f.fail("parameter_missing", "payment_intent",
-			"One of the following params should be provided for this request: payment_intent or charge.")
-	}
+	f.require("payment_intent")
 	amount, partial := f.integer("amount")
 	if partial && amount < 1 {
 		f.fail("parameter_invalid_integer", "amount", "This value must be greater than or equal to 1.")
@@ -22,17 +18,6 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 	if err := f.done(); err != nil {
 		return nil, err
 	}
-	if chargeID != "" {
-		ch, ok := s.charges.get(chargeID)
-		if !ok {
-			return nil, missing(http.StatusBadRequest, "charge", "charge", chargeID)
-		}
-		if intentID != "" && intentID != ch.PaymentIntent {
-			return nil, invalidRequest(http.StatusBadRequest, "", "charge",
-				"The charge does not belong to the payment_intent.")
-		}
-		intentID = ch.PaymentIntent
-	}
 	pi, ok := s.intents.get(intentID)
 	if !ok {
 		return nil, missing(http.StatusBadRequest, "payment_intent", "payment_intent", intentID)
@@ -41,7 +26,7 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 	c.intent = pi
 	return func() (any, *apiError) {
 		ch := pi.latest
-		if pi.Status != succeeded || chargeID != "" && chargeID != ch.ID {
+		if pi.Status != succeeded {
 			return nil, invalidRequest(http.StatusBadRequest, "", "",
 				fmt.Sprintf("This PaymentIntent (%s) does not have a successful charge to refund.", pi.ID))
 		}
@@ -54,10 +39,9 @@ func (s *Server) createRefund(c *call) (effect, *apiError) {
 			amount = left
 		}
 		if amount > left {
-			unit := s.currencies[ch.Currency]
 			return nil, invalidRequest(http.StatusBadRequest, "", "amount",
 				fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
-					unit.format(amount), unit.format(left)))
+					formatAmount(amount, ch.Currency), formatAmount(left, ch.Currency)))
 		}
 		re := &refund{
 			ID:            newID("re_3", 23),
@@ -85,13 +69,11 @@ func (ch *charge) setRefunded(amount int64) {
 	ch.Refunded = amount == ch.Amount
 }
 
-// settleRefund makes a refund succeed or fail. The merchant has the money of a failed
-// one again.
 func (s *Server) settleRefund(re *refund, success bool) error {
 	ch, _ := s.charges.get(re.Charge)
 	failsLater := ch.card.refunds == refundsThenFails && re.Status == succeeded
 	if re.Status != "pending" && !failsLater {
-		return fmt.Errorf("stripetest: %s is not open to be settled", re.ID)
+		return fmt.Errorf("stripetest: %s is not pending", re.ID)
 	}
 	if success {
 		re.Status = succeeded
@@ -116,8 +98,5 @@ func (s *Server) getRefund(c *call) (effect, *apiError) {
 
 func (s *Server) listRefunds(c *call) (effect, *apiError) {
 	intentID := c.form.ref("payment_intent")
-	chargeID := c.form.ref("charge")
-	return listPage(c, &s.refunds, func(re *refund) bool {
-		return (intentID == "" || re.PaymentIntent == intentID) && (chargeID == "" || re.Charge == chargeID)
-	}, asIs)
+	return listPage(c, &s.refunds, func(re *refund) bool { return intentID == "" || re.PaymentIntent == intentID })
 }

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// A Request is the record of a request that arrived, without its credentials.
+// A Request is the record of a request, without its credentials.
 type Request struct {
 	ID       string // the Request-Id
 	Time     time.Time
 	Method   string
 	Path     string
-	Query    string
 	Endpoint string // as in Rule; empty for an unrecognized URL
 	Key      string // the Idempotency-Key of a POST, as sent
 	OrderID  string // metadata[order_id] of the request, or of the intent it names
@@ -28,25 +27,24 @@ func (r *Request) copy() Request {
 	return c
 }
 
-// A requestLog stores the latest requests.
+const maxRequests = 10_000
+
 type requestLog struct {
-	limit int
-	all   []*Request // up to twice the limit, so that deleting is cheap
+	all []*Request // up to twice maxRequests, so that deleting is cheap
 }
 
 func (l *requestLog) add(r *Request) {
-	if len(l.all) >= 2*l.limit {
+	if len(l.all) >= 2*maxRequests {
 		l.all = slices.Clone(l.latest())
 	}
 	l.all = append(l.all, r)
 }
 
 func (l *requestLog) latest() []*Request {
-	return l.all[max(0, len(l.all)-l.limit):]
+	return l.all[max(0, len(l.all)-maxRequests):]
 }
 
-// Requests returns the latest requests, oldest first, including those in flight. Their
-// number is bounded by Options.RequestLog.
+// Requests returns the latest requests, oldest first, including those in flight.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +55,8 @@ func (s *Server) Requests() []Request {
 	return requests
 }
 
-// Executions returns how many of the latest requests under a key were executed. Within
-// a day it is at most one; replays and invalid requests do not count.
+// Executions returns how many of the latest requests with a key were executed. Replays
+// and invalid requests do not count.
 func (s *Server) Executions(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

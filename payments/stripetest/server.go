@@ -2,7 +2,6 @@ package stripetest
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -13,34 +12,25 @@ type Options struct {
 	// Clock returns the time; nil means time.Now. Advance adds to it.
 	Clock func() time.Time
 
-	// Logger gets one line per request, without credentials or bodies. nil means no
-	// log.
-	Logger *slog.Logger
-
-	// RequestLog is how many of the latest requests are stored; 0 means 10,000. It
-	// bounds the memory of a server that runs for long. Objects are never deleted.
-	RequestLog int
-
-	// CompareBytes compares the bodies of requests under one key byte by byte. Stripe
-	// compares parameters; this also finds a client with an unstable encoding.
+	// CompareBytes compares repeated requests byte by byte, to detect an unstable
+	// encoding. Stripe compares parameters.
 	CompareBytes bool
 }
 
-// Server is the stand-in, created by New. It is safe for concurrent use.
+// Server is the stand-in. It is safe for concurrent use.
 type Server struct {
-	clock        func() time.Time
-	log          *slog.Logger
-	compareBytes bool
-	mux          *http.ServeMux
-	endpoints    map[string]endpoint
-	cards        map[string]card
-	currencies   map[string]currency
+	clock          func() time.Time
+	compareBytes   bool
+	mux            *http.ServeMux
+	endpoints      map[string]endpoint
+	cards          map[string]card
+	minimumAmounts map[string]int64
 
 	closing   chan struct{}
 	closeOnce sync.Once
 
-	// mu protects everything below. It is never held while a fault waits or a response
-	// is written.
+	// mu protects the fields below. It is not held during a wait or a write to the
+	// client.
 	mu       sync.Mutex
 	ahead    time.Duration
 	keys     keyStore
@@ -56,26 +46,18 @@ type Server struct {
 	restricted map[string][]string // permissions by API key
 }
 
-// New returns an empty stand-in.
+// New returns a server without objects.
 func New(opts Options) *Server {
 	s := &Server{
-		clock:        opts.Clock,
-		log:          opts.Logger,
-		compareBytes: opts.CompareBytes,
-		mux:          http.NewServeMux(),
-		cards:        testCards(),
-		currencies:   knownCurrencies(),
-		closing:      make(chan struct{}),
-		requests:     requestLog{limit: opts.RequestLog},
+		clock:          opts.Clock,
+		compareBytes:   opts.CompareBytes,
+		mux:            http.NewServeMux(),
+		cards:          testCards(),
+		minimumAmounts: minimumAmounts(),
+		closing:        make(chan struct{}),
 	}
 	if s.clock == nil {
 		s.clock = time.Now
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.requests.limit <= 0 {
-		s.requests.limit = 10_000
 	}
 	s.endpoints = map[string]endpoint{
 		"POST /v1/payment_intents":              s.createIntent,
@@ -86,15 +68,14 @@ func New(opts Options) *Server {
 		"POST /v1/refunds":                      s.createRefund,
 		"GET /v1/refunds":                       s.listRefunds,
 		"GET /v1/refunds/{id}":                  s.getRefund,
-		"GET /v1/charges":                       s.listCharges,
-		"GET /v1/charges/{id}":                  s.getCharge,
 	}
 	for pattern, prepare := range s.endpoints {
 		s.mux.HandleFunc(pattern, s.handle(pattern, prepare))
 	}
 	s.mux.HandleFunc("/", s.handle("", s.unrecognized))
 	s.mux.HandleFunc("GET /{$}", s.page)
-	s.mux.HandleFunc("POST /customer/{id}/{act}", s.actAsCustomer)
+	s.mux.HandleFunc("POST /customer/{id}/approve", s.actAsCustomer(true))
+	s.mux.HandleFunc("POST /customer/{id}/decline", s.actAsCustomer(false))
 	return s
 }
 
@@ -104,8 +85,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// Close closes the connections of requests that a fault delays. Call it before the
-// HTTP server is stopped, which waits for them.
+// Close ends the requests that a fault delays. Call it before the HTTP server is
+// stopped.
 func (s *Server) Close() {
 	s.closeOnce.Do(func() { close(s.closing) })
 }
@@ -117,8 +98,7 @@ func (s *Server) Now() time.Time {
 	return s.now()
 }
 
-// Advance moves the server's time forward by d. Keys older than 24 hours are
-// forgotten.
+// Advance moves the server's clock forward.
 func (s *Server) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,14 +109,11 @@ func (s *Server) now() time.Time {
 	return s.clock().Add(s.ahead)
 }
 
-// An endpoint validates a request and returns its effect. Both hold the mutex, but
-// other requests may be executed in between, so an effect checks the state again.
-//
-// As at Stripe, an invalid request does not use its key. The response of the effect is
-// stored under the key, errors too.
+// An endpoint validates a request and returns its effect, which checks the state again:
+// other requests may be executed in between. As at Stripe, an invalid request does not
+// use its key, but an error of the effect is stored.
 type endpoint func(c *call) (run effect, invalid *apiError)
 
-// An effect executes a request and returns the object of the response.
 type effect func() (object any, refused *apiError)
 
 func (s *Server) unrecognized(c *call) (effect, *apiError) {

@@ -20,20 +20,23 @@ const (
 	intentsPath   = "/v1/payment_intents"
 	createPattern = "POST /v1/payment_intents"
 
-	// unconfirmed is a create without confirm, as the orders API sends it. The others
-	// confirm in the same call: visa succeeds, decline is declined.
+	// unconfirmed is a create without confirm, as the orders API sends it. visa and
+	// decline confirm in the same request.
 	unconfirmed = "amount=2000&currency=usd&payment_method=pm_card_visa&metadata[order_id]=order-1" +
 		"&automatic_payment_methods[enabled]=true&automatic_payment_methods[allow_redirects]=never"
 	visa    = unconfirmed + "&confirm=true&off_session=true"
-	decline = "amount=2000&currency=usd&payment_method=pm_card_visa_chargeDeclined&payment_method_types[0]=card&confirm=true"
+	decline = newCard + "pm_card_visa_chargeDeclined"
+
+	// newCard is followed by a payment method.
+	newCard = "amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method="
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A standIn is a Server with a client that sends each request once, on a new
-// connection.
+// A standIn is a Server with a client that opens a connection per request, so that
+// net/http never sends a request twice.
 type standIn struct {
 	*stripetest.Server
 	t      *testing.T
@@ -55,7 +58,7 @@ func start(t *testing.T, opts stripetest.Options) *standIn {
 	}
 }
 
-// A reply is a response as the client got it, or err.
+// A reply is a response, or err.
 type reply struct {
 	status int
 	header http.Header
@@ -63,8 +66,7 @@ type reply struct {
 	err    error
 }
 
-// field returns a value of the JSON body by its path, such as
-// "error.payment_intent.id", and "" if it is absent or null.
+// field returns a value of the JSON body by its path, "" if it is absent or null.
 func (r reply) field(path string) string {
 	var value any
 	if json.Unmarshal([]byte(r.body), &value) != nil {
@@ -114,7 +116,6 @@ func (s *standIn) send(method, path, body string, header http.Header) reply {
 	return reply{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
 }
 
-// create creates an intent and returns its id.
 func (s *standIn) create(form string) string {
 	s.t.Helper()
 	r := s.post(intentsPath, "", form)
@@ -122,14 +123,12 @@ func (s *standIn) create(form string) string {
 	return r.field("id")
 }
 
-// background sends a POST without waiting for its reply.
 func (s *standIn) background(path, key, form string) <-chan reply {
 	replies := make(chan reply, 1)
 	go func() { replies <- s.post(path, key, form) }()
 	return replies
 }
 
-// reached waits until a fault is triggered.
 func reached(t *testing.T, i *stripetest.Injection) {
 	t.Helper()
 	select {

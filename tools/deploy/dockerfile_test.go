@@ -20,6 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// imageVersion is the VERSION of the build.
+const imageVersion = "1.2.3-test"
+
 // stages reads the Dockerfile as BuildKit does.
 func stages() ([]instructions.Stage, error) {
 	file, err := os.Open(filepath.Join(root, "Dockerfile"))
@@ -50,7 +53,7 @@ func build() error {
 	if err := copyContext(filepath.Join(folder, "src")); err != nil {
 		return err
 	}
-	values := map[string]string{"TARGETOS": runtime.GOOS, "TARGETARCH": runtime.GOARCH}
+	values := map[string]string{"TARGETOS": runtime.GOOS, "TARGETARCH": runtime.GOARCH, "VERSION": imageVersion}
 	environment := os.Environ()
 	for _, command := range all[i].Commands {
 		switch c := command.(type) {
@@ -129,6 +132,7 @@ func TestDockerfile(t *testing.T) {
 	require.Equal(t, "$BUILDPLATFORM", builder.Platform)
 
 	entrypoints := map[string]string{}
+	labels := map[string]string{}
 	for _, stage := range all[1:] {
 		if i, own := instructions.HasStage(all, stage.BaseName); own {
 			require.Equal(t, "base", all[i].Name)
@@ -138,6 +142,10 @@ func TestDockerfile(t *testing.T) {
 		}
 		for _, command := range stage.Commands {
 			switch c := command.(type) {
+			case *instructions.LabelCommand:
+				for _, label := range c.Labels {
+					labels[stage.Name+" "+label.Key] = label.Value
+				}
 			case *instructions.UserCommand:
 				user, err := strconv.Atoi(strings.Split(c.User, ":")[0])
 				require.NoError(t, err, "Kubernetes checks numbers only")
@@ -161,7 +169,19 @@ func TestDockerfile(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]string{"orders": "/orders", "stripetest": "/stripetest"}, entrypoints)
+	for name := range entrypoints {
+		require.Equal(t, `"$VERSION"`, labels[name+" org.opencontainers.image.version"])
+	}
 	require.Equal(t, "orders", all[len(all)-1].Name, "what docker build makes when it is told nothing")
+}
+
+func TestDockerfile_version(t *testing.T) {
+	t.Parallel()
+	for _, argument := range []string{"version", "--version"} {
+		stdout, err := orders(t, argument)
+		require.NoError(t, err)
+		require.Contains(t, stdout, "orders "+imageVersion+", go")
+	}
 }
 
 // A secret that lies about must not get into a layer.

@@ -20,7 +20,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Logger returns a logger with the configured level and format.
+// Logger returns a logger with this level and format.
 func (l *Log) Logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(l.Level)) // checked by Load
@@ -31,18 +31,17 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// poolSize is the default of pool_max_conns. No connection is held during a call to
-// the provider, so ten are enough for hundreds of concurrent orders.
+// poolSize is the default of pool_max_conns. Ten are enough for hundreds of concurrent
+// orders, because no provider call holds a connection.
 const poolSize = 10
 
-// connectTimeout bounds one connection attempt, which normally takes milliseconds.
-// Without it, an address that does not respond would block a start, and later a slot
-// of the pool, for minutes.
+// connectTimeout bounds a connection attempt, which takes milliseconds. Otherwise an
+// address that does not respond blocks a start, or a slot of the pool, for minutes.
 const connectTimeout = 5 * time.Second
 
-// Pool connects to the database. It checks that the sessions have the timeouts of
-// R21, that every migration is applied, and that a pooler does not lose prepared
-// statements. The functions may change the configuration of the pool before it opens.
+// Pool connects to the database and checks the sessions' timeouts (R21), the
+// migrations, and that a pooler keeps prepared statements. The functions may change the
+// pool's configuration.
 func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	pool, err := Connect(ctx, d, logger, configure...)
 	if err != nil {
@@ -59,20 +58,18 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...fun
 	return pool, nil
 }
 
-// sidePoolSize is the number of connections of a side pool: two for authentication
-// and one for the readiness check.
+// sidePoolSize is two connections for authentication and one for the readiness check.
 const sidePoolSize = 3
 
-// SidePool connects to the database that [Pool] has checked, with a few connections
-// beside the pool of the orders. It serves requests whose credentials are not
-// verified yet, so that these take no connection from orders (R25).
+// SidePool connects to the database that [Pool] has checked, for requests whose
+// credentials are not verified yet (R25).
 func SidePool(ctx context.Context, d Database, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	return Connect(ctx, d, slog.New(slog.DiscardHandler), append(configure, func(config *pgxpool.Config) {
 		config.MaxConns, config.MinConns, config.MinIdleConns = sidePoolSize, 0, 0
 	})...)
 }
 
-// Connect connects to the database without the checks of [Pool].
+// Connect is [Pool] without its checks.
 func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	return connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
 }
@@ -103,7 +100,7 @@ func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...
 	return pool, nil
 }
 
-// CheckSchema returns migrations.ErrOutdated if a migration is not applied.
+// CheckSchema returns [migrations.ErrOutdated] if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	migrator, err := migrations.New(pool, nil)
 	if err != nil {
@@ -113,11 +110,10 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return migrator.Check(ctx)
 }
 
-// WithMigrator connects for migrations and calls work. Migrations run without a
-// statement timeout, whatever the role's settings are. They wait for a lock at most
-// for lock_timeout, because all other sessions would queue behind them. Through a
-// pooler with transaction pooling they are rejected: their advisory lock would remain
-// in the pooled session.
+// WithMigrator connects for migrations and calls work. Migrations have no statement
+// timeout. They wait for a lock only for lock_timeout, because other sessions queue
+// behind them. Transaction pooling is rejected: their advisory lock would remain in the
+// pooled session.
 func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator) error) error {
 	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
@@ -143,7 +139,7 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work fun
 	return work(migrator)
 }
 
-// Migrate applies all pending migrations without logging.
+// Migrate applies all pending migrations.
 func Migrate(ctx context.Context, d Database) error {
 	return WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(m *migrations.Migrator) error {
 		_, err := m.Up(ctx)
@@ -151,9 +147,8 @@ func Migrate(ctx context.Context, d Database) error {
 	})
 }
 
-// ProviderTransport returns the transport for requests to Stripe. It uses the forward
-// proxy of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, and never for a loopback address, such
-// as that of a stand-in.
+// ProviderTransport returns the transport for Stripe. It uses the proxy of HTTPS_PROXY,
+// HTTP_PROXY and NO_PROXY, except for a loopback address.
 func ProviderTransport() *http.Transport {
 	transport := payments.NewTransport()
 	transport.Proxy = http.ProxyFromEnvironment

@@ -19,7 +19,7 @@ import (
 
 // Database is the connection string of the database.
 type Database struct {
-	URL Secret `envconfig:"DATABASE_URL" desc:"PostgreSQL 15 or later, such as postgres://user:pass@host:5432/orders. If not set, orders dev and orders demo start a private one."`
+	URL Secret `envconfig:"DATABASE_URL"`
 }
 
 func (d *Database) validate(p *problems) {
@@ -43,14 +43,14 @@ func (d *Database) validate(p *problems) {
 
 // Listen is the address of the API.
 type Listen struct {
-	Addr string `envconfig:"LISTEN_ADDR" default:":8080" desc:"Address of the API, host:port. The default of orders dev is 127.0.0.1:8080."`
+	Addr string `envconfig:"LISTEN_ADDR" default:":8080"`
 }
 
 func (l *Listen) validate(p *problems) { validateListenAddr(p, l.Addr) }
 
-// DevListen is [Listen] for orders dev. By default other machines cannot reach it.
+// DevListen is [Listen] for orders dev. By default it is loopback only.
 type DevListen struct {
-	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080" desc:"Address of the API and the console, host:port."`
+	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
 }
 
 func (l *DevListen) validate(p *problems) { validateListenAddr(p, l.Addr) }
@@ -71,15 +71,14 @@ func isAddress(text string) bool {
 
 // Admin is the address of the admin listener of orders serve.
 type Admin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz, for operators only: it requires no credentials. Empty: off. orders worker, completer --every and reaper --every have the listener only if it is set. Each process on a machine needs an address of its own."`
+	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off"`
 }
 
 func (a *Admin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
 
-// OptionalAdmin is [Admin] without a default, for the commands that run beside the
-// API: on one machine, the default is already in use.
+// OptionalAdmin is [Admin] without a default, which the API on the same machine uses.
 type OptionalAdmin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off" desc:"Address of /metrics, /debug/pprof and /healthz while the command keeps running, for operators only: it requires no credentials. Not set: off. Each process on a machine needs an address of its own."`
+	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off"`
 }
 
 func (a *OptionalAdmin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
@@ -92,9 +91,9 @@ func validateAdminAddr(p *problems, address string) {
 
 // Stripe is the access to the payment provider.
 type Stripe struct {
-	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY" desc:"Stripe's secret key, from https://dashboard.stripe.com/test/apikeys, or a restricted one that may write PaymentIntents and Refunds (docs/doctor.md). If not set, orders dev and orders demo use a stand-in. They reject live keys."`
-	APIBase       string `envconfig:"STRIPE_API_BASE" desc:"Another URL for Stripe's API, such as that of a stand-in. Requests use the forward proxy of HTTPS_PROXY, unless NO_PROXY names the host."`
-	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET" desc:"Signing secret (whsec_…) of the endpoint https://your-host/v1/webhooks/stripe, from https://dashboard.stripe.com/test/webhooks or stripe listen. If not set, the webhook is off."`
+	SecretKey     Secret `envconfig:"STRIPE_SECRET_KEY"`
+	APIBase       string `envconfig:"STRIPE_API_BASE"`
+	WebhookSecret Secret `envconfig:"STRIPE_WEBHOOK_SECRET"`
 }
 
 func (s *Stripe) validate(p *problems) {
@@ -111,7 +110,7 @@ func (s *Stripe) validate(p *problems) {
 		p.add("STRIPE_SECRET_KEY", "is an organisation key, which requires a Stripe-Context header that this program does not send "+
 			"(its value is not shown); %s", source)
 	case p.dev && s.Mode() != "test":
-		// A key of an unknown kind may move real money, so only test keys are accepted.
+		// A key of an unknown kind may move real money.
 		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+
 			"expected sk_test_… or rk_test_…")
 	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"):
@@ -131,8 +130,7 @@ func (s *Stripe) validate(p *problems) {
 	}
 }
 
-// Mode returns "test" or "live" by the prefix of the API key, and "unknown" if the
-// prefix names no mode.
+// Mode returns "test" or "live" by the prefix of the API key, else "unknown".
 func (s *Stripe) Mode() string {
 	key := string(s.SecretKey)
 	switch {
@@ -145,8 +143,7 @@ func (s *Stripe) Mode() string {
 	}
 }
 
-// ProviderURL returns scheme and host of the provider's API, without credentials and
-// path.
+// ProviderURL returns scheme and host of the provider's API, without credentials.
 func (s *Stripe) ProviderURL() string {
 	if s.APIBase == "" {
 		return "https://api.stripe.com"
@@ -160,8 +157,8 @@ func (s *Stripe) ProviderURL() string {
 
 // Mail is the mail server and the sender of the receipts.
 type Mail struct {
-	SMTPURL Secret `envconfig:"SMTP_URL" desc:"Mail server for receipts, such as smtp://user:pass@host:587. If not set, receipts are written as .eml files to a folder that the log names."`
-	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>" desc:"Sender of the receipts."`
+	SMTPURL Secret `envconfig:"SMTP_URL"`
+	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>"`
 }
 
 func (m *Mail) validate(p *problems) {
@@ -177,19 +174,18 @@ func (m *Mail) validate(p *problems) {
 
 // Durations are the durations that must be in order (R9).
 type Durations struct {
-	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s" desc:"Limit for one step's calls to Stripe, retries included."`
-	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s" desc:"Length of a lease: how long a run may hold a key. More than STRIPE_TIMEOUT."`
-	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m" desc:"Age at which an unfinished key counts as abandoned. More than LOCK_TIMEOUT."`
-	ChargeWindow   Duration `envconfig:"CHARGE_WINDOW" default:"24h" desc:"Age from which an order is never charged: its payment is cancelled instead. More than COMPLETER_GRACE."`
-	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h" desc:"How long a finished key is kept. More than CHARGE_WINDOW."`
+	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
+	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
+	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m"`
+	ChargeWindow   Duration `envconfig:"CHARGE_WINDOW" default:"24h"`
+	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
-// validate rejects durations that are out of order (R9). If a provider call outlived
-// its lease, another run would take over during the call. If the grace were shorter
-// than a lease, the completer would resume keys in progress. If the retention were
-// shorter than the grace, a client's retry would find its key deleted. The window is
-// longer than the grace, so that the completer can still charge an abandoned order, and
-// shorter than the retention, so that its end is a stored response (R24).
+// validate rejects durations out of order (R9). A provider call must end before its
+// lease, or another run takes over during the call. A lease must end before the grace,
+// or the completer resumes keys in progress. The charge window is longer than the
+// grace, so that the completer can charge an abandoned order. It is shorter than the
+// retention, so that its end is a stored response (R24).
 func (d *Durations) validate(p *problems) {
 	chain := []struct {
 		name  string
@@ -222,22 +218,21 @@ func (d *Durations) validate(p *problems) {
 	}
 }
 
-// LongestRun bounds one request: three steps that each use all of STRIPE_TIMEOUT, and
-// 15 seconds for the database. A request that searches the provider's list for its
-// intent may take longer. It can be interrupted at any time, as every request.
+// LongestRun bounds one request: three steps of STRIPE_TIMEOUT, and 15 seconds for the
+// database. A search in the provider's list may take longer, and can be interrupted.
 func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Duration + 15*time.Second }
 
 // Completer bounds the attempts of the completer.
 type Completer struct {
-	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10" desc:"How often the completer tries a key, with exponential backoff, before it marks it for review by an operator."`
+	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
 }
 
 func (c *Completer) validate(p *problems) { c.MaxAttempts.validate(p, "COMPLETER_MAX_ATTEMPTS") }
 
-// Traces is the address of the trace collector. The OpenTelemetry SDK reads this
-// variable itself, and others (see docs/tracing.md). It is only validated here.
+// Traces is the address of the trace collector. It is only validated here: the
+// OpenTelemetry SDK reads it itself.
 type Traces struct {
-	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"Collector of OpenTelemetry traces (OTLP over HTTP), such as http://localhost:4318. If not set, tracing is off. The other OTEL_ variables apply too."`
+	Endpoint Secret `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT"`
 }
 
 func (t *Traces) validate(p *problems) {
@@ -251,8 +246,8 @@ func (t *Traces) validate(p *problems) {
 
 // Log is the level and the format of the log.
 type Log struct {
-	Level  string `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error."`
-	Format string `envconfig:"LOG_FORMAT" default:"text" desc:"text or json."`
+	Level  string `envconfig:"LOG_LEVEL" default:"info"`
+	Format string `envconfig:"LOG_FORMAT" default:"text"`
 }
 
 func (l *Log) validate(p *problems) {
@@ -263,6 +258,19 @@ func (l *Log) validate(p *problems) {
 	if l.Format != "text" && l.Format != "json" {
 		p.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
 	}
+}
+
+// All is the environment of all commands together.
+type All struct {
+	Database
+	Listen
+	Admin
+	Stripe
+	Mail
+	Durations
+	Completer
+	Traces
+	Log
 }
 
 // Serve is the environment of orders serve.
@@ -276,8 +284,7 @@ type Serve struct {
 	Log
 }
 
-// KeyCommands is the environment of the commands that run operations: completer,
-// reconcile, keys retry and keys resolve.
+// KeyCommands is the environment of completer, reconcile, keys retry and keys resolve.
 type KeyCommands struct {
 	Database
 	Stripe
@@ -286,8 +293,7 @@ type KeyCommands struct {
 	Log
 }
 
-// Maintenance is the environment of the commands that read or delete keys without
-// the provider: reaper, keys list and keys show.
+// Maintenance is the environment of reaper, keys list and keys show.
 type Maintenance struct {
 	Database
 	Durations
@@ -303,7 +309,7 @@ type Worker struct {
 	Log
 }
 
-// DatabaseOnly is the environment of the commands that need only the database.
+// DatabaseOnly is the environment of commands that need only the database.
 type DatabaseOnly struct {
 	Database
 	Log

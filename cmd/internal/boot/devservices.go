@@ -18,11 +18,10 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// standInKey is the API key for the stand-in for Stripe. It is no secret.
+// standInKey is the API key for the stand-in, not a secret.
 const standInKey = "sk_test_stand_in"
 
-// DevServices are the services that dev and demo start if the environment does not
-// name them: a private PostgreSQL and a stand-in for Stripe.
+// DevServices are the services that dev and demo start if the environment names none.
 type DevServices struct {
 	Postgres *embeddedpg.Server // nil if the environment names a database
 	Stripe   *stripetest.Server // nil if the environment has an API key
@@ -67,7 +66,7 @@ func StartDevServices(ctx context.Context, d *Database, s *Stripe, options DevOp
 	return services, nil
 }
 
-// The files in DataDir that belong to the data of the private database.
+// Files in DataDir that belong to the data of the private database.
 const (
 	stateFile     = "stripe.json" // of the stand-in
 	providersFile = "providers"   // those that the data was used with, one in each line
@@ -97,8 +96,8 @@ func (d *DevServices) startProvider(ctx context.Context, s *Stripe, options DevO
 	return err
 }
 
-// warnOfOtherProviders prints a line if the data was used with another provider, and
-// stores the present one.
+// warnOfOtherProviders warns if the data was used with another provider, and stores the
+// present one.
 func warnOfOtherProviders(s *Stripe, options DevOptions) error {
 	provider := "the stand-in for Stripe"
 	if s.SecretKey != "" {
@@ -129,8 +128,7 @@ func warnOfOtherProviders(s *Stripe, options DevOptions) error {
 	return os.WriteFile(file, append(content, provider+"\n"...), 0o600)
 }
 
-// startStripe starts the stand-in and returns its URL. The state is the name of a file;
-// "" keeps none.
+// startStripe starts the stand-in and returns its URL. state names its file, or is "".
 func (d *DevServices) startStripe(ctx context.Context, state string, logger *slog.Logger) (string, error) {
 	stripe := stripetest.New(stripetest.Options{})
 	if state != "" {

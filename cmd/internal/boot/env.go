@@ -1,6 +1,7 @@
 package boot
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -13,23 +14,22 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// validator is a group of environment variables that validates itself.
 type validator interface{ validate(*problems) }
 
 // Load fills config, a pointer to a struct of groups of variables, from the
-// environment and validates it. The error is a [*ConfigError], which names every
-// invalid variable, what it expects and where to get it. The valid variables are set
-// in any case. An empty variable counts as not set, unless it has the tag "empty".
+// environment. The error is a [*ConfigError], which names every invalid variable; the
+// valid ones are set. An empty variable counts as not set, unless it has the tag
+// "empty".
 func Load(config any) error { return load(config, &problems{}) }
 
-// LoadDev is [Load] for the commands that start missing services themselves, see
-// [StartDevServices]. They accept only test keys of the provider.
+// LoadDev is [Load] for commands that start missing services, see [StartDevServices].
+// They accept only test keys of the provider.
 func LoadDev(config any) error { return load(config, &problems{dev: true}) }
 
 func load(config any, found *problems) error {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
 		if value, set := os.LookupEnv(v.name); set && value == "" && v.empty == "" {
-			// envconfig would use "" as the value instead of the default.
+			// envconfig would not use the default.
 			if err := os.Unsetenv(v.name); err != nil {
 				return fmt.Errorf("clear %s: %w", v.name, err)
 			}
@@ -42,7 +42,6 @@ func load(config any, found *problems) error {
 	return found.err()
 }
 
-// validateAll validates every group inside config, and then config itself.
 func validateAll(config reflect.Value, found *problems) {
 	for i := range config.Elem().NumField() {
 		if field := config.Elem().Type().Field(i); field.Anonymous && field.Type.Kind() == reflect.Struct && field.IsExported() {
@@ -54,7 +53,7 @@ func validateAll(config reflect.Value, found *problems) {
 	}
 }
 
-// Problem is one error in the environment.
+// Problem is an error in the environment.
 type Problem struct {
 	Name string // of the variable, or a description of several
 	Text string // what is wrong and what is expected; contains no secret
@@ -73,14 +72,13 @@ func (e *ConfigError) Error() string {
 	return text.String()
 }
 
-// problems collects the errors in the environment.
 type problems struct {
 	dev  bool // missing services are started, see LoadDev
 	list []Problem
 }
 
-// add adds a problem unless it is in the list: Go promotes the method of a group that
-// is the only embedded field, so that it runs twice.
+// add adds a problem once: Go promotes the method of a group that is the only embedded
+// field, so that it runs twice.
 func (p *problems) add(name, format string, arguments ...any) {
 	if problem := (Problem{name, fmt.Sprintf(format, arguments...)}); !slices.Contains(p.list, problem) {
 		p.list = append(p.list, problem)
@@ -101,8 +99,8 @@ func (p *problems) err() error {
 	return &ConfigError{p.list}
 }
 
-// Duration is a positive duration such as 90s. Decode records an invalid value
-// instead of failing, so that one start names every problem.
+// Duration is a positive duration such as 90s. Decode records an invalid value, so that
+// one start reports every problem.
 type Duration struct {
 	time.Duration
 	invalid string
@@ -124,7 +122,7 @@ func (d Duration) validate(p *problems, name string) {
 	}
 }
 
-// Count is a positive number. Decode records an invalid value, as with [Duration].
+// Count is a positive number, see [Duration].
 type Count struct {
 	Int     int
 	invalid string
@@ -146,8 +144,24 @@ func (c Count) validate(p *problems, name string) {
 	}
 }
 
-// variable is one environment variable, from its struct tags.
 type variable struct{ name, fallback, empty, description string }
+
+//go:embed env.txt
+var descriptions string
+
+// description returns the indented lines after a variable's name in env.txt.
+func description(name string) string {
+	var words []string
+	found := false
+	for line := range strings.Lines(descriptions) {
+		if !strings.HasPrefix(line, " ") {
+			found = strings.TrimSpace(line) == name
+		} else if found {
+			words = append(words, strings.Fields(line)...)
+		}
+	}
+	return strings.Join(words, " ")
+}
 
 // variables returns the variables of a struct of groups, in order.
 func variables(t reflect.Type) []variable {
@@ -155,7 +169,7 @@ func variables(t reflect.Type) []variable {
 	for i := range t.NumField() {
 		field := t.Field(i)
 		if name := field.Tag.Get("envconfig"); name != "" {
-			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("empty"), field.Tag.Get("desc")})
+			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("empty"), description(name)})
 		} else if field.Anonymous && field.Type.Kind() == reflect.Struct {
 			list = append(list, variables(field.Type)...)
 		}
@@ -163,23 +177,10 @@ func variables(t reflect.Type) []variable {
 	return list
 }
 
-// allConfig is the environment of all commands together.
-type allConfig struct {
-	Database
-	Listen
-	Admin
-	Stripe
-	Mail
-	Durations
-	Completer
-	Traces
-	Log
-}
-
-// PrintEnv prints the variables of config, a pointer to a struct of groups, or all
-// variables if config is nil, for a terminal of 80 columns.
+// PrintEnv prints the variables of config, a pointer to a struct of groups, or of all
+// commands if it is nil, for 80 columns.
 func PrintEnv(w io.Writer, config any) {
-	t := reflect.TypeFor[allConfig]()
+	t := reflect.TypeFor[All]()
 	if config != nil {
 		t = reflect.TypeOf(config).Elem()
 	}
@@ -204,7 +205,7 @@ func PrintEnv(w io.Writer, config any) {
 func MarkdownEnv() string {
 	var out strings.Builder
 	out.WriteString("| variable | default | meaning |\n| --- | --- | --- |\n")
-	for _, v := range variables(reflect.TypeFor[allConfig]()) {
+	for _, v := range variables(reflect.TypeFor[All]()) {
 		fallback := ""
 		if v.fallback != "" {
 			fallback = "`" + v.fallback + "`"
@@ -221,7 +222,7 @@ func ExampleEnv() string {
 		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
 		"# variable counts as not set, unless its comment says otherwise. orders dev and\n" +
 		"# orders demo need none of them.\n")
-	for _, v := range variables(reflect.TypeFor[allConfig]()) {
+	for _, v := range variables(reflect.TypeFor[All]()) {
 		value := v.fallback
 		if strings.ContainsAny(value, " <>&") {
 			value = "'" + value + "'"

@@ -19,14 +19,13 @@ var (
 		"connect to PostgreSQL itself, as in DATABASE_URL=postgres://user:pass@host:5432/orders orders migrate up")
 )
 
-// probes is the number of detection attempts. An idle pooler is detected by the
-// first one, because it reuses the session that was returned last. A busy pooler is
-// almost certainly detected by one of them.
+// probes is the number of detection attempts. An idle pooler reuses the session that
+// was returned last, so the first one detects it.
 const probes = 5
 
 // UsesTransactionPooling reports whether a pooler assigns one session to several
-// connections, as PgBouncer does in transaction mode. It returns an error if the
-// pooler loses prepared statements and the connection uses them.
+// connections. It returns an error if the pooler loses prepared statements that the
+// connection uses.
 func UsesTransactionPooling(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	acquired, err := pool.Acquire(ctx)
 	if err != nil {
@@ -59,9 +58,9 @@ func UsesTransactionPooling(ctx context.Context, pool *pgxpool.Pool) (bool, erro
 	return false, nil
 }
 
-// serverPID returns the PID of the backend that executes a statement. The statement
-// is prepared like any other. If it is lost, or was already prepared by another
-// connection, the error is errPreparedStatements.
+// serverPID returns the PID of the backend that executes a statement, or
+// errPreparedStatements if the prepared statement is lost, or was prepared by another
+// connection.
 func serverPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	var pg *pgconn.PgError
@@ -74,8 +73,7 @@ func serverPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return pid, nil
 }
 
-// withRemedy adds the remedy to PgBouncer's error for a session that sets the
-// timeouts of R21.
+// withRemedy adds the remedy to PgBouncer's error for the timeouts of R21.
 func withRemedy(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && strings.Contains(pg.Message, "unsupported startup parameter") {

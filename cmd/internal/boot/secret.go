@@ -6,14 +6,13 @@ import (
 	"log/slog"
 )
 
-// Secret is a value that no log, error or formatting verb shows. Only a conversion
-// to string shows it.
+// Secret is a value that only a conversion to string shows.
 type Secret string
 
 const redacted = "[redacted]"
 
-// Format hides the value from every verb of fmt. With a String method alone, a wrong
-// verb such as %d would show it.
+// Format hides the value from every verb. With a String method alone, a wrong verb such
+// as %d would show it.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
 // String hides the value from callers that do not use fmt.
@@ -22,5 +21,5 @@ func (Secret) String() string { return redacted }
 // LogValue hides the value from slog.
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText hides the value from encoding/json and similar packages.
+// MarshalText hides the value from encoding/json.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

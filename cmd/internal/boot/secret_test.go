@@ -17,7 +17,7 @@ func TestSecret_notPrinted(t *testing.T) {
 	t.Parallel()
 	const canary = "canary"
 	secret := boot.Secret(canary)
-	config := all{Serve: boot.Serve{Database: boot.Database{URL: canary}, Stripe: boot.Stripe{SecretKey: canary}}, Mail: boot.Mail{SMTPURL: canary}}
+	config := boot.All{Database: boot.Database{URL: canary}, Stripe: boot.Stripe{SecretKey: canary}, Mail: boot.Mail{SMTPURL: canary}}
 
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%10s", "%T %v"} {
 		for name, value := range map[string]any{

@@ -1,8 +1,4 @@
-// Package doctor checks everything that the program needs: its configuration, the
-// database, the payment provider, the mail server, their clocks, and whether keys
-// wait for an operator. Each check returns one line and, if it failed, a remedy.
-//
-// The checks change no data, charge no card and send no mail. They read the
-// environment with package boot and connect like the other commands. The package
-// prints nothing, and its results contain no secrets.
+// Package doctor checks at once what the program needs: the configuration, the database
+// as every command at its start, the payment provider, the mail server and the clocks.
+// It changes no data, charges no card and sends no mail. Results contain no secrets.
 package doctor

@@ -1,7 +1,6 @@
-// Package hostcheck checks the Host header of requests to listeners that require no
-// credentials. A page on the internet can let its own name resolve to the address of
-// such a listener (DNS rebinding), and could then read its responses. The browser still
-// sends the page's name as Host.
+// Package hostcheck checks the Host header at listeners that require no credentials. A
+// page on the internet can resolve its own name to such a listener (DNS rebinding) and
+// could read its responses. The browser sends the page's name as Host.
 package hostcheck
 
 import (
@@ -13,14 +12,9 @@ import (
 	"strings"
 )
 
-// Handler rejects requests whose Host could be the name of a page on the internet. It
-// accepts
-//
-//   - IP addresses, and requests without a Host: browsers always send one,
-//   - names without a dot, and those below .localhost, .svc and .cluster.local, which
-//     cannot be registered,
-//   - the name of this machine and the host of address, the configured address of the
-//     listener.
+// Handler rejects requests whose Host could be a name in the public DNS. It accepts IP
+// addresses, no Host, names without a dot or below .localhost, .svc and .cluster.local,
+// the name of this machine, and the host of address, where the listener is.
 func Handler(address string, next http.Handler) http.Handler {
 	machine, _ := os.Hostname() // "" if unknown, which is accepted in any case
 	own := []string{hostname(machine), hostname(address)}
@@ -38,7 +32,7 @@ func IsLoopback(host string) bool {
 	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, hostname(host))
 }
 
-// hostname returns the name or the IP address of host or host:port.
+// hostname returns the name or IP address of host or host:port.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -47,7 +41,6 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// isPrivate reports whether a host cannot be a name in the public DNS.
 func isPrivate(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
 		return true

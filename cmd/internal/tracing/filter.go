@@ -9,10 +9,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// allowed reports whether an attribute may leave the process. The libraries record
-// more, and new attributes with each release: URLs, in which clients put keys, client
-// addresses, error texts. The list has no server.address either: for a request it is
-// the Host header, which the client wrote.
+// allowed reports whether an attribute may be exported. Libraries record more, and
+// other attributes in each release: URLs with keys of clients, client addresses, error
+// texts. server.address is not allowed: it is the Host header, which the client sets.
 func allowed(name attribute.Key) bool {
 	switch name {
 	case keyID, operation, fromPoint, toPoint, attempt, orderID, requestID,
@@ -28,7 +27,7 @@ func allowed(name attribute.Key) bool {
 	return false
 }
 
-// filter is an exporter that drops all attributes that are not allowed.
+// filter exports only allowed attributes.
 type filter struct{ sdktrace.SpanExporter }
 
 func (f filter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
@@ -39,7 +38,6 @@ func (f filter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) 
 	return f.SpanExporter.ExportSpans(ctx, allowlisted)
 }
 
-// filtered is a span that returns only allowed attributes.
 type filtered struct{ sdktrace.ReadOnlySpan }
 
 func (f filtered) Attributes() []attribute.KeyValue { return onlyAllowed(f.ReadOnlySpan.Attributes()) }
@@ -52,7 +50,7 @@ func (f filtered) Events() []sdktrace.Event {
 	return events
 }
 
-// Links removes the trace state, which a client can set to anything.
+// Links removes the trace state, which a client can set.
 func (f filtered) Links() []sdktrace.Link {
 	links := slices.Clone(f.ReadOnlySpan.Links())
 	for i := range links {
@@ -62,7 +60,7 @@ func (f filtered) Links() []sdktrace.Link {
 	return links
 }
 
-// Status removes the texts of all spans but ours: libraries quote errors there.
+// Status removes texts of libraries, which quote errors.
 func (f filtered) Status() sdktrace.Status {
 	status := f.ReadOnlySpan.Status()
 	if f.InstrumentationScope().Name != scope {

@@ -12,12 +12,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Requests is for api.Config: a span for each request to /v1, without pages and
-// probes.
-//
-// The trace of a client is linked and not continued. Clients are not trusted: one
-// that could choose the trace could add spans to the trace of another client, and
-// could decide what is recorded.
+// Requests is for api.Config: a span for each request to /v1. The client's trace is
+// linked, not continued: clients are not trusted, and one could add spans to another
+// client's trace or decide what is recorded.
 func (t *Tracing) Requests() func(http.Handler) http.Handler {
 	if t == nil {
 		return nil
@@ -30,8 +27,8 @@ func (t *Tracing) Requests() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler { return traced(withRoute(next)) }
 }
 
-// withRoute names a request's span by its route, which is known after the request was
-// served, and adds the request id of the log.
+// withRoute adds the route, which is known after the request was served, and the
+// request id of the log.
 func withRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -44,9 +41,8 @@ func withRoute(next http.Handler) http.Handler {
 	})
 }
 
-// Provider is for payments.Config: a span for each request to the provider that is
-// part of a trace. The provider does not receive the trace context. base sends the
-// requests.
+// Provider is for payments.Config: a span for each request inside a trace. The provider
+// does not receive the trace context.
 func (t *Tracing) Provider(base *http.Transport) http.RoundTripper {
 	if t == nil {
 		return base
@@ -63,7 +59,7 @@ func (t *Tracing) Provider(base *http.Transport) http.RoundTripper {
 // objectID matches an id of the provider in a path.
 var objectID = regexp.MustCompile(`/[a-z]+_[A-Za-z0-9_]*[A-Z0-9][A-Za-z0-9_]*`)
 
-// provider can also close idle connections, which the transport of otelhttp cannot.
+// provider can close idle connections, which otelhttp's transport cannot.
 type provider struct {
 	*http.Transport
 	traced http.RoundTripper

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// ConfigurePool adds spans for the statements that the pool's connections execute
-// inside a trace. A span has the text of its statement, never the arguments.
+// ConfigurePool adds a span for each statement inside a trace, with its text and
+// without its arguments.
 func (t *Tracing) ConfigurePool(config *pgxpool.Config) {
 	if t == nil {
 		return
@@ -23,15 +23,15 @@ func (t *Tracing) ConfigurePool(config *pgxpool.Config) {
 	config.ConnConfig.Tracer = statements{tracer, tracer}
 }
 
-// statements traces queries and batches. It leaves out connecting and preparing, which
-// show as a gap before them.
+// statements traces queries and batches. Connecting and preparing show as a gap before
+// them.
 type statements struct {
 	pgx.QueryTracer
 	pgx.BatchTracer
 }
 
-// TraceBatchStart adds the texts of all statements to the span of their batch: the
-// batch is one round trip, so no statement has a duration of its own.
+// TraceBatchStart adds the texts of all statements to the span of their batch, which is
+// one round trip.
 func (s statements) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	outside := trace.SpanFromContext(ctx)
 	ctx = s.BatchTracer.TraceBatchStart(ctx, conn, data)

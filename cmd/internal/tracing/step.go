@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The attributes that we define.
 const (
 	keyID     = attribute.Key("orders.key_id")
 	operation = attribute.Key("orders.operation")
@@ -24,9 +23,8 @@ const (
 	requestID = attribute.Key("orders.request_id")
 )
 
-// OnStep is for idempotency.Config: it adds a span for each step to what next does,
-// with the id of the key. The request's span and all spans inside the step get the
-// id, too.
+// OnStep is for idempotency.Config: a span for each step, around next. The request's
+// span and all spans inside the step get the id of the key.
 func (t *Tracing) OnStep(next idempotency.StepHook) idempotency.StepHook {
 	if t == nil {
 		return next
@@ -55,9 +53,9 @@ func (t *Tracing) startStep(ctx context.Context, step idempotency.StepStart) (co
 	}
 }
 
-// setStatus marks the span of a failed step, with the error that its key stores as
-// last_error. The text of an error during a claim may quote the client's input, so it
-// stays out of the span. A request that is rejected by its claim is no failure.
+// setStatus marks the span of a failed step with the error that its key stores as
+// last_error. An error during a claim may quote the client, so its text is left out. A
+// claim that rejects its request is no failure.
 func setStatus(span trace.Span, step idempotency.StepStart, end idempotency.StepEnd) {
 	claim := step.Attempt == 0
 	rejected := claim && end.Commit > 0 && !errors.Is(end.Err, postgres.ErrUnavailable)
@@ -70,11 +68,10 @@ func setStatus(span trace.Span, step idempotency.StepStart, end idempotency.Step
 	}
 }
 
-// keyIDContext is the key of the context value that keyIDs adds to spans.
 type keyIDContext struct{}
 
-// keyIDs is a span processor that adds the id of the key to every span inside a
-// step, because operators search by it.
+// keyIDs is a span processor that adds the id of the key, which operators search by, to
+// every span inside a step.
 type keyIDs struct{}
 
 // OnStart is part of sdktrace.SpanProcessor.

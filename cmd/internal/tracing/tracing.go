@@ -21,16 +21,15 @@ import (
 )
 
 const (
-	// flushTimeout bounds the delivery of the last spans when the process stops. A
-	// collector takes milliseconds for it.
+	// flushTimeout bounds the delivery of the last spans at the stop.
 	flushTimeout = 3 * time.Second
 
-	// errorInterval is the shortest time between two lines of the log about a
-	// collector that is unavailable.
+	// errorInterval is the shortest interval of log lines about an unavailable
+	// collector.
 	errorInterval = time.Minute
 )
 
-// scope is the instrumentation scope of our own spans.
+// scope is the instrumentation scope.
 const scope = "orders-api"
 
 // Tracing creates spans and exports them. A nil Tracing is valid and creates none.
@@ -40,8 +39,8 @@ type Tracing struct {
 	logger   *slog.Logger
 }
 
-// Start returns a Tracing that is configured by OpenTelemetry's standard variables,
-// or nil unless one of them names a collector.
+// Start returns a Tracing configured by OpenTelemetry's standard variables, or nil if
+// none names a collector.
 func Start(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
 	if on, err := enabled(); !on {
 		return nil, err
@@ -58,8 +57,7 @@ func Start(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	// OpenTelemetry has one error handler per process. Its default writes to stderr,
-	// not to the log, and without a limit.
+	// OpenTelemetry's default handler writes to stderr, without a limit.
 	otel.SetErrorHandler(&errorHandler{logger: logger})
 	t := newTracing(logger, sdktrace.WithBatcher(filter{exporter}), sdktrace.WithResource(about))
 	logger.InfoContext(ctx, "traces are sent")
@@ -71,8 +69,7 @@ func newTracing(logger *slog.Logger, options ...sdktrace.TracerProviderOption) *
 	return &Tracing{provider: provider, tracer: provider.Tracer(scope), logger: logger}
 }
 
-// enabled reports whether the environment names a collector. The SDK itself reads the
-// same variables, and a few dozen more.
+// enabled reports whether the environment names a collector.
 func enabled() (bool, error) {
 	switch {
 	case os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "",
@@ -81,7 +78,7 @@ func enabled() (bool, error) {
 		return false, nil
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
-		// The SDK would silently send to localhost instead.
+		// The SDK would send to localhost instead.
 		if u, err := url.Parse(os.Getenv(name)); err != nil || u.String() != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			return false, errors.New(name + " is not an http or https URL")
 		}
@@ -98,7 +95,7 @@ func enabled() (bool, error) {
 	return true, nil
 }
 
-// version returns the version of the module, or the commit that it was built from.
+// version returns the module's version, or its commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -107,8 +104,7 @@ func version() string {
 	return info.Main.Version
 }
 
-// Stop exports the remaining spans, for a few seconds at most. It does so even if ctx
-// has ended, because that is why a process stops.
+// Stop exports the remaining spans for at most flushTimeout, even if ctx has ended.
 func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return
@@ -120,14 +116,12 @@ func (t *Tracing) Stop(ctx context.Context) {
 	}
 }
 
-// errorHandler logs OpenTelemetry's errors, at most one per errorInterval.
 type errorHandler struct {
 	logger *slog.Logger
 	mu     sync.Mutex
 	last   time.Time
 }
 
-// Handle is part of otel.ErrorHandler.
 func (h *errorHandler) Handle(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

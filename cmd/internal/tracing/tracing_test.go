@@ -29,16 +29,14 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// keyID is the key of the steps in these tests.
 var keyID = uuid.MustParse("0fa4e1a5-4b3b-8b7c-9d4e-3f6f0f4b7a11")
 
-// noHook does nothing.
 func noHook(ctx context.Context, _ idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
 	return ctx, func(idempotency.StepEnd) {}
 }
 
-// inStep calls work inside the span of a step and returns all spans. The step's is
-// the last one.
+// inStep calls work inside the span of a step, and returns all spans. The step's is the
+// last.
 func inStep(t *testing.T, work func(context.Context, *tracing.Tracing)) tracetest.SpanStubs {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
@@ -49,7 +47,6 @@ func inStep(t *testing.T, work func(context.Context, *tracing.Tracing)) tracetes
 	return exporter.GetSpans()
 }
 
-// A request has a span for each step, and all of them have the id of the key.
 func TestOnStep(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
@@ -85,8 +82,7 @@ func TestOnStep(t *testing.T) {
 	}
 }
 
-// A claim that rejects the request is no failed step, and the text of its error may
-// quote the client.
+// The text of a claim's error may quote the client.
 func TestOnStep_claim(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -113,7 +109,6 @@ func request(t *testing.T, method, target string) *http.Request {
 	return httptest.NewRequestWithContext(routed, method, target, http.NoBody)
 }
 
-// client returns a client of the provider whose requests are traced.
 func client(t *testing.T, traces *tracing.Tracing, url string) *payments.Client {
 	t.Helper()
 	client, err := payments.New(payments.Config{
@@ -125,8 +120,8 @@ func client(t *testing.T, traces *tracing.Tracing, url string) *payments.Client 
 	return client
 }
 
-// Tracing does not change what is known about a request: one that could not be sent
-// was not executed, one that was sent has an unknown outcome.
+// A request that could not be sent was not executed; one that was sent has an unknown
+// outcome.
 func TestProvider_outcome(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -170,8 +165,6 @@ func TestProvider_outcome(t *testing.T) {
 	}
 }
 
-// The provider does not receive the trace context, and the connections to it are
-// closed with the client.
 func TestProvider_noPropagation(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
@@ -196,7 +189,6 @@ func TestProvider_noPropagation(t *testing.T) {
 	<-closed
 }
 
-// A request to the provider outside a trace has no span.
 func TestProvider_withoutTrace(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -207,7 +199,6 @@ func TestProvider_withoutTrace(t *testing.T) {
 	require.Empty(t, exporter.GetSpans())
 }
 
-// Attributes and texts that a library adds do not leave the process.
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
@@ -228,7 +219,6 @@ func TestFilter(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%+v", spans), "canary")
 }
 
-// A collector that is unavailable does not fill the log.
 func TestErrorHandler(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -239,7 +229,6 @@ func TestErrorHandler(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "connection refused"))
 }
 
-// A nil Tracing can be used everywhere and creates no spans.
 func TestTracing_off(t *testing.T) {
 	t.Parallel()
 	var off *tracing.Tracing

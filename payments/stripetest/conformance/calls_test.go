@@ -17,7 +17,7 @@ import (
 
 const amount = 2000 // of each intent, in cents
 
-// An outcome is what is compared of a response.
+// An outcome is the compared part of a response.
 type outcome struct {
 	response string // status, and the error's type, code, decline code and parameter
 	headers  string // those of Stripe's idempotency layer
@@ -28,7 +28,7 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%s | %s | %s", o.response, cmp.Or(o.headers, "-"), cmp.Or(o.object, "-"))
 }
 
-// A call sends one request. An error means that there is nothing to compare.
+// A call sends one request. After an error there is nothing to compare.
 type call struct {
 	name string
 	send func(*session) (outcome, error)
@@ -57,14 +57,14 @@ func newSession(ctx context.Context, backend stripe.Backend, apiKey, keys string
 	}
 }
 
-// params has the idempotency key of a name. An empty name is a new key.
+// params returns parameters with the idempotency key of a name. An empty name is a new
+// key.
 func (s *session) params(key string) stripe.Params {
 	key = cmp.Or(key, fmt.Sprint(len(s.used)))
 	s.used[key] = true
 	return stripe.Params{Context: s.ctx, IdempotencyKey: stripe.String(s.keys + "-" + key)}
 }
 
-// create creates an intent without confirming it.
 func create(key, card string, change ...func(*session, *stripe.PaymentIntentParams)) call {
 	return call{"create " + card, func(s *session) (outcome, error) {
 		if !s.used[key] {
@@ -92,10 +92,6 @@ func create(key, card string, change ...func(*session, *stripe.PaymentIntentPara
 func offSession(p *stripe.PaymentIntentConfirmParams)   { p.OffSession = stripe.Bool(true) }
 func useStripeSDK(p *stripe.PaymentIntentConfirmParams) { p.UseStripeSDK = stripe.Bool(true) }
 
-func errorOnRequiresAction(p *stripe.PaymentIntentConfirmParams) {
-	p.ErrorOnRequiresAction = stripe.Bool(true)
-}
-
 func withCard(card string) func(*stripe.PaymentIntentConfirmParams) {
 	return func(p *stripe.PaymentIntentConfirmParams) { p.PaymentMethod = stripe.String(card) }
 }
@@ -122,7 +118,6 @@ func get() call {
 	}}
 }
 
-// unknown makes a call for an intent that does not exist.
 func unknown(c call) call {
 	return call{c.name + " an unknown intent", func(s *session) (outcome, error) {
 		s.intent = "pi_3Unknown000000000000000"
@@ -130,7 +125,7 @@ func unknown(c call) call {
 	}}
 }
 
-// list searches the intent in the list of those that are not older.
+// list finds the intent in the list.
 func list() call {
 	return call{"list intents", func(s *session) (outcome, error) {
 		it := s.intents.List(&stripe.PaymentIntentListParams{
@@ -150,8 +145,8 @@ func list() call {
 	}}
 }
 
-// giveBack refunds a part of the intent, or the rest if cents is 0.
-func giveBack(key string, cents int64) call {
+// makeRefund refunds a part of the intent, or the rest if cents is 0.
+func makeRefund(key string, cents int64) call {
 	return call{"refund", func(s *session) (outcome, error) {
 		p := &stripe.RefundParams{
 			Params:        s.params(key),
@@ -205,7 +200,7 @@ func (s *session) refundOutcome(re *stripe.Refund, err error) (outcome, error) {
 	return s.outcome(re.LastResponse, object, nil)
 }
 
-// describe returns the state of an intent, without its ids and its client secret.
+// describe returns the state of an intent, without ids and the client secret.
 func (s *session) describe(pi *stripe.PaymentIntent) string {
 	state := []string{string(pi.Status)}
 	add := func(condition bool, word string) {
@@ -232,8 +227,8 @@ func (s *session) describe(pi *stripe.PaymentIntent) string {
 	return strings.Join(state, ", ")
 }
 
-// outcome converts a response or an error. The texts of errors are left out, because
-// they can contain the client secret.
+// outcome converts a response or an error. It omits the error's text, which can contain
+// the client secret.
 func (s *session) outcome(response *stripe.APIResponse, object string, err error) (outcome, error) {
 	if err == nil {
 		return outcome{fmt.Sprint(response.StatusCode), idempotencyHeaders(response.Header), object}, nil

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/stripe/stripe-go/v79"
 
-// A check is a sequence of requests, each with its expected outcome.
+// A check is a sequence of requests with their expected outcomes.
 type check struct {
 	name  string
 	note  string // what Stripe does not document
@@ -14,7 +14,6 @@ type step struct {
 	want outcome
 }
 
-// Responses that several checks expect.
 const (
 	visa            = "pm_card_visa"
 	challengeCard   = "pm_card_threeDSecure2Required"
@@ -24,8 +23,8 @@ const (
 	unknownIntent   = "404 invalid_request_error resource_missing (intent)"
 	noFunds         = "402 card_error card_declined insufficient_funds"
 
-	// executed is on all responses that Stripe stores under the key. A request that
-	// is invalid has no such header and leaves the key unused.
+	// executed is on all responses that Stripe stores. An invalid request does not use
+	// its key.
 	executed = "Stripe-Should-Retry: false"
 	replayed = "Idempotent-Replayed: true, " + executed
 	noHeader = ""
@@ -35,11 +34,9 @@ const (
 	challenged = "requires_action, payment method, use_stripe_sdk, client secret"
 )
 
-// declined is the state after a decline: without a payment method, an intent cannot be
-// confirmed by accident.
+// declined is the state after a decline: without a payment method.
 func declined(reason string) string { return "requires_payment_method, charge, failed: " + reason }
 
-// checks returns the table.
 func checks() []check {
 	all := []check{
 		{name: "create an intent without confirming it", steps: []step{
@@ -143,12 +140,12 @@ func checks() []check {
 		{name: "refund a part and the rest", steps: []step{
 			{create("create", visa), outcome{ok, executed, created}},
 			{confirm("confirm", offSession), outcome{ok, executed, paid}},
-			{giveBack("part", 500), outcome{ok, executed, "refund of 500, succeeded"}},
-			{giveBack("part", 500), outcome{ok, replayed, "refund of 500, succeeded"}},
+			{makeRefund("part", 500), outcome{ok, executed, "refund of 500, succeeded"}},
+			{makeRefund("part", 500), outcome{ok, replayed, "refund of 500, succeeded"}},
 			{getRefund(), outcome{ok, noHeader, "refund of 500, succeeded"}},
-			{giveBack("rest", 0), outcome{ok, executed, "refund of 1500, succeeded"}},
+			{makeRefund("rest", 0), outcome{ok, executed, "refund of 1500, succeeded"}},
 			{listRefunds(), outcome{ok, noHeader, "2 refunds"}},
-			{giveBack("more", 0), outcome{invalid + " charge_already_refunded", executed, ""}},
+			{makeRefund("more", 0), outcome{invalid + " charge_already_refunded", executed, ""}},
 		}},
 		{
 			name: "refund more than the charge",
@@ -156,7 +153,7 @@ func checks() []check {
 			steps: []step{
 				{create("create", visa), outcome{ok, executed, created}},
 				{confirm("confirm", offSession), outcome{ok, executed, paid}},
-				{giveBack("refund", amount+1), outcome{invalid + " (amount)", executed, ""}},
+				{makeRefund("refund", amount+1), outcome{invalid + " (amount)", executed, ""}},
 				{listRefunds(), outcome{ok, noHeader, "0 refunds"}},
 			},
 		},
@@ -174,16 +171,6 @@ func checks() []check {
 			{cancel("cancel"), outcome{ok, executed, "canceled"}},
 			{confirm("again", useStripeSDK, withCard(visa)), outcome{unexpectedState, executed, "canceled"}},
 		}},
-		{name: "an error instead of a challenge", steps: []step{
-			{create("create", "pm_card_authenticationRequired"), outcome{ok, executed, created}},
-			{
-				confirm("confirm", errorOnRequiresAction),
-				outcome{
-					"402 card_error authentication_required authentication_not_handled", executed,
-					"requires_payment_method, failed: authentication_required authentication_not_handled",
-				},
-			},
-		}},
 		{name: "a card that is set up for payments without the customer", steps: []step{
 			{create("create", "pm_card_authenticationRequiredSetupForOffSession"), outcome{ok, executed, created}},
 			{confirm("confirm", offSession), outcome{ok, executed, paid}},
@@ -192,7 +179,7 @@ func checks() []check {
 			{unknown(get()), outcome{unknownIntent, noHeader, ""}},
 			{unknown(confirm("confirm", offSession)), outcome{unknownIntent, noHeader, ""}},
 			{unknown(cancel("cancel")), outcome{unknownIntent, noHeader, ""}},
-			{unknown(giveBack("refund", 0)), outcome{invalid + " resource_missing (payment_intent)", noHeader, ""}},
+			{unknown(makeRefund("refund", 0)), outcome{invalid + " resource_missing (payment_intent)", noHeader, ""}},
 		}},
 		{
 			name:  "list the refunds of an unknown intent",

@@ -21,7 +21,7 @@ const (
 	exitNotCompared
 )
 
-// A comparison runs the table against a provider.
+// A comparison runs the checks against a provider.
 type comparison struct {
 	key  string // the provider's secret key
 	url  string // empty: Stripe
@@ -29,8 +29,8 @@ type comparison struct {
 	out  io.Writer
 }
 
-// run prints a report and returns the exit status. Without a key it sends nothing and
-// prints what it would do.
+// run prints a report and returns the exit status. Without a key it only lists the
+// checks.
 func (c comparison) run(ctx context.Context, table []check) int {
 	requests := 0
 	for _, check := range table {
@@ -79,11 +79,10 @@ func (c comparison) run(ctx context.Context, table []check) int {
 	return exitSame
 }
 
-// run returns the first difference, if there is one. The steps after it depend on it,
-// so they are not sent.
+// run returns the first difference. Later steps depend on it, so they are not sent.
 func (c check) run(s *session, backoff time.Duration) (difference string, err error) {
 	for i, step := range c.steps {
-		got, err := step.call.patient(s, backoff)
+		got, err := step.call.sendWithRetry(s, backoff)
 		if err != nil {
 			return "", err
 		}
@@ -100,8 +99,8 @@ func (c check) run(s *session, backoff time.Duration) (difference string, err er
 	return "", nil
 }
 
-// patient sends a request again after a 429, which had no effect.
-func (c call) patient(s *session, backoff time.Duration) (got outcome, err error) {
+// sendWithRetry repeats a request after a 429, which had no effect.
+func (c call) sendWithRetry(s *session, backoff time.Duration) (got outcome, err error) {
 	for range 5 {
 		got, err = c.send(s)
 		if err != nil || !strings.HasPrefix(got.response, "429 ") {
@@ -116,7 +115,6 @@ func (c call) patient(s *session, backoff time.Duration) (got outcome, err error
 	return got, fmt.Errorf("still %s", got.response)
 }
 
-// backend returns stripe-go's backend, which sends each request once.
 func (c comparison) backend() (backend stripe.Backend, stop func()) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	ticker := time.NewTicker(c.pace)
@@ -135,7 +133,7 @@ func (c comparison) backend() (backend stripe.Backend, stop func()) {
 	}
 }
 
-// paced stays below the rate limit of test mode, which is 25 requests a second.
+// paced stays below test mode's limit of 25 requests a second.
 type paced struct {
 	base http.RoundTripper
 	tick <-chan time.Time

@@ -1,0 +1,175 @@
+package doctor_test
+
+import (
+	"cmp"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/payments/stripetest"
+)
+
+func unusedAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}
+
+// providerEnvironment has a provider, but neither a database nor a mail server.
+func providerEnvironment(t *testing.T, provider http.Handler) *boot.All {
+	t.Helper()
+	server := httptest.NewServer(provider)
+	t.Cleanup(server.Close)
+	return &boot.All{
+		Database: boot.Database{URL: boot.Secret("postgres://tester:canary@" + unusedAddress(t) + "/orders")},
+		Stripe:   boot.Stripe{SecretKey: "sk_test_canary", APIBase: server.URL},
+		Mail:     boot.Mail{SMTPURL: boot.Secret("smtp://tester:canary@" + unusedAddress(t))},
+	}
+}
+
+func TestRun_provider(t *testing.T) {
+	t.Parallel()
+	const noIntents = `{"object":"list","url":"/v1/payment_intents","has_more":false,"data":[]}`
+	const wrongKey = `{"error":{"type":"invalid_request_error","message":"Invalid API Key provided: sk_test_canary"}}`
+	tests := map[string]struct {
+		status  int               // of every response; 0: 200
+		version string            // "": the expected one
+		header  map[string]string // also in the response
+		body    string            // "": an empty list
+		key     boot.Secret       // "": a test key
+		check   string
+		want    []string // in that line
+	}{
+		"unknown key": {
+			status: 401, body: wrongKey, check: "stripe",
+			want: []string{"✗ ", "status 401", "→ the key is wrong or was rolled: get the current one at https://dashboard.stripe.com/apikeys"},
+		},
+		"key without permission": {
+			status: 403, body: wrongKey, check: "stripe",
+			want: []string{"✗ ", "status 403", "→ let the key write PaymentIntents and Refunds"},
+		},
+		"another web server": {
+			body: "<html>It works!</html>", check: "stripe",
+			want: []string{"✗ ", "unreadable response", "→ this is not Stripe: correct STRIPE_API_BASE"},
+		},
+		"Stripe is down": {
+			status: 503, body: `{"error":{"type":"api_error","message":"down"}}`, check: "stripe",
+			want: []string{"✗ ", "status 503", "→ try again, and see https://status.stripe.com"},
+		},
+		"another API version": {
+			version: "2020-08-27", check: "stripe",
+			want: []string{"! ", `responds in API version "2020-08-27" instead of 2024-06-20`},
+		},
+		"Stripe's clock is ahead": {
+			header: map[string]string{"Date": time.Now().Add(10 * time.Minute).UTC().Format(http.TimeFormat)}, check: "stripe clock",
+			want: []string{"✗ ", "Stripe's clock is ", " ahead of this machine's → run a time service"},
+		},
+		"a live key": {
+			key: "sk_live_canary", check: "stripe key",
+			want: []string{"! ", " secret key for LIVE mode: CARDS ARE CHARGED FOR REAL → outside production, use a test key"},
+		},
+		"a key of an unknown kind": {
+			key: "sk_canary_test_", check: "stripe key",
+			want: []string{"! ", "key without a mode: cards may be charged for real"},
+		},
+		"no webhook secret": {
+			check: "webhook",
+			want:  []string{"! ", "STRIPE_WEBHOOK_SECRET is not set", "→ create an endpoint for snapshot events at /v1/webhooks/stripe"},
+		},
+		"no mail server": {
+			check: "mail",
+			want:  []string{"✗ ", "connection refused", "→ start the server, grant access to this machine and user, or correct SMTP_URL"},
+		},
+		"no database": {
+			check: "database",
+			want:  []string{"✗ ", "connection refused", "→ start the server, grant access to this machine and role, or correct DATABASE_URL"},
+		},
+		"checks of an unreachable database": {
+			check: "sessions",
+			want:  []string{"- ", "skipped: there is no connection"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := providerEnvironment(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Stripe-Version", cmp.Or(test.version, "2024-06-20"))
+				for name, value := range test.header {
+					w.Header().Set(name, value)
+				}
+				w.WriteHeader(cmp.Or(test.status, http.StatusOK))
+				_, _ = io.WriteString(w, cmp.Or(test.body, noIntents))
+			}))
+			e.Stripe.SecretKey = cmp.Or(test.key, e.Stripe.SecretKey)
+			lines := check(t, e, longTimeout)
+			for _, part := range test.want {
+				require.Contains(t, lines[test.check], part)
+			}
+		})
+	}
+}
+
+func TestRun_unreachableProvider(t *testing.T) {
+	t.Parallel()
+	e := providerEnvironment(t, http.NotFoundHandler())
+	e.Stripe.APIBase = "http://" + unusedAddress(t)
+	lines := check(t, e, longTimeout)
+	require.Contains(t, lines["stripe"], "connection refused → allow HTTPS from this machine to it, or correct STRIPE_API_BASE")
+	require.Contains(t, lines["stripe clock"], "skipped: there is no response from Stripe")
+}
+
+func TestRun_restrictedKey(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		permissions []string
+		want        string
+	}{
+		"all permissions": {[]string{"payment_intents:write", "refunds:write"}, "accepts the key"},
+		"read only": {
+			[]string{"payment_intents:read", "refunds:read"},
+			"the restricted key lacks permissions: PaymentIntents: Write, Refunds: Write → grant them at https://dashboard.stripe.com/apikeys",
+		},
+		"no permission": {nil, "lacks permissions: PaymentIntents: Read, PaymentIntents: Write, Refunds: Read, Refunds: Write"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stripe := stripetest.New(stripetest.Options{})
+			t.Cleanup(stripe.Close)
+			e := providerEnvironment(t, stripe)
+			e.Stripe.SecretKey = "rk_test_canary"
+			stripe.Restrict(string(e.Stripe.SecretKey), test.permissions...)
+			lines := check(t, e, longTimeout)
+			require.Contains(t, lines["stripe"], test.want)
+			require.Contains(t, lines["stripe key"], "✓ ")
+			require.Contains(t, lines["stripe key"], "restricted key for test mode: no real money moves")
+		})
+	}
+}
+
+// A dependency that does not respond delays the results by the timeout at most.
+func TestRun_unresponsiveDependencies(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	silent := listener.Addr().String()
+	e := providerEnvironment(t, http.NotFoundHandler())
+	e.Database.URL = boot.Secret("postgres://tester:canary@" + silent + "/orders?sslmode=disable")
+	e.Stripe.APIBase = "http://" + silent
+	e.Mail.SMTPURL = boot.Secret("smtp://tester:canary@" + silent)
+	begin := time.Now()
+	lines := check(t, e, 300*time.Millisecond)
+	require.Less(t, time.Since(begin), longTimeout/2)
+	for _, name := range []string{"database", "stripe", "mail"} {
+		require.Contains(t, lines[name], "✗ ", name)
+	}
+}

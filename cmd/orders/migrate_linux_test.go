@@ -1,0 +1,60 @@
+package main_test
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/migrations/dbtest"
+)
+
+// At a terminal, migrate down asks for the name of the database. Without a terminal,
+// TestServe_fromEmptyDatabase runs it.
+func TestMigrateDown_confirmation(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		typed      func(database string) string
+		flags      []string
+		question   bool
+		rolledBack bool
+	}{
+		"name of the database":   {typed: func(database string) string { return database + "\n" }, question: true, rolledBack: true},
+		"another word":           {typed: func(string) string { return "yes\n" }, question: true},
+		"end of input":           {typed: func(string) string { return "\x04" }, question: true},
+		"confirmation not asked": {typed: func(string) string { return "" }, flags: []string{"--yes"}, rolledBack: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := dbtest.New(t)
+			newest := newestMigration(t, pool)
+			user, terminal := openTerminal(t)
+			_, err := io.WriteString(user, test.typed(pool.Config().ConnConfig.Database))
+			require.NoError(t, err)
+			program, err := os.Executable()
+			require.NoError(t, err)
+			cmd := exec.CommandContext(t.Context(), program, append([]string{"migrate", "down"}, test.flags...)...)
+			cmd.Env = append(environ(t, "DATABASE_URL="+dbtest.URL(pool)), beProgram+"=1")
+			cmd.Stdin = terminal
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, terminal.Close())
+			require.Equal(t, test.rolledBack, err == nil, string(out))
+			require.Equal(t, test.rolledBack, newestMigration(t, pool) < newest)
+			if test.question {
+				require.Contains(t, string(out), "Type the name of the database to continue: ")
+			} else {
+				require.NotContains(t, string(out), "Type the name")
+			}
+		})
+	}
+}
+
+func newestMigration(t *testing.T, pool *pgxpool.Pool) (version int64) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT max(version_id) FROM goose_db_version").Scan(&version))
+	return version
+}
