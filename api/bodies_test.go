@@ -149,7 +149,7 @@ func TestCreateOrder_textLength(t *testing.T) {
 		case "/currency":
 			return "usdx"[:n]
 		case "/payment_method":
-			return "pm_" + strings.Repeat("x", n-3)
+			return "pppppppppp_" + strings.Repeat("x", n-11)
 		}
 		return strings.Repeat("x", n)
 	}
