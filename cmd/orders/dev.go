@@ -132,7 +132,7 @@ func runDev(
 func startDev(
 	ctx context.Context, group *errgroup.Group, a *app, server *server, config devEnv, page *console.Console, logger *slog.Logger,
 ) (net.Listener, error) {
-	worker, err := newWorker(page.Mailbox, config.From, a.pool, a.metrics, a.traces, logger)
+	worker, err := newWorker(page.Mailbox, config.From, a.pool, a.metrics, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -305,7 +305,6 @@ type Worker struct {
 	Database
 	OptionalAdmin
 	Mail
-	Traces
 	Log
 }
 
