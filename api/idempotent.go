@@ -20,7 +20,6 @@ type idempotentAPI struct {
 	background *Background
 	limiter    *limiter.Limiter
 	retention  time.Duration
-	observer   Observer
 }
 
 type executeFunc func(context.Context, orders.Request) (idempotency.Result, error)

@@ -22,37 +22,6 @@ const (
 	readingAge = 5 * time.Second
 )
 
-var (
-	databaseUp = describe("database_up",
-		"1 if the metrics about pending work could be read from the database. With 0 they are absent.")
-	unfinishedKeys = describe("unfinished_keys",
-		"Unfinished keys, including those that a run holds and excluding those that need review or an action.", "operation", "recovery_point")
-	oldestUnfinished = describe("oldest_unfinished_key_age_seconds",
-		"Time since the oldest unfinished key was claimed.", "operation", "recovery_point")
-	completerLag = describe("completer_lag_seconds",
-		"Longest time since the last run of an unfinished key that the completer has not attempted yet. A completer that runs keeps it near its grace.")
-	requiringAction = describe("keys_requiring_action",
-		"Keys of orders whose customers must approve the payment.")
-	oldestAction = describe("oldest_key_requiring_action_age_seconds",
-		"Time since the oldest key that requires an action was claimed. A completer that runs keeps it near the charge window.")
-	needingReview = describe("keys_needing_review",
-		"Keys that need an operator: the completer has used up its attempts.")
-	oldestReview = describe("oldest_key_needing_review_age_seconds",
-		"Time since the first of the keys that need review was marked.")
-	oldestFinished = describe("oldest_finished_key_age_seconds",
-		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.")
-	receiptsPending = describe("receipts_pending",
-		"Receipts that are still to be sent.")
-	oldestReceipt = describe("oldest_receipt_age_seconds",
-		"Age of the oldest pending receipt.")
-	receiptsFailed = describe("receipts_failed",
-		"Receipts that need an operator: they are not tried again.")
-)
-
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
-}
-
 // backlog collects the metrics about pending work from the database.
 type backlog struct {
 	pool   *pgxpool.Pool
@@ -70,40 +39,43 @@ type reading struct {
 	err      error
 }
 
-func (b *backlog) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		databaseUp, unfinishedKeys, oldestUnfinished, completerLag, requiringAction, oldestAction, needingReview, oldestReview, oldestFinished,
-		receiptsPending, oldestReceipt, receiptsFailed,
-	} {
-		descriptions <- d
-	}
-}
+// Describe sends nothing, because a description would read the database.
+func (*backlog) Describe(chan<- *prometheus.Desc) {}
 
 func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	gauge := func(name, help string, value float64, labels prometheus.Labels) {
+		desc := prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, nil, labels)
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
+	const upHelp = "1 if the metrics about pending work could be read from the database. With 0 they are absent."
 	r := b.read()
 	if r.err != nil {
-		gauge(databaseUp, 0)
+		gauge("database_up", upHelp, 0, nil)
 		return
 	}
-	gauge(databaseUp, 1)
+	gauge("database_up", upHelp, 1, nil)
 	var lag time.Duration
 	for _, u := range r.keys.Unfinished {
-		gauge(unfinishedKeys, float64(u.Keys), u.Operation, string(u.Point))
-		gauge(oldestUnfinished, u.Oldest.Seconds(), u.Operation, string(u.Point))
+		labels := prometheus.Labels{"operation": u.Operation, "recovery_point": string(u.Point)}
+		gauge("unfinished_keys",
+			"Unfinished keys, including those that a run holds and excluding those that need review or an action.", float64(u.Keys), labels)
+		gauge("oldest_unfinished_key_age_seconds",
+			"Time since the oldest unfinished key was claimed.", u.Oldest.Seconds(), labels)
 		lag = max(lag, u.OldestUnattempted)
 	}
-	gauge(completerLag, lag.Seconds())
-	gauge(requiringAction, float64(r.keys.ActionRequired))
-	gauge(oldestAction, r.keys.OldestActionRequired.Seconds())
-	gauge(needingReview, float64(r.keys.NeedsReview))
-	gauge(oldestReview, r.keys.OldestNeedsReview.Seconds())
-	gauge(oldestFinished, r.keys.OldestFinished.Seconds())
-	gauge(receiptsPending, float64(r.receipts.Pending))
-	gauge(oldestReceipt, r.receipts.Oldest.Seconds())
-	gauge(receiptsFailed, float64(r.receipts.Failed))
+	gauge("completer_lag_seconds",
+		"Longest time since the last run of an unfinished key that the completer has not attempted yet. A completer that runs keeps it near its grace.",
+		lag.Seconds(), nil)
+	gauge("oldest_key_requiring_action_age_seconds",
+		"Time since the oldest key that requires an action was claimed. A completer that runs keeps it near the charge window.",
+		r.keys.OldestActionRequired.Seconds(), nil)
+	gauge("keys_needing_review",
+		"Keys that need an operator: the completer has used up its attempts.", float64(r.keys.NeedsReview), nil)
+	gauge("oldest_finished_key_age_seconds",
+		"Time since the oldest finished key was finished. A reaper that runs keeps it near the retention.", r.keys.OldestFinished.Seconds(), nil)
+	gauge("receipts_pending", "Receipts that are still to be sent.", float64(r.receipts.Pending), nil)
+	gauge("oldest_receipt_age_seconds", "Age of the oldest pending receipt.", r.receipts.Oldest.Seconds(), nil)
+	gauge("receipts_failed", "Receipts that need an operator: they are not tried again.", float64(r.receipts.Failed), nil)
 }
 
 // read returns the last reading if it is recent, a failed one too.
