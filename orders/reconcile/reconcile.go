@@ -21,7 +21,7 @@ import (
 // maxStuckKeys bounds the keys in a report. If there are more, no completer runs.
 const maxStuckKeys = 10_000
 
-// Config is what a [Reconciler] needs. Only LostRows, Fix and Progress are optional.
+// Config is what a [Reconciler] needs. Only LostRows and Fix are optional.
 type Config struct {
 	Orders   *orders.Service
 	Engine   *idempotency.Engine
@@ -40,10 +40,6 @@ type Config struct {
 	// LostRows it also expires the key of a charge whose order is lost. Without it
 	// nothing is changed.
 	Fix bool
-
-	// Progress is called with the fraction of the provider's intents, from 0 to 1,
-	// that are compared. They take most of the time.
-	Progress func(fraction float64)
 }
 
 // Reconciler compares our records with the provider's.
@@ -56,9 +52,6 @@ func New(config Config) (*Reconciler, error) {
 		return nil, errors.New("reconcile: Orders, Engine, Pool, Payments and Logger are needed")
 	case config.Grace <= 0, config.Since <= config.Grace:
 		return nil, errors.New("reconcile: Grace must be positive, and less than Since")
-	}
-	if config.Progress == nil {
-		config.Progress = func(float64) {}
 	}
 	return &Reconciler{config}, nil
 }
