@@ -224,10 +224,14 @@ func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Durati
 
 // Completer bounds the attempts of the completer.
 type Completer struct {
-	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
+	MaxAttempts int `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
 }
 
-func (c *Completer) validate(p *problems) { c.MaxAttempts.validate(p, "COMPLETER_MAX_ATTEMPTS") }
+func (c *Completer) validate(p *problems) {
+	if c.MaxAttempts <= 0 {
+		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not a positive number", c.MaxAttempts)
+	}
+}
 
 // Traces is the address of the trace collector. It is only validated here: the
 // OpenTelemetry SDK reads it itself.

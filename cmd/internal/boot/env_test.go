@@ -82,7 +82,7 @@ func TestLoad(t *testing.T) {
 				`COMPLETER_GRACE: "0s" is not a positive duration such as 90s, 5m or 72h`,
 				`CHARGE_WINDOW: "1d" is not a positive duration such as 90s, 5m or 72h`,
 				`KEY_RETENTION: "3 days" is not a positive duration such as 90s, 5m or 72h`,
-				`COMPLETER_MAX_ATTEMPTS: "0" is not a positive number`,
+				`COMPLETER_MAX_ATTEMPTS: 0 is not a positive number`,
 				"OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL such as http://localhost:4318; leave it empty to turn tracing off",
 				`LOG_LEVEL: "loud" is not one of debug, info, warn and error`,
 				`LOG_FORMAT: "xml" is neither text nor json`,
@@ -187,7 +187,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 	require.Equal(t, "5m0s", config.CompleterGrace.String())
 	require.Equal(t, "24h0m0s", config.ChargeWindow.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
-	require.Equal(t, 10, config.MaxAttempts.Int)
+	require.Equal(t, 10, config.MaxAttempts)
 	require.Equal(t, "Orders <receipts@example.com>", config.From)
 	require.Equal(t, "info", config.Level)
 	require.Equal(t, "text", config.Format)
@@ -273,7 +273,7 @@ func TestExampleEnv_inAShell(t *testing.T) {
 	} {
 		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
 		shell.Env = []string{"PATH=" + os.Getenv("PATH")}
-		shell.Stdin = strings.NewReader(boot.ExampleEnv())
+		shell.Stdin = strings.NewReader(boot.EnvTemplate())
 		out, err := shell.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Equal(t, value, string(out), name)
