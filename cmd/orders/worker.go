@@ -34,7 +34,7 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	defer pool.Close()
-	m, err := metrics.New(metrics.Config{Pool: pool, Logger: logger, Clock: time.Now})
+	m, err := metrics.New(metrics.Config{Pool: pool, Logger: logger})
 	if err != nil {
 		return err
 	}

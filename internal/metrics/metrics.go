@@ -24,8 +24,6 @@ type Config struct {
 	Pool   *pgxpool.Pool // required
 	Logger *slog.Logger  // required
 
-	Clock func() time.Time // time.Now; required
-
 	Limiter *limiter.Limiter // nil for a command without one
 
 	// Waiters is [idempotency.Engine.Waiters], nil for a command without an engine.
@@ -59,15 +57,15 @@ var (
 
 // New returns the metrics of a process, all of them 0.
 func New(config Config) (*Metrics, error) {
-	if config.Pool == nil || config.Logger == nil || config.Clock == nil {
-		return nil, errors.New("metrics: a pool, a logger and a clock are required")
+	if config.Pool == nil || config.Logger == nil {
+		return nil, errors.New("metrics: a pool and a logger are required")
 	}
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
-		&backlog{pool: config.Pool, logger: config.Logger, clock: config.Clock},
+		&backlog{config.Pool, config.Logger},
 	)
 	m.http = m.histogram("http_request_duration_seconds", slow,
 		"Duration of API requests, by route and class of the status.", "method", "route", "status_class")

@@ -132,7 +132,7 @@ func TestLimiter(t *testing.T) {
 	f := newFixture(t)
 	l, err := limiter.New(limiter.Config{Work: 1, Backlog: 1, Wait: time.Minute, InFlight: 3})
 	require.NoError(t, err)
-	m, err := metrics.New(metrics.Config{Pool: f.pool, Logger: discard, Clock: time.Now, Limiter: l})
+	m, err := metrics.New(metrics.Config{Pool: f.pool, Logger: discard, Limiter: l})
 	require.NoError(t, err)
 
 	working, waiting, release := make(chan struct{}), make(chan error, 1), make(chan struct{})
