@@ -128,16 +128,15 @@ var descriptions string
 
 // description returns the indented lines after a variable's name in env.txt.
 func description(name string) string {
-	var words []string
-	found := false
-	for line := range strings.Lines(descriptions) {
+	_, rest, _ := strings.Cut("\n"+descriptions, "\n"+name+"\n")
+	var text strings.Builder
+	for line := range strings.Lines(rest) {
 		if !strings.HasPrefix(line, " ") {
-			found = strings.TrimSpace(line) == name
-		} else if found {
-			words = append(words, strings.Fields(line)...)
+			break
 		}
+		text.WriteString(line)
 	}
-	return strings.Join(words, " ")
+	return text.String()
 }
 
 // variables returns the variables of a struct of groups, in order.
@@ -166,14 +165,6 @@ func PrintEnv(w io.Writer, config any) {
 		if v.fallback != "" {
 			fmt.Fprintf(w, " (default %s)", v.fallback)
 		}
-		column := 80 // starts a new line
-		for _, word := range strings.Fields(v.description) {
-			if column += 1 + len(word); column > 80 {
-				fmt.Fprint(w, "\n     ")
-				column = 6 + len(word)
-			}
-			fmt.Fprint(w, " ", word)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprint(w, "\n", v.description)
 	}
 }

@@ -107,13 +107,15 @@ func TestLoad(t *testing.T) {
 		},
 		"durations in the wrong order": {
 			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
-			problems: []string{"durations out of order: STRIPE_TIMEOUT 2m0s !< LOCK_TIMEOUT 1m30s < COMPLETER_GRACE 10m0s !< CHARGE_WINDOW 10m0s !< KEY_RETENTION 10m0s " +
-				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, COMPLETER_GRACE must be less than CHARGE_WINDOW, CHARGE_WINDOW must be less than KEY_RETENTION)"},
+			problems: []string{
+				"durations out of order: STRIPE_TIMEOUT 2m0s must be less than LOCK_TIMEOUT 1m30s",
+				"durations out of order: COMPLETER_GRACE 10m0s must be less than CHARGE_WINDOW 10m0s",
+				"durations out of order: CHARGE_WINDOW 10m0s must be less than KEY_RETENTION 10m0s",
+			},
 		},
 		"a duration that is less than a default": {
 			environment: []string{database, testKey, "LOCK_TIMEOUT=20s"},
-			problems: []string{"durations out of order: STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 20s < COMPLETER_GRACE 5m0s < CHARGE_WINDOW 24h0m0s < KEY_RETENTION 72h0m0s " +
-				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT)"},
+			problems:    []string{"durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s"},
 		},
 		"a live key, dev": {
 			environment: []string{"STRIPE_SECRET_KEY=sk_live_canary"},
@@ -124,14 +126,6 @@ func TestLoad(t *testing.T) {
 			environment: []string{"STRIPE_SECRET_KEY=sk_canary"},
 			dev:         true,
 			problems:    []string{noTestKey},
-		},
-		"a publishable key": {
-			environment: []string{database, "STRIPE_SECRET_KEY=pk_live_canary"},
-			problems:    []string{"STRIPE_SECRET_KEY: is a publishable key, which is for browsers (its value is not shown)" + getKey},
-		},
-		"an organisation's key": {
-			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
-			problems:    []string{"STRIPE_SECRET_KEY: is an organisation key, which requires a Stripe-Context header that this program does not send (its value is not shown)" + getKey},
 		},
 		"the provider's URL without a key, dev": {
 			environment: []string{"STRIPE_API_BASE=http://127.0.0.1:12111"},

@@ -15,7 +15,7 @@ func MarkdownEnv() string {
 		if v.fallback != "" {
 			fallback = "`" + v.fallback + "`"
 		}
-		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", v.name, fallback, v.description)
+		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", v.name, fallback, words(v.description))
 	}
 	return out.String()
 }
@@ -36,7 +36,9 @@ func EnvTemplate() string {
 		if strings.HasSuffix(v.name, "_ADDR") {
 			mark = "#" // the default depends on the command
 		}
-		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", v.description, mark, v.name, value)
+		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", words(v.description), mark, v.name, value)
 	}
 	return out.String()
 }
+
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }
