@@ -8,10 +8,8 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// What happens while the customer must approve the payment (3-D Secure).
-
-// ActionRequiredError is a payment that its customer must approve first. It wraps
-// [idempotency.ErrActionRequired]: the order continues when its key runs again.
+// ActionRequiredError means that the customer must approve the payment (3-D Secure). It
+// wraps [idempotency.ErrActionRequired].
 type ActionRequiredError struct {
 	Action          payments.Action
 	PaymentIntentID string
@@ -21,8 +19,8 @@ func (e *ActionRequiredError) Error() string { return "the customer must approve
 
 func (e *ActionRequiredError) Unwrap() error { return idempotency.ErrActionRequired }
 
-// awaitAction ends the run of a payment that its customer must approve. The status of
-// the order is recorded once.
+// awaitAction ends the run until the customer has acted, after it has recorded the
+// order's status once.
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.Record, error) {
 	if r.order.offSession || intent.Action == nil {
 		return r.cancel(ctx, authenticationRequired())
@@ -35,22 +33,21 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 	return r.recordAction, nil
 }
 
-// recordAction records that the customer must approve the payment, before the client gets
-// the client secret: from then on, a decline alone does not end the payment (R23). The
-// request itself ends when this step runs again.
+// recordAction records the order's status before the client receives the client secret:
+// from then on, a decline alone does not end the payment (R23). The repeated step then
+// returns actionRequired.
 func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 	setRequiresActionTx(tx, r.AccountID, r.order.ID)
 	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
 	return idempotency.Advance(pointChargeCreated), nil
 }
 
-// actionRequired returns the error of a run that has recorded the action.
 func (r *orderRun) actionRequired() error {
 	return &ActionRequiredError{Action: *r.action, PaymentIntentID: *r.order.PaymentIntentID}
 }
 
-// RequiredAction returns the action that the order of a key requires, read from the
-// provider: nothing stores its client secret. If the customer has acted, it runs the key
+// RequiredAction reads the action that the order of a key requires from the provider,
+// because the client secret is never stored. If the customer has acted, it resumes the key
 // and returns nil.
 func (s *Service) RequiredAction(ctx context.Context, key KeyStatus) (*ActionRequiredError, error) {
 	order, err := findOrder(ctx, s.pool, key.AccountID, key.OrderID)
@@ -70,5 +67,5 @@ func (s *Service) RequiredAction(ctx context.Context, key KeyStatus) (*ActionReq
 	if _, err = s.Resume(ctx, key.AccountID, key.ID); errors.As(err, &again) {
 		return again, nil
 	}
-	return nil, nil // the status of the key shows what the run has done
+	return nil, nil // the key's status shows the result of the run
 }

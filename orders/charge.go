@@ -13,36 +13,35 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// What happens if the outcome of a provider call is unknown: how an order's run
-// follows the intent's status, and makes sure that a failed order is never charged.
+// How the outcome of a confirm is resolved: by reading the intent and following its
+// status. A failure is stored only after the intent can no longer be charged.
 
 const (
-	// providerKeyTTL is how long the provider certainly knows an idempotency key:
-	// Stripe states at least 24 hours; the rest is for clock skew (R12).
+	// providerKeyTTL is how long a provider key certainly works. Stripe states at least
+	// 24 hours; the difference is for clock skew (R12).
 	providerKeyTTL = 23 * time.Hour
 
-	// How long a client waits if the provider named no time: in general, for an
-	// error that only an operator can fix, and for a payment in process.
+	// Retry-After, unless the provider's response has one.
 	retryAfter           = 2 * time.Second
-	misuseRetryAfter     = time.Minute
+	misuseRetryAfter     = time.Minute // an operator must act first
 	processingRetryAfter = 30 * time.Second
 )
 
-// confirm sends the confirm and resolves its outcome. first means that no run has
-// sent one before.
+// confirm sends the confirm and resolves its outcome. first means that no confirm was sent
+// before.
 func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record, error) {
 	intent, failed := r.sendConfirm(ctx)
 	switch {
 	case failed == nil:
 		return r.applyStatus(ctx, intent)
 	case failed.Outcome == payments.Declined && failed.Intent != nil && failed.Intent.Status == payments.StatusRequiresPaymentMethod:
-		// The intent has dropped the card, so it can no longer succeed (R23).
+		// The intent has no card any more, so it cannot be charged (R23).
 		return r.recordFailure(declinedBy(failed)), nil
 	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
 
-	// The intent's status resolves the doubt (R12).
+	// The outcome is unknown, or must be verified: read the intent (R12).
 	intent, unread := r.readIntent(ctx, r.order)
 	switch {
 	case unread != nil:
@@ -60,7 +59,6 @@ func (r *orderRun) confirm(ctx context.Context, first bool) (idempotency.Record,
 	}
 }
 
-// sendConfirm sends the confirm.
 func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.Error) {
 	ctx, cancel := sendContext(ctx)
 	defer cancel()
@@ -69,19 +67,17 @@ func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.
 	return verify(r.order, intent, err)
 }
 
-// readIntent reads the order's intent from the provider.
 func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
 	intent, err := s.payments.Get(ctx, *order.PaymentIntentID)
 	return verify(order, intent, err)
 }
 
-// verify returns an error for an intent that is not about this order's money, for
-// instance because it was changed at the provider. Such an intent is never
-// confirmed and never believed; an operator must look into it.
+// verify rejects an intent with another amount, currency or order. Such an intent was
+// changed at the provider and needs an operator.
 func verify(order orderRow, intent payments.Intent, err error) (payments.Intent, *payments.Error) {
 	failed := asPaymentError(err)
 	if failed == nil && !intent.Matches(order.Amount, order.Currency, order.ID.String()) {
-		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"} // its Outcome is Unknown
+		failed = &payments.Error{NeedsOperator: true, Code: "not_our_payment"}
 	}
 	return intent, failed
 }
@@ -98,7 +94,7 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
 		switch {
 		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.offSession:
-			// The customer may hold the client secret, and could pay with another card (R23).
+			// The customer may have the client secret, and could pay with another card (R23).
 			return r.cancel(ctx, declined(*intent.LastError))
 		case intent.LastError != nil:
 			return r.recordFailure(declined(*intent.LastError)), nil
@@ -112,8 +108,7 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 	}
 }
 
-// cancel cancels the intent, so that it can never be charged, and only then fails
-// the order (R23).
+// cancel cancels the intent, and only then fails the order (R23).
 func (r *orderRun) cancel(ctx context.Context, why failure) (idempotency.Record, error) {
 	key := providerKey(r.KeyID, "-cancel", r.order.confirmAttempt)
 	intent, err := r.payments.Cancel(ctx, key, *r.order.PaymentIntentID)
@@ -124,17 +119,15 @@ func (r *orderRun) cancel(ctx context.Context, why failure) (idempotency.Record,
 	case failed == nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
 	case failed.ReplayedError, failed.UnexpectedState:
-		// It arrived too late, or its own response is lost: confirmIntent reads the intent again.
+		// The intent may be charged or cancelled: the repeated step reads it.
 		return r.rotateKey(&r.order.confirmAttempt, pointChargeCreated, ErrOutcomeUnknown, failed)
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed)
 	}
 }
 
-// rotateKey continues under the next provider key, because the provider keeps a
-// response under the current one that resolves nothing, such as a 500, and can only
-// repeat it (R12). It does so once in a run: a provider that fails again needs
-// time, not another request.
+// rotateKey repeats the step under the next provider key, because the provider replays an
+// error under the current one (R12). Once per run: a provider that fails again needs time.
 func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind error, failed *payments.Error) (idempotency.Record, error) {
 	if r.rotated {
 		return nil, r.retryLater(kind, failed)
@@ -151,8 +144,8 @@ func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
 	return r.createOrder.retryLater(kind, failed, "order_id", r.order.ID, "key_id", r.KeyID)
 }
 
-// retryLater returns the error of a step that has nothing to record yet (R11), and
-// logs what only an operator can fix. attrs identify the object.
+// retryLater returns the error of a step without a final outcome (R11). It logs an error
+// that needs an operator, with attrs.
 func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) error {
 	wait := retryAfter
 	if failed.NeedsOperator {
@@ -162,8 +155,7 @@ func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) e
 	return &ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
 }
 
-// providerKey is the provider's idempotency key of one attempt of one step (R5).
-// The first attempt has no number.
+// providerKey is the provider's idempotency key for one attempt of a call (R5).
 func providerKey(keyID uuid.UUID, step string, attempt int) string {
 	key := "orders-api-" + keyID.String() + step
 	if attempt > 1 {
@@ -172,14 +164,14 @@ func providerKey(keyID uuid.UUID, step string, attempt int) string {
 	return key
 }
 
-// asPaymentError returns err as the payments client returns it, nil for nil.
+// asPaymentError converts an error of the payments client. It returns nil for nil.
 func asPaymentError(err error) *payments.Error {
 	if err == nil {
 		return nil
 	}
 	var failed *payments.Error
 	if !errors.As(err, &failed) {
-		failed = &payments.Error{NeedsOperator: true, Code: "unexpected_error"} // its Outcome is Unknown, which is safe
+		failed = &payments.Error{NeedsOperator: true, Code: "unexpected_error"} // with Outcome Unknown, which is safe
 	}
 	return failed
 }

@@ -7,10 +7,9 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// ending reports whether the order must end without another confirm, and why: an
-// operator closes it, or it is too old (R24). A run confirms a payment until its lease
-// ends, also if it pauses before it sends the confirm. So the lease must end within the
-// charge window. The database's clock alone decides: it set both times (R8).
+// ending reports whether the order must end without another confirm, and why. A run may
+// send its confirm at any time until its lease ends, so the lease must end within the charge
+// window (R24). The database's clock has set both times (R8).
 func (r *orderRun) ending() (why failure, ends bool) {
 	switch {
 	case r.resolve:
@@ -22,9 +21,9 @@ func (r *orderRun) ending() (why failure, ends bool) {
 	}
 }
 
-// end ends the order with what the provider has: a charge, a payment in process or a
-// decline counts. Otherwise the intent is cancelled, and only then does the order fail
-// (R23). failed is the error of reading the intent.
+// end ends the order. A charge, a payment in process or a decline counts; otherwise the
+// intent is cancelled, and only then does the order fail (R23). failed is the error of
+// reading the intent.
 func (r *orderRun) end(ctx context.Context, intent payments.Intent, failed *payments.Error, why failure) (idempotency.Record, error) {
 	notDeclined := intent.LastError == nil
 	switch {
@@ -36,19 +35,13 @@ func (r *orderRun) end(ctx context.Context, intent payments.Intent, failed *paym
 		intent.Status == payments.StatusRequiresAction,
 		intent.Status == payments.StatusRequiresPaymentMethod && notDeclined:
 		return r.cancel(ctx, why)
-	case intent.Status == payments.StatusCanceled && notDeclined: // mostly by an earlier run
+	case intent.Status == payments.StatusCanceled && notDeclined:
 		return r.recordFailure(why), nil
 	default:
 		return r.applyStatus(ctx, intent)
 	}
 }
 
-// chargeWindowOver is the failure of an order that was not charged within the charge
-// window.
 func chargeWindowOver() failure {
-	return failure{
-		slug:   SlugPaymentRefused,
-		code:   "charge_window_over",
-		detail: "The order was not charged in time, and it will not be charged any more.",
-	}
+	return refused("charge_window_over", "The order was not charged in time, and it will not be charged any more.")
 }

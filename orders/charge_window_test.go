@@ -1,316 +1,241 @@
 package orders_test
 
 import (
-	"fmt"
-	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
-
-// windowRuns are the ways to run a key. Each returns the outcome.
-func windowRuns() map[string]func(f *fixture, card string) string {
-	return map[string]func(*fixture, string) string{
-		"retry": func(f *fixture, card string) string { return outcomeOf(f.create(card)) },
-		"completer": func(f *fixture, card string) string {
-			f.ageLastRun(30 * grace)
-			if f.runCompleter().Completed == 0 {
-				return outcomeOf(f.create(card)) // for the error
-			}
-			return outcomeOf(f.resume())
-		},
-		"webhook": func(f *fixture, _ string) string {
-			return eventOutcome(f.deliverEventAbout("payment_intent.created", map[string]any{
-				"object": "payment_intent", "id": "pi_1", "metadata": f.metadata(),
-			}))
-		},
-		"keys retry": func(f *fixture, _ string) string {
-			f.markNeedsReview()
-			return outcomeOf(f.retry())
-		},
-	}
-}
 
 // An order that is older than the charge window is never charged (R24). It keeps a
 // result that the provider has; otherwise its intent is cancelled.
 func TestChargeWindow(t *testing.T) {
 	t.Parallel()
 	const over = "422 charge_window_over"
-	during := func(want string, rules ...[]stripetest.Rule) func(*fixture, string) {
-		return func(f *fixture, card string) {
-			var faults []stripetest.Rule
-			for _, rule := range rules {
-				faults = append(faults, rule...)
-			}
-			require.Equal(f.t, want, outcomeOf(f.createDuring(card, faults)))
-		}
-	}
-	stopped := func(f *fixture, card string) { f.interrupt(confirmEndpoint, card) }
-	challenged := during("action required")
-	answered := func(approve bool) func(*fixture, string) {
-		return func(f *fixture, card string) {
-			challenged(f, card)
-			authenticate(approve)(f)
-		}
-	}
+	shared := newFixture(t, options{})
 	for name, test := range map[string]struct {
-		card   string // visa when empty
-		leave  func(f *fixture, card string)
-		around func(*fixture) interceptor // during the runs
-		want   string
-		calls  string
-		intent string // its status in the end, "" if there is none
+		past    []step // a day ago
+		now     step   // during the retry
+		outcome string
+		calls   string
+		intents []string // their status in the end
 	}{
 		"no intent": {
-			leave: during("unavailable 1s", always(stripetest.CloseBefore, createEndpoint)),
-			want:  over, calls: "list 200",
+			past:    []step{loseRequest(createIntent), create("503 unavailable, 1s")},
+			outcome: over, calls: "list 200",
 		},
 		"intent created, response lost": {
-			leave: during("unavailable 1s", always(stripetest.CloseAfter, createEndpoint)),
-			want:  over, calls: "list 200, get 200, cancel 200", intent: "canceled",
+			past:    []step{loseResponse(createIntent), create("503 unavailable, 1s")},
+			outcome: over, calls: "list 200, get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"account not set up for the create": {
-			leave: during("unavailable 1m0s", always(stripetest.AccountNotReady, createEndpoint)),
-			want:  over, calls: "list 200",
+			past:    []step{fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s")},
+			outcome: over, calls: "list 200",
 		},
 		"account not set up for the confirm": {
-			leave: during("unavailable 1m0s", always(stripetest.AccountNotReady, confirmEndpoint)),
-			want:  over, calls: "get 200, cancel 200", intent: "canceled",
+			past:    []step{fault(stripetest.AccountNotReady, confirm), create("503 unavailable, 1m0s")},
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"unconfirmed": {
-			leave: stopped,
-			want:  over, calls: "get 200, cancel 200", intent: "canceled",
+			past:    []step{stopBefore(confirm)},
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"charged, response lost": {
-			leave: during("unknown 1s", always(stripetest.CloseAfter, confirmEndpoint, getEndpoint)),
-			want:  "201", calls: "get 200", intent: "succeeded",
+			past:    []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
+			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 		"charged by a run whose rows are lost": {
-			leave: func(f *fixture, card string) {
-				during("unknown 1s", always(stripetest.CloseAfter, confirmEndpoint, getEndpoint))(f, card)
+			past: []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), func(f *fixture) {
 				f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created'")
 				f.exec("UPDATE orders SET payment_intent_id = NULL")
-			},
-			want: "201", calls: "list 200, get 200", intent: "succeeded",
+			}},
+			outcome: "201", calls: "list 200, get 200", intents: []string{"succeeded"},
 		},
 		"declined, response lost": {
-			card:  "pm_card_chargeDeclinedIncorrectCvc",
-			leave: during("unknown 1s", always(stripetest.CloseAfter, confirmEndpoint, getEndpoint)),
-			want:  "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intent: "canceled",
+			past: []step{
+				payWith("pm_card_chargeDeclinedIncorrectCvc"), loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"),
+			},
+			outcome: "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"waits for the customer": {
-			card: challengeCard, leave: challenged,
-			want: over, calls: "get 200, cancel 200", intent: "canceled",
+			past:    []step{challenge},
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"approved in time": {
-			card: challengeCard, leave: answered(true),
-			want: "201", calls: "get 200", intent: "succeeded",
+			past:    []step{challenge, approve},
+			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 		"not approved": {
-			card: challengeCard, leave: answered(false),
-			want: "402 payment_intent_authentication_failure", calls: "get 200, cancel 200", intent: "canceled",
+			past:    []step{challenge, failChallenge},
+			outcome: "402 payment_intent_authentication_failure", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"approved before our cancel arrives": {
-			card: challengeCard, leave: challenged,
-			around: beforeCall("cancel", authenticate(true)),
-			want:   "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+			past: []step{challenge}, now: before(cancel, approve),
+			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
 		"approved after our cancel": {
-			card: challengeCard, leave: challenged,
-			around: afterCall("cancel", customerFails),
-			want:   over, calls: "get 200, cancel 200", intent: "canceled",
+			past: []step{challenge}, now: after(cancel, customerCannotPay),
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"not approved before our cancel arrives": {
-			card: challengeCard, leave: challenged,
-			around: beforeCall("cancel", authenticate(false)),
-			want:   over, calls: "get 200, cancel 200", intent: "canceled",
+			past: []step{challenge}, now: before(cancel, failChallenge),
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"paid with another card before our cancel arrives": {
-			card: challengeCard, leave: answered(false),
-			around: beforeCall("cancel", payAsCustomer),
-			want:   "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+			past: []step{challenge, failChallenge}, now: before(cancel, payWithOtherCard),
+			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
 		"requires action, and no run has seen it": {
-			card: challengeCard,
-			leave: func(f *fixture, card string) {
-				stopped(f, card)
-				confirmOnSession(f)
-			},
-			want: over, calls: "get 200, cancel 200", intent: "canceled",
+			past:    []step{payWith(challengeCard), stopBefore(confirm), confirmOnSession},
+			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
-		"cancelled by a run that died": {
-			leave: func(f *fixture, card string) {
-				stopped(f, card)
-				cancelAtProvider(f)
-			},
-			want: over, calls: "get 200", intent: "canceled",
+		"cancelled by a killed run": {
+			past:    []step{stopBefore(confirm), cancelAtProvider},
+			outcome: over, calls: "get 200", intents: []string{"canceled"},
 		},
 		"charged before our cancel arrives": {
-			leave:  stopped,
-			around: beforeCall("cancel", confirmAtProvider),
-			want:   "201", calls: "get 200, cancel 400, get 200", intent: "succeeded",
+			past: []step{stopBefore(confirm)}, now: before(cancel, confirmAtProvider),
+			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
 	} {
-		for by, run := range windowRuns() {
-			t.Run(name+", "+by, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			f := shared
+			if strings.HasPrefix(test.calls, "list") { // the list has a range of time
 				t.Parallel()
-				f := newFixture(t, options{clock: func() time.Time { return time.Now().Add(-age) }})
-				card := visa
-				if test.card != "" {
-					card = test.card
-				}
-				test.leave(f, card)
-				f.passDay()
-				if test.around != nil {
-					f.transport.intercept(test.around(f))
-				}
-				require.Equal(t, test.want, run(f, card))
-				f.transport.intercept(nil)
-				require.Equal(t, test.calls, f.transport.calls())
-				var status string
-				for _, intent := range f.intents() {
-					status += intent.Status
-				}
-				require.Equal(t, test.intent, status)
-				f.checkFinal()
-			})
-		}
+				f = newFixture(t, options{clock: aDayAgo})
+			}
+			f = f.withNewKey(t)
+			f.do(test.past...)
+			f.passDay()
+			if test.now != nil {
+				f.do(test.now)
+			}
+			f.do(retry(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
+			f.checkFinal()
+		})
 	}
 }
 
-// A payment in process is followed, however old the order is.
-func TestChargeWindow_processing(t *testing.T) {
-	t.Parallel()
-	for by, run := range windowRuns() {
-		for want, success := range map[string]bool{"201": true, "402 card_declined generic_decline": false} {
-			t.Run(by+", "+want, func(t *testing.T) {
-				t.Parallel()
-				f := newFixture(t, options{})
-				require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
-				f.backdate(age)
-				require.Equal(t, "unknown 30s", run(f, stripetest.ProcessingCard))
-				require.Equal(t, orders.StatusPending, f.getOrder().Status)
-				settlePayment(success)(f)
-				require.Equal(t, want, run(f, stripetest.ProcessingCard))
-				f.checkFinal()
-			})
-		}
-	}
-}
+func aDayAgo() time.Time { return time.Now().Add(-age) }
 
-// The failure is stored only once the cancel has succeeded (R23).
-func TestChargeWindow_undecided(t *testing.T) {
+func challenge(f *fixture) { f.do(payWith(challengeCard), create("202 action required")) }
+
+// The charge window applies to each way to run a key. A payment in process is followed,
+// however old the order is.
+func TestChargeWindow_everyRun(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		endpoint string
-		faults   []stripetest.Rule
-		want     string
-		calls    string
-	}{
-		"list unavailable":        {createEndpoint, always(stripetest.Unavailable, listEndpoint), "unavailable 2s", "list 503 ×3, list 200"},
-		"get unavailable":         {confirmEndpoint, always(stripetest.Unavailable, getEndpoint), "unknown 2s", "get 503 ×3, get 200, cancel 200"},
-		"cancel unavailable":      {confirmEndpoint, always(stripetest.Unavailable, cancelEndpoint), "unknown 2s", "get 200, cancel 503 ×3, get 200, cancel 200"},
-		"cancel's response lost":  {confirmEndpoint, always(stripetest.CloseAfter, cancelEndpoint), "unknown 1s", "get 200, cancel 0 ×3, get 200"},
-		"cancel has a stored 500": {confirmEndpoint, always(stripetest.ErrorBefore, cancelEndpoint), "unknown 30s", "get 200, cancel 500, get 200, cancel-2 500, get 200, cancel-2 500, get 200, cancel-3 200"},
+	for name, run := range map[string]func(want string) step{
+		"retry": retry,
+		"completer": func(want string) step {
+			return func(f *fixture) {
+				f.ageLastRun(30 * grace)
+				f.runCompleter()
+				f.do(create(want))
+			}
+		},
+		"webhook": func(want string) step {
+			return func(f *fixture) {
+				require.Equal(f.t, want, eventOutcome(f.deliverEventAbout("payment_intent.created", map[string]any{
+					"object": "payment_intent", "id": "pi_1", "metadata": f.metadata(),
+				})))
+			}
+		},
+		"keys retry": func(want string) step {
+			return func(f *fixture) {
+				f.markNeedsReview()
+				f.do(retryByOperator(want))
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{})
-			f.interrupt(test.endpoint, visa)
-			f.backdate(age)
-			require.Equal(t, test.want, outcomeOf(f.createDuring(visa, test.faults)))
+			shared := newFixture(t, options{})
+			for _, steps := range [][]step{
+				{stopBefore(confirm), old, run("422 charge_window_over")},
+				{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), old, run("201")},
+				{inProcess, old, run("503 outcome unknown, 30s"), paymentSucceeds, run("201")},
+				{inProcess, old, run("503 outcome unknown, 30s"), paymentFails, run("402 card_declined generic_decline")},
+			} {
+				f := shared.withNewKey(t)
+				f.do(steps...)
+				f.checkFinal()
+			}
+		})
+	}
+}
+
+func old(f *fixture) { f.backdate(age) }
+
+func inProcess(f *fixture) {
+	f.do(payWith(stripetest.ProcessingCard), create("503 outcome unknown, 30s"))
+}
+
+// The failure is stored only after the cancel has succeeded (R23).
+func TestChargeWindow_noOutcome(t *testing.T) {
+	t.Parallel()
+	shared := newFixture(t, options{})
+	for name, test := range map[string]struct {
+		before  string // the call before which the order stopped
+		fault   step
+		outcome string
+		calls   string
+	}{
+		"list unavailable":        {createIntent, makeUnavailable(listIntents), "503 unavailable, 2s", "list 503 ×3, list 200"},
+		"get unavailable":         {confirm, makeUnavailable(getIntent), "503 outcome unknown, 2s", "get 503 ×3, get 200, cancel 200"},
+		"cancel unavailable":      {confirm, makeUnavailable(cancel), "503 outcome unknown, 2s", "get 200, cancel 503 ×3, get 200, cancel 200"},
+		"cancel's response lost":  {confirm, loseResponse(cancel), "503 outcome unknown, 1s", "get 200, cancel 0 ×3, get 200"},
+		"cancel has a stored 500": {confirm, fault(stripetest.ErrorBefore, cancel), "503 outcome unknown, 30s", "get 200, cancel 500, get 200, cancel-2 500, get 200, cancel-2 500, get 200, cancel-3 200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := shared.withNewKey(t)
+			f.do(stopBefore(test.before), old, test.fault, retry(test.outcome))
 			require.Equal(t, orders.StatusPending, f.getOrder().Status)
-			require.Equal(t, "422 charge_window_over", outcomeOf(f.create(visa)))
-			require.Equal(t, test.calls, f.transport.calls())
+			f.do(retry("422 charge_window_over"), expectCalls(test.calls))
 			f.checkFinal()
 		})
 	}
 }
 
-func TestChargeWindow_response(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
-	f.backdate(age)
-	result, err := f.create(visa)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusUnprocessableEntity, result.Response.Status)
-	require.JSONEq(t, fmt.Sprintf(`{
-		"type": "/problems/payment-refused",
-		"title": "The payment provider refused the request",
-		"status": 422,
-		"detail": "The order was not charged in time, and it will not be charged any more.",
-		"retry": "new-key",
-		"outcome": "final",
-		"code": "charge_window_over",
-		"order_id": %q
-	}`, orderID(f.account, f.key)), string(result.Response.Body))
-	require.Equal(t, orders.StatusPaymentFailed, f.getOrder().Status)
-}
-
-// A run confirms a payment until its lease ends. So the lease must end within the
-// window.
+// The window begins with the order, and a lease must end within it.
 func TestChargeWindow_limit(t *testing.T) {
 	t.Parallel()
-	for want, age := range map[string]time.Duration{
+	f := newFixture(t, options{})
+	for outcome, age := range map[string]time.Duration{
 		"201":                    24*time.Hour - lockTimeout - 30*time.Second,
 		"422 charge_window_over": 24*time.Hour - lockTimeout + time.Second,
 	} {
-		t.Run(want, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
-			f.interrupt(confirmEndpoint, visa)
-			f.backdate(age)
-			require.Equal(t, want, outcomeOf(f.create(visa)))
-			f.checkFinal()
-		})
+		f := f.withNewKey(t)
+		f.do(stopBefore(confirm))
+		f.backdate(age)
+		f.do(retry(outcome))
+		f.checkFinal()
 	}
+
+	f = f.withNewKey(t) // an old key with a new order
+	f.do(stopBefore(createIntent))
+	f.exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
+	f.do(retry("201"))
 }
 
 // The window ends between the create and the confirm of one run.
 func TestChargeWindow_endsDuringRun(t *testing.T) {
 	t.Parallel()
-	for _, resumed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("resumed %t", resumed), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{chargeWindow: lockTimeout + 2*time.Second})
-			if resumed {
-				f.interrupt(createEndpoint, visa)
-			}
-			slow := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: createEndpoint, Delay: 2500 * time.Millisecond})
-			require.Equal(t, "422 charge_window_over", outcomeOf(f.create(visa)))
-			slow.Release()
-			require.Equal(t, "create 200, get 200, cancel 200", f.transport.calls())
-			f.checkFinal()
-		})
-	}
+	f := newFixture(t, options{chargeWindow: lockTimeout + 100*time.Millisecond})
+	f.inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: createIntent, Delay: 200 * time.Millisecond})
+	f.do(create("422 charge_window_over"), expectCalls("create 200, get 200, cancel 200"))
+	f.checkFinal()
 }
 
-// Refunds have no charge window.
 func TestChargeWindow_refund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	p := f.createPaid(visa)
-	const key idempotency.Key = "an-old-refund-of-this-test"
-	limit := f.stripe.Inject(always(stripetest.RateLimit, "POST /v1/refunds")[0])
-	require.Equal(t, "unavailable 2s", outcomeOf(p.createRefund(key, `{"amount":100}`)))
-	limit.Release()
+	f.createPaid(visa)
+	f.do(rateLimit(makeRefund), refund("503 unavailable, 2s"))
 	f.exec("UPDATE idempotency_keys SET created_at = created_at - interval '9 days'")
 	f.exec("UPDATE orders SET created_at = created_at - interval '9 days'")
-	require.Equal(t, "201", outcomeOf(p.resumeRefund(key)))
-}
-
-// The age is that of the order, in each step of a run.
-func TestChargeWindow_ageOfOrder(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	f.interrupt(createEndpoint, visa)
-	f.exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
-	require.Equal(t, "201", outcomeOf(f.create(visa)))
-	f.checkFinal()
+	f.do(retry("201"))
 }

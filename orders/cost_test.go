@@ -2,106 +2,57 @@ package orders_test
 
 import (
 	"fmt"
-	"log/slog"
-	"net/http/httptest"
 	"testing"
-	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/orders"
-	"example.com/orders-api/payments"
-	"example.com/orders-api/payments/stripetest"
 )
 
-// Bounds of one order, without authentication, on connections that have prepared the
-// statements.
+// Bounds of one order on connections that have prepared the statements.
 const (
 	maxCommits    = 3
 	maxRoundTrips = 4
 )
 
-// costFixture is a service whose round trips and commits are counted.
-type costFixture struct {
-	tb      testing.TB
-	service *orders.Service
-	engine  *idempotency.Engine
-	pool    *pgxpool.Pool
-	meter   *idempotencytest.Meter
-	stripe  *stripetest.Server
-	account uuid.UUID
-}
-
-func newCostFixture(tb testing.TB, conns int32) *costFixture {
-	tb.Helper()
-	meter := idempotencytest.NewMeter()
-	return newCostFixtureOn(tb, meter, idempotencytest.NewPool(tb, meter.Configure, func(c *pgxpool.Config) { c.MaxConns = conns }))
-}
-
-func newCostFixtureOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Pool) *costFixture {
-	tb.Helper()
-	stripe := stripetest.New(stripetest.Options{})
-	server := httptest.NewServer(stripe)
-	tb.Cleanup(server.Close)
-	tb.Cleanup(stripe.Close)
-
-	const stepTimeout = 50 * time.Second // less than a lease
-	logger := slog.New(slog.DiscardHandler)
-	client, err := payments.New(payments.Config{SecretKey: "sk_test_orders", BaseURL: server.URL, Timeout: stepTimeout, Logger: logger})
-	require.NoError(tb, err)
-	tb.Cleanup(client.Close)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: lockTimeout, Clock: time.Now, Logger: logger})
-	require.NoError(tb, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger})
-	require.NoError(tb, err)
-	return &costFixture{tb, service, engine, pool, meter, stripe, idempotencytest.Account(tb, pool)}
-}
-
-// create creates an order.
-func (m *costFixture) create(key string) (idempotency.Result, error) {
-	return m.service.Create(m.tb.Context(), request(m.tb, m.account, idempotency.Key(key), visa))
+func (f *fixture) createNth(n int) idempotency.Result {
+	f.t.Helper()
+	result, err := f.withKey(f.t, idempotency.Key(fmt.Sprintf("an-order-of-the-cost-test-%d", n))).create(visa)
+	require.Equal(f.t, "201", outcomeOf(result, err))
+	return result
 }
 
 func TestCost_order(t *testing.T) {
 	t.Parallel()
-	m := newCostFixture(t, 1)
-	create := func(n int) idempotency.Result {
-		result, err := m.create(fmt.Sprintf("an-order-of-the-cost-test-%d", n))
-		require.NoError(t, err)
-		return result
-	}
-	create(0) // prepares the statements
+	meter := idempotencytest.NewMeter()
+	f := newFixture(t, options{configure: meter.Configure, unchecked: true})
+	f.createNth(0) // prepares the statements
 
 	const n = 10
-	m.meter.Reset()
+	meter.Reset()
 	for i := range n {
-		require.False(t, create(i+1).Replayed)
+		require.False(t, f.createNth(i+1).Replayed)
 	}
-	require.LessOrEqual(t, m.meter.Commits(), n*maxCommits)
-	require.LessOrEqual(t, m.meter.RoundTrips(), n*maxRoundTrips)
-	t.Logf("%d orders: %d commits, %d round trips", n, m.meter.Commits(), m.meter.RoundTrips())
+	require.LessOrEqual(t, meter.Commits(), n*maxCommits)
+	require.LessOrEqual(t, meter.RoundTrips(), n*maxRoundTrips)
+	t.Logf("%d orders: %d commits, %d round trips", n, meter.Commits(), meter.RoundTrips())
 
-	create(1) // prepares the statements of a replay
-	m.meter.Reset()
-	require.True(t, create(1).Replayed)
-	require.Zero(t, m.meter.Commits())
-	require.LessOrEqual(t, m.meter.RoundTrips(), 2)
+	f.createNth(1) // prepares the statements of a replay
+	meter.Reset()
+	require.True(t, f.createNth(1).Replayed)
+	require.Zero(t, meter.Commits())
+	require.LessOrEqual(t, meter.RoundTrips(), 2)
 }
 
-// The index entries of an order. A HOT update adds none. Two updates cannot be HOT:
-// the one that finishes the key and the one that records the intent.
+// A HOT update adds no index entry. Two updates cannot be HOT: the one that finishes the
+// key and the one that records the intent.
 func TestCost_indexes(t *testing.T) {
 	t.Parallel()
-	m := newCostFixture(t, 1) // whose only connection does the counting
-	result, err := m.create("an-order-for-the-indexes")
-	require.Equal(t, "201", outcomeOf(result, err))
-	_, err = m.pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
-	require.NoError(t, err)
-	rows, err := m.pool.Query(t.Context(), `
+	f := newFixture(t, options{unchecked: true}) // whose only connection does the counting
+	f.createNth(0)
+	f.exec("SELECT pg_stat_force_next_flush()")
+	rows, err := f.pool.Query(t.Context(), `
 SELECT format('%s: %s inserted, %s updated, %s HOT, %s indexes', relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, (
            SELECT count(*)
              FROM pg_index
@@ -120,24 +71,20 @@ SELECT format('%s: %s inserted, %s updated, %s HOT, %s indexes', relname, n_tup_
 	}, collectStrings(t, rows), "partial indexes aside")
 }
 
-// The rows that an order reads do not grow with the orders of its account, even if
-// the tables were never analysed and the plans date from when they were empty.
+// The rows that an order reads do not grow, even if the plans date from empty tables.
 func TestCost_newDatabase(t *testing.T) {
 	t.Parallel()
-	m := newCostFixture(t, 1)
-	read := func() (rows int) {
-		_, err := m.pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()")
-		require.NoError(t, err)
-		require.NoError(t, m.pool.QueryRow(t.Context(), `
+	f := newFixture(t, options{unchecked: true})
+	read := func() int {
+		f.exec("SELECT pg_stat_force_next_flush()")
+		return f.count(`
 SELECT coalesce(sum(idx_tup_read), 0) + (SELECT sum(seq_tup_read) FROM pg_stat_user_tables)
-  FROM pg_stat_user_indexes`).Scan(&rows))
-		return rows
+  FROM pg_stat_user_indexes`)
 	}
 	create := func(first, n int) (rowsPerOrder int) {
 		before := read()
 		for i := range n {
-			result, err := m.create(fmt.Sprintf("an-order-of-a-new-database-%d", first+i))
-			require.Equal(t, "201", outcomeOf(result, err))
+			f.createNth(first + i)
 		}
 		return (read() - before) / n
 	}
@@ -145,22 +92,18 @@ SELECT coalesce(sum(idx_tup_read), 0) + (SELECT sum(seq_tup_read) FROM pg_stat_u
 	require.LessOrEqual(t, create(20, 80), 20)
 }
 
-// A refund needs three more round trips in its first transaction, which reads the
-// remaining amount after it has locked the order, and one to read its result.
+// The first transaction of a refund needs three more round trips: it locks the order and
+// then reads the remaining amount.
 func TestCost_refund(t *testing.T) {
 	t.Parallel()
-	m := newCostFixture(t, 1)
-	refund := func(n int) {
-		created, err := m.create(fmt.Sprintf("an-order-to-refund-back-%d", n))
-		require.NoError(t, err)
-		require.Equal(t, "201", outcomeOf(created, err))
-		order := orderID(m.account, idempotency.Key(fmt.Sprintf("an-order-to-refund-back-%d", n)))
-		req := refundRequest(t, m.account, order, idempotency.Key(fmt.Sprintf("a-refund-of-the-cost-test-%d", n)), `{}`)
-		m.meter.Reset()
-		require.Equal(t, "201", outcomeOf(m.service.Refund(t.Context(), order, req)))
+	meter := idempotencytest.NewMeter()
+	f := newFixture(t, options{configure: meter.Configure, unchecked: true})
+	for n := range 2 { // the first refund prepares the statements
+		f := f.withKey(t, idempotency.Key(fmt.Sprintf("an-order-to-refund-%d", n)))
+		f.createPaid(visa)
+		meter.Reset()
+		f.do(refund("201"))
 	}
-	refund(0) // prepares the statements
-	refund(1)
-	require.Equal(t, 2, m.meter.Commits())
-	require.LessOrEqual(t, m.meter.RoundTrips(), 7)
+	require.Equal(t, 2, meter.Commits())
+	require.LessOrEqual(t, meter.RoundTrips(), 7)
 }

@@ -11,37 +11,34 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Request asks for an order, or for a refund of one, under an idempotency key.
+// Request is a request for an order, or for a refund of one.
 type Request struct {
 	idempotency.Request
 
 	ClientIP netip.Addr // for the audit record; the zero value if unknown
 }
 
-// Create creates the order and charges it, or returns the stored response of the
-// key. Errors are [*ValidationError], [*ProviderError] and the engine's; none of them is
-// stored.
+// Create creates and charges an order, or returns the stored response of its key. No
+// error is stored: [*ValidationError], [*ProviderError], [*ActionRequiredError] or one of
+// the engine.
 func (s *Service) Create(ctx context.Context, req Request) (idempotency.Result, error) {
 	return s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
 }
 
-// Recovery points of createOrder, between the engine's started and finished.
 const (
 	pointOrderCreated  idempotency.RecoveryPoint = "order_created"
 	pointChargeCreated idempotency.RecoveryPoint = "charge_created"
 )
 
-// createOrder is the operation of [Service.Create].
 type createOrder struct {
 	*Service
 	clientIP netip.Addr
-	resolve  bool // end the order without a charge, unless there was one, see Service.Resolve
+	resolve  bool // an operator ends the order, see Service.Resolve
 }
 
-// Name is stored with the key.
 func (createOrder) Name() string { return "create_order" }
 
-// Steps returns the three steps in the order of the package's doc.
+// Steps returns the steps by recovery point.
 func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &orderRun{createOrder: op, Run: run}
 	return idempotency.Steps{
@@ -53,24 +50,21 @@ func (op createOrder) Steps(run *idempotency.Run) idempotency.Steps {
 	}
 }
 
-// orderRun is one run of createOrder.
 type orderRun struct {
 	createOrder
 	*idempotency.Run
 
-	order orderRow // inserted by the first run, read by a resumed one
+	order orderRow // see load
 
-	// unconfirmed means that this run, the first of its key, created the intent, so
-	// no run has confirmed it. It can be wrong after a failover that lost the order.
-	// That is safe: it only saves one GET and picks between two 503 problems.
+	// unconfirmed means that the key's first run has just created the intent. It can be wrong
+	// after a failover. That is safe: it saves one GET and chooses between two 503 problems.
 	unconfirmed bool
-	rotated     bool             // this run has used up a provider key, see rotateKey
-	action      *payments.Action // read by this run, and recorded
-	search      intentSearch
+	rotated     bool             // see rotateKey
+	action      *payments.Action // recorded by this run, see awaitAction
+	search      intentSearch     // see findIntent
 }
 
-// newOrder is the order of a new key: a function of the key and its parameters
-// (R5). The schema defaults its created_at to the time of the claim.
+// newOrder returns the order of a new key, a function of the key and its parameters (R5).
 func newOrder(run *idempotency.Run, params Params) orderRow {
 	return orderRow{
 		Order: Order{
@@ -89,7 +83,7 @@ func newOrder(run *idempotency.Run, params Params) orderRow {
 	}
 }
 
-// insertOrder is transaction 1. It commits together with the claim of the key.
+// insertOrder is transaction 1, which also claims the key.
 func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 	params, err := DecodeParams(r.Params)
 	if err != nil {
@@ -101,8 +95,8 @@ func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempoten
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
-// createIntent creates the PaymentIntent, unconfirmed: no money moves.
-// Transaction 2 records its id.
+// createIntent creates the PaymentIntent, unconfirmed, so no money moves. Transaction 2
+// records its id.
 func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -111,55 +105,60 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 	}
 	why, ends := r.ending()
 	if ends || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
-		// The provider may have forgotten the key and would create another intent.
-		switch found, ended, failed := r.findIntent(ctx); {
+		// An earlier create may have succeeded, and its provider key have expired (R12).
+		switch found, complete, failed := r.findIntent(ctx); {
 		case failed != nil:
 			return nil, r.retryLater(ErrProviderUnavailable, failed)
-		case !ended:
+		case !complete:
 			return r.continueSearch, nil
 		case found.ID != "":
 			return r.recordIntent(found.ID), nil
 		case ends:
-			// A create of an earlier run may still arrive. Its intent stays unconfirmed, because
-			// its id is not stored (R23): it moves no money, and reconcile cancels it.
+			// A create in flight may still arrive, but no run confirms its intent (R23), and
+			// reconcile cancels it.
 			return r.recordFailure(why), nil
 		}
 	}
-	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
-		Amount:        r.order.Amount,
-		Currency:      r.order.Currency,
-		PaymentMethod: r.order.paymentMethod,
-		Description:   "Order " + r.order.ID.String(),
-		Metadata: map[string]string{ // events contain it, see keyFromMetadata
-			"account_id":         r.AccountID.String(),
-			"order_id":           r.order.ID.String(),
-			"idempotency_key_id": r.KeyID.String(),
-		},
-	})
-	switch failed := asPaymentError(err); {
+	intent, failed := r.sendCreate(ctx)
+	switch {
 	case failed == nil:
 		r.unconfirmed = !r.Resumed
 		return r.recordIntent(intent.ID), nil
-	case failed.Outcome == payments.Declined: // an intent that was not created cannot be charged (R23)
+	case failed.Outcome == payments.Declined: // no intent exists, so nothing can be charged (R23)
 		return r.recordFailure(declinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.recordFailure(refusedBy(failed)), nil
 	case failed.ReplayedError:
 		return r.rotateKey(&r.order.createAttempt, pointOrderCreated, ErrProviderUnavailable, failed)
-	default: // whatever the outcome is, an unconfirmed intent moves no money
+	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
 }
 
-// confirmIntent charges the card. This is the only call that moves money, and it
-// does so at most once in the intent's life. Transaction 3 records the payment.
+func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
+	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
+		Amount:        r.order.Amount,
+		Currency:      r.order.Currency,
+		PaymentMethod: r.order.paymentMethod,
+		Description:   "Order " + r.order.ID.String(),
+		Metadata: map[string]string{ // see keyFromMetadata
+			"account_id":         r.AccountID.String(),
+			"order_id":           r.order.ID.String(),
+			"idempotency_key_id": r.KeyID.String(),
+		},
+	})
+	return intent, asPaymentError(err)
+}
+
+// confirmIntent charges the card. This is the only call that moves money, and it does so
+// at most once per intent. Transaction 3 records the payment.
 func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.action != nil {
+	if r.action != nil { // recorded by recordAction
 		return nil, r.actionRequired()
 	}
 	why, ends := r.ending()
@@ -181,13 +180,12 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	}
 }
 
-// load reads the order of a resumed run. The first run has inserted it together with
-// its key, at the same time.
+// load reads the order, unless this run has inserted it.
 func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
 		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
-	case r.order.CreatedAt.IsZero():
+	case r.order.CreatedAt.IsZero(): // inserted with its key, at the same time
 		r.order.CreatedAt = Timestamp{r.CreatedAt}
 	}
 	return mustExist(err, "the order of key", r.KeyID)
@@ -203,8 +201,8 @@ func (r *orderRun) recordIntent(id string) idempotency.Record {
 	}
 }
 
-// recordPayment is transaction 3: the order is paid, its receipt staged and the
-// response stored, together or not at all (R15).
+// recordPayment is transaction 3: the order is paid, its receipt staged and the response
+// stored, together or not at all (R15).
 func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 	paidAt := r.Now()
 	paid := r.order.Order
@@ -217,8 +215,7 @@ func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 	return finishCreated("/v1/orders/"+paid.ID.String(), paid)
 }
 
-// recordFailure stores the response of an order that is not charged and never
-// will be (R23).
+// recordFailure stores the response of an order that can no longer be charged (R23).
 func (r *orderRun) recordFailure(why failure) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		setPaymentFailedTx(tx, r.AccountID, r.order.ID, why)

@@ -10,29 +10,24 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// Refund refunds an order or a part of it, or returns the stored response of the
-// key. Errors are those of Create, [ErrNotFound] if the account has no such order,
-// [*NotRefundableError] and [*ExceedsRemainingError].
+// Refund refunds an order or a part of it, or returns the stored response of its key.
+// Errors are those of Create, [ErrNotFound] without the order, [*NotRefundableError] and
+// [*ExceedsRemainingError].
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (idempotency.Result, error) {
 	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }
 
-// pointRefundCreated is the recovery point of createRefund between the engine's
-// started and finished.
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
 
-// createRefund is the operation of [Service.Refund].
 type createRefund struct {
 	*Service
 	orderID    uuid.UUID // of the request; only the first step reads it
 	clientIP   netip.Addr
-	resolution *resolution // nil unless an operator ends the refund, see Service.Resolve
+	resolution *resolution // set if an operator ends the refund, see Service.Resolve
 }
 
-// Name is stored with the key.
 func (createRefund) Name() string { return "create_refund" }
 
-// Steps returns the two steps in the order of the package's doc.
 func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &refundRun{createRefund: op, Run: run}
 	return idempotency.Steps{
@@ -41,19 +36,17 @@ func (op createRefund) Steps(run *idempotency.Run) idempotency.Steps {
 	}
 }
 
-// refundRun is one run of createRefund.
 type refundRun struct {
 	createRefund
 	*idempotency.Run
 
-	refund refundRow // as the database has it, see load
-	sent   bool      // this run has sent the refund
+	refund refundRow // see load
+	sent   bool      // by this run
 }
 
-// insertRefund is transaction 1. It locks the order's row, reads what is left of
-// it and inserts the refund, so concurrent refunds see each other: together they
-// never reserve more than was charged. Its errors roll the claim back, and the key
-// stays unused.
+// insertRefund is transaction 1. It locks the order's row before it reads the remaining
+// amount, so concurrent refunds never reserve more than was charged. An error rolls the
+// claim back.
 func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 	params, err := DecodeRefundParams(r.Params)
 	if err != nil {
@@ -86,12 +79,10 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	return idempotency.Advance(pointRefundCreated), nil
 }
 
-// sendRefund refunds the money. This is the only call of a refund that moves
-// money. It is safe to repeat under one provider key only, which is therefore
-// never rotated, and the provider forgets that key after a day (R12). So it always
-// lists the intent's refunds first: a lost response, an expired provider key and a
-// restored database are indistinguishable here, and the list covers all three.
-// Transaction 2 records the result.
+// sendRefund refunds the money. A refund under another provider key would be a second
+// one, so the key is never rotated, and the provider forgets it after a day (R12). So the
+// step always lists the intent's refunds first. That covers a lost response, an expired
+// provider key and a restored database. Transaction 2 records the result.
 func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) {
 	ctx, cancel := r.stepContext(ctx)
 	defer cancel()
@@ -108,7 +99,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) 
 	case found.ID != "":
 		return r.applyRefund(found)
 	case r.providerReplaysError():
-		// Sent again, the key would return the same error; the list shows when the refund is made.
+		// The key would return the same error. The list shows whether the refund was made.
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
 	case r.resolution != nil:
 		return r.resolve()
@@ -117,7 +108,6 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) 
 	}
 }
 
-// load reads the refund.
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
 		r.refund, err = findRefund(ctx, r.pool, r.AccountID, refundID(r.AccountID, r.Key))
@@ -135,9 +125,8 @@ func (r *refundRun) recordRefund(made payments.Refund) idempotency.Record {
 	}
 }
 
-// recordFailure stores the response of a refund that is not made and never will
-// be, and releases its amount. made has no id unless the refund failed at the
-// provider.
+// recordFailure stores the response of a failed refund and releases its amount. made is
+// empty if the provider does not have the refund.
 func (r *refundRun) recordFailure(why failure, made payments.Refund) idempotency.Record {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		if made.ID != "" {

@@ -8,8 +8,7 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// All errors of a request are listed, each with a JSON pointer. Names are
-// case-sensitive.
+// All errors are listed, each with a JSON pointer. Names are case-sensitive.
 func ExampleDecodeParams() {
 	canonical, err := idempotency.Canonicalize([]byte(`{
 		"email": "ada@example.com",

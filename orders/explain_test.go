@@ -13,46 +13,41 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// sequentialScan matches a scan of a table that grows with the orders.
 var sequentialScan = regexp.MustCompile(`Seq Scan on (idempotency_keys|orders|refunds|audit_records|staged_jobs)\b`)
 
-// Every statement on a large table uses an index, and soon a generic plan. Only lists
-// are planned each time, because the plan depends on their length.
+// Every statement uses an index and a generic plan. Only lists are planned each time,
+// because the plan depends on their limit.
 func TestPlans_useIndexes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	f.fillTables(2000)
-	f.pool.Reset() // forgets the statements that filled the tables
+	f.pool.Reset() // drops the statements so far
 
 	const often = 10
 	for i := range often {
 		part := f.withKey(t, idempotency.Key("an-order-for-its-plans-"+string(rune('a'+i))))
-		p := part.createPaid(visa)
+		part.createPaid(visa)
+		order := orderID(f.account, part.key)
 		require.Equal(t, "201", outcomeOf(part.create(visa)), "again")
 		refund := part.key + "-refund"
-		require.Equal(t, "201", outcomeOf(p.createRefund(refund, `{"amount":100}`)))
-		p.getRefund(refund)
-		_, err := collect(f.service.ListRefunds(t.Context(), f.account, p.orderID, 10, uuid.Nil))
+		require.Equal(t, "201", outcomeOf(part.refund(refund, `{"amount":100}`)))
+		part.getRefund(refund)
+		_, err := collect(f.service.ListRefunds(t.Context(), f.account, order, 10, uuid.Nil))
 		require.NoError(t, err)
-		_, err = collect(f.service.ListRefunds(t.Context(), f.account, p.orderID, 10, refundID(f.account, refund)))
+		_, err = collect(f.service.ListRefunds(t.Context(), f.account, order, 10, refundID(f.account, refund)))
 		require.NoError(t, err)
 		_, err = collect(f.service.List(t.Context(), f.account, 10, uuid.Nil))
 		require.NoError(t, err)
-		_, err = collect(f.service.List(t.Context(), f.account, 10, p.orderID))
+		_, err = collect(f.service.List(t.Context(), f.account, 10, order))
 		require.NoError(t, err)
 		_, err = f.service.KeyStatus(t.Context(), f.account, part.key)
 		require.NoError(t, err)
 		part.history()
 	}
-	declined := f.withKey(t, "an-order-that-is-declined")
-	require.Equal(t, "402 card_declined generic_decline", outcomeOf(declined.create(declinedCard)))
-	saved := f.withKey(t, "an-order-under-the-next-key")
-	f.stripe.Inject(once(stripetest.ErrorBefore, createEndpoint)[0])
-	require.Equal(t, "201", outcomeOf(saved.create(visa)))
-	resumed := f.withKey(t, "an-order-that-is-resumed")
-	resumed.interrupt(confirmEndpoint, visa)
-	require.Equal(t, "201", outcomeOf(resumed.retry()))
-	f.withKey(t, "an-order-that-is-abandoned").interrupt(createEndpoint, visa)
+	f.withKey(t, "an-order-that-is-declined").do(payWith(declinedCard), create("402 card_declined generic_decline"))
+	f.withKey(t, "an-order-under-the-next-key").do(faultOnce(stripetest.ErrorBefore, createIntent), create("201"))
+	f.withKey(t, "an-order-that-is-resumed").do(stopBefore(confirm), retryByOperator("201"))
+	f.withKey(t, "an-order-that-is-abandoned").do(stopBefore(createIntent))
 	_, err := newPool(t, f.pool).Exec(t.Context(), "UPDATE idempotency_keys SET last_run_at = now() - $1::interval WHERE finished_at IS NULL", 2*grace)
 	require.NoError(t, err)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
@@ -65,8 +60,6 @@ func TestPlans_useIndexes(t *testing.T) {
 	}
 }
 
-// fillTables inserts n orders of three days, each with its key, an audit record, a
-// receipt and a refund.
 func (f *fixture) fillTables(n int) {
 	f.t.Helper()
 	f.exec(`

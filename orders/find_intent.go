@@ -11,22 +11,17 @@ import (
 // clockSkew is how far the provider's clock may be from the database's.
 const clockSkew = 5 * time.Minute
 
-// intentSearch is a search of the provider's list that may take several steps of a run.
-// It is kept in memory: if the run dies, the next one starts again.
+// intentSearch is the state of a search that takes several steps of one run.
 type intentSearch struct {
-	found payments.Intent // the best so far, see precedence
-	after string          // the id of the last intent that was read; "" at the beginning
+	found payments.Intent // the one with the highest precedence so far
+	after string          // cursor: the last intent that was read
 }
 
-// findIntent searches the provider's list for the intent of an order whose provider key
-// may have expired. An intent without an id means that there is none. If the list is
-// longer than half of the step's time, ended is false: the run commits, which renews its
-// lease (R8), and the next step continues.
-//
-// No run creates an intent after the charge window. The end of the range does not
-// depend on the last run that is recorded here, because a failover may have lost later
-// ones, and they may have charged the order.
-func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, ended bool, failed *payments.Error) {
+// findIntent searches the provider's list for the order's intent, which is empty if there is
+// none. After half of the step's time, complete is false: the run commits, which renews its
+// lease (R8), and the next step continues. The range ends with the charge window, not with
+// the last recorded run, because a failover may have lost later runs.
+func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, complete bool, failed *payments.Error) {
 	since, until := r.order.CreatedAt.Time, r.Now()
 	if end := since.Add(r.chargeWindow); until.After(end) {
 		until = end
@@ -38,7 +33,7 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, ended
 			return payments.Intent{}, false, asPaymentError(err)
 		}
 		for _, intent := range page {
-			// Whatever its amount is: confirmIntent verifies it.
+			// The amount is not compared here: confirmIntent verifies it.
 			ours := intent.Metadata["order_id"] == r.order.ID.String()
 			if ours && (r.search.found.ID == "" || precedence(intent.Status) > precedence(r.search.found.Status)) {
 				r.search.found = intent
@@ -46,7 +41,7 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, ended
 		}
 		found = r.search.found
 		if !more || found.Status == payments.StatusSucceeded {
-			r.search = intentSearch{} // another search starts again
+			r.search = intentSearch{}
 			return found, true, nil
 		}
 		r.search.after = page[len(page)-1].ID
@@ -56,14 +51,12 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, ended
 	}
 }
 
-// continueSearch is the record of a step that has read a part of the list.
 func (*orderRun) continueSearch(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
 	return idempotency.Advance(pointOrderCreated), nil
 }
 
-// precedence chooses between several intents of one order: succeeded, then in
-// progress, then terminal (a client may have received that result before this
-// database was restored), then unconfirmed.
+// precedence ranks several intents of one order, which a restored database can cause:
+// succeeded, in progress, failed (a client may have received that response), unconfirmed.
 func precedence(status payments.Status) int {
 	switch status {
 	case payments.StatusSucceeded:

@@ -1,6 +1,7 @@
 package orders_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments"
@@ -26,12 +28,6 @@ import (
 )
 
 const (
-	createEndpoint  = "POST /v1/payment_intents"
-	confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
-	cancelEndpoint  = "POST /v1/payment_intents/{id}/cancel"
-	getEndpoint     = "GET /v1/payment_intents/{id}"
-	listEndpoint    = "GET /v1/payment_intents"
-
 	visa         = "pm_card_visa"
 	declinedCard = "pm_card_visa_chargeDeclined"
 
@@ -40,9 +36,11 @@ const (
 
 var clientIP = netip.MustParseAddr("203.0.113.7")
 
-// fixture is the service under test with its own database and provider. Its methods
-// concern the order of one key.
+// fixture is the service under test, with a database and a fake provider. Its methods are
+// about the order of its key.
 type fixture struct {
+	scenario
+
 	t         *testing.T
 	key       idempotency.Key
 	service   *orders.Service
@@ -50,21 +48,18 @@ type fixture struct {
 	pool      *pgxpool.Pool
 	account   uuid.UUID
 	stripe    *stripetest.Server
-	url       string // of the provider
 	transport *recordingTransport
 	log       *logBuffer
 	responses *responseLog
-
-	offSession bool // the requests are merchant-initiated
 }
 
-// options configure a fixture. The zero value is right for most tests.
 type options struct {
 	account      uuid.UUID             // default: a random one
-	connections  int32                 // default: 1, so a run that needs a second connection, or keeps one, blocks
-	configure    func(*pgxpool.Config) // changes the pool further
+	connections  int32                 // default: 1, so a run that holds one blocks
+	configure    func(*pgxpool.Config) // of the pool
 	concurrent   bool                  // several requests run at once
-	stepTimeout  time.Duration         // default: far more than a test takes
+	unchecked    bool                  // calls cause no query
+	stepTimeout  time.Duration         // default: 20 seconds
 	clock        func() time.Time      // the provider's; default: time.Now
 	chargeWindow time.Duration         // default: 24 hours
 	onStep       idempotency.StepHook
@@ -103,8 +98,7 @@ func newFixture(t *testing.T, o options) *fixture {
 		pool:      pool,
 		account:   o.account,
 		stripe:    stripe,
-		url:       server.URL,
-		transport: newRecordingTransport(t, pool, !o.concurrent),
+		transport: newRecordingTransport(t, pool, !o.concurrent, !o.unchecked),
 		log:       &logBuffer{},
 		responses: &responseLog{},
 	}
@@ -139,14 +133,18 @@ func newFixture(t *testing.T, o options) *fixture {
 	return f
 }
 
-// withKey returns the same fixture for another key, such as that of a subtest.
 func (f *fixture) withKey(t *testing.T, key idempotency.Key) *fixture {
 	part := *f
-	part.t, part.key = t, key
+	part.t, part.key, part.scenario = t, key, scenario{}
 	return &part
 }
 
-// itemsJSON are the items of most orders: 2 × 12.50 and 18.00, 43.00 in total.
+// withNewKey returns the fixture for an order of its own.
+func (f *fixture) withNewKey(t *testing.T) *fixture {
+	return f.withKey(t, idempotency.Key(uuid.NewString()))
+}
+
+// itemsJSON are the items of most orders, 43.00 in total.
 const itemsJSON = `[
 	{"sku":"TEA-ASSAM-250","description":"Assam tea, 250 g","quantity":2,"unit_amount":1250},
 	{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}
@@ -172,16 +170,16 @@ func request(t testing.TB, account uuid.UUID, key idempotency.Key, paymentMethod
 	}
 }
 
-// create sends the request, as a client does and as it does again for a retry.
 func (f *fixture) create(paymentMethod string) (idempotency.Result, error) {
 	f.t.Helper()
+	paymentMethod = cmp.Or(paymentMethod, visa)
 	if f.offSession {
-		return f.send(request(f.t, f.account, f.key, paymentMethod, `,"off_session":true`))
+		return f.sendRequest(request(f.t, f.account, f.key, paymentMethod, `,"off_session":true`))
 	}
-	return f.send(request(f.t, f.account, f.key, paymentMethod))
+	return f.sendRequest(request(f.t, f.account, f.key, paymentMethod))
 }
 
-func (f *fixture) send(req orders.Request) (idempotency.Result, error) {
+func (f *fixture) sendRequest(req orders.Request) (idempotency.Result, error) {
 	f.t.Helper()
 	result, err := f.service.Create(f.t.Context(), req)
 	f.recordResponse(req, result, err)
@@ -191,9 +189,14 @@ func (f *fixture) send(req orders.Request) (idempotency.Result, error) {
 // resume resumes the key, as the completer does.
 func (f *fixture) resume() (idempotency.Result, error) {
 	f.t.Helper()
-	result, err := f.service.Resume(f.t.Context(), f.account, idempotency.KeyID(f.account, f.key))
+	result, err := f.resumeKey(f.key)
 	f.recordResponse(orders.Request{Request: idempotency.Request{AccountID: f.account, Key: f.key}}, result, err)
 	return result, err
+}
+
+func (f *fixture) resumeKey(key idempotency.Key) (idempotency.Result, error) {
+	f.t.Helper()
+	return f.service.Resume(f.t.Context(), f.account, idempotency.KeyID(f.account, key))
 }
 
 func (f *fixture) getOrder() orders.Order {
@@ -207,8 +210,8 @@ func orderID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", account, key)
 }
 
-// outcomeOf describes a result: the status, then the code and decline code of a
-// stored failure. For an error it is the kind of the error and its Retry-After.
+// outcomeOf describes a result: its status, then the code and decline code of a stored
+// failure, or the error and its Retry-After. Package api gives an error its status.
 func outcomeOf(result idempotency.Result, err error) string {
 	var provider *orders.ProviderError
 	var expired *idempotency.KeyExpiredError
@@ -217,21 +220,23 @@ func outcomeOf(result idempotency.Result, err error) string {
 	var exceeds *orders.ExceedsRemainingError
 	switch {
 	case errors.As(err, &provider) && errors.Is(err, orders.ErrOutcomeUnknown):
-		return "unknown " + provider.RetryAfter.String()
+		return "503 outcome unknown, " + provider.RetryAfter.String()
 	case errors.As(err, &provider) && errors.Is(err, orders.ErrProviderUnavailable):
-		return "unavailable " + provider.RetryAfter.String()
+		return "503 unavailable, " + provider.RetryAfter.String()
 	case errors.Is(err, idempotency.ErrActionRequired):
-		return "action required"
+		return "202 action required"
+	case errors.Is(err, postgres.ErrUnavailable):
+		return "database unavailable"
 	case errors.Is(err, idempotency.ErrInProgress):
-		return "in progress"
+		return "409 in progress"
 	case errors.As(err, &expired):
-		return "expired"
+		return "422 key expired"
 	case errors.As(err, &invalid):
-		return "invalid"
+		return "422 invalid"
 	case errors.As(err, &notRefundable):
-		return "not refundable, " + string(notRefundable.Status)
+		return "422 not refundable, " + string(notRefundable.Status)
 	case errors.As(err, &exceeds):
-		return fmt.Sprintf("exceeds %d", exceeds.Remaining)
+		return fmt.Sprintf("422 exceeds remaining %d", exceeds.Remaining)
 	case err != nil:
 		return err.Error()
 	case result.Response.Status == http.StatusCreated:
@@ -247,23 +252,12 @@ func outcomeOf(result idempotency.Result, err error) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s %s", result.Response.Status, problem.Code, problem.DeclineCode))
 }
 
-// interrupt leaves the key unfinished and released, at the recovery point whose step
-// calls the endpoint: the provider rejects the call.
-func (f *fixture) interrupt(endpoint, paymentMethod string) {
-	f.t.Helper()
-	limit := f.stripe.Inject(always(stripetest.RateLimit, endpoint)[0])
-	require.Equal(f.t, "unavailable 2s", outcomeOf(f.create(paymentMethod)))
-	limit.Release()
-	f.transport.reset()
-}
-
-// setLease makes the key look as if a run had taken it that long ago.
+// setLease makes the key held by a run that took it that long ago.
 func (f *fixture) setLease(age time.Duration) {
 	f.t.Helper()
 	f.exec("UPDATE idempotency_keys SET locked_at = now() - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
 }
 
-// backdate makes the key and its order older.
 func (f *fixture) backdate(age time.Duration) {
 	f.t.Helper()
 	f.exec("UPDATE idempotency_keys SET created_at = created_at - $2::interval WHERE id = $1", idempotency.KeyID(f.account, f.key), age)
@@ -283,7 +277,6 @@ func (f *fixture) count(query string, arguments ...any) int {
 	return n
 }
 
-// newPool opens another pool, of one connection, on the same database.
 func newPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dbtest.URL(pool))
@@ -295,12 +288,6 @@ func newPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	return other
 }
 
-// completerRun is resume with the signature of create.
-func (f *fixture) completerRun(string) (idempotency.Result, error) {
-	f.t.Helper()
-	return f.resume()
-}
-
 func collectStrings(t *testing.T, rows pgx.Rows) []string {
 	t.Helper()
 	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -308,5 +295,4 @@ func collectStrings(t *testing.T, rows pgx.Rows) []string {
 	return found
 }
 
-// formatTime formats a time as a response does.
 func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000000Z") }

@@ -18,7 +18,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// responseLog keeps every stored response that a client received.
 type responseLog struct {
 	mu        sync.Mutex
 	responses []clientResponse
@@ -30,8 +29,8 @@ type clientResponse struct {
 	response  idempotency.Response
 }
 
-// recordResponse adds a response to the log. A failure that is not a replay requires
-// a definite response of the provider before it.
+// recordResponse adds a response to the log. A new failure requires a definite response
+// of the provider.
 func (f *fixture) recordResponse(req orders.Request, result idempotency.Result, err error) {
 	f.t.Helper()
 	if err != nil {
@@ -47,7 +46,6 @@ func (f *fixture) recordResponse(req orders.Request, result idempotency.Result, 
 	require.Regexp(f.t, ` (200|400|402)\b`, f.transport.calls(), "a failure is stored before the provider's response was definite")
 }
 
-// orderState is an order with its key, which may be reaped.
 type orderState struct {
 	ID              uuid.UUID
 	AccountID       uuid.UUID
@@ -60,7 +58,7 @@ type orderState struct {
 	RecoveryPoint   *string
 	ResponseCode    *int
 	Jobs            int
-	Created         int // the number of audit records, like the next two
+	Created         int // number of audit records
 	Paid            int
 	Failed          int
 }
@@ -90,8 +88,8 @@ SELECT o.id,
 	return found
 }
 
-// checkInvariants checks our records, the provider's and the responses that clients
-// received against each other, once no run is active.
+// checkInvariants compares our records, the provider's and the responses that clients
+// received, once no run is active.
 func checkInvariants(t *testing.T, f *fixture) {
 	t.Helper()
 	require.Empty(t, f.transport.violations(), "while a call to the provider was sent")
@@ -117,7 +115,6 @@ SELECT count(*)
 		"no receipt without a paid order")
 }
 
-// checkCharges compares the provider's charges with our orders.
 func checkCharges(t *testing.T, rows []orderState, charges []stripetest.Charge) {
 	t.Helper()
 	charged, recorded := map[string]int64{}, map[string]int64{}
@@ -145,7 +142,6 @@ func checkCharges(t *testing.T, rows []orderState, charges []stripetest.Charge) 
 	require.Equal(t, charged, recorded, "the sum of the charges is the sum of the paid orders")
 }
 
-// checkRecords compares our own tables with each other.
 func checkRecords(t *testing.T, rows []orderState) {
 	t.Helper()
 	for _, row := range rows {
@@ -167,7 +163,6 @@ func checkRecords(t *testing.T, rows []orderState) {
 	}
 }
 
-// checkResponses compares the responses that clients received with the orders.
 func checkResponses(t *testing.T, rows []orderState, received []clientResponse) {
 	t.Helper()
 	type request struct {
@@ -216,7 +211,6 @@ func checkProviderKeys(t *testing.T, requests []stripetest.Request) {
 	}
 }
 
-// reset empties the log.
 func (b *responseLog) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

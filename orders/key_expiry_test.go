@@ -11,8 +11,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// requireExpired requires the error of a reaped key that has created the order, or a
-// refund of it.
 func requireExpired(t *testing.T, err error, order, refund uuid.UUID) {
 	t.Helper()
 	var expired *idempotency.KeyExpiredError
@@ -50,19 +48,19 @@ func TestCreate_reapedKey(t *testing.T) {
 func TestRefund_reapedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	p := f.createPaid(visa)
-	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, `{}`)))
+	f.createPaid(visa)
+	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, `{}`)))
 	require.Equal(t, 2, idempotencytest.Reap(t, f.pool))
 	f.transport.reset()
 
 	refund := refundID(f.account, oneRefund)
-	_, err := p.createRefund(oneRefund, `{}`) // takes precedence over the amount
-	requireExpired(t, err, p.orderID, refund)
+	_, err := f.refund(oneRefund, `{}`) // takes precedence over the amount
+	requireExpired(t, err, orderID(f.account, f.key), refund)
 	_, err = f.service.Create(t.Context(), request(t, f.account, oneRefund, visa)) // an order under the key of a refund
-	requireExpired(t, err, p.orderID, refund)
-	_, err = p.createRefund(f.key, `{}`) // a refund under the key of an order
-	requireExpired(t, err, p.orderID, uuid.Nil)
-	require.Equal(t, "expired", outcomeOf(f.create(visa)))
+	requireExpired(t, err, orderID(f.account, f.key), refund)
+	_, err = f.refund(f.key, `{}`) // a refund under the key of an order
+	requireExpired(t, err, orderID(f.account, f.key), uuid.Nil)
+	require.Equal(t, "422 key expired", outcomeOf(f.create(visa)))
 	require.Empty(t, f.transport.calls())
 	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))
 	checkRefundInvariants(t, f)

@@ -11,20 +11,20 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// KeyStatus is the status of a client's request.
+// KeyStatus is the status of a key and its resources.
 type KeyStatus struct {
 	idempotency.Status
-	Expired  bool            // the reaper has deleted the key; only operation, path, creation and end are known
+	Expired  bool            // reaped: only operation, path and times are known
 	Response *StoredResponse // nil if none is stored
-	OrderID  uuid.UUID       // of the order that the request names or creates; uuid.Nil if there is none
-	RefundID uuid.UUID       // of the refund that the request creates; uuid.Nil if there is none
-	Resource *Resource       // that a request of a registered operation creates; nil for an order or a refund
+	OrderID  uuid.UUID       // uuid.Nil if there is none
+	RefundID uuid.UUID       // uuid.Nil if there is none
+	Resource *Resource       // created by a registered operation; nil for orders and refunds
 }
 
 // StoredResponse describes the stored response of a key.
 type StoredResponse struct {
 	Status   int
-	Type     string // of a problem, such as /problems/payment-declined; otherwise empty
+	Type     string // of a problem, such as /problems/payment-declined
 	Location string // empty if the response has none
 }
 
@@ -39,8 +39,7 @@ func (k KeyStatus) State() string {
 	return k.Status.State()
 }
 
-// Settled reports whether waiting for the key is pointless: it is finished, expired or
-// needs review.
+// Settled reports whether no run is expected: the key is finished, expired or needs review.
 func (k KeyStatus) Settled() bool {
 	switch k.State() {
 	case idempotency.StateInProgress, idempotency.StateWaiting, idempotency.StateActionRequired:
@@ -50,7 +49,7 @@ func (k KeyStatus) Settled() bool {
 	}
 }
 
-// KeyStatus returns the status of the account's key, also if it was reaped. It returns
+// KeyStatus returns the status of a key, which may be reaped. The error is
 // [idempotency.ErrNotFound] if the key was never used.
 func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
 	status, response, err := s.engine.Lookup(ctx, accountID, key)
@@ -74,25 +73,24 @@ func describe(response idempotency.Response) *StoredResponse {
 	stored := &StoredResponse{Status: response.Status, Location: response.Headers["Location"]}
 	if response.Headers["Content-Type"] == problemMediaType {
 		var p problem
-		_ = json.Unmarshal(response.Body, &p) // what cannot be read has no type
+		_ = json.Unmarshal(response.Body, &p) // after an error, the type is unknown
 		stored.Type = p.Type
 	}
 	return stored
 }
 
-// AwaitTurn blocks while another run holds the key, see [idempotency.Engine.AwaitTurn].
+// AwaitTurn calls [idempotency.Engine.AwaitTurn].
 func (s *Service) AwaitTurn(ctx context.Context, accountID, keyID uuid.UUID) bool {
 	return s.engine.AwaitTurn(ctx, accountID, keyID)
 }
 
-// AwaitKeyStatus blocks until the status of the key changes, see
-// [idempotency.Engine.AwaitStatus].
+// AwaitKeyStatus calls [idempotency.Engine.AwaitStatus].
 func (s *Service) AwaitKeyStatus(ctx context.Context, known KeyStatus) bool {
 	return s.engine.AwaitStatus(ctx, known.Status)
 }
 
-// ResourcesOf returns the ids of the order and the refund that a key's request names
-// or creates. Either is uuid.Nil if there is none.
+// ResourcesOf returns the ids of the order and refund that a key's request names or
+// creates, or uuid.Nil.
 func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {
 	switch key.Operation {
 	case createOrder{}.Name():

@@ -19,7 +19,7 @@ import (
 func TestGet(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(createEndpoint, visa)
+	f.do(stopBefore(createIntent))
 	pending := f.getOrder()
 	require.Equal(t, orders.StatusPending, pending.Status)
 	require.Nil(t, pending.PaymentIntentID)
@@ -39,8 +39,6 @@ func TestGet(t *testing.T) {
 	require.ErrorIs(t, err, orders.ErrNotFound)
 }
 
-// insertOrders inserts n orders of the account, the oldest first. Each two of them
-// have the same time.
 func (f *fixture) insertOrders(account uuid.UUID, n int) []uuid.UUID {
 	f.t.Helper()
 	var ids []uuid.UUID
@@ -55,7 +53,6 @@ VALUES ($1, $2, $3, 'ada@example.com', 'usd', 100, '[]', '{}', 'pm_card_visa', '
 	return ids
 }
 
-// collect returns the objects of a list.
 func collect[T any](list iter.Seq2[T, error]) (objects []T, err error) {
 	for object, err := range list {
 		if err != nil {
@@ -118,7 +115,6 @@ func TestList_edges(t *testing.T) {
 	}
 }
 
-// A failed query is not a missing order.
 func TestGet_databaseFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})

@@ -15,8 +15,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// OperatorAction is an operator's action on a stuck key. Its audit record is written
-// first.
+// OperatorAction describes an operator's action for the audit record, which is written first.
 type OperatorAction struct {
 	Actor  string
 	Reason string
@@ -29,8 +28,7 @@ func (a OperatorAction) check() error {
 	return nil
 }
 
-// Retry runs an unfinished key once more, as [Service.Resume] does, and returns a
-// key that needs review to the completer.
+// Retry resumes an unfinished key. The completer attempts it again, too.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
 	if _, err := s.auditAction(ctx, accountID, keyID, "key.retry", action); err != nil {
 		return idempotency.Result{KeyID: keyID}, err
@@ -41,26 +39,24 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action 
 	return s.Resume(ctx, accountID, keyID)
 }
 
-// Resolve ends an unfinished key with a stored response. The operator does not
-// choose the response: if the card was charged, the order is paid and the response
-// is its 201; otherwise the intent is cancelled first, and only then does the order
-// fail (R23). A payment in process can do neither. A refund that the provider has is
-// recorded; another one fails only if nothing that was sent for it can still arrive.
+// Resolve ends an unfinished key with a stored response, which the operator does not
+// choose. A charge or refund that the provider has is recorded. Otherwise the intent is
+// cancelled, and only then does the order fail (R23). A refund fails only if none can be in
+// flight. A payment in process cannot be resolved.
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
 	key, err := s.auditAction(ctx, accountID, keyID, "key.resolve", action)
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
-	// If another run begins meanwhile, its attempt differs.
+	// attempt detects a run that starts before this one.
 	last := resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}
 	return s.engine.Resume(ctx, accountID, keyID, func(name string) (idempotency.Operation, bool) {
 		return byName(name, createOrder{Service: s, resolve: true}, createRefund{Service: s, resolution: &last})
 	})
 }
 
-// ExpireKey makes a retry fail whose key and order are lost although the card was
-// charged: its response is that of a reaped key (R17). Without it, a retry charges again
-// when the provider has forgotten its own keys. It must not be used while the key exists.
+// ExpireKey rejects retries of a charged order whose rows are lost (R17). Otherwise a retry
+// charges again when the provider's keys have expired. The key must not exist.
 func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
 	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }
@@ -92,20 +88,20 @@ INSERT INTO audit_records (
 	return key, nil
 }
 
-// AuditRecord is an audit record.
+// AuditRecord is an entry of the audit log.
 type AuditRecord struct {
 	Action    string
 	Resource  string          // order, refund or idempotency_key
 	Data      json.RawMessage // a JSON object
-	ClientIP  string          // "" if no client sent the request
+	ClientIP  string          // "" without a client
 	CreatedAt time.Time
 }
 
-// KeyHistory is what a key created and what happened to it.
+// KeyHistory has the resources of a key and their audit records.
 type KeyHistory struct {
 	Order   Order
 	Refund  *Refund       // of that order, if the key created a refund
-	Records []AuditRecord // of what the key created and of the key, oldest first
+	Records []AuditRecord // of the resource and the key, oldest first
 }
 
 // History returns the history of a key, which may be reaped.

@@ -16,8 +16,8 @@ type Status string
 
 // The states of an order.
 const (
-	StatusPending           Status = "pending"         // not charged yet, as far as we know
-	StatusRequiresAction    Status = "requires_action" // the same, and the customer must approve the payment first
+	StatusPending           Status = "pending"         // no charge is recorded
+	StatusRequiresAction    Status = "requires_action" // the customer must approve the payment
 	StatusPaid              Status = "paid"
 	StatusPaymentFailed     Status = "payment_failed" // declined or refused; never charged
 	StatusPartiallyRefunded Status = "partially_refunded"
@@ -49,26 +49,22 @@ type Order struct {
 	Failure         *Failure          `json:"failure"` // nil unless the status is payment_failed
 }
 
-// Failure is the reason why an order was not charged. Its members have the same values
-// as in the stored response.
+// Failure is the reason why an order was not charged, as in the stored response.
 type Failure struct {
 	Code        string  `json:"code"`
 	DeclineCode *string `json:"decline_code"`
 }
 
-// orderID is the id of the order that a key creates (R5).
 func orderID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("order", accountID, key)
 }
 
-// Slugs of the problems that are stored as responses. Package api documents them
-// under /problems/.
+// Slugs of the problems that are stored as responses, see package api.
 const (
 	SlugPaymentDeclined = "payment-declined"
 	SlugPaymentRefused  = "payment-refused"
 )
 
-// finishCreated finishes a request with 201 and the resource that it created.
 func finishCreated(location string, resource any) (idempotency.Outcome, error) {
 	return finish(201, resource, map[string]string{"Content-Type": "application/json", "Location": location})
 }
@@ -81,8 +77,8 @@ func finish(status int, body any, headers map[string]string) (idempotency.Outcom
 	return idempotency.Finish(idempotency.Response{Status: status, Headers: headers, Body: encoded}), nil
 }
 
-// problem is a stored failure (RFC 9457). It has no request_id: the bytes are
-// the same for every request that gets them.
+// problem is the stored response of a failure (RFC 9457). It has no request_id, because
+// the same bytes are replayed.
 type problem struct {
 	Type        string    `json:"type"`
 	Title       string    `json:"title"`
@@ -97,16 +93,14 @@ type problem struct {
 
 const problemMediaType = "application/problem+json"
 
-// failure is the reason why an order was not charged, or a refund not made, and never
-// will be (R23).
+// failure is the final reason why an order was not charged, or a refund not made (R23).
 type failure struct {
 	slug        string
 	code        string
 	declineCode string
-	detail      string // fit for the client
+	detail      string // shown to the client
 }
 
-// finish finishes a request with the failure.
 func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
 	p := problem{
 		Type:        "/problems/" + f.slug,
@@ -125,11 +119,10 @@ func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
 	return finish(p.Status, p, map[string]string{"Content-Type": problemMediaType})
 }
 
-// declined is the failure of a card.
 func declined(d payments.Decline) failure {
 	return failure{
 		slug:        SlugPaymentDeclined,
-		code:        cmp.Or(d.Code, "card_declined"), // the provider's general code; an order needs one
+		code:        cmp.Or(d.Code, "card_declined"), // a failed order requires a code
 		declineCode: d.DeclineCode,
 		detail:      cmp.Or(d.Message, "The card was declined."),
 	}
@@ -139,8 +132,7 @@ func declinedBy(failed *payments.Error) failure {
 	return declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
 }
 
-// authenticationRequired is the failure of an off-session payment that its customer
-// would have to approve.
+// authenticationRequired is the failure of an off-session payment that requires approval.
 func authenticationRequired() failure {
 	return declined(payments.Decline{
 		Code:        "authentication_required",
@@ -149,57 +141,33 @@ func authenticationRequired() failure {
 	})
 }
 
-// refusedBy is the failure of a request that the provider refuses.
+func refused(code, detail string) failure {
+	return failure{slug: SlugPaymentRefused, code: code, detail: detail}
+}
+
 func refusedBy(failed *payments.Error) failure {
-	return failure{
-		slug:   SlugPaymentRefused,
-		code:   cmp.Or(failed.Code, "payment_refused"),
-		detail: cmp.Or(failed.Message, "The payment provider did not accept the request."),
-	}
+	return refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(failed.Message, "The payment provider did not accept the request."))
 }
 
-// canceled is the failure of a payment that was cancelled: at the provider, or by
-// an earlier run that did not receive the response.
+// canceled is the failure of a payment that was cancelled at the provider, or by a run
+// that did not receive the response.
 func canceled() failure {
-	return failure{
-		slug:   SlugPaymentRefused,
-		code:   "payment_intent_canceled",
-		detail: "The payment was cancelled before the card was charged.",
-	}
+	return refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")
 }
 
-// closedByOperator is the failure of an order that an operator ended.
 func closedByOperator() failure {
-	return failure{
-		slug:   SlugPaymentRefused,
-		code:   "closed_by_operator",
-		detail: "The order was closed by its seller before the card was charged.",
-	}
+	return refused("closed_by_operator", "The order was closed by its seller before the card was charged.")
 }
 
 func paymentMethodMissing() failure {
-	return failure{
-		slug:   SlugPaymentRefused,
-		code:   "payment_method_missing",
-		detail: "The payment provider dropped the payment method.",
-	}
+	return refused("payment_method_missing", "The payment provider dropped the payment method.")
 }
 
-// refundFailed is the failure of a refund that the provider accepted and could not
-// make.
+// refundFailed is the failure of a refund that the provider accepted and could not make.
 func refundFailed(made payments.Refund) failure {
-	return failure{
-		slug:   SlugPaymentRefused,
-		code:   cmp.Or(made.FailureReason, "refund_"+string(made.Status)),
-		detail: "The payment provider could not give the money back.",
-	}
+	return refused(cmp.Or(made.FailureReason, "refund_"+string(made.Status)), "The payment provider could not give the money back.")
 }
 
-// closedRefund is the failure of a refund that an operator ended.
-func closedRefund() failure {
-	return failure{
-		slug:   SlugPaymentRefused,
-		code:   "closed_by_operator",
-		detail: "The refund was closed by the seller before it was made.",
-	}
+func refundClosedByOperator() failure {
+	return refused("closed_by_operator", "The refund was closed by the seller before it was made.")
 }

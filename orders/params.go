@@ -50,10 +50,7 @@ const (
 	maxMetadataValue = 500
 	maxText          = 16 << 10 // bytes in UTF-8, of items and metadata together
 
-	// maxAmount is the largest charge that the provider accepts: eight digits.
-	maxAmount = 99_999_999
-
-	// maxErrors bounds the response to a request with many errors.
+	maxAmount = 99_999_999 // the largest charge that the provider accepts
 	maxErrors = 100
 )
 
@@ -62,8 +59,7 @@ var (
 	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 )
 
-// total returns the sum of the items in the currency's smallest unit, or an error
-// if it is more than the provider accepts. It does not overflow.
+// total returns the sum of the items, at most maxAmount. It does not overflow.
 func total(items []Item) (int64, error) {
 	var sum int64
 	for _, item := range items {
@@ -78,8 +74,8 @@ func total(items []Item) (int64, error) {
 	return sum, nil
 }
 
-// DecodeParams decodes a request from its canonical JSON. Unknown members are errors.
-// It returns a [*ValidationError] that lists the first hundred errors.
+// DecodeParams decodes a request from its canonical JSON. It returns a
+// [*ValidationError] with the first hundred errors; an unknown member is one.
 func DecodeParams(canonical []byte) (Params, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(canonical, &members); err != nil {
@@ -114,7 +110,6 @@ func DecodeParams(canonical []byte) (Params, error) {
 	return params, nil
 }
 
-// textSize returns the length of the texts of items and metadata in bytes.
 func (p Params) textSize() (size int) {
 	for _, item := range p.Items {
 		size += len(item.SKU) + len(item.Description)
@@ -125,8 +120,8 @@ func (p Params) textSize() (size int) {
 	return size
 }
 
-// reader reads the members of objects and collects errors. encoding/json alone would
-// ignore the case of names and stop at the first error.
+// reader reads members and collects errors. encoding/json alone would ignore the case of
+// names and stop at the first error.
 type reader struct{ errs []FieldError }
 
 const (
@@ -140,7 +135,6 @@ func (r *reader) addError(pointer, code, detail string) {
 	}
 }
 
-// check applies a rule to a value without an error so far.
 func (r *reader) check(pointer, value string, valid func(string) bool, code, detail string) {
 	if slices.ContainsFunc(r.errs, func(f FieldError) bool { return f.Pointer == pointer }) {
 		return
@@ -150,7 +144,6 @@ func (r *reader) check(pointer, value string, valid func(string) bool, code, det
 	}
 }
 
-// member returns a member's value, or nil if it is absent.
 func (r *reader) member(members map[string]json.RawMessage, base, name string, must bool) json.RawMessage {
 	value, ok := members[name]
 	if !ok && must {
@@ -159,7 +152,7 @@ func (r *reader) member(members map[string]json.RawMessage, base, name string, m
 	return value
 }
 
-// text reads a string of minimum to maximum characters without control characters.
+// text reads a string without control characters. The limits are in characters.
 func (r *reader) text(members map[string]json.RawMessage, base, name string, must bool, minimum, maximum int) string {
 	value := r.member(members, base, name, must)
 	if value == nil {
@@ -187,7 +180,6 @@ func lengthDetail(minimum, maximum int) string {
 	return fmt.Sprintf("must be %d to %d characters long", minimum, maximum)
 }
 
-// flag reads a boolean that is false if it is absent.
 func (r *reader) flag(members map[string]json.RawMessage, name string) (set bool) {
 	value := r.member(members, "", name, optional)
 	if value != nil && (value[0] == 'n' || json.Unmarshal(value, &set) != nil) { // null is not a boolean
@@ -196,8 +188,7 @@ func (r *reader) flag(members map[string]json.RawMessage, name string) (set bool
 	return set
 }
 
-// integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in the canonical
-// form.
+// integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
 func (r *reader) integer(members map[string]json.RawMessage, base, name string, must bool, maximum int64) int64 {
 	value := r.member(members, base, name, must)
 	if value == nil {
@@ -250,7 +241,6 @@ func (r *reader) items(members map[string]json.RawMessage) []Item {
 	return items
 }
 
-// metadata reads an object of strings, which may have any characters.
 func (r *reader) metadata(members map[string]json.RawMessage) map[string]string {
 	metadata := map[string]string{}
 	value := r.member(members, "", "metadata", optional)
@@ -286,7 +276,6 @@ func (r *reader) metadata(members map[string]json.RawMessage) map[string]string 
 	return metadata
 }
 
-// unknown adds an error for each member that is not known.
 func (r *reader) unknown(members map[string]json.RawMessage, base string, known ...string) {
 	var unknown []string
 	for name := range members {
@@ -308,8 +297,7 @@ func object(value json.RawMessage) (map[string]json.RawMessage, error) {
 	return members, json.Unmarshal(value, &members)
 }
 
-// escapePointer escapes a member's name for a JSON pointer (RFC 6901). It truncates a
-// long one.
+// escapePointer escapes a name for a JSON pointer (RFC 6901) and truncates a long one.
 func escapePointer(name string) string {
 	if runes := []rune(name); len(runes) > maxMetadataName {
 		name = string(runes[:maxMetadataName]) + "…"

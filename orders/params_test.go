@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// members are the members of a valid request.
 func members() map[string]string {
 	return map[string]string{
 		"email":          `"ada@example.com"`,
@@ -22,7 +21,7 @@ func members() map[string]string {
 	}
 }
 
-// body joins members to a request. A member without a value is left out.
+// body joins members to a request, without those that have no value.
 func body(members map[string]string) []byte {
 	var parts []string
 	for name, value := range members {
@@ -57,8 +56,7 @@ func decode(t *testing.T, request []byte) (orders.Params, []string) {
 	return params, errs
 }
 
-// codeOf returns the code of a detail, or "length" for one that bounds both sides, see
-// TestDecodeParams_lengthCodes.
+// codeOf returns the code of a detail, or "length".
 func codeOf(detail string) string {
 	for _, rule := range []struct{ part, code string }{
 		{"is required", orders.CodeRequired},

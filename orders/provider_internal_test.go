@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// The provider keeps these keys for a day, so they must never change (R5).
+// These keys must never change (R5).
 func TestProviderKey(t *testing.T) {
 	t.Parallel()
 	id := uuid.MustParse("2f25d67b-20b8-8187-95ed-8befa242e93c")
@@ -36,7 +36,7 @@ func TestAsPaymentError(t *testing.T) {
 	require.Equal(t, payments.Unknown, other.Outcome)
 }
 
-// An unknown status may mean that money is moving.
+// An unknown status may mean a payment in process.
 func TestPrecedence_unknownStatus(t *testing.T) {
 	t.Parallel()
 	require.Greater(t, precedence("resting"), precedence(payments.StatusCanceled))

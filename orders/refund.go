@@ -16,21 +16,19 @@ import (
 // RefundStatus is the state of a refund.
 type RefundStatus string
 
-// The states of a refund. A succeeded refund may fail later, when the card's bank
-// returns the money.
+// The states of a refund. A succeeded refund fails if the card's bank rejects it later.
 const (
 	RefundPending        RefundStatus = "pending"         // not made yet, or in transit
 	RefundRequiresAction RefundStatus = "requires_action" // the customer must name a bank account
 	RefundSucceeded      RefundStatus = "succeeded"
-	RefundFailed         RefundStatus = "failed"   // no money was returned, or the bank rejected it
+	RefundFailed         RefundStatus = "failed"
 	RefundCanceled       RefundStatus = "canceled" // at the provider
 )
 
-// Void reports whether the refund returns no money and never will.
+// Void reports whether the refund will never return money.
 func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
 
-// Refund is a refund as the API shows it. Amount is in the currency's smallest
-// unit.
+// Refund is a refund as the API shows it. Amount is in the currency's smallest unit.
 type Refund struct {
 	ID               uuid.UUID    `json:"id"`
 	OrderID          uuid.UUID    `json:"order_id"`
@@ -42,7 +40,6 @@ type Refund struct {
 	CreatedAt        Timestamp    `json:"created_at"`
 }
 
-// href is the path of the refund.
 func (r Refund) href() string { return RefundPath(r.OrderID, r.ID) }
 
 // RefundPath is the path of a refund.
@@ -50,7 +47,6 @@ func RefundPath(order, id uuid.UUID) string {
 	return "/v1/orders/" + order.String() + "/refunds/" + id.String()
 }
 
-// refundID is the id of the refund that a key creates (R5).
 func refundID(accountID uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", accountID, key)
 }
@@ -61,7 +57,6 @@ type RefundParams struct {
 	Reason *string // nil: none
 }
 
-// refundReasons are the reasons that the provider accepts.
 var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 
 // DecodeRefundParams decodes a request like [DecodeParams].
@@ -87,23 +82,20 @@ func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	return params, nil
 }
 
-// refundRow is a refund with the columns that only its run needs.
 type refundRow struct {
 	Refund
 	intentID         string     // of the order
 	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
-// lockedOrder has the columns of an order that a refund depends on.
 type lockedOrder struct {
 	status   Status
 	amount   int64
 	currency string
 }
 
-// refundable returns the amount of a refund, a [*NotRefundableError] or an
-// [*ExceedsRemainingError]. requested is 0 for the remaining amount; reserved is the
-// sum of the order's other refunds.
+// refundable returns the amount of a refund. requested is 0 for the remaining amount;
+// reserved is the sum of the other refunds.
 func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
 	remaining := o.amount - reserved
 	switch {
@@ -122,7 +114,7 @@ func invalid(pointer, code, detail string) error {
 	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
-// matches reports whether the provider's refund is this one, in a known state.
+// matches reports whether the provider's refund is this one, with a known status.
 func (r refundRow) matches(at payments.Refund) bool {
 	switch at.Status {
 	case payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded,

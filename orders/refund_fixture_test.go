@@ -3,11 +3,8 @@ package orders_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -17,27 +14,17 @@ import (
 )
 
 const (
-	refundEndpoint      = "POST /v1/refunds"
-	listRefundsEndpoint = "GET /v1/refunds"
-
 	pendingRefund = "pm_card_pendingRefund"
 	refundFail    = "pm_card_refundFail"
+
+	oneRefund = idempotency.Key("the-key-of-one-refund")
+	oneBody   = `{"amount":1800,"reason":"duplicate"}`
 )
 
-// paidOrder is a paid order. Its methods refund it, each under the given key.
-type paidOrder struct {
-	*fixture
-	orderID  uuid.UUID
-	intentID string
-}
-
-// createPaid creates an order under the fixture's key, paid with that card.
-func (f *fixture) createPaid(paymentMethod string) *paidOrder {
+func (f *fixture) createPaid(paymentMethod string) {
 	f.t.Helper()
-	require.Equal(f.t, "201", outcomeOf(f.create(paymentMethod)))
-	o := f.getOrder()
+	f.do(payWith(paymentMethod), create("201"))
 	f.transport.reset()
-	return &paidOrder{f, o.ID, *o.PaymentIntentID}
 }
 
 func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) orders.Request {
@@ -56,22 +43,21 @@ func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, 
 	}
 }
 
-// createRefund sends the request of a refund, as a client does.
-func (p *paidOrder) createRefund(key idempotency.Key, body string) (idempotency.Result, error) {
-	p.t.Helper()
-	return p.service.Refund(p.t.Context(), p.orderID, refundRequest(p.t, p.account, p.orderID, key, body))
+func (f *fixture) refund(key idempotency.Key, body string) (idempotency.Result, error) {
+	f.t.Helper()
+	order := orderID(f.account, f.key)
+	return f.service.Refund(f.t.Context(), order, refundRequest(f.t, f.account, order, key, body))
 }
 
-// resumeRefund resumes the key, as the completer does.
-func (p *paidOrder) resumeRefund(key idempotency.Key) (idempotency.Result, error) {
-	p.t.Helper()
-	return p.service.Resume(p.t.Context(), p.account, idempotency.KeyID(p.account, key))
+func (f *fixture) resolveKey(key idempotency.Key) (idempotency.Result, error) {
+	f.t.Helper()
+	return f.service.Resolve(f.t.Context(), f.account, idempotency.KeyID(f.account, key), action)
 }
 
-func (p *paidOrder) getRefund(key idempotency.Key) orders.Refund {
-	p.t.Helper()
-	r, err := p.service.GetRefund(p.t.Context(), p.account, p.orderID, refundID(p.account, key))
-	require.NoError(p.t, err)
+func (f *fixture) getRefund(key idempotency.Key) orders.Refund {
+	f.t.Helper()
+	r, err := f.service.GetRefund(f.t.Context(), f.account, orderID(f.account, f.key), refundID(f.account, key))
+	require.NoError(f.t, err)
 	return r
 }
 
@@ -79,39 +65,29 @@ func refundID(account uuid.UUID, key idempotency.Key) uuid.UUID {
 	return idempotency.DeriveID("refund", account, key)
 }
 
-// refundAtProvider refunds the intent without our service, as on the provider's
-// dashboard.
-func (p *paidOrder) refundAtProvider(form url.Values) {
-	p.t.Helper()
-	form.Set("payment_intent", p.intentID)
-	req := httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/v1/refunds", strings.NewReader(form.Encode()))
-	req.Header.Set("Authorization", "Bearer sk_test_dashboard")
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	recorder := httptest.NewRecorder()
-	p.stripe.ServeHTTP(recorder, req)
-	require.Equal(p.t, http.StatusOK, recorder.Code, recorder.Body.String())
-}
-
-// summary describes the order and its refunds as we record them, and at the end the
-// amount that the provider has refunded.
-func (p *paidOrder) summary() string {
-	p.t.Helper()
-	o, err := p.service.Get(p.t.Context(), p.account, p.orderID)
-	require.NoError(p.t, err)
-	refunds, err := collect(p.service.ListRefunds(p.t.Context(), p.account, p.orderID, 100, uuid.Nil))
-	require.NoError(p.t, err)
+// summary describes the order and its refunds, and then the amount that the provider has
+// refunded.
+func (f *fixture) summary() string {
+	f.t.Helper()
+	o := f.getOrder()
+	refunds, err := collect(f.service.ListRefunds(f.t.Context(), f.account, o.ID, 100, uuid.Nil))
+	require.NoError(f.t, err)
 	words := []string{fmt.Sprintf("%s %d", o.Status, o.AmountRefunded)}
 	for _, r := range refunds {
 		words = append(words, fmt.Sprintf("%s %d", r.Status, r.Amount))
 	}
-	return strings.Join(words, ", ") + fmt.Sprintf("; %d", p.stripe.ChargesByOrder(p.orderID.String())[0].Refunded)
+	return strings.Join(words, ", ") + fmt.Sprintf("; %d", f.stripe.ChargesByOrder(o.ID.String())[0].Refunded)
 }
 
-// checkRefundInvariants checks the invariants of refunds once no run is active,
-// provided that only our service made refunds.
+func expectSummary(want string) step {
+	return func(f *fixture) { require.Equal(f.t, want, f.summary()) }
+}
+
+// checkRefundInvariants checks the records of refunds once no run is active, if only our
+// service made refunds.
 func checkRefundInvariants(t *testing.T, f *fixture) {
 	t.Helper()
-	require.Empty(t, f.transport.violations(), "while a call to the provider was sent (R6)")
+	require.Empty(t, f.transport.violations())
 	require.Empty(t, f.stripe.RefundedTwice())
 	checkProviderKeys(t, f.stripe.Requests())
 
@@ -149,11 +125,8 @@ SELECT count(*)
 	require.Zero(t, f.count("SELECT count(*) FROM refunds r WHERE 1 <> (SELECT count(*) FROM audit_records a WHERE a.resource_id = r.id::text AND a.action = 'refund.created')"))
 }
 
-// expireProviderKeys makes the provider's idempotency keys expire: a day passes there,
-// and for our refunds.
 func (f *fixture) expireProviderKeys() {
 	f.t.Helper()
-	const age = 25 * time.Hour
 	f.stripe.Advance(age)
 	f.exec("UPDATE refunds SET created_at = created_at - $1::interval, provider_failed_at = provider_failed_at - $1::interval", age)
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,331 +15,224 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// refundOutcome is a behaviour of the provider and what it leads to.
-type refundOutcome struct {
-	name         string
-	card         string // "" is pm_card_visa
-	tries        []refundTry
-	calls        string // to the provider, until the response is stored
-	summary      string // at the end, see paidOrder.summary
-	logsError    bool   // an operator is alerted
-	otherRefunds bool   // another program made refunds, too
-}
-
-// refundTry is the first request, or a retry.
-type refundTry struct {
-	before    func(*paidOrder)
-	faults    []stripetest.Rule // until the next try
-	intercept interceptor       // the same
-	want      string            // see outcomeOf
-}
-
-// Each row has one behaviour of the provider. It runs twice: the client retries, or
-// the completer resumes the key. The pool has one connection.
-func TestRefundOutcomes(t *testing.T) {
-	t.Parallel()
-	for _, row := range slices.Concat(refundResponseOutcomes(), refundFaultOutcomes(), refundTransientOutcomes(), refundDoubtOutcomes()) {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			row.run(newFixture(t, options{}), (*paidOrder).retryRefund)
-			if len(row.tries) > 1 {
-				row.run(newFixture(t, options{}), func(p *paidOrder) (idempotency.Result, error) { return p.resumeRefund(oneRefund) })
-			}
-		})
-	}
-}
-
-const (
-	oneRefund = idempotency.Key("the-key-of-one-refund")
-	oneBody   = `{"amount":1800,"reason":"duplicate"}`
-)
-
-func (p *paidOrder) retryRefund() (idempotency.Result, error) {
-	return p.createRefund(oneRefund, oneBody)
-}
-
-func (o refundOutcome) run(f *fixture, retry func(*paidOrder) (idempotency.Result, error)) {
-	t := f.t
-	card := o.card
-	if card == "" {
-		card = visa
-	}
-	p := f.createPaid(card)
-	ask := (*paidOrder).retryRefund
-	for i, try := range o.tries {
-		if try.before != nil {
-			try.before(p)
-		}
-		p.transport.intercept(try.intercept)
-		var faults []*stripetest.Injection
-		for _, rule := range try.faults {
-			faults = append(faults, p.stripe.Inject(rule))
-		}
-		require.Equal(t, try.want, outcomeOf(ask(p)), "try %d, calls: %s", i+1, p.transport.calls())
-		for _, fault := range faults {
-			require.NotZero(t, fault.Triggered(), "try %d: the fault was not triggered", i+1)
-			fault.Release()
-		}
-		p.transport.intercept(nil)
-		ask = retry
-	}
-	require.Equal(t, o.calls, p.transport.calls())
-	require.Equal(t, o.summary, p.summary())
-	require.Equal(t, o.logsError, p.log.errorLines() > 0)
-	if !o.otherRefunds {
-		checkRefundInvariants(t, f)
-	}
-
-	p.transport.reset()
-	last := o.tries[len(o.tries)-1].want
-	if slices.Contains([]string{"unknown 1m0s", "unknown 1h0m0s"}, last) {
-		return
-	}
-	result, err := p.retryRefund()
-	require.Equal(t, last, outcomeOf(result, err), "the response is stored")
-	require.True(t, result.Replayed)
-	require.Empty(t, p.transport.calls())
-}
-
 const (
 	refunded    = "partially_refunded 1800, succeeded 1800; 1800"
 	notRefunded = "paid 0, failed 1800; 0"
 )
 
-// refundResponseOutcomes: the provider responds.
-func refundResponseOutcomes() []refundOutcome {
-	return []refundOutcome{
-		{
-			name:  "succeeded",
-			tries: []refundTry{{want: "201"}}, calls: "list 200, refund 200", summary: refunded,
-		},
-		{
-			name: "pending", card: pendingRefund,
-			tries: []refundTry{{want: "201"}}, calls: "list 200, refund 200", summary: "partially_refunded 1800, pending 1800; 1800",
-		},
-		{
-			name: "refused, because another program refunded the charge",
-			tries: []refundTry{{
-				before: func(p *paidOrder) { p.refundAtProvider(url.Values{}) },
-				want:   "422 charge_already_refunded",
-			}},
-			calls: "list 200, refund 400, list 200", summary: "paid 0, failed 1800; 4300", otherRefunds: true,
-		},
-		{
-			name: "refused, because another program refunded a part",
-			tries: []refundTry{{
-				before: func(p *paidOrder) { p.refundAtProvider(url.Values{"amount": {"3000"}}) },
-				want:   "422 payment_refused",
-			}},
-			calls: "list 200, refund 400, list 200", summary: "paid 0, failed 1800; 3000", otherRefunds: true,
-		},
-		{
-			name: "a refund with our id and another amount is not adopted, and no other one is sent",
-			tries: []refundTry{{
-				before: func(p *paidOrder) {
-					p.refundAtProvider(url.Values{"amount": {"5"}, "metadata[refund_id]": {refundID(p.account, oneRefund).String()}})
-				},
-				want: "unknown 1m0s",
-			}, {want: "unknown 1m0s"}},
-			calls: "list 200 ×2", summary: "paid 0, pending 1800; 5", logsError: true, otherRefunds: true,
-		},
-	}
-}
-
-// refundFaultOutcomes: the request or its response is lost.
-func refundFaultOutcomes() []refundOutcome {
-	var rows []refundOutcome
-	for fault, row := range map[stripetest.Fault]struct {
-		want, calls string
-	}{
-		stripetest.CloseBefore:  {"unknown 1s", "list 200, refund 0 ×3, list 200 ×2, refund 200"},
-		stripetest.RateLimit:    {"unavailable 2s", "list 200, refund 429 ×3, list 200, refund 200"},
-		stripetest.LockTimeout:  {"unavailable 1s", "list 200, refund 429 ×3, list 200, refund 200"},
-		stripetest.Unauthorized: {"unavailable 1m0s", "list 200, refund 401, list 200, refund 200"},
-		stripetest.Unavailable:  {"unknown 2s", "list 200, refund 503 ×3, list 200 ×2, refund 200"},
-		stripetest.KeyInUse:     {"unknown 2s", "list 200, refund 409 ×3, list 200 ×2, refund 200"},
+// Each scenario refunds a part of a paid order, see TestOutcomes.
+func TestRefundOutcomes(t *testing.T) {
+	t.Parallel()
+	for group, table := range map[string]scenarios{
+		"calls":         refundCallOutcomes(),
+		"doubt":         refundDoubtOutcomes(),
+		"other refunds": otherRefundOutcomes(),
 	} {
-		rows = append(rows, refundOutcome{
-			name:  "request lost: " + string(fault),
-			tries: []refundTry{{faults: always(fault, refundEndpoint), want: row.want}, {want: "201"}},
-			calls: row.calls, summary: refunded, logsError: fault == stripetest.Unauthorized,
+		t.Run(group, func(t *testing.T) {
+			t.Parallel()
+			shared := newFixture(t, options{})
+			run := func(t *testing.T, byCompleter bool, steps []step) (retried bool) {
+				f := shared.withNewKey(t)
+				f.createPaid(visa)
+				f.byCompleter = byCompleter
+				f.run(steps)
+				if group != "other refunds" {
+					checkRefundInvariants(t, f)
+				}
+				return f.retried
+			}
+			for name, steps := range table {
+				t.Run(name, func(t *testing.T) {
+					if run(t, false, steps) {
+						run(t, true, steps)
+					}
+				})
+			}
 		})
 	}
-	for fault, status := range map[stripetest.Fault]string{
-		stripetest.CloseAfter: "0", stripetest.ResetAfter: "0", stripetest.CutBody: "200", stripetest.BadGateway: "502",
+}
+
+// refundCallOutcomes: a request or its response is lost.
+func refundCallOutcomes() scenarios {
+	table := scenarios{
+		"succeeded": {refund("201"), expectCalls("list 200, refund 200"), expectSummary(refunded)},
+		"list unavailable": {
+			makeUnavailable(listRefunds), refund("503 unavailable, 2s"),
+			retry("201"),
+			expectCalls("list 503 ×3, list 200, refund 200"), expectSummary(refunded),
+		},
+		"unauthorized": {
+			fault(stripetest.Unauthorized, makeRefund), refund("503 unavailable, 1m0s"), expectAlert,
+			retry("201"),
+			expectCalls("list 200, refund 401, list 200, refund 200"), expectSummary(refunded),
+		},
+	}
+	for kind, test := range map[stripetest.Fault]struct{ outcome, calls string }{
+		stripetest.CloseBefore: {"503 outcome unknown, 1s", "list 200, refund 0 ×3, list 200 ×2, refund 200"},
+		stripetest.RateLimit:   {"503 unavailable, 2s", "list 200, refund 429 ×3, list 200, refund 200"},
+		stripetest.Unavailable: {"503 outcome unknown, 2s", "list 200, refund 503 ×3, list 200 ×2, refund 200"},
+		stripetest.KeyInUse:    {"503 outcome unknown, 2s", "list 200, refund 409 ×3, list 200 ×2, refund 200"},
 	} {
-		rows = append(rows, refundOutcome{
-			name:  "response lost: " + string(fault),
-			tries: []refundTry{{faults: always(fault, refundEndpoint), want: "201"}},
-			calls: fmt.Sprintf("list 200, refund %s ×3, list 200", status), summary: refunded,
-		}, refundOutcome{
-			name: "response lost, and the list unavailable: " + string(fault),
-			tries: []refundTry{{
-				faults: append(always(fault, refundEndpoint), listUnavailable(1)),
-				want:   "unknown 2s",
-			}, {faults: []stripetest.Rule{listUnavailable(0)}, want: "unknown 2s"}, {want: "201"}},
-			calls: fmt.Sprintf("list 200, refund %s ×3, list 503 ×6, list 200", status), summary: refunded,
-		})
-	}
-	return rows
-}
-
-// listUnavailable makes the list of refunds fail, after so many requests.
-func listUnavailable(after int) stripetest.Rule {
-	return stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: listRefundsEndpoint, Times: stripetest.Always, After: after}
-}
-
-// refundTransientOutcomes have a fault of one request, after which it is sent again.
-func refundTransientOutcomes() []refundOutcome {
-	var rows []refundOutcome
-	for fault, status := range map[stripetest.Fault]int{
-		stripetest.CloseBefore: 0,
-		stripetest.RateLimit:   429,
-		stripetest.LockTimeout: 429,
-		stripetest.Unavailable: 503,
-		stripetest.KeyInUse:    409,
-		stripetest.CloseAfter:  0,
-		stripetest.ResetAfter:  0,
-		stripetest.BadGateway:  502,
-	} {
-		rows = append(rows, refundOutcome{
-			name:  "transient: " + string(fault),
-			tries: []refundTry{{faults: once(fault, refundEndpoint), want: "201"}},
-			calls: fmt.Sprintf("list 200, refund %d, refund 200", status), summary: refunded,
-		})
-	}
-	return rows
-}
-
-// refundDoubtOutcomes: a stored 500, an expired provider key, a refusal caused by our
-// own refund.
-func refundDoubtOutcomes() []refundOutcome {
-	return []refundOutcome{
-		{
-			name:  "stored 500 after the effect",
-			tries: []refundTry{{faults: once(stripetest.ErrorAfter, refundEndpoint), want: "201"}},
-			calls: "list 200, refund 500, list 200", summary: refunded,
-		},
-		{
-			name: "stored 500 without an effect: nothing is sent until the provider's key expires",
-			tries: []refundTry{
-				{faults: once(stripetest.ErrorBefore, refundEndpoint), want: "unknown 1h0m0s"},
-				{want: "unknown 1h0m0s"},
-				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
-			},
-			calls: "list 200, refund 500, list 200 ×4, refund 200", summary: refunded,
-		},
-		{
-			name: "account not set up: the key is sent again, and succeeds when the provider forgets the error",
-			tries: []refundTry{
-				{faults: once(stripetest.AccountNotReady, refundEndpoint), want: "unavailable 1m0s"},
-				{want: "unknown 1m0s"},
-				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
-			},
-			calls:   "list 200, refund 400, list 200, refund 400, list 200 ×2, refund 200",
-			summary: refunded, logsError: true,
-		},
-		{
-			name: "stored 500, and another one a day later",
-			tries: []refundTry{
-				{faults: once(stripetest.ErrorBefore, refundEndpoint), want: "unknown 1h0m0s"},
-				{
-					before: func(p *paidOrder) { p.expireProviderKeys() },
-					faults: once(stripetest.ErrorBefore, refundEndpoint), want: "unknown 1h0m0s",
-				},
-				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
-			},
-			calls: "list 200, refund 500, list 200 ×3, refund 500, list 200 ×3, refund 200", summary: refunded,
-		},
-		{
-			name: "stored 500 before the effect",
-			tries: []refundTry{
-				{faults: once(stripetest.ErrorLater, refundEndpoint), want: "unknown 1h0m0s"},
-				{want: "201"},
-			},
-			calls: "list 200, refund 500, list 200 ×3", summary: refunded,
-		},
-		{
-			name: "response lost, then the provider's key expires",
-			tries: []refundTry{
-				{faults: append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1)), want: "unknown 2s"},
-				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
-			},
-			calls: "list 200, refund 0 ×3, list 503 ×3, list 200", summary: refunded,
-		},
-		{
-			name: "rate limited, then the provider's key expires",
-			tries: []refundTry{
-				{faults: always(stripetest.RateLimit, refundEndpoint), want: "unavailable 2s"},
-				{before: func(p *paidOrder) { p.expireProviderKeys() }, want: "201"},
-			},
-			calls: "list 200, refund 429 ×3, list 200, refund 200", summary: refunded,
-		},
-		{
-			name: "response lost, then failed at the provider", card: pendingRefund,
-			tries: []refundTry{
-				{faults: append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1)), want: "unknown 2s"},
-				{before: func(p *paidOrder) {
-					require.NoError(p.t, p.stripe.Settle(p.stripe.Refunds()[0].ID, false))
-				}, want: "422 expired_or_canceled_card"},
-			},
-			calls: "list 200, refund 0 ×3, list 503 ×3, list 200", summary: notRefunded,
-		},
-		{
-			name:  "refused, because a duplicate of our request was made",
-			tries: []refundTry{{intercept: sendDuplicate, want: "201"}},
-			calls: "list 200, refund 400, list 200", summary: refunded,
-		},
-		{
-			name:  "provider key used for another request",
-			tries: []refundTry{{before: useProviderKey, want: "unknown 1m0s"}, {want: "unknown 1m0s"}},
-			calls: "list 200, refund 400, list 200 ×2, refund 400, list 200", summary: "paid 0, pending 1800; 0", logsError: true, otherRefunds: true,
-		},
-		{
-			name:  "list unavailable",
-			tries: []refundTry{{faults: []stripetest.Rule{listUnavailable(0)}, want: "unavailable 2s"}, {want: "201"}},
-			calls: "list 503 ×3, list 200, refund 200", summary: refunded,
-		},
-	}
-}
-
-// sendDuplicate sends a refund and then another one that exceeds the remaining
-// amount. It returns the response to the second.
-func sendDuplicate(req *http.Request, next http.RoundTripper) (*http.Response, error) {
-	if req.Method != http.MethodPost {
-		return next.RoundTrip(req)
-	}
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return nil, err
-	}
-	form, err := url.ParseQuery(string(body))
-	if err != nil {
-		return nil, err
-	}
-	var resp *http.Response
-	for _, amount := range []string{form.Get("amount"), "4300"} {
-		form.Set("amount", amount)
-		text := form.Encode()
-		copied := req.Clone(req.Context())
-		copied.Body, copied.ContentLength, copied.GetBody = io.NopCloser(strings.NewReader(text)), int64(len(text)), nil
-		copied.Header.Set("Idempotency-Key", "the-refund-of-"+amount)
-		if resp != nil {
-			_ = resp.Body.Close()
-		}
-		if resp, err = next.RoundTrip(copied); err != nil {
-			return nil, err
+		table["request lost: "+string(kind)] = []step{
+			fault(kind, makeRefund), refund(test.outcome),
+			retry("201"),
+			expectCalls(test.calls), expectSummary(refunded),
 		}
 	}
-	return resp, nil
+	for kind, status := range map[stripetest.Fault]string{
+		stripetest.CloseAfter: "0", stripetest.CutBody: "200", stripetest.BadGateway: "502",
+	} {
+		table["response lost: "+string(kind)] = []step{
+			fault(kind, makeRefund), refund("201"),
+			expectCalls(fmt.Sprintf("list 200, refund %s ×3, list 200", status)), expectSummary(refunded),
+		}
+		table["response lost, and the list unavailable: "+string(kind)] = []step{
+			fault(kind, makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"),
+			makeUnavailable(listRefunds), retry("503 outcome unknown, 2s"),
+			retry("201"),
+			expectCalls(fmt.Sprintf("list 200, refund %s ×3, list 503 ×6, list 200", status)), expectSummary(refunded),
+		}
+	}
+	for kind, status := range map[stripetest.Fault]int{stripetest.CloseBefore: 0, stripetest.RateLimit: 429, stripetest.CloseAfter: 0} {
+		table["transient: "+string(kind)] = []step{
+			faultOnce(kind, makeRefund), refund("201"),
+			expectCalls(fmt.Sprintf("list 200, refund %d, refund 200", status)), expectSummary(refunded),
+		}
+	}
+	return table
 }
 
-// useProviderKey uses the refund's provider key for another request.
-func useProviderKey(p *paidOrder) {
-	req := httptest.NewRequestWithContext(p.t.Context(), http.MethodPost, "/v1/payment_intents?amount=100&currency=usd", nil)
-	req.Header.Set("Authorization", "Bearer sk_test_other")
-	req.Header.Set("Idempotency-Key", "orders-api-"+idempotency.KeyID(p.account, oneRefund).String()+"-refund")
+// secondListUnavailable makes the list fail that resolves the outcome of a refund.
+func secondListUnavailable(f *fixture) {
+	f.inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: listRefunds, Times: stripetest.Always, After: 1})
+}
+
+// refundDoubtOutcomes: a stored 500, an expired key, a refusal caused by our own refund.
+func refundDoubtOutcomes() scenarios {
+	return scenarios{
+		"stored 500 after the effect": {
+			faultOnce(stripetest.ErrorAfter, makeRefund), refund("201"),
+			expectCalls("list 200, refund 500, list 200"), expectSummary(refunded),
+		},
+		"stored 500 without an effect: nothing is sent until the provider's key expires": {
+			faultOnce(stripetest.ErrorBefore, makeRefund), refund("503 outcome unknown, 1h0m0s"),
+			retry("503 outcome unknown, 1h0m0s"),
+			(*fixture).expireProviderKeys, retry("201"),
+			expectCalls("list 200, refund 500, list 200 ×4, refund 200"), expectSummary(refunded),
+		},
+		"account not set up: the key is sent again, and works when the provider's key has expired": {
+			faultOnce(stripetest.AccountNotReady, makeRefund), refund("503 unavailable, 1m0s"), expectAlert,
+			retry("503 outcome unknown, 1m0s"),
+			(*fixture).expireProviderKeys, retry("201"),
+			expectCalls("list 200, refund 400, list 200, refund 400, list 200 ×2, refund 200"), expectSummary(refunded),
+		},
+		"stored 500, and another one a day later": {
+			faultOnce(stripetest.ErrorBefore, makeRefund), refund("503 outcome unknown, 1h0m0s"),
+			(*fixture).expireProviderKeys,
+			faultOnce(stripetest.ErrorBefore, makeRefund), retry("503 outcome unknown, 1h0m0s"),
+			(*fixture).expireProviderKeys, retry("201"),
+			expectCalls("list 200, refund 500, list 200 ×3, refund 500, list 200 ×3, refund 200"), expectSummary(refunded),
+		},
+		"stored 500 before the effect": {
+			faultOnce(stripetest.ErrorLater, makeRefund), refund("503 outcome unknown, 1h0m0s"),
+			retry("201"),
+			expectCalls("list 200, refund 500, list 200 ×3"), expectSummary(refunded),
+		},
+		"response lost, then the provider's key expires": {
+			loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"),
+			(*fixture).expireProviderKeys, retry("201"),
+			expectCalls("list 200, refund 0 ×3, list 503 ×3, list 200"), expectSummary(refunded),
+		},
+		"rate limited, then the provider's key expires": {
+			rateLimit(makeRefund), refund("503 unavailable, 2s"),
+			(*fixture).expireProviderKeys, retry("201"),
+			expectCalls("list 200, refund 429 ×3, list 200, refund 200"), expectSummary(refunded),
+		},
+		"refused, because a duplicate of our request was made": {
+			sendDuplicate, refund("201"),
+			expectCalls("list 200, refund 400, list 200"), expectSummary(refunded),
+		},
+	}
+}
+
+// sendDuplicate sends the refund, then a request that exceeds the remaining amount.
+func sendDuplicate(f *fixture) {
+	f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if callOf(req) != makeRefund {
+			return next.RoundTrip(req)
+		}
+		body, err := io.ReadAll(req.Body)
+		require.NoError(f.t, err)
+		form, err := url.ParseQuery(string(body))
+		require.NoError(f.t, err)
+		var resp *http.Response
+		for _, amount := range []string{form.Get("amount"), "4300"} {
+			form.Set("amount", amount)
+			text := form.Encode()
+			copied := req.Clone(req.Context())
+			copied.Body, copied.ContentLength, copied.GetBody = io.NopCloser(strings.NewReader(text)), int64(len(text)), nil
+			copied.Header.Set("Idempotency-Key", string(f.key)+amount)
+			if resp != nil {
+				_ = resp.Body.Close()
+			}
+			if resp, err = next.RoundTrip(copied); err != nil {
+				return nil, err
+			}
+		}
+		return resp, nil
+	})
+}
+
+// otherRefundOutcomes: another program refunds the same charge, or uses our provider key.
+func otherRefundOutcomes() scenarios {
+	return scenarios{
+		"refused, because another program refunded the charge": {
+			refundAtProvider(), refund("422 charge_already_refunded"),
+			expectCalls("list 200, refund 400, list 200"), expectSummary("paid 0, failed 1800; 4300"),
+		},
+		"refused, because another program refunded a part": {
+			refundAtProvider("amount", "3000"), refund("422 payment_refused"),
+			expectCalls("list 200, refund 400, list 200"), expectSummary("paid 0, failed 1800; 3000"),
+		},
+		"a refund with our id and another amount is not adopted, and no other one is sent": {
+			func(f *fixture) {
+				f.do(refundAtProvider("amount", "5", "metadata[refund_id]", refundID(f.account, f.refundKey()).String()))
+			},
+			refund("503 outcome unknown, 1m0s"), expectAlert,
+			retry("503 outcome unknown, 1m0s"),
+			expectCalls("list 200 ×2"), expectSummary("paid 0, pending 1800; 5"),
+		},
+		"provider key used for another request": {
+			useProviderKey, refund("503 outcome unknown, 1m0s"), expectAlert,
+			retry("503 outcome unknown, 1m0s"),
+			expectCalls("list 200, refund 400, list 200 ×2, refund 400, list 200"), expectSummary("paid 0, pending 1800; 0"),
+		},
+	}
+}
+
+func useProviderKey(f *fixture) {
+	req := httptest.NewRequest(http.MethodPost, "/v1/payment_intents?amount=100&currency=usd", nil)
+	req.Header.Set("Authorization", "Bearer sk_test_another_program")
+	req.Header.Set("Idempotency-Key", "orders-api-"+idempotency.KeyID(f.account, f.refundKey()).String()+"-refund")
 	recorder := httptest.NewRecorder()
-	p.stripe.ServeHTTP(recorder, req)
-	require.Equal(p.t, http.StatusOK, recorder.Code, recorder.Body.String())
+	f.stripe.ServeHTTP(recorder, req)
+	require.Equal(f.t, http.StatusOK, recorder.Code, recorder.Body.String())
+}
+
+// The provider accepts a refund and decides it later.
+func TestRefundOutcomes_pending(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	f.createPaid(pendingRefund)
+	f.do(refund("201"), expectSummary("partially_refunded 1800, pending 1800; 1800"))
+	checkRefundInvariants(t, f)
+
+	f = f.withKey(t, "another-refunded-order")
+	f.createPaid(pendingRefund)
+	f.do(
+		loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"),
+		func(f *fixture) { require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[1].ID, false)) },
+		retry("422 expired_or_canceled_card"), expectSummary(notRefunded),
+	)
+	checkRefundInvariants(t, f)
 }

@@ -17,8 +17,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// All statements on refunds are in this file. A statement that changes a refund and
-// its order locks the order first.
+// The SQL for refunds. Changes of a refund and its order lock the order first.
 
 const lockOrderSQL = `
 SELECT status,
@@ -29,8 +28,6 @@ SELECT status,
    AND id = $2
    FOR NO KEY UPDATE`
 
-// lockOrderTx locks the order's row, so that other refunds of the order wait until
-// the transaction ends (R21).
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (lockedOrder, error) {
 	var o lockedOrder
 	err := tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.status, &o.amount, &o.currency)
@@ -40,9 +37,9 @@ func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUI
 	return o, err
 }
 
-// reservedTx returns the sum of a locked order's refunds. It must be a separate
-// statement: under READ COMMITTED only a statement that starts after the lock was
-// granted sees the previous holder's commit.
+// reservedTx returns the sum of a locked order's refunds. It is a separate statement:
+// under READ COMMITTED, only a statement that starts after the lock was granted sees the
+// previous holder's commit.
 func reservedTx(ctx context.Context, tx *idempotency.Tx, accountID, order uuid.UUID) (reserved int64, err error) {
 	err = tx.QueryRow(ctx, `
 SELECT coalesce(sum(amount), 0)::bigint
@@ -77,8 +74,7 @@ UPDATE refunds
    AND id = $2`, accountID, id, at)
 }
 
-// failRefundTx fails a refund that the provider does not have. It checks that
-// again, because a webhook event may have recorded it meanwhile.
+// failRefundTx fails a refund, unless an event has just recorded that the provider has it.
 func failRefundTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
 	tag, err := tx.Exec(ctx, `
 UPDATE refunds
@@ -94,8 +90,8 @@ UPDATE refunds
 }
 
 // applyRefundStatusTx records the provider's status of a refund and updates the order.
-// It may be repeated, late or out of order: a succeeded refund never becomes pending
-// again, and a failed one stays failed. Only a change writes an audit record.
+// Statuses may be repeated or out of order: a succeeded refund never becomes pending again,
+// and a failed one stays failed. Only a change writes an audit record.
 func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
 	var why *string
 	if RefundStatus(made.Status).Void() && made.FailureReason != "" {
@@ -133,7 +129,7 @@ SELECT $6,
        jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
   FROM applied`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
-	// A refund that the provider does not have yet returns no money.
+	// A refund that is only reserved here has returned no money.
 	tx.Queue(`
 UPDATE orders AS o
    SET amount_refunded = back.total,
@@ -169,7 +165,6 @@ func (r *Refund) fields() []any {
 	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID, &r.CreatedAt.Time}
 }
 
-// findRefund reads one refund of the account, with its order's intent.
 func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
 	var r refundRow
 	err := pool.QueryRow(ctx, `
@@ -192,8 +187,8 @@ SELECT`+refundColumns+`,
 	return r, nil
 }
 
-// listRefunds reads up to limit refunds of an order, newest first, that follow the
-// refund after unless it is nil.
+// listRefunds reads a page of an order's refunds, newest first. after is the cursor, nil
+// for the first page.
 func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after *refundRow) iter.Seq2[Refund, error] {
 	query, arguments := `
 SELECT`+refundColumns+`

@@ -12,11 +12,9 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// SyncRefund reads a refund from the provider and applies its status: a pending refund
-// succeeds or fails days later, and a succeeded one may fail. The stored response of
-// its key stays as it is. A refund that contradicts our record changes nothing and is
-// logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the
-// database's.
+// SyncRefund reads a refund from the provider and applies its status, which may change for
+// days. The stored response does not change. A refund that contradicts our record is only
+// logged for an operator. Errors are [ErrNotFound], [*ProviderError] and the database's.
 func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, providerID string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stepTimeout)
 	defer cancel()
@@ -37,7 +35,7 @@ func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, provi
 	}
 	batch := &pgx.Batch{}
 	applyRefundStatusTx(batch, accountID, r, made, netip.Addr{})
-	// READ COMMITTED: each statement must see the commit that its lock waited for.
+	// READ COMMITTED: each statement must see what the lock's previous holder committed.
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		return tx.SendBatch(ctx, batch).Close()
 	})

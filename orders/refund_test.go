@@ -13,7 +13,6 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -21,17 +20,17 @@ import (
 func TestRefund_severalParts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	p := f.createPaid(visa)
-	result, err := p.createRefund("the-first-part-of-it", `{"amount":1800,"reason":"duplicate"}`)
+	f.createPaid(visa)
+	result, err := f.refund("the-first-part-of-it", `{"amount":1800,"reason":"duplicate"}`)
 	require.Equal(t, "201", outcomeOf(result, err))
-	part := p.getRefund("the-first-part-of-it")
+	part := f.getRefund("the-first-part-of-it")
 	require.Equal(t, refundID(f.account, "the-first-part-of-it"), part.ID)
 	require.Equal(t, map[string]string{
 		"Content-Type": "application/json",
-		"Location":     "/v1/orders/" + p.orderID.String() + "/refunds/" + part.ID.String(),
+		"Location":     "/v1/orders/" + orderID(f.account, f.key).String() + "/refunds/" + part.ID.String(),
 	}, result.Response.Headers)
 	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"order_id":%q,"amount":1800,"currency":"usd","reason":"duplicate","status":"succeeded","provider_refund_id":%q,"created_at":%q}`,
-		part.ID, p.orderID, f.stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
+		part.ID, orderID(f.account, f.key), f.stripe.Refunds()[0].ID, formatTime(part.CreatedAt.Time)), string(result.Response.Body))
 	var answered orders.Refund
 	require.NoError(t, json.Unmarshal(result.Response.Body, &answered))
 	require.Equal(t, part, answered)
@@ -41,20 +40,20 @@ func TestRefund_severalParts(t *testing.T) {
 	form, err := url.ParseQuery(string(sent.Body))
 	require.NoError(t, err)
 	require.Equal(t, url.Values{
-		"payment_intent":               {p.intentID},
+		"payment_intent":               {f.intentID()},
 		"amount":                       {"1800"},
 		"reason":                       {"duplicate"},
 		"metadata[account_id]":         {f.account.String()},
-		"metadata[order_id]":           {p.orderID.String()},
+		"metadata[order_id]":           {orderID(f.account, f.key).String()},
 		"metadata[refund_id]":          {part.ID.String()},
 		"metadata[idempotency_key_id]": {idempotency.KeyID(f.account, "the-first-part-of-it").String()},
 	}, form)
 
-	require.Equal(t, "exceeds 2500", outcomeOf(p.createRefund("more-than-what-is-left", `{"amount":2501}`)))
-	require.Equal(t, "201", outcomeOf(p.createRefund("all-that-is-left-of-it", `{}`)))
-	require.Equal(t, "not refundable, refunded", outcomeOf(p.createRefund("when-nothing-is-left-of-it", `{}`)))
-	require.Equal(t, "not refundable, refunded", outcomeOf(p.createRefund("when-nothing-is-left-of-it", `{"amount":1}`)))
-	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", p.summary())
+	require.Equal(t, "422 exceeds remaining 2500", outcomeOf(f.refund("more-than-what-is-left", `{"amount":2501}`)))
+	require.Equal(t, "201", outcomeOf(f.refund("all-that-is-left-of-it", `{}`)))
+	require.Equal(t, "422 not refundable, refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{}`)))
+	require.Equal(t, "422 not refundable, refunded", outcomeOf(f.refund("when-nothing-is-left-of-it", `{"amount":1}`)))
+	require.Equal(t, "refunded 4300, succeeded 2500, succeeded 1800; 4300", f.summary())
 	require.Equal(t, 3, f.count("SELECT count(*) FROM idempotency_keys"), "a rejected request does not use its key")
 	checkRefundInvariants(t, f)
 }
@@ -62,19 +61,10 @@ func TestRefund_severalParts(t *testing.T) {
 func TestRefund_orderNotPaid(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	require.Equal(t, "402 expired_card expired_card", outcomeOf(f.create("pm_card_chargeDeclinedExpiredCard")))
-	pending := f.withKey(t, "an-order-in-progress")
-	pending.interrupt(confirmEndpoint, visa)
-	for key, outcome := range map[idempotency.Key]string{
-		f.key:       "not refundable, payment_failed",
-		pending.key: "not refundable, pending",
-	} {
-		order := &paidOrder{f, orderID(f.account, key), ""}
-		require.Equal(t, outcome, outcomeOf(order.createRefund(oneRefund, `{}`)))
-	}
-	unknown := &paidOrder{f, uuid.New(), ""}
-	_, err := unknown.createRefund(oneRefund, `{}`)
-	require.ErrorIs(t, err, orders.ErrNotFound)
+	failed, pending, unknown := f.withKey(t, "an-order-that-failed"), f.withKey(t, "an-order-in-progress"), f.withKey(t, "an-order-that-is-unknown")
+	failed.do(payWith(declinedCard), create("402 card_declined generic_decline"), refund("422 not refundable, payment_failed"))
+	pending.do(stopBefore(confirm), refund("422 not refundable, pending"))
+	unknown.do(refund(orders.ErrNotFound.Error()))
 	require.Zero(t, f.count("SELECT count(*) FROM refunds"))
 }
 
@@ -88,31 +78,31 @@ func TestRefund_concurrent(t *testing.T) {
 		refunded int64
 		rejected []string
 	}{
-		"parts":                     {`{"amount":1000}`, 4, nil, 4000, []string{"exceeds 300"}},
-		"whole amount":              {`{}`, 1, nil, 4300, []string{"not refundable, paid", "not refundable, refunded"}},
-		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: refundEndpoint, Times: 7}}, 4000, []string{"exceeds 300"}},
+		"parts":                     {`{"amount":1000}`, 4, nil, 4000, []string{"422 exceeds remaining 300"}},
+		"whole amount":              {`{}`, 1, nil, 4300, []string{"422 not refundable, paid", "422 not refundable, refunded"}},
+		"parts, and responses lost": {`{"amount":1000}`, 4, []stripetest.Rule{{Fault: stripetest.CloseAfter, Endpoint: makeRefund, Times: 7}}, 4000, []string{"422 exceeds remaining 300"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const racers = 10
 			f := newFixture(t, options{connections: 8, concurrent: true})
-			p := f.createPaid(visa)
+			f.createPaid(visa)
 			for _, rule := range test.faults {
 				f.stripe.Inject(rule)
 			}
 			var all sync.WaitGroup
 			outcomes := make([]string, 2*racers)
 			for i := range outcomes {
-				req := refundRequest(t, f.account, p.orderID, idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i/2)), test.body)
-				all.Go(func() { outcomes[i] = outcomeOf(f.service.Refund(t.Context(), p.orderID, req)) })
+				req := refundRequest(t, f.account, orderID(f.account, f.key), idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i/2)), test.body)
+				all.Go(func() { outcomes[i] = outcomeOf(f.service.Refund(t.Context(), orderID(f.account, f.key), req)) })
 			}
 			all.Wait()
 			for i, outcome := range outcomes {
-				require.Contains(t, append(test.rejected, "201", "in progress"), outcome, "racer %d", i)
+				require.Contains(t, append(test.rejected, "201", "409 in progress"), outcome, "racer %d", i)
 			}
 			made := 0
 			for i := range racers {
-				outcome := outcomeOf(p.createRefund(idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i)), test.body))
+				outcome := outcomeOf(f.refund(idempotency.Key(fmt.Sprintf("one-of-ten-refunds-%d", i)), test.body))
 				require.Contains(t, append(test.rejected, "201"), outcome)
 				if outcome == "201" {
 					made++
@@ -126,66 +116,19 @@ func TestRefund_concurrent(t *testing.T) {
 	}
 }
 
-// Both COMMITs have each kind of unknown outcome (R22).
-func TestRefund_commitUnknown(t *testing.T) {
-	t.Parallel()
-	for n := 1; n <= 2; n++ {
-		for name, fault := range map[string]idempotencytest.Fault{
-			"connection cut before": idempotencytest.CutBefore,
-			"connection cut after":  idempotencytest.CutAfter,
-			"session ended before":  idempotencytest.FatalBefore,
-			"session ended after":   idempotencytest.FatalAfter,
-			"not replicated":        idempotencytest.NotReplicated,
-		} {
-			t.Run(fmt.Sprintf("commit %d, %s", n, name), func(t *testing.T) {
-				t.Parallel()
-				proxy := idempotencytest.NewProxy(t)
-				f := newFixture(t, options{configure: proxy.Configure})
-				p := f.createPaid(visa)
-				proxy.Strike(n, fault)
-				result, err := p.createRefund(oneRefund, oneBody)
-				require.True(t, proxy.Struck())
-				if fault == idempotencytest.NotReplicated {
-					require.ErrorIs(t, err, postgres.ErrUnavailable)
-					result, err = p.createRefund(oneRefund, oneBody)
-				}
-				require.Equal(t, "201", outcomeOf(result, err))
-				require.Len(t, f.stripe.Refunds(), 1)
-				require.Equal(t, refunded, p.summary())
-				checkRefundInvariants(t, f)
-			})
-		}
-	}
-}
-
 // The completer resumes an abandoned refund with the amount that the first run stored.
 func TestRefund_resumedByCompleter(t *testing.T) {
 	t.Parallel()
-	for name, faults := range map[string][]stripetest.Rule{
-		"refund not sent":            always(stripetest.RateLimit, refundEndpoint),
-		"refund made, response lost": append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
-			p := f.createPaid(visa)
-			var injected []*stripetest.Injection
-			for _, rule := range faults {
-				injected = append(injected, f.stripe.Inject(rule))
-			}
-			require.Contains(t, []string{"unavailable 2s", "unknown 2s"}, outcomeOf(p.createRefund(oneRefund, `{}`)))
-			require.Equal(t, "not refundable, paid", outcomeOf(p.createRefund("another-refund-meanwhile", `{"amount":1}`)), "the amount is reserved")
-			for _, i := range injected {
-				i.Release()
-			}
-			f.withKey(t, oneRefund).setLease(2 * lockTimeout)
-			f.exec(`UPDATE idempotency_keys SET request_params = '{"amount":"all"}' WHERE operation = 'create_refund'`)
-			f.ageLastRun(2 * grace)
-			require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
-			require.Equal(t, "refunded 4300, succeeded 4300; 4300", p.summary())
-			checkRefundInvariants(t, f)
-		})
-	}
+	f := newFixture(t, options{})
+	f.createPaid(visa)
+	f.do(rateLimit(makeRefund))
+	f.expect("503 unavailable, 2s", func(f *fixture) (idempotency.Result, error) { return f.refund(oneRefund, `{}`) })
+	require.Equal(t, "422 not refundable, paid", outcomeOf(f.refund("another-refund-of-it", `{"amount":1}`)), "the amount is reserved")
+	f.exec(`UPDATE idempotency_keys SET request_params = '{"amount":"all"}' WHERE operation = 'create_refund'`)
+	f.ageLastRun(2 * grace)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
+	f.do(expectSummary("refunded 4300, succeeded 4300; 4300"))
+	checkRefundInvariants(t, f)
 }
 
 // A restore of the database lost the refund. The client's retry finds it at the
@@ -193,8 +136,8 @@ func TestRefund_resumedByCompleter(t *testing.T) {
 func TestRefund_rowsLostInRestore(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	p := f.createPaid(visa)
-	first, err := p.createRefund(oneRefund, oneBody)
+	f.createPaid(visa)
+	first, err := f.refund(oneRefund, oneBody)
 	require.Equal(t, "201", outcomeOf(first, err))
 	f.exec("DELETE FROM refunds")
 	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
@@ -202,90 +145,90 @@ func TestRefund_rowsLostInRestore(t *testing.T) {
 	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
 	f.stripe.Advance(48 * time.Hour)
 	f.transport.reset()
-	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, oneBody)))
+	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	require.Equal(t, "list 200", f.transport.calls())
-	require.Equal(t, refunded, p.summary())
+	require.Equal(t, refunded, f.summary())
 	checkRefundInvariants(t, f)
 }
 
 func TestListRefunds_pages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	one, other := f.createPaid(visa), f.withKey(t, "another-order-of-theirs").createPaid(visa)
+	one, other := f, f.withKey(t, "another-order-of-theirs")
+	one.createPaid(visa)
+	other.createPaid(visa)
+	oneID, otherID := orderID(f.account, one.key), orderID(f.account, other.key)
 	var newest []orders.Refund
 	for i := range 5 {
 		key := idempotency.Key(fmt.Sprintf("one-of-five-refunds-%d", i))
-		require.Equal(t, "201", outcomeOf(one.createRefund(key, `{"amount":10}`)))
+		require.Equal(t, "201", outcomeOf(one.refund(key, `{"amount":10}`)))
 		newest = append([]orders.Refund{one.getRefund(key)}, newest...)
 	}
-	require.Equal(t, "201", outcomeOf(other.createRefund("a-refund-of-the-other", `{}`)))
+	require.Equal(t, "201", outcomeOf(other.refund("a-refund-of-the-other", `{}`)))
 
 	for follows, after := range map[int]uuid.UUID{0: uuid.Nil, 2: newest[1].ID, 5: newest[4].ID} {
-		page, err := collect(f.service.ListRefunds(t.Context(), f.account, one.orderID, 2, after))
+		page, err := collect(f.service.ListRefunds(t.Context(), f.account, oneID, 2, after))
 		require.NoError(t, err)
 		require.Equal(t, newest[follows:][:min(2, 5-follows)], append([]orders.Refund{}, page...))
 	}
 
 	stranger := idempotencytest.Account(t, f.pool)
-	_, err := collect(f.service.ListRefunds(t.Context(), stranger, one.orderID, 2, uuid.Nil))
+	_, err := collect(f.service.ListRefunds(t.Context(), stranger, oneID, 2, uuid.Nil))
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = f.service.GetRefund(t.Context(), stranger, one.orderID, newest[0].ID)
+	_, err = f.service.GetRefund(t.Context(), stranger, oneID, newest[0].ID)
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = f.service.GetRefund(t.Context(), f.account, other.orderID, newest[0].ID)
+	_, err = f.service.GetRefund(t.Context(), f.account, otherID, newest[0].ID)
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = f.service.Refund(t.Context(), one.orderID, refundRequest(t, stranger, one.orderID, "the-key-of-a-stranger", `{}`))
+	_, err = f.service.Refund(t.Context(), oneID, refundRequest(t, stranger, oneID, "the-key-of-a-stranger", `{}`))
 	require.ErrorIs(t, err, orders.ErrNotFound)
-	_, err = collect(f.service.ListRefunds(t.Context(), f.account, other.orderID, 2, newest[0].ID))
-	require.Equal(t, "invalid", outcomeOf(idempotency.Result{}, err))
+	_, err = collect(f.service.ListRefunds(t.Context(), f.account, otherID, 2, newest[0].ID))
+	require.Equal(t, "422 invalid", outcomeOf(idempotency.Result{}, err))
 }
 
 // An operator ends a refund, but not with a failure while it may still be made.
 func TestResolve_refund(t *testing.T) {
 	t.Parallel()
-	const idle = 11 * time.Minute
-	lost := append(always(stripetest.CloseAfter, refundEndpoint), listUnavailable(1))
+	idle := func(f *fixture) { f.ageLastRun(11 * time.Minute) }
+	const closed = "422 closed_by_operator"
 	for name, test := range map[string]struct {
-		faults  []stripetest.Rule
-		age     time.Duration // of the last run
-		older   bool          // the provider's key has expired
-		want    string
+		steps   []step
+		outcome string
 		summary string
 	}{
-		"made, response lost":           {faults: lost, want: "201", summary: "refunded 4300, succeeded 4300; 4300"},
-		"not made, may be in flight":    {faults: always(stripetest.CloseBefore, refundEndpoint), want: "unknown 10m0s", summary: "paid 0, pending 4300; 0"},
-		"not made, nothing in flight":   {faults: always(stripetest.CloseBefore, refundEndpoint), age: idle, want: "422 closed_by_operator", summary: "paid 0, failed 4300; 0"},
-		"stored 500, effect may follow": {faults: once(stripetest.ErrorBefore, refundEndpoint), age: idle, want: "unknown 1h0m0s", summary: "paid 0, pending 4300; 0"},
-		"stored 500, a day later":       {faults: once(stripetest.ErrorBefore, refundEndpoint), age: idle, older: true, want: "422 closed_by_operator", summary: "paid 0, failed 4300; 0"},
+		"made, response lost": {
+			[]step{loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s")},
+			"201", refunded,
+		},
+		"not made, may be in flight": {
+			[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s")},
+			"503 outcome unknown, 10m0s", "paid 0, pending 1800; 0",
+		},
+		"not made, nothing in flight": {
+			[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s"), idle},
+			closed, notRefunded,
+		},
+		"stored 500, and the effect may follow": {
+			[]step{faultOnce(stripetest.ErrorBefore, makeRefund), refund("503 outcome unknown, 1h0m0s"), idle},
+			"503 outcome unknown, 1h0m0s", "paid 0, pending 1800; 0",
+		},
+		"stored 500, a day later": {
+			[]step{faultOnce(stripetest.ErrorBefore, makeRefund), refund("503 outcome unknown, 1h0m0s"), idle, (*fixture).expireProviderKeys},
+			closed, notRefunded,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{})
-			p := f.createPaid(visa)
-			var injected []*stripetest.Injection
-			for _, rule := range test.faults {
-				injected = append(injected, f.stripe.Inject(rule))
-			}
-			require.Contains(t, []string{"unknown 1s", "unknown 2s", "unknown 1h0m0s"}, outcomeOf(p.createRefund(oneRefund, `{}`)))
-			for _, i := range injected {
-				i.Release()
-			}
-			f.ageLastRun(test.age)
-			if test.older {
-				f.expireProviderKeys()
-			}
-			resolve := func() (idempotency.Result, error) {
-				return f.service.Resolve(t.Context(), f.account, idempotency.KeyID(f.account, oneRefund), action)
-			}
-			require.Equal(t, test.want, outcomeOf(resolve()))
-			require.Equal(t, test.summary, p.summary())
-			if test.want == "unknown 10m0s" {
-				require.Equal(t, test.want, outcomeOf(resolve()), "the first resolve was a run, too")
-			}
-			if test.want == "422 closed_by_operator" {
-				require.Equal(t, test.want, outcomeOf(p.createRefund(oneRefund, `{}`)), "the client's retry")
-				require.Equal(t, "201", outcomeOf(p.createRefund("the-same-refund-again", `{}`)), "the amount is released")
-			}
-			if test.want[0] != 'u' {
+			f.createPaid(visa)
+			f.do(test.steps...)
+			require.Equal(t, test.outcome, outcomeOf(f.resolveKey(f.refundKey())))
+			f.do(expectSummary(test.summary))
+			switch test.outcome {
+			case "503 outcome unknown, 10m0s":
+				require.Equal(t, test.outcome, outcomeOf(f.resolveKey(f.refundKey())), "the first resolve was a run, too")
+			case closed:
+				f.do(retry(closed))
+				require.Equal(t, "201", outcomeOf(f.refund("the-same-refund-again", `{}`)), "the amount is released")
 				checkRefundInvariants(t, f)
 			}
 		})
@@ -296,17 +239,14 @@ func TestResolve_refund(t *testing.T) {
 func TestResolve_refundOfConcurrentRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	p := f.createPaid(visa)
-	limit := f.stripe.Inject(always(stripetest.RateLimit, refundEndpoint)[0])
-	require.Equal(t, "unavailable 2s", outcomeOf(p.createRefund(oneRefund, `{}`)))
-	limit.Release()
+	f.createPaid(visa)
+	f.do(rateLimit(makeRefund), refund("503 unavailable, 2s"))
 	f.ageLastRun(time.Hour)
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listRefundsEndpoint})
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listRefunds})
 	done := make(chan string, 1)
-	go func() { done <- outcomeOf(p.resumeRefund(oneRefund)) }()
+	go func() { done <- outcomeOf(f.resumeKey(f.refundKey())) }()
 	<-held.Reached()
-	_, err := f.service.Resolve(t.Context(), f.account, idempotency.KeyID(f.account, oneRefund), action)
-	require.ErrorIs(t, err, idempotency.ErrInProgress)
+	require.Equal(t, "409 in progress", outcomeOf(f.resolveKey(f.refundKey())))
 	held.Release()
 	require.Equal(t, "201", <-done)
 	checkRefundInvariants(t, f)
@@ -315,12 +255,12 @@ func TestResolve_refundOfConcurrentRun(t *testing.T) {
 func TestHistory_refund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	p := f.createPaid(pendingRefund)
-	require.Equal(t, "201", outcomeOf(p.createRefund(oneRefund, oneBody)))
+	f.createPaid(pendingRefund)
+	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	history, err := orders.History(t.Context(), f.pool, f.account, oneRefund)
 	require.NoError(t, err)
 	require.Equal(t, f.getOrder(), history.Order)
-	require.Equal(t, p.getRefund(oneRefund), *history.Refund)
+	require.Equal(t, f.getRefund(oneRefund), *history.Refund)
 	require.Equal(t, []string{"refund refund.created", "refund refund.pending"}, f.withKey(t, oneRefund).history())
 	require.Equal(t, clientIP.String(), history.Records[1].ClientIP)
 	require.JSONEq(t, fmt.Sprintf(`{"provider_refund_id":%q,"amount":1800,"currency":"usd"}`, *history.Refund.ProviderRefundID),

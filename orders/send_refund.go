@@ -8,32 +8,25 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// What happens if the outcome of a refund is unknown.
-
 const (
-	// storedErrorTTL is how long the provider repeats a 500 under our key, and how
-	// long it may take to make the refund in spite of it: Stripe keeps keys for a day.
+	// storedErrorTTL is how long the provider replays a 500 under our key, and may still
+	// make the refund: Stripe keeps keys for a day.
 	storedErrorTTL = 24 * time.Hour
 
-	// storedErrorRetryAfter is how long a client waits meanwhile. A webhook may
-	// resolve the refund sooner, so a day would be too long.
+	// storedErrorRetryAfter is the Retry-After during that time. It is shorter, because an
+	// event may resolve the refund.
 	storedErrorRetryAfter = time.Hour
 
-	// inFlightGrace is how long a refund that was sent may take to arrive. A run ends
-	// with its lease, within minutes; the rest is for delays of the network.
+	// inFlightGrace is how long a sent refund may take to arrive at the provider.
 	inFlightGrace = 10 * time.Minute
 )
 
-// first reports whether no run has sent the refund before.
 func (r *refundRun) first() bool { return !r.Resumed && !r.sent }
 
-// providerReplaysError reports whether the provider still repeats a 500 under our
-// key.
 func (r *refundRun) providerReplaysError() bool {
 	return r.refund.providerFailedAt != nil && r.Now().Sub(*r.refund.providerFailedAt) < storedErrorTTL
 }
 
-// send sends the refund and resolves its outcome.
 func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	first := r.first()
 	r.sent = true
@@ -43,7 +36,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 		IntentID: r.refund.intentID,
 		Amount:   r.refund.Amount,
 		Currency: r.refund.Currency,
-		Metadata: map[string]string{ // events contain it, see keyFromMetadata
+		Metadata: map[string]string{ // see keyFromMetadata
 			"account_id":         r.AccountID.String(),
 			"order_id":           r.refund.OrderID.String(),
 			"refund_id":          r.refund.ID.String(),
@@ -62,15 +55,15 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
 
-	// The list resolves the doubt, and is read before a refusal is believed: our own
-	// refund may be the reason for it (R12, R23).
+	// The list shows whether the refund was made. It is read after a refusal too, because
+	// our own refund may be its reason (R12, R23).
 	found, unread := r.findRefund(ctx)
 	switch {
 	case unread != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, unread)
 	case found.ID != "":
 		return r.applyRefund(found)
-	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // a 500, which may be followed by the refund
+	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // a 500; the refund may still be made
 		now := r.Now()
 		r.refund.providerFailedAt = &now
 		return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
@@ -84,13 +77,12 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	}
 }
 
-// findRefund searches the intent's refunds at the provider for this one. A refund
-// without an id means that there is none.
+// findRefund searches the intent's refunds at the provider. An empty refund means that
+// this one was not made.
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
 	err := r.payments.ListRefunds(ctx, r.refund.intentID, func(at payments.Refund) bool {
-		// Whatever its amount is: applyRefund verifies it. Of two, which reconcile
-		// reports, the one that holds money counts.
+		// Of two refunds, which reconcile reports, one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || RefundStatus(found.Status).Void()) {
 			found = at
 		}
@@ -99,7 +91,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, asPaymentError(err)
 }
 
-// applyRefund does what the status of the provider's refund requires.
+// applyRefund verifies the provider's refund and records its status.
 func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error) {
 	switch {
 	case !r.refund.matches(made):
@@ -111,19 +103,18 @@ func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error
 	}
 }
 
-// resolution is what an operator's resolve knows of the key's last run.
+// resolution describes the key's last run before an operator's resolve.
 type resolution struct {
 	attempt int
-	idle    bool // it began long enough ago that nothing it sent is in flight
+	idle    bool // nothing that the run sent is in flight any more
 }
 
-// resolve fails the refund, which the provider does not have. A refund that was
-// sent a moment ago may still arrive there; then it is too early (R23).
+// resolve fails a refund that the provider does not have, unless it may be in flight (R23).
 func (r *refundRun) resolve() (idempotency.Record, error) {
 	if !r.resolution.idle || r.Attempt != r.resolution.attempt+1 {
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
-	return r.recordFailure(closedRefund(), payments.Refund{}), nil
+	return r.recordFailure(refundClosedByOperator(), payments.Refund{}), nil
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {

@@ -32,12 +32,10 @@ type Config struct {
 	Pool     *pgxpool.Pool
 	Payments *payments.Client
 
-	// StepTimeout bounds one step's calls to the provider, retries included (R9:
-	// less than a lease).
+	// StepTimeout bounds the provider calls of one step, retries included (R9).
 	StepTimeout time.Duration
 
-	// ChargeWindow is the age from which an order is not charged any more (R24). More
-	// than a lease (R9).
+	// ChargeWindow is the age from which an order is not charged any more (R9, R24).
 	ChargeWindow time.Duration
 
 	Logger *slog.Logger
@@ -74,28 +72,25 @@ func New(config Config) (*Service, error) {
 	}, nil
 }
 
-// stepContext bounds a step's calls to the provider. Its deadline is a wall time: the
-// monotonic clock stands still while a machine is suspended, and another run may have
-// taken over by then.
+// stepContext bounds a step's provider calls. Its deadline has no monotonic time, which
+// stops while a machine is suspended: another run may have taken over by then.
 func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, time.Now().Add(s.stepTimeout).Round(0))
 }
 
-// sendContext is the context of a call that moves money. It has three fifths of the
-// step's time that is left; the rest is for reading the result afterwards.
+// sendContext bounds a call that moves money to three fifths of the step's remaining
+// time. The rest is for reading the result.
 func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, _ := ctx.Deadline() // of the step, and a wall time, as is the sum
+	deadline, _ := ctx.Deadline()
 	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)*2/5))
 }
 
-// Resume continues an abandoned request from what is stored, without a
-// client.
+// Resume continues the request of an unfinished key from its stored parameters.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
 	return s.engine.Resume(ctx, accountID, keyID, s.Operation)
 }
 
-// Operation returns the operation of a name, for keys that are resumed without a
-// client.
+// Operation returns the operation that is stored with a key.
 func (s *Service) Operation(name string) (idempotency.Operation, bool) {
 	operations := []idempotency.Operation{createOrder{Service: s}, createRefund{Service: s}}
 	for _, registered := range s.registrations {
@@ -119,9 +114,8 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 	return o.Order, err
 }
 
-// List returns up to limit orders of the account, newest first, that follow the order
-// with the id after unless that is uuid.Nil. It reads one at a time. The error is
-// [ErrNotFound] if there is no order with that id.
+// List returns a page of the account's orders, newest first, which follows the order after.
+// uuid.Nil is for the first page, [ErrNotFound] for an unknown order.
 func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Order, error] {
 	var cursor *orderRow
 	if after != uuid.Nil {
@@ -134,7 +128,6 @@ func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, afte
 	return listOrders(ctx, s.pool, accountID, limit, cursor)
 }
 
-// failedList is a list that cannot be read.
 func failedList[T any](err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) { yield(*new(T), err) }
 }
@@ -148,10 +141,8 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 	return r.Refund, err
 }
 
-// ListRefunds returns up to limit refunds of the account's order, newest first, that
-// follow the refund with the id after unless that is uuid.Nil. It reads one at a time.
-// The error is [ErrNotFound] without such an order, and a [*ValidationError] without
-// such a refund.
+// ListRefunds is like [Service.List] for the refunds of an order. The error is [ErrNotFound]
+// for an unknown order and a [*ValidationError] for an unknown refund.
 func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
 	if _, err := findOrder(ctx, s.pool, accountID, order); err != nil {
 		return failedList[Refund](err)

@@ -18,10 +18,6 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// The statements on orders are in this file; refund_store.go has those that refunds
-// need, and operator.go those on audit records of keys.
-
-// orderRow is an order with the columns that only its run needs.
 type orderRow struct {
 	Order
 	paymentMethod  string
@@ -69,7 +65,6 @@ func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	return o, errors.Join(json.Unmarshal(items, &o.Items), json.Unmarshal(metadata, &o.Metadata))
 }
 
-// findOrder reads one order of the account.
 func findOrder(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (orderRow, error) {
 	rows, err := pool.Query(ctx, `
 SELECT`+orderColumns+`
@@ -89,8 +84,8 @@ SELECT`+orderColumns+`
 	return o, nil
 }
 
-// listOrders reads up to limit orders of the account, newest first, that
-// follow the order after unless it is nil.
+// listOrders reads a page of the account's orders, newest first. after is the cursor, nil
+// for the first page.
 func listOrders(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after *orderRow) iter.Seq2[Order, error] {
 	query, arguments := `
 SELECT`+orderColumns+`
@@ -113,8 +108,7 @@ SELECT`+orderColumns+`
 	})
 }
 
-// each reads the rows of a query one at a time, and holds a connection until the last
-// one.
+// each reads the rows of a query one at a time. It holds a connection until then.
 func each[T any](ctx context.Context, pool *pgxpool.Pool, query string, arguments []any, scan pgx.RowToFunc[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		rows, err := pool.Query(ctx, query, arguments...)
@@ -198,9 +192,8 @@ UPDATE orders
    AND id = $2`, accountID, id, why.code, why.declineCode)
 }
 
-// auditTx writes an audit record about the resource that the action names, as in
-// order.paid or refund.created. The ids are UUIDv7: nothing refers to them, and
-// ascending values keep the index small.
+// auditTx writes an audit record. The resource type is the first part of the action, as in
+// order.paid. The ids are UUIDv7, whose ascending values keep the index small.
 func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
 	resource, _, _ := strings.Cut(action, ".")
 	tx.Queue(`
@@ -216,7 +209,6 @@ INSERT INTO audit_records (
 		uuid.Must(uuid.NewV7()), accountID, action, resource, id.String(), data, addrOrNil(clientIP))
 }
 
-// addrOrNil returns nil for the zero address: no client sent the request.
 func addrOrNil(addr netip.Addr) *netip.Addr {
 	if !addr.IsValid() {
 		return nil

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The deadlines have no monotonic reading, so they also pass while a machine is
-// suspended.
+// Without a monotonic reading, the deadlines also pass while a machine is suspended.
 func TestStepContext_wallTime(t *testing.T) {
 	t.Parallel()
 	step, cancel := (&Service{stepTimeout: time.Hour}).stepContext(t.Context())

@@ -15,29 +15,26 @@ var (
 	// ErrWebhooksOff means that no webhook secret is configured.
 	ErrWebhooksOff = payments.ErrWebhooksOff
 
-	// ErrEventRefused means that the provider did not sign a delivery, or not within
-	// the last minutes.
+	// ErrEventRefused means that a delivery has no recent signature of the provider.
 	ErrEventRefused = payments.ErrSignature
 
-	// ErrInvalidEvent means that the provider signed something that is not an event.
+	// ErrInvalidEvent means that a signed delivery is not an event.
 	ErrInvalidEvent = payments.ErrInvalidEvent
 
-	// ErrThinEvent means that the provider signed an event that does not contain the
-	// object that it is about.
+	// ErrThinEvent means that an event does not contain its object.
 	ErrThinEvent = payments.ErrThinEvent
 )
 
-// VerifiedEvent is an event whose signature was verified.
+// VerifiedEvent is an event with a valid signature.
 type VerifiedEvent struct {
 	ID, Type  string
-	AccountID uuid.UUID // uuid.Nil if the event is not about a request of ours
+	AccountID uuid.UUID // uuid.Nil if the event is not ours
 	keyID     uuid.UUID
 	delivered payments.Event
 }
 
-// VerifyEvent verifies a delivery of the provider: the unchanged body and its
-// signature. Errors are [ErrWebhooksOff], [ErrEventRefused], [ErrInvalidEvent] and
-// [ErrThinEvent].
+// VerifyEvent verifies the signature of a delivery, whose body must be unchanged. Errors
+// are [ErrWebhooksOff], [ErrEventRefused], [ErrInvalidEvent] and [ErrThinEvent].
 func (s *Service) VerifyEvent(payload []byte, signature string) (VerifiedEvent, error) {
 	delivered, err := s.payments.Event(payload, signature)
 	if err != nil {
@@ -48,48 +45,44 @@ func (s *Service) VerifyEvent(payload []byte, signature string) (VerifiedEvent, 
 	return event, nil
 }
 
-// Event is the result of an event.
+// Event is the result of [Service.HandleEvent].
 type Event struct {
 	ID    string
 	Type  string
-	KeyID uuid.UUID // of the request that it is about; uuid.Nil if it is not ours
+	KeyID uuid.UUID // uuid.Nil if the event is not ours
 
 	// RefundID is the refund whose status was applied, or uuid.Nil.
 	RefundID uuid.UUID
 
-	// Result is that of the run. It has no response if another run holds the key.
+	// Result is that of the run, empty if another run holds the key.
 	Result idempotency.Result
 }
 
-// HandleEvent uses an event only as a hint: the key that its metadata names is resumed,
-// and the run reads the outcome from the provider. So an event that is old, repeated,
-// out of order or untrue changes nothing. If the key is finished, an event about its
-// refund makes us read and apply the refund's status.
+// HandleEvent uses an event only as a hint: it resumes the key of its metadata, and the run
+// reads the outcome from the provider. So an old, repeated or wrong event changes nothing.
+// If the key is finished, an event about its refund applies the refund's status.
 //
-// An error means that the key is still unfinished, or that the refund could not be
-// read from the provider. The provider should repeat the event.
+// After an error, the provider should deliver the event again.
 func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Event, error) {
 	event := Event{ID: verified.ID, Type: verified.Type}
 	if verified.AccountID == uuid.Nil {
 		return event, nil
 	}
 	result, err := s.Resume(ctx, verified.AccountID, verified.keyID)
-	known := !errors.Is(err, idempotency.ErrNotFound) // otherwise of another program or database, or reaped
+	known := !errors.Is(err, idempotency.ErrNotFound) // of another database, or reaped
 	if known {
 		event.KeyID = verified.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
 	switch {
 	case verified.delivered.RefundID != "" && (!known || busy || result.Replayed):
-		// A run in progress may have read the refund before this change, and this may be
-		// the last event.
+		// A run in progress may have read the refund before this change.
 		event.RefundID, err = s.syncRefundFromEvent(ctx, verified.AccountID, verified.delivered)
 		return event, err
 	case !known:
 		return event, nil
 	case busy, errors.Is(err, idempotency.ErrActionRequired), event.Type == "payment_intent.processing" && stillProcessing(err):
-		// Events often arrive before our commit. The provider sends another event when it
-		// has decided, or when the customer has acted.
+		// Another event follows when the payment is decided.
 		event.Result = result
 		return event, nil
 	default:
@@ -98,8 +91,7 @@ func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Even
 	}
 }
 
-// syncRefundFromEvent applies the provider's status to the refund of an event, and
-// returns its id if it is one of ours.
+// syncRefundFromEvent returns the id of the event's refund, or uuid.Nil if it is not ours.
 func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
 	id, err := uuid.Parse(event.Metadata["refund_id"])
 	if err != nil {
@@ -112,16 +104,13 @@ func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, 
 	return id, err
 }
 
-// stillProcessing reports whether a run has no outcome because the provider is still
-// processing the payment.
 func stillProcessing(err error) bool {
 	var failed *payments.Error
 	return errors.As(err, &failed) && failed.Code == string(payments.StatusProcessing)
 }
 
-// keyFromMetadata returns the key that createIntent, or a refund, put into the
-// metadata. Other programs on the same provider account may have put anything there:
-// then it returns uuid.Nil.
+// keyFromMetadata returns the ids that createIntent or a refund put into the metadata, or
+// uuid.Nil. Other programs may use the same provider account.
 func keyFromMetadata(event payments.Event) (accountID, keyID uuid.UUID) {
 	accountID, err := uuid.Parse(event.Metadata["account_id"])
 	if err != nil || event.IntentID == "" {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
@@ -18,7 +17,6 @@ import (
 
 const webhookSecret = "whsec_orders"
 
-// intentID is the id of the provider's only intent, which we may not have recorded.
 func (f *fixture) intentID() string {
 	f.t.Helper()
 	intents := f.intents()
@@ -26,7 +24,6 @@ func (f *fixture) intentID() string {
 	return intents[0].ID
 }
 
-// deliverEvent delivers an event about the order's intent in its current state.
 func (f *fixture) deliverEvent(eventType string) (orders.Event, error) {
 	f.t.Helper()
 	payload, signature, err := f.stripe.Event(webhookSecret, eventType, f.intentID())
@@ -34,7 +31,6 @@ func (f *fixture) deliverEvent(eventType string) (orders.Event, error) {
 	return f.deliver(payload, signature)
 }
 
-// deliverEventAbout delivers an event about any object.
 func (f *fixture) deliverEventAbout(eventType string, object map[string]any) (orders.Event, error) {
 	f.t.Helper()
 	return f.deliver(stripetest.SignedEvent(webhookSecret, eventType, object, time.Now()))
@@ -49,7 +45,6 @@ func (f *fixture) deliver(payload []byte, signature string) (orders.Event, error
 	return event, err
 }
 
-// handleEvent verifies and handles a delivery.
 func handleEvent(ctx context.Context, service *orders.Service, payload []byte, signature string) (orders.Event, error) {
 	verified, err := service.VerifyEvent(payload, signature)
 	if err != nil {
@@ -58,7 +53,6 @@ func handleEvent(ctx context.Context, service *orders.Service, payload []byte, s
 	return service.HandleEvent(ctx, verified)
 }
 
-// eventOutcome describes the result of an event, see outcomeOf.
 func eventOutcome(event orders.Event, err error) string {
 	switch {
 	case err == nil && event.KeyID == uuid.Nil:
@@ -70,7 +64,6 @@ func eventOutcome(event orders.Event, err error) string {
 	}
 }
 
-// metadata is the metadata of the order's intent.
 func (f *fixture) metadata() map[string]string {
 	return map[string]string{
 		"account_id":         f.account.String(),
@@ -79,7 +72,6 @@ func (f *fixture) metadata() map[string]string {
 	}
 }
 
-// snapshot returns all rows that an order writes as text.
 func (f *fixture) snapshot() []string {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `
@@ -97,77 +89,42 @@ ORDER BY 1`)
 	return collectStrings(f.t, rows)
 }
 
-// The provider decides a payment days later, and its event finishes the order.
-func TestHandleEvent_paymentDecidedLater(t *testing.T) {
+// The provider decides a payment days later, or the customer acts. An event of any type
+// finishes the order.
+func TestHandleEvent_decidedLater(t *testing.T) {
 	t.Parallel()
+	shared := newFixture(t, options{})
+	const declined, notApproved = "402 card_declined generic_decline", "402 payment_intent_authentication_failure"
 	for name, test := range map[string]struct {
-		success   bool
+		start     step
+		early     []string // events before the act, without an effect
+		act       step
 		eventType string
-		want      string
+		outcome   string
+		calls     string
 	}{
-		"succeeded":                           {true, "payment_intent.succeeded", "201"},
-		"succeeded, event of the charge":      {true, "charge.succeeded", "201"},
-		"succeeded, event says failed":        {true, "payment_intent.payment_failed", "201"},
-		"failed":                              {false, "payment_intent.payment_failed", "402 card_declined generic_decline"},
-		"failed, event of the charge":         {false, "charge.failed", "402 card_declined generic_decline"},
-		"failed, event says succeeded":        {false, "payment_intent.succeeded", "402 card_declined generic_decline"},
-		"failed, event says created":          {false, "payment_intent.created", "402 card_declined generic_decline"},
-		"succeeded, event of an unknown type": {true, "payment_intent.postponed", "201"},
+		"succeeded": {
+			inProcess,
+			[]string{"payment_intent.processing"},
+			paymentSucceeds, "payment_intent.succeeded", "201", "get 200",
+		},
+		"succeeded, event of the charge":      {inProcess, nil, paymentSucceeds, "charge.succeeded", "201", "get 200"},
+		"succeeded, event of an unknown type": {inProcess, nil, paymentSucceeds, "payment_intent.postponed", "201", "get 200"},
+		"succeeded, event says failed":        {inProcess, nil, paymentSucceeds, "payment_intent.payment_failed", "201", "get 200"},
+		"failed":                              {inProcess, nil, paymentFails, "payment_intent.payment_failed", declined, "get 200, cancel 200"},
+		"failed, event says succeeded":        {inProcess, nil, paymentFails, "payment_intent.succeeded", declined, "get 200, cancel 200"},
+		"approved": {
+			challenge,
+			[]string{"payment_intent.requires_action", "payment_intent.created", "payment_intent.succeeded"},
+			approve, "payment_intent.succeeded", "201", "get 200",
+		},
+		"not approved": {challenge, nil, failChallenge, "payment_intent.payment_failed", notApproved, "get 200, cancel 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
-			require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
-			id := f.intentID()
-			event, err := f.deliverEvent("payment_intent.processing")
-			require.NoError(t, err, "no error, so the provider does not repeat it")
-			require.Zero(t, event.Result.Response)
-			require.Equal(t, idempotency.KeyID(f.account, f.key), event.KeyID)
-			require.Equal(t, "unknown 30s", eventOutcome(f.deliverEvent("payment_intent.succeeded")), "the payment is still in process")
-
-			require.NoError(t, f.stripe.Settle(id, test.success))
-			f.transport.reset()
-			event, err = f.deliverEvent(test.eventType)
-			require.Equal(t, test.want, eventOutcome(event, err))
-			require.Equal(t, test.eventType, event.Type)
-			calls := "get 200"
-			if !test.success {
-				calls += ", cancel 200"
-			}
-			require.Equal(t, calls, f.transport.calls(), "the status is read from the provider")
-			require.Equal(t, idempotency.RecoveryPoint("charge_created"), event.Result.From)
-			f.checkFinal()
-
-			receipts, moved := 0, map[string]int64{}
-			if test.success {
-				receipts, moved["usd"] = 1, orderAmount
-			}
-			require.Equal(t, receipts, f.count("SELECT count(*) FROM staged_jobs"))
-			require.Equal(t, moved, f.stripe.MoneyMoved())
-			require.Equal(t, test.want, outcomeOf(f.create(stripetest.ProcessingCard)), "the client's retry")
-		})
-	}
-}
-
-// The customer approves or declines, and the event ends the order. Before that, no event
-// has an effect, and none is repeated by the provider.
-func TestHandleEvent_action(t *testing.T) {
-	t.Parallel()
-	for eventType, test := range map[string]struct {
-		act   func(*fixture)
-		want  string
-		calls string
-	}{
-		"payment_intent.succeeded":      {authenticate(true), "201", "get 200"},
-		"charge.succeeded":              {authenticate(true), "201", "get 200"},
-		"payment_intent.payment_failed": {authenticate(false), "402 payment_intent_authentication_failure", "get 200, cancel 200"},
-	} {
-		t.Run(eventType, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
-			require.Equal(t, "action required", outcomeOf(f.create(challengeCard)))
+			f := shared.withNewKey(t)
+			f.do(test.start)
 			order, history := f.getOrder(), f.history()
-			for _, early := range []string{"payment_intent.requires_action", "payment_intent.created", "payment_intent.succeeded"} {
+			for _, early := range test.early {
 				event, err := f.deliverEvent(early)
 				require.NoError(t, err, "no error, so the provider does not repeat it")
 				require.Zero(t, event.Result.Response)
@@ -178,21 +135,22 @@ func TestHandleEvent_action(t *testing.T) {
 
 			test.act(f)
 			f.transport.reset()
-			require.Equal(t, test.want, eventOutcome(f.deliverEvent(eventType)))
-			require.Equal(t, test.calls, f.transport.calls())
+			event, err := f.deliverEvent(test.eventType)
+			require.Equal(t, test.outcome, eventOutcome(event, err))
+			require.Equal(t, test.eventType, event.Type)
+			require.Equal(t, idempotency.RecoveryPoint("charge_created"), event.Result.From)
+			f.do(expectCalls(test.calls))
 			f.checkFinal()
-			before := f.snapshot()
-			require.Equal(t, test.want, eventOutcome(f.deliverEvent(eventType)), "repeated")
-			require.Equal(t, before, f.snapshot())
+			f.do(retry(test.outcome))
 		})
 	}
 }
 
-// The content of an event is not trusted: the status is read from the provider.
+// The content of an event is not trusted.
 func TestHandleEvent_untrue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	require.Equal(t, "unknown 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
+	require.Equal(t, "503 outcome unknown, 30s", outcomeOf(f.create(stripetest.ProcessingCard)))
 	id := f.intentID()
 	untrue := func(status string) map[string]any {
 		return map[string]any{
@@ -203,10 +161,10 @@ func TestHandleEvent_untrue(t *testing.T) {
 	}
 	for _, eventType := range []string{"payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"} {
 		for _, status := range []string{"succeeded", "requires_payment_method", "canceled"} {
-			require.Equal(t, "unknown 30s", eventOutcome(f.deliverEventAbout(eventType, untrue(status))))
+			require.Equal(t, "503 outcome unknown, 30s", eventOutcome(f.deliverEventAbout(eventType, untrue(status))))
 		}
 	}
-	require.Equal(t, "unknown 30s", eventOutcome(f.deliverEventAbout("charge.succeeded", map[string]any{
+	require.Equal(t, "503 outcome unknown, 30s", eventOutcome(f.deliverEventAbout("charge.succeeded", map[string]any{
 		"object": "charge", "id": "ch_1", "payment_intent": id, "paid": true, "status": "succeeded", "metadata": f.metadata(),
 	})))
 	require.Equal(t, orders.StatusPending, f.getOrder().Status)
@@ -224,8 +182,7 @@ func TestHandleEvent_untrue(t *testing.T) {
 	f.checkFinal()
 }
 
-// Events may be repeated, late or out of order. They change nothing about a finished
-// order, and cause no call to the provider.
+// Late or repeated events change nothing about a finished order, and cause no call.
 func TestHandleEvent_finishedOrder(t *testing.T) {
 	t.Parallel()
 	for card, want := range map[string]string{
@@ -263,36 +220,34 @@ func TestHandleEvent_finishedOrder(t *testing.T) {
 	}
 }
 
-// The response to the create was lost: the event arrives before the intent's id is
-// recorded.
-func TestHandleEvent_intentNotRecorded(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	require.Equal(t, "unavailable 1s", outcomeOf(f.createDuring(visa, always(stripetest.CloseAfter, createEndpoint))))
-	require.Nil(t, f.getOrder().PaymentIntentID)
-	f.transport.reset()
-	event, err := f.deliverEvent("payment_intent.created")
-	require.Equal(t, "201", eventOutcome(event, err))
-	require.Equal(t, idempotency.RecoveryPoint("order_created"), event.Result.From)
-	require.Equal(t, "create 200, get 200, confirm 200", f.transport.calls())
-	require.Equal(t, f.intentID(), *f.getOrder().PaymentIntentID)
-	f.checkFinal()
-}
-
-// The card was charged and the response lost.
+// A response was lost. The event resumes the key, also if no intent is recorded yet.
 func TestHandleEvent_responseLost(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	require.Equal(t, "unknown 1s", outcomeOf(f.createDuring(visa, always(stripetest.CloseAfter, confirmEndpoint, getEndpoint))))
-	require.Equal(t, "201", eventOutcome(f.deliverEvent("charge.succeeded")))
-	f.checkFinal()
+	shared := newFixture(t, options{})
+	for name, test := range map[string]struct {
+		steps     []step
+		eventType string
+		calls     string
+	}{
+		"of the create":  {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, "payment_intent.created", "create 200, get 200, confirm 200"},
+		"of the confirm": {[]step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")}, "charge.succeeded", "get 200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := shared.withNewKey(t)
+			f.do(test.steps...)
+			f.transport.reset()
+			require.Equal(t, "201", eventOutcome(f.deliverEvent(test.eventType)))
+			f.do(expectCalls(test.calls))
+			require.Equal(t, f.intentID(), *f.getOrder().PaymentIntentID)
+			f.checkFinal()
+		})
+	}
 }
 
-// An event neither waits for a run in progress nor interrupts it.
 func TestHandleEvent_runInProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	f.setLease(0)
 	before := f.snapshot()
 	event, err := f.deliverEvent("payment_intent.created")
@@ -306,16 +261,16 @@ func TestHandleEvent_runInProgress(t *testing.T) {
 	f.checkFinal()
 }
 
-// An error makes the provider repeat an event whose key is still unfinished.
+// After an error, the provider repeats the event.
 func TestHandleEvent_unfinished(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	id := f.intentID()
-	down := f.stripe.Inject(always(stripetest.Unavailable, getEndpoint)[0])
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getIntent, Times: stripetest.Always})
 	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", id)
 	require.NoError(t, err)
-	require.Equal(t, "unknown 2s", eventOutcome(f.deliver(payload, signature)))
+	require.Equal(t, "503 outcome unknown, 2s", eventOutcome(f.deliver(payload, signature)))
 	down.Release()
 
 	f.exec("UPDATE idempotency_keys SET recovery_point = 'of_a_newer_version'")
@@ -330,11 +285,10 @@ func TestHandleEvent_unfinished(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
-// Events about other objects leave an unfinished order unchanged.
 func TestHandleEvent_notOurs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	id := f.intentID()
 	another := uuid.New()
 	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'another')", another)
@@ -378,7 +332,7 @@ func TestHandleEvent_notOurs(t *testing.T) {
 func TestHandleEvent_invalidSignature(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	f.interrupt(confirmEndpoint, visa)
+	f.do(stopBefore(confirm))
 	payload, _, err := f.stripe.Event(webhookSecret, "payment_intent.succeeded", f.intentID())
 	require.NoError(t, err)
 	before := f.snapshot()
@@ -391,33 +345,4 @@ func TestHandleEvent_invalidSignature(t *testing.T) {
 	}
 	require.Equal(t, before, f.snapshot())
 	require.Empty(t, f.transport.calls())
-}
-
-// The same event arrives five times, concurrently with retries of the client.
-func TestHandleEvent_concurrent(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{connections: 4, concurrent: true})
-	f.interrupt(confirmEndpoint, visa)
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: confirmEndpoint, Delay: 50 * time.Millisecond})
-	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", f.intentID())
-	require.NoError(t, err)
-	req := request(t, f.account, f.key, visa)
-
-	var group errgroup.Group
-	for range 5 {
-		group.Go(func() error {
-			_, err := handleEvent(t.Context(), f.service, payload, signature)
-			return err
-		})
-		group.Go(func() error {
-			if result, err := f.service.Create(t.Context(), req); outcomeOf(result, err) != "201" && outcomeOf(result, err) != "in progress" {
-				return err
-			}
-			return nil
-		})
-	}
-	require.NoError(t, group.Wait())
-	require.Equal(t, "201", outcomeOf(f.resume()))
-	require.Len(t, f.stripe.Charges(), 1)
-	f.checkFinal()
 }

@@ -1,5 +1,5 @@
 # To be sourced by checks: installs the npm packages that it is given and starts "orders
-# dev". Sets root, folder, log, url, console and key. When the check ends, its folder is deleted and
+# dev". Sets root, folder, log, url, docs, console and key. When the check ends, its folder is deleted and
 # the processes that it started end.
 # shellcheck shell=bash
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -20,6 +20,8 @@ for _ in $(seq 120); do
 	sleep 0.5
 done
 url=$(sed -n 's/^Orders API *\(http:[^ ]*\).*/\1/p' "$log")
+# shellcheck disable=SC2034 # for the check
+docs=$(sed -n 's/^Orders API .* contract: *\(http:[^ ]*\).*/\1/p' "$log")
 # shellcheck disable=SC2034 # for the check
 console=$(sed -n 's/^Console *\(http:[^ ]*\).*/\1/p' "$log")
 # shellcheck disable=SC2034 # for the check

@@ -1,5 +1,7 @@
-// Renders the contract. The options keep Scalar from calling anybody: no fonts,
-// no telemetry, no assistant, no hosted client, no request proxy.
+// Renders the contract. The options keep Scalar from calling other servers: no fonts, no
+// telemetry, no assistant, no hosted client, no request proxy. The token is not kept in
+// the browser's storage (persistAuth). orders dev adds the API key to the page.
+const token = document.querySelector('meta[name="api-key"]')?.content;
 Scalar.createApiReference('#docs', {
   url: '/openapi.yaml',
   servers: [{ url: window.location.origin, description: 'This server' }],
@@ -9,6 +11,7 @@ Scalar.createApiReference('#docs', {
   hideClientButton: true,
   showDeveloperTools: 'never',
   persistAuth: false,
+  authentication: token ? { preferredSecurityScheme: 'apiKey', securitySchemes: { apiKey: { token } } } : undefined,
   orderSchemaPropertiesBy: 'preserve',
   orderRequiredPropertiesFirst: false,
 });

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// 1,000 orders wait for their customers. Meanwhile they hold no connection, no lease, no
+// 1,000 orders wait for their customers. They hold no connection, no lease, no
 // goroutine and no memory, and cause no call to the provider. What they cost a pass of
 // the completer is tested in package idempotency.
 func TestActions_waiting(t *testing.T) {

@@ -24,7 +24,9 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"demo", "Run a guided tour: charge an order, cause failures, see one charge", demo},
+		// slim:begin
+		{"demo", "Run a guided tour: charge an order, cause failures, see one charge", runDemo},
+		// slim:end
 		{"dev", "Run everything in one process, with its own PostgreSQL and Stripe stand-in", dev},
 		{"serve", "Run the API", serve},
 		{"worker", "Send staged receipts", worker},

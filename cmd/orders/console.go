@@ -2,38 +2,48 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"flag"
+	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/cmd/internal/console"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/orders-api/cmd/internal/demo"
+	"example.com/orders-api/receipts"
 )
 
-// The latency that the console adds to each call to the provider.
-const (
-	defaultLatency = 700 * time.Millisecond // lets people see a row at each recovery point
-	maxLatency     = 5 * time.Second        // keeps an order within the console's timeout
-)
+// defaultLatency lets people see a row at each recovery point.
+const defaultLatency = 700 * time.Millisecond
 
-// newConsole completes the options and returns the page at /console, for dev and
-// demo. The receipts of the worker must go through its mailbox.
-func newConsole(
-	ctx context.Context, a *app, config devEnv, devServices *boot.DevServices, options console.Options,
-) (*console.Console, error) {
-	var err error
-	if options.Executable, err = os.Executable(); err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	mailer, err := config.Mailer(options.Logger)
+// latencyFlag defines --provider-latency.
+func latencyFlag(flags *flag.FlagSet) *time.Duration {
+	return flags.Duration("provider-latency", defaultLatency,
+		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
+}
+
+// addConsole adds the console to the server of dev, whose worker must use its mailbox.
+func addConsole(
+	ctx context.Context, group *errgroup.Group, d devRun, a *app, server *http.Server, base, apiKey string, mailer receipts.Mailer,
+) (*demo.Console, error) {
+	console, err := demo.NewConsole(ctx, demo.Options{
+		Environ:     append(os.Environ(), "DATABASE_URL="+string(d.config.URL)),
+		LogFile:     filepath.Join(d.folder, "console.log"),
+		APIKey:      apiKey,
+		Pool:        a.pool,
+		ProviderKey: string(d.config.SecretKey),
+		ProviderURL: d.config.APIBase,
+		StandIn:     d.services.Stripe,
+		BaseURL:     base,
+		Latency:     max(d.latency, 0),
+	}, mailer, d.logger)
 	if err != nil {
 		return nil, err
 	}
-	if options.Mailbox, err = console.NewMailbox(mailer); err != nil {
+	if server.Handler, err = console.Mount(server.Handler); err != nil {
 		return nil, err
 	}
-	options.Environ = append(os.Environ(), "DATABASE_URL="+string(config.URL))
-	options.Pool, options.Payments = a.pool, a.payments
-	options.ProviderKey, options.ProviderURL, options.StandIn = string(config.SecretKey), config.APIBase, devServices.Stripe
-	return console.New(ctx, options)
+	group.Go(func() error { return console.Run(ctx) })
+	return console, nil
 }

@@ -1,11 +1,12 @@
 package main_test
 
 import (
-	"bufio"
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/cookiejar"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,20 +24,22 @@ type consoleView struct {
 	Asks     bool
 	Row      *struct{ Point string }
 	Points   []struct{ Name string }
-	Events   []struct{ Lane, Text, Detail string }
+	Events   []consoleEvent
 	Requests []struct {
 		Title, Curl string
-		Answers     []struct{ Status int }
+		Responses   []struct{ Status int }
 		Body        string
 	}
-	Ledger []struct{ Charged bool }
-	Mails  []struct{ To string }
-	Checks []struct {
-		Text string
-		OK   bool
-		Seen string
+	Payments []struct{ Charged bool }
+	Mails    []struct{ To string }
+	Checks   []struct {
+		Text     string
+		OK       bool
+		Observed string
 	}
 }
+
+type consoleEvent struct{ Lane, Text, Detail string }
 
 // timeline returns all events of the timeline.
 func (v consoleView) timeline() string {
@@ -81,54 +84,47 @@ func (a *consoleAPI) console(method, path, body string, header http.Header) (*ht
 	return a.browser.Do(request)
 }
 
-// orderInConsole places an order like the page, and returns the status.
-func (a *consoleAPI) orderInConsole(card, failure string) int {
+// startPlay starts a scenario like the page, and returns the status.
+func (a *consoleAPI) startPlay(card, fault string) int {
 	a.t.Helper()
-	return a.postToConsole("/console/plays", `{"card":"`+card+`","failure":"`+failure+`"}`)
+	return a.postToConsole("/console/play", "card="+card+"&fault="+fault)
 }
 
-// postToConsole sends JSON like the page, and returns the status.
-func (a *consoleAPI) postToConsole(path, body string) int {
+// postToConsole sends a form like the page, and returns the status.
+func (a *consoleAPI) postToConsole(path, form string) int {
 	a.t.Helper()
-	response, err := a.console(http.MethodPost, path, body, http.Header{"Origin": {a.base}, "Content-Type": {"application/json"}})
+	response, err := a.console(http.MethodPost, path, form, http.Header{"Origin": {a.base}, "Content-Type": {"application/x-www-form-urlencoded"}})
 	require.NoError(a.t, err)
 	require.NoError(a.t, response.Body.Close())
 	return response.StatusCode
 }
 
-// watchConsole reads the page's stream. The function it returns returns the next view
-// in which the bank asks, or the final view of the next play.
+// watchConsole returns a function that returns the next view in which the bank asks, or
+// the final view of the next play.
 func (a *consoleAPI) watchConsole() func() consoleView {
-	a.t.Helper()
-	response, err := a.console(http.MethodGet, "/console/plays", "", nil)
-	require.NoError(a.t, err)
-	a.t.Cleanup(func() { _ = response.Body.Close() })
-	require.Equal(a.t, "text/event-stream", response.Header.Get("Content-Type"))
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, 1<<20)
 	last, asked := "", ""
-	return func() consoleView {
+	return func() (view consoleView) {
 		a.t.Helper()
-		for lines.Scan() {
-			data, found := strings.CutPrefix(lines.Text(), "data: ")
-			if !found {
-				continue
-			}
-			var view consoleView
-			require.NoError(a.t, json.Unmarshal([]byte(data), &view))
-			require.NotContains(a.t, data, "_secret_", "the client secret")
+		eventually(a.t, func() bool {
+			response, err := a.console(http.MethodGet, "/console/play", "", nil)
+			require.NoError(a.t, err)
+			defer response.Body.Close()
+			data, err := io.ReadAll(response.Body)
+			require.NoError(a.t, err)
+			view = consoleView{}
+			require.NoError(a.t, json.Unmarshal(data, &view))
+			require.NotContains(a.t, string(data), "_secret_", "the client secret")
 			if view.Asks && view.Key != asked {
 				asked = view.Key
-				return view
+				return true
 			}
-			if view.Phase != "running" && view.Key != last {
+			done := view.Phase != "" && view.Phase != "running" && view.Key != last
+			if done {
 				last = view.Key
-				return view
 			}
-		}
-		require.NoError(a.t, lines.Err())
-		require.Fail(a.t, "the stream ended")
-		return consoleView{}
+			return done
+		})
+		return view
 	}
 }
 
@@ -149,16 +145,17 @@ func TestConsole(t *testing.T) {
 	const visa, broke, asking = "pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required"
 	next := a.watchConsole()
 	for _, test := range []struct {
-		card, failure, customer string
-		checks                  int
-		events                  []string
+		card, fault, customer string
+		checks                int
+		events                []string
 	}{
+		{visa, "repeat", "", 6, []string{"created, replayed"}},
 		{visa, "none", "", 5, []string{"row: order_created", "row: charge_created", "row: finished", "mail: the receipt is accepted"}},
-		{broke, "none", "", 5, []string{"payment failed, answer stored", "402"}},
-		{visa, "lost", "", 7, []string{"but the line is cut", "does not get through", "gets 503", "the line is mended", "run 2 takes over"}},
+		{broke, "none", "", 5, []string{"payment failed, response stored", "402"}},
+		{visa, "lost", "", 7, []string{"but the connection breaks", "the connection breaks, ", "gets 503", "the connection is restored", "run 2 takes over"}},
 		{visa, "error", "", 6, []string{": 500 after", "read the intent"}},
-		{visa, "killed", "", 6, []string{"SIGKILL", "gets no answer", "started again", "gets 409", "run 2 takes over", "gets 201"}},
-		{visa, "twins", "", 6, []string{"20 times at once", "has all the answers"}},
+		{visa, "killed", "", 6, []string{"SIGKILL", "gets no response", "started again", "gets 409", "run 2 takes over", "gets 201"}},
+		{visa, "concurrent", "", 6, []string{"sends 20 concurrent requests", "has all 20 responses"}},
 		{visa, "other", "", 6, []string{"gets 422"}},
 		{asking, "none", "approve", 6, []string{"requires_action", "gets 202", "the customer approves", "the card is charged", "gets 201"}},
 		{asking, "none", "decline", 7, []string{"gets 202", "the customer declines", "cancel the intent", "gets 402"}},
@@ -167,53 +164,83 @@ func TestConsole(t *testing.T) {
 		{asking, "error", "decline", 8, []string{": 500 after", "gets 402"}},
 		{asking, "killed", "approve", 7, []string{"gets 202", "SIGKILL", "the customer approves", "started again", "gets 201"}},
 		{asking, "killed", "close", 8, []string{"SIGKILL", "orders completer", "started again", "gets 422"}},
-		{asking, "twins", "approve", 7, []string{"20 times at once", "has all the answers", "the customer approves", "gets 201"}},
+		{asking, "concurrent", "approve", 7, []string{"has all 20 responses", "the customer approves", "gets 201"}},
 		{asking, "other", "decline", 8, []string{"gets 402", "gets 422"}},
 	} {
-		require.Equal(t, http.StatusAccepted, a.orderInConsole(test.card, test.failure))
+		require.Equal(t, http.StatusAccepted, a.startPlay(test.card, test.fault))
 		view := next()
-		where := test.card + ", " + test.failure + ", " + test.customer
+		where := test.card + ", " + test.fault + ", " + test.customer
 		if test.customer != "" {
 			require.True(t, view.Asks, where)
-			require.Equal(t, http.StatusUnprocessableEntity, a.postToConsole("/console/customer", `{"response":"pay"}`))
-			require.Equal(t, http.StatusAccepted, a.postToConsole("/console/customer", `{"response":"`+test.customer+`"}`))
-			require.Equal(t, http.StatusConflict, a.postToConsole("/console/customer", `{"response":"approve"}`), "only once")
+			require.Equal(t, http.StatusUnprocessableEntity, a.postToConsole("/console/decision", "decision=pay"))
+			require.Equal(t, http.StatusAccepted, a.postToConsole("/console/decision", "decision="+test.customer))
+			require.Equal(t, http.StatusConflict, a.postToConsole("/console/decision", "decision=approve"), "only once")
 			view = next()
 		}
 		require.Equal(t, "done", view.Phase, "%s: %s", where, view.Error)
 		require.Len(t, view.Checks, test.checks, where)
 		for _, check := range view.Checks {
-			require.True(t, check.OK, "%s: %s: %s", where, check.Text, check.Seen)
+			require.True(t, check.OK, "%s: %s: %s", where, check.Text, check.Observed)
 		}
 		for _, part := range test.events {
 			require.Contains(t, view.timeline(), part, where)
 		}
 		require.Equal(t, "finished", view.Row.Point, where)
 		require.Len(t, view.Points, 4, where)
-		require.Len(t, view.Ledger, 1, where)
+		require.Len(t, view.Payments, 1, where)
 		pays := test.card == visa || test.customer == "approve"
-		require.Equal(t, pays, view.Ledger[0].Charged, where)
+		require.Equal(t, pays, view.Payments[0].Charged, where)
 		require.Equal(t, pays, len(view.Mails) == 1, where)
-		requireCurlReplays(t, a.key, view)
+		requireEventOrder(t, view)
+		requireCurlReplays(t, a, view)
 		last := view.Requests[len(view.Requests)-1].Body
 		require.Equal(t, test.customer == "close", strings.Contains(last, "charge_window_over"), where)
 	}
-	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_nobody", "none"))
-	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole(visa, "earthquake"))
+	// The page of the contract has the API key, for the browser that has the cookie.
+	docs, err := a.console(http.MethodGet, "/docs", "", nil)
+	require.NoError(t, err)
+	defer docs.Body.Close()
+	page, err := io.ReadAll(docs.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(page), `<meta name="api-key" content="`+a.key+`">`)
+	plain, err := a.do(t.Context(), http.MethodGet, "/docs", "", nil)
+	require.NoError(t, err)
+	require.NotContains(t, plain.body, a.key)
 
-	// An open stream and the console's API process do not block a stop.
+	// The console's API process does not block a stop.
 	a.stop()
 	a.requireNoProcessLeft()
 }
 
-// requireCurlReplays sends the last command line of a view, and expects the response
-// that the view shows.
-func requireCurlReplays(t *testing.T, apiKey string, view consoleView) {
+// requireEventOrder checks that the card is charged after the confirm began and before
+// anything that follows from it.
+func requireEventOrder(t *testing.T, view consoleView) {
+	t.Helper()
+	index := func(part string) int {
+		return slices.IndexFunc(view.Events, func(e consoleEvent) bool { return strings.HasPrefix(e.Text, part) })
+	}
+	charged := index("the card is charged")
+	if charged < 0 {
+		return
+	}
+	require.Less(t, index("confirm the intent"), charged, view.timeline())
+	for _, later := range []string{"SIGKILL", "gets no response", "gets 503", "finished", "the receipt is accepted"} {
+		fault := later != "finished" && later != "the receipt is accepted"
+		if i := index(later); i >= 0 && (!fault || index("requires_action") < 0) { // the customer approves after the fault
+			require.Less(t, charged, i, "%s\n%s", later, view.timeline())
+		}
+	}
+}
+
+// requireCurlReplays sends the last command line of a view to the API of dev, and expects
+// the response that the view shows.
+func requireCurlReplays(t *testing.T, a *consoleAPI, view consoleView) {
 	t.Helper()
 	last := view.Requests[len(view.Requests)-1]
-	again := sendCurl(t, "API_KEY="+apiKey+"\n"+last.Curl)
+	require.True(t, strings.HasPrefix(last.Curl, "curl -i "+a.base+"/v1/orders "), last.Curl)
+	again := sendCurl(t, "API_KEY="+a.key+"\n"+last.Curl)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-	require.Equal(t, last.Answers[len(last.Answers)-1].Status, again.status)
+	require.Equal(t, last.Responses[len(last.Responses)-1].Status, again.status)
 	require.Equal(t, last.Body, again.body)
 }
 
@@ -230,24 +257,23 @@ func TestConsole_onStripe(t *testing.T) {
 	response, err := a.console(http.MethodGet, "/console", "", nil)
 	require.NoError(t, err)
 	defer response.Body.Close()
-	var page strings.Builder
-	_, err = bufio.NewReader(response.Body).WriteTo(&page)
+	page, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	require.Contains(t, page.String(), `value="error" disabled`)
-	require.Contains(t, page.String(), "Stripe does not fail on demand")
-	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_visa", "error"))
-	require.Contains(t, page.String(), `value="pm_card_threeDSecure2Required" disabled`)
-	require.Equal(t, http.StatusUnprocessableEntity, a.orderInConsole("pm_card_threeDSecure2Required", "none"))
+	require.Contains(t, string(page), `value="error" disabled`)
+	require.Contains(t, string(page), "Stripe does not fail on demand")
+	require.Equal(t, http.StatusUnprocessableEntity, a.startPlay("pm_card_visa", "error"))
+	require.Contains(t, string(page), `value="pm_card_threeDSecure2Required" disabled`)
+	require.Equal(t, http.StatusUnprocessableEntity, a.startPlay("pm_card_threeDSecure2Required", "none"))
 
 	next := a.watchConsole()
 	hold := stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival})
-	require.Equal(t, http.StatusAccepted, a.orderInConsole("pm_card_visa", "none"))
-	require.Equal(t, http.StatusConflict, a.orderInConsole("pm_card_visa", "none"), "one at a time")
+	require.Equal(t, http.StatusAccepted, a.startPlay("pm_card_visa", "none"))
+	require.Equal(t, http.StatusConflict, a.startPlay("pm_card_visa", "none"), "one at a time")
 	hold.Release()
 	view := next()
 	require.Equal(t, "done", view.Phase, view.Error)
 	for _, check := range view.Checks {
-		require.True(t, check.OK, "%s: %s", check.Text, check.Seen)
+		require.True(t, check.OK, "%s: %s", check.Text, check.Observed)
 	}
 	require.Len(t, stripe.Charges(), 1)
 	a.stop()

@@ -7,11 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/demo"
 	checks "example.com/orders-api/cmd/internal/doctor"
-	"example.com/orders-api/cmd/internal/tour"
 	"example.com/orders-api/internal/accounts"
 )
 
@@ -21,9 +22,9 @@ type demoEnv struct {
 	boot.Stripe
 }
 
-// demo runs the guided tour. It starts a database and a provider unless the
-// environment names them.
-func demo(ctx context.Context, call invocation) error {
+// runDemo runs the tour. It starts a database and a provider unless the environment
+// names them.
+func runDemo(ctx context.Context, call invocation) error {
 	var config demoEnv
 	flags := call.flags()
 	stay := flags.Bool("console", false, "after the tour, run orders dev with the console on the tour's database,\n"+
@@ -42,23 +43,33 @@ func demo(ctx context.Context, call invocation) error {
 	}
 	fmt.Fprintln(call.stdout, "orders demo: a tour of charging exactly once")
 	begin := time.Now()
-	devServices, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
+	services, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
 		Logger: slog.New(slog.NewTextHandler(call.stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		Notice: func(line string) { fmt.Fprintln(call.stdout, line) },
 	})
 	if err != nil {
 		return err
 	}
-	err = runDemo(ctx, config, devServices, time.Since(begin), call.stdout)
+	err = tour(ctx, config, services, time.Since(begin), call.stdout)
 	switch {
 	case err != nil:
 	case *stay:
-		devConfig.Database, devConfig.Stripe = config.Database, config.Stripe
-		err = devAfterDemo(ctx, devConfig, devServices, call)
+		devConfig.Database, devConfig.Stripe.SecretKey, devConfig.APIBase = config.Database, config.SecretKey, config.APIBase
+		err = devAfterTour(ctx, devRun{
+			config: devConfig, services: services, latency: defaultLatency, logger: devConfig.Logger(call.stderr), stdout: call.stdout,
+		})
 	default:
-		fmt.Fprintln(call.stdout, "\nTo break an order yourself, and watch it heal: make run, then the URL of the console that it prints")
+		fmt.Fprintln(call.stdout, "\nTo cause failures yourself: make run, then open the URL of the console that it prints")
 	}
-	return errors.Join(err, devServices.Stop())
+	return errors.Join(err, services.Stop())
+}
+
+// devAfterTour runs orders dev on the services of the tour, and keeps no data.
+func devAfterTour(ctx context.Context, run devRun) (err error) {
+	if run.folder, err = os.MkdirTemp("", "orders-demo-"); err != nil {
+		return err
+	}
+	return errors.Join(run.run(ctx), os.RemoveAll(run.folder))
 }
 
 // checkStripe returns the cause and the remedy if Stripe does not respond or rejects the
@@ -72,56 +83,47 @@ func checkStripe(ctx context.Context, stripe boot.Stripe) error {
 	return ctx.Err()
 }
 
-// devAfterDemo runs orders dev on the services of the tour, and keeps no data.
-func devAfterDemo(ctx context.Context, config devEnv, devServices *boot.DevServices, call invocation) error {
-	folder, err := os.MkdirTemp("", "orders-demo-")
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	return errors.Join(runDev(ctx, config, devServices, folder, defaultLatency, config.Logger(call.stderr), call.stdout),
-		os.RemoveAll(folder))
-}
-
-func runDemo(ctx context.Context, config demoEnv, devServices *boot.DevServices, started time.Duration, stdout io.Writer) error {
+func tour(ctx context.Context, config demoEnv, services *boot.DevServices, started time.Duration, stdout io.Writer) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}
-	if devServices.Stripe == nil {
+	database, provider := "the database of DATABASE_URL", "a stand-in for Stripe"
+	if services.Postgres != nil {
+		database = fmt.Sprintf("a private PostgreSQL, started in %.1f s", started.Seconds())
+	}
+	if services.Stripe == nil {
 		if err := checkStripe(ctx, config.Stripe); err != nil {
 			return err
 		}
+		provider = "the provider at " + config.ProviderURL()
 	}
 	pool, err := boot.Pool(ctx, config.Database, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
+	defer pool.Close()
 	_, key, err := accounts.Create(ctx, pool, "demo")
-	pool.Close()
 	if err != nil {
 		return err
 	}
-	executable, err := os.Executable()
+	fmt.Fprintf(stdout, "On %s, with %s.\n"+
+		"The API is a process of its own. Each line is checked against the provider's list of payments.\n\n", database, provider)
+	folder, err := os.MkdirTemp("", "orders-demo-")
 	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return err
 	}
-
-	database, provider := "the database of DATABASE_URL", "the provider at "+config.ProviderURL()
-	if devServices.Postgres != nil {
-		database = fmt.Sprintf("a private PostgreSQL, up in %.1f s", started.Seconds())
-	}
-	if devServices.Stripe != nil {
-		provider = "a stand-in for Stripe"
-	}
-	fmt.Fprintf(stdout, "On %s, with %s. API and worker are\n"+
-		"processes of their own. Each line is checked against the provider's list of payments.\n\n", database, provider)
-
-	return tour.Run(ctx, tour.Options{
-		Executable:  executable,
+	log := filepath.Join(folder, "serve.log")
+	err = demo.Tour(ctx, demo.Options{
 		Environ:     append(os.Environ(), "DATABASE_URL="+string(config.URL)),
+		LogFile:     log,
 		APIKey:      key,
+		Pool:        pool,
 		ProviderKey: string(config.SecretKey),
 		ProviderURL: config.APIBase,
-		StandIn:     devServices.Stripe,
-		Out:         stdout,
-	})
+		StandIn:     services.Stripe,
+	}, stdout)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w\nthe log of the API is %s", err, log)
+	}
+	return errors.Join(err, os.RemoveAll(folder))
 }

@@ -8,7 +8,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,13 +24,13 @@ import (
 var claims = []string{
 	"an order is charged",
 	"the same request again: the same bytes",
-	"20 twins at once: one charge",
-	"another body under a used key",
+	"20 concurrent requests with one key",
+	"another body with a used key",
 	"a declined card, and its replay",
-	"the answer is lost after the charge",
-	"SIGKILL in mid-charge, restart, retry",
+	"the response is lost after the charge",
+	"SIGKILL after the charge, restart, retry",
 	"SIGKILL while the customer approves, retry",
-	"the provider keeps a 500 after the charge",
+	"the provider stores a 500 after the charge",
 	"each receipt arrives once",
 }
 
@@ -39,7 +38,7 @@ var claims = []string{
 // console.
 func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
 	t.Helper()
-	match := regexp.MustCompile(`\n   together +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*[Cc]onsole`).FindStringSubmatch(stdout)
+	match := regexp.MustCompile(`\n   total +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*[Cc]onsole`).FindStringSubmatch(stdout)
 	require.NotNil(t, match, stdout)
 	var numbers [4]int
 	for i := range numbers {
@@ -91,19 +90,19 @@ func TestDemo(t *testing.T) {
 	p.waitFor(&p.stderr, "listening")
 	p.waitFor(&p.stdout, "Send the same line again")
 	stdout := p.stdout.String()
-	require.Contains(t, stdout, "On a private PostgreSQL, up in ")
+	require.Contains(t, stdout, "On a private PostgreSQL, started in ")
 	require.Contains(t, stdout, "a stand-in for Stripe")
 	requireClaims(t, stdout, "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓", "✓")
 	tour, _, _ := strings.Cut(stdout, "\nOrders API ")
 	requireOnePage(t, tour)
 	requests, orders, charges, receipts := totals(t, stdout)
 	require.Greater(t, requests, 20)
-	require.Equal(t, []int{7, 6, 6}, []int{orders, charges, receipts})
+	require.Equal(t, []int{9, 8, 8}, []int{orders, charges, receipts})
 
 	// The console runs on the tour's database.
 	a := p.openConsole()
 	next := a.watchConsole()
-	require.Equal(t, http.StatusAccepted, a.orderInConsole("pm_card_visa", "none"))
+	require.Equal(t, http.StatusAccepted, a.startPlay("pm_card_visa", "none"))
 	view := next()
 	require.Equal(t, "done", view.Phase, view.Error)
 	a.stop()
@@ -140,9 +139,14 @@ func TestDemo_onStripe(t *testing.T) {
 	var made, paid int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*), count(paid_at) FROM orders").Scan(&made, &paid))
 	require.Equal(t, []int{made, paid, paid}, []int{orders, charges, receipts})
-	require.Equal(t, 5, orders)
+	require.Equal(t, 7, orders)
 	requireNoTempFiles(t, env)
 	p.requireNoProcessLeft()
+}
+
+func TestDemo_liveKey(t *testing.T) {
+	t.Parallel()
+	requireStartupError(t, environ(t, "STRIPE_SECRET_KEY=sk_live_canary"), "demo", "STRIPE_SECRET_KEY: is not a test key")
 }
 
 // The demo detects a double charge.
@@ -153,15 +157,13 @@ func TestDemo_doubleCharge(t *testing.T) {
 	p := start(t, env, "demo")
 	require.Equal(t, 1, p.wait())
 	requireClaims(t, p.stdout.String(), "✗")
-	require.NotContains(t, p.stdout.String(), "together")
+	require.NotContains(t, p.stdout.String(), "total")
 	require.NotEmpty(t, stripe.OrdersChargedTwice())
 
-	match := regexp.MustCompile(`^orders: an order is charged: order \S+: the provider has 2 charges, expected 1\nthe logs of API and worker are in (\S+)\n$`).
+	match := regexp.MustCompile(`^orders: an order is charged: 1 charge in the provider’s list: observed 2 charges, \$50\.00\nthe log of the API is (\S+)\n$`).
 		FindStringSubmatch(p.stderr.String())
 	require.NotNil(t, match, p.stderr.String())
-	for _, name := range []string{"serve.log", "worker.log"} {
-		require.FileExists(t, filepath.Join(match[1], name))
-	}
+	require.FileExists(t, match[1])
 	p.requireNoProcessLeft()
 }
 
@@ -194,7 +196,7 @@ func doubleCharger(t *testing.T, provider string) string {
 	t.Helper()
 	target, err := url.Parse(provider)
 	require.NoError(t, err)
-	twins := make(chan string, 1) // the id of the latest second intent
+	second := make(chan string, 1) // the id of the latest second intent
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -205,11 +207,11 @@ func doubleCharger(t *testing.T, provider string) string {
 			r.Body = io.NopCloser(strings.NewReader(string(body)))
 			path := r.URL.Path
 			if strings.HasSuffix(path, "/confirm") {
-				path = "/v1/payment_intents/" + <-twins + "/confirm"
+				path = "/v1/payment_intents/" + <-second + "/confirm"
 			}
-			id := sendTwin(t, provider+path, string(body), r.Header)
+			id := sendSecond(t, provider+path, string(body), r.Header)
 			if !strings.HasSuffix(path, "/confirm") {
-				twins <- id
+				second <- id
 			}
 		}
 		proxy.ServeHTTP(w, r)
@@ -218,14 +220,14 @@ func doubleCharger(t *testing.T, provider string) string {
 	return server.URL
 }
 
-// sendTwin sends the request for the second intent and returns the id in the response.
-func sendTwin(t *testing.T, address, body string, header http.Header) string {
+// sendSecond sends the request for the second intent and returns the id in the response.
+func sendSecond(t *testing.T, address, body string, header http.Header) string {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
 		panic(err)
 	}
 	request.Header = header.Clone()
-	request.Header.Set("Idempotency-Key", "twin-"+header.Get("Idempotency-Key"))
+	request.Header.Set("Idempotency-Key", "second-"+header.Get("Idempotency-Key"))
 	response, err := new(http.Client).Do(request)
 	if err != nil {
 		panic(err)
@@ -241,13 +243,13 @@ func sendTwin(t *testing.T, address, body string, header http.Header) string {
 // Ctrl-C reaches every process of the terminal, kill only one.
 func TestDemo_interrupted(t *testing.T) {
 	t.Parallel()
-	for name, everybody := range map[string]bool{"by Ctrl-C": true, "by kill": false} {
+	for name, group := range map[string]bool{"by Ctrl-C": true, "by kill": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := environ(t)
 			p := start(t, env, "demo")
 			p.waitFor(&p.stdout, " ✓ "+claims[1])
-			if everybody {
+			if group {
 				p.signalGroup(syscall.SIGINT)
 			} else {
 				p.signal(syscall.SIGTERM)

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/cmd/internal/console"
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/receipts"
 )
 
 // devEnv is the environment of orders dev.
@@ -39,14 +39,12 @@ type devEnv struct {
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
 	flags := call.flags()
-	latency := flags.Duration("provider-latency", defaultLatency,
-		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
+	// slim:begin
+	latency := latencyFlag(flags)
+	// slim:end
 	reset := flags.Bool("reset", false, "delete the private database and the state of the stand-in for Stripe first")
 	if err := call.parse(flags, &config); err != nil {
 		return err
-	}
-	if *latency < 0 || *latency > maxLatency {
-		return wrongUsage(call.name, "--provider-latency %s is not between 0s and %s", *latency, maxLatency)
 	}
 	if err := boot.LoadDev(&config); err != nil {
 		return err
@@ -60,7 +58,7 @@ func dev(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	devServices, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
+	services, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
 		DataDir: folder,
 		Reset:   *reset,
 		Logger:  logger,
@@ -72,95 +70,114 @@ func dev(ctx context.Context, call invocation) error {
 	if *reset {
 		fmt.Fprintf(call.stdout, "Deleted the database and the state of the stand-in in %s\n", folder)
 	}
-	return errors.Join(runDev(ctx, config, devServices, folder, *latency, logger, call.stdout), devServices.Stop())
+	d := devRun{config: config, services: services, folder: folder, logger: logger, stdout: call.stdout}
+	// slim:begin
+	d.latency = *latency
+	// slim:end
+	return errors.Join(d.run(ctx), services.Stop())
 }
 
-// runDev runs everything until ctx ends. The folder keeps the API key and the log of
-// the console.
-func runDev(
-	ctx context.Context, config devEnv, devServices *boot.DevServices, folder string, latency time.Duration, logger *slog.Logger, stdout io.Writer,
-) error {
-	if err := boot.Migrate(ctx, config.Database); err != nil {
+// devRun is one run of dev on services that are started.
+type devRun struct {
+	config   devEnv
+	services *boot.DevServices
+	folder   string // of the API key and the receipts
+	logger   *slog.Logger
+	stdout   io.Writer
+	docsURL  string
+	// slim:begin
+	latency    time.Duration // of the console
+	consoleURL string
+	// slim:end
+}
+
+func (d devRun) run(ctx context.Context) error {
+	if err := boot.Migrate(ctx, d.config.Database); err != nil {
 		return err
 	}
-	return withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
-		key, err := devKey(ctx, a.pool, filepath.Join(folder, "api-keys"))
+	if d.services.Stripe != nil && d.config.WebhookSecret == "" {
+		d.config.WebhookSecret = boot.NewWebhookSecret()
+	}
+	return withApp(ctx, d.config.Database, d.config.Stripe, d.config.Durations, d.logger, func(a *app) error {
+		key, err := devKey(ctx, a.pool, filepath.Join(d.folder, "api-keys"))
 		if err != nil {
 			return err
 		}
-		server, err := newServer(ctx, a, config.Database, config.Durations, logger)
+		server, err := newServer(ctx, a, d.config.Database, d.config.Durations, d.logger)
 		if err != nil {
 			return err
 		}
 		defer server.close()
-		stopAdmin, err := startAdmin(ctx, config.AdminAddr, a.metrics, server.ready.Check, logger)
+		stopAdmin, err := startAdmin(ctx, d.config.AdminAddr, a.metrics, server.ready.Check, d.logger)
 		if err != nil {
 			return err
 		}
 		defer stopAdmin()
-		group, ctx := errgroup.WithContext(ctx)
-		page, err := newConsole(ctx, a, config, devServices, console.Options{
-			LogFile:         filepath.Join(folder, "console.log"),
-			APIKey:          key,
-			Logger:          logger,
-			ProviderLatency: latency,
-		})
+		mailer, err := d.config.MailerTo(filepath.Join(d.folder, "receipts"), d.logger)
 		if err != nil {
 			return err
 		}
-		listener, err := startDev(ctx, group, a, server, config, page, logger)
+		listener, err := listen(ctx, "LISTEN_ADDR", d.config.Addr)
 		if err != nil {
 			return err
 		}
 		base := baseURL(listener.Addr())
-		printWelcome(stdout, config, devServices, base, page.URL(base), key)
-		if devServices.Postgres != nil {
-			group.Go(func() error {
-				select {
-				case <-devServices.Postgres.Exited():
-					return errors.New("the private PostgreSQL stopped")
-				case <-ctx.Done():
-					return nil
-				}
-			})
+		group, ctx := errgroup.WithContext(ctx)
+		d.docsURL = base + "/docs"
+		// slim:begin
+		console, err := addConsole(ctx, group, d, a, server.http, base, key, mailer)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		mailer, d.docsURL, d.consoleURL = console.Mailbox(), console.DocsURL(), console.URL()
+		// slim:end
+		d.printWelcome(base, key) // before the first request, whose log line would interrupt it
+		group.Go(func() error { return server.run(ctx, listener, 0) })
+		if err := d.startJobs(ctx, group, a, mailer, base); err != nil {
+			return err
 		}
 		return group.Wait()
 	})
 }
 
-// startDev starts the API, the worker, the completer, the reaper and the console.
-func startDev(
-	ctx context.Context, group *errgroup.Group, a *app, server *server, config devEnv, page *console.Console, logger *slog.Logger,
-) (net.Listener, error) {
-	worker, err := newWorker(page.Mailbox, config.From, a.pool, a.metrics, logger)
+// startJobs starts the worker, the completer, the reaper and the webhooks of the stand-in.
+func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer, base string) error {
+	worker, err := newWorker(mailer, d.config.From, a.pool, a.metrics, d.logger)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	completer, err := newCompleter(a, config.Durations, config.Completer, completerLimit, completerConcurrency)
+	completer, err := newCompleter(a, d.config.Durations, d.config.Completer, completerLimit, completerConcurrency)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	reaper, err := newReaper(a.engine, config.Durations, reapBatch)
+	reaper, err := newReaper(a.engine, d.config.Durations, reapBatch)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if server.http.Handler, err = page.Mount(server.http.Handler); err != nil {
-		return nil, err
-	}
-	listener, err := listen(ctx, "LISTEN_ADDR", config.Addr)
-	if err != nil {
-		return nil, err
-	}
-	group.Go(func() error { return server.run(ctx, listener, 0) })
-	group.Go(func() error { return page.Run(ctx) })
 	group.Go(func() error { return worker.Run(ctx, time.Second) })
 	group.Go(func() error {
-		return interval{time.Minute}.run(ctx, "completer", logger, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, logger) })
+		return interval{time.Minute}.run(ctx, "completer", d.logger, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, d.logger) })
 	})
 	group.Go(func() error {
-		return interval{10 * time.Minute}.run(ctx, "reaper", logger, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, logger) })
+		return interval{10 * time.Minute}.run(ctx, "reaper", d.logger, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, d.logger) })
 	})
-	return listener, nil
+	if d.services.Stripe != nil {
+		group.Go(func() error {
+			d.services.DeliverEvents(ctx, base+"/v1/webhooks/stripe", d.config.WebhookSecret, d.logger)
+			return nil
+		})
+	}
+	if d.services.Postgres != nil {
+		group.Go(func() error {
+			select {
+			case <-d.services.Postgres.Exited():
+				return errors.New("the private PostgreSQL stopped")
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}
+	return nil
 }
 
 // devKey returns an API key that stays the same from one start to the next, so that a
@@ -200,20 +217,27 @@ func baseURL(address net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-func printWelcome(w io.Writer, config devEnv, devServices *boot.DevServices, base, consoleURL, key string) {
-	fmt.Fprintf(w, "\nOrders API   %s   contract: %s/docs\n", base, base)
-	fmt.Fprintf(w, "Console      %s   break an order, and watch it heal\n", consoleURL)
-	if devServices.Postgres != nil {
-		fmt.Fprintf(w, "PostgreSQL   psql '%s'\n", devServices.Postgres.URL("postgres"))
+func (d devRun) printWelcome(base, key string) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "\nOrders API   %s   contract: %s\n", base, d.docsURL)
+	// slim:begin
+	fmt.Fprintf(&text, "Console      %s   cause a failure, and see the recovery\n", d.consoleURL)
+	// slim:end
+	if d.services.Postgres != nil {
+		fmt.Fprintf(&text, "PostgreSQL   psql '%s'\n", d.services.Postgres.URL("postgres"))
 	}
-	if devServices.Stripe != nil {
-		fmt.Fprintf(w, "Stripe       a stand-in; what it has charged: %s\n", config.APIBase)
+	if d.services.Stripe != nil {
+		fmt.Fprintf(&text, "Stripe       a stand-in that sends webhooks; its charges: %s\n", d.config.APIBase)
+	} else if d.config.WebhookSecret == "" {
+		fmt.Fprintf(&text, "Webhooks     off; set STRIPE_WEBHOOK_SECRET to the secret that this command prints:\n"+
+			"             stripe listen --forward-to %s/v1/webhooks/stripe\n", base)
 	}
-	if devServices.DataDir != "" {
-		fmt.Fprintf(w, "Data         %s   orders dev --reset deletes it\n", devServices.DataDir)
+	if d.services.DataDir != "" {
+		fmt.Fprintf(&text, "Data         %s   orders dev --reset deletes it\n", d.services.DataDir)
 	}
-	fmt.Fprintf(w, "API key      %s\n\nCreate an order:\n\n%s\n\n"+
+	fmt.Fprintf(&text, "API key      %s\n\nCreate an order:\n\n%s\n\n"+
 		"Send the same line again: the same bytes come back, and nothing is charged twice.\n\n", key, curl(base, key))
+	_, _ = io.WriteString(d.stdout, text.String())
 }
 
 // curl returns a command line that creates an order. Its idempotency key is new for each

@@ -1,7 +1,9 @@
 package main_test
 
 import (
+	"encoding/json"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,6 +79,7 @@ func TestDev(t *testing.T) {
 	require.Equal(t, http.StatusMisdirectedRequest, getAs(t, "evil.example", page))
 	folder := a.waitFor(&a.stderr, `\.eml files.*folder=(\S+)`)[1]
 	require.Contains(t, folder, value(env, "HOME"))
+	require.Contains(t, a.stdout.String(), "Data         "+filepath.Dir(folder)+" ", "each clone has its receipts")
 	eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(folder, "receipt-"+id+".eml"))
 		return err == nil
@@ -173,6 +176,48 @@ func TestDevFolderName(t *testing.T) {
 	require.NotEqual(t, orders.DevFolderName("shop", empty), orders.DevFolderName("shop", filepath.Join(empty, "below")))
 }
 
+// The stand-in sends what it decides later as webhooks: the key of an approved payment is
+// finished and a pending refund succeeds, without another request of the client.
+func TestDev_webhooks(t *testing.T) {
+	t.Parallel()
+	a, _ := startDev(t, environ(t, "LISTEN_ADDR=127.0.0.1:0"))
+	provider := a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]
+	with := func(paymentMethod string) string { return strings.Replace(tea, "pm_card_visa", paymentMethod, 1) }
+
+	const key = "an-approved-order-1"
+	asked, err := a.order(key, with("pm_card_threeDSecure2Required"))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, asked.status, asked.body)
+	var status struct {
+		Action struct {
+			ClientSecret    string `json:"client_secret"`
+			PaymentIntentID string `json:"payment_intent_id"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(asked.body), &status))
+	approved, err := http.PostForm(provider+"/customer/"+status.Action.PaymentIntentID+"/approve", url.Values{"client_secret": {status.Action.ClientSecret}})
+	require.NoError(t, err)
+	require.NoError(t, approved.Body.Close())
+	require.Equal(t, http.StatusNoContent, approved.StatusCode)
+	get := func(path string) string {
+		response, err := a.do(t.Context(), http.MethodGet, path, "", nil)
+		require.NoError(t, err)
+		return response.body
+	}
+	eventually(t, func() bool { return strings.Contains(get("/v1/idempotency-keys/"+key), `"state":"finished"`) })
+	a.waitFor(&a.stderr, `event_type=payment_intent\.succeeded`)
+
+	paid, err := a.order("an-order-to-refund-1", with("pm_card_pendingRefund"))
+	require.NoError(t, err)
+	id := requirePaid(t, paid)
+	refund, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, refund.status, refund.body)
+	require.Contains(t, refund.body, `"status":"pending"`)
+	a.waitFor(&a.stderr, `event_type=refund\.updated.*outcome=refund_synced|outcome=refund_synced.*event_type=refund\.updated`)
+	a.stop()
+}
+
 // Services that the environment names are used and not started.
 func TestDev_ownServices(t *testing.T) {
 	t.Parallel()
@@ -184,6 +229,7 @@ func TestDev_ownServices(t *testing.T) {
 	a, curl := startDev(t, env)
 	require.NotContains(t, a.stdout.String(), "PostgreSQL  ")
 	require.NotContains(t, a.stdout.String(), "a stand-in")
+	require.Contains(t, a.stdout.String(), "stripe listen --forward-to "+a.base+"/v1/webhooks/stripe\n")
 	requirePaid(t, sendCurl(t, curl))
 	require.Len(t, stripe.Charges(), 1)
 	eventually(t, func() bool { return len(mail.received()) == 1 })

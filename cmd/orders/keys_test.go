@@ -89,22 +89,22 @@ func TestKeysList(t *testing.T) {
 func TestKeysShow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.abandon("an-order-to-look-at")
+	f.abandon("an-abandoned-order")
 	account := f.account()
-	id := idempotency.KeyID(account, "an-order-to-look-at")
+	id := idempotency.KeyID(account, "an-abandoned-order")
 	code, history, stderr := f.keys("show", id.String())
 	require.Zero(t, code, stderr)
 	require.Empty(t, stderr)
 	for _, line := range []string{
 		"key +" + id.String(),
 		"account +" + account.String(),
-		"Idempotency-Key +an-order-to-look-at",
+		"Idempotency-Key +an-abandoned-order",
 		"operation +create_order",
 		"state +waiting",
 		"recovery point +charge_created",
 		"runs +1",
 		"last error +the payment provider is unavailable: .*",
-		"order +" + idempotency.DeriveID("order", account, "an-order-to-look-at").String() + ", pending, 2500 usd in the smallest unit",
+		"order +" + idempotency.DeriveID("order", account, "an-abandoned-order").String() + ", pending, 2500 usd in the smallest unit",
 		"payment intent +pi_[0-9A-Za-z]+",
 		"Timeline, UTC",
 		`20[0-9: -]{17} +key claimed`,
@@ -116,10 +116,10 @@ func TestKeysShow(t *testing.T) {
 	require.Less(t, strings.Index(history, "order.created"), strings.Index(history, "order.charge_created"))
 
 	for name, args := range map[string][]string{
-		"by the client's key": {"show", "an-order-to-look-at"},
-		"before the flag":     {"show", "an-order-to-look-at", "--account", account.String()},
-		"after the flag":      {"show", "--account=" + account.String(), "an-order-to-look-at"},
-		"after --":            {"show", "--", "an-order-to-look-at"},
+		"by the client's key": {"show", "an-abandoned-order"},
+		"before the flag":     {"show", "an-abandoned-order", "--account", account.String()},
+		"after the flag":      {"show", "--account=" + account.String(), "an-abandoned-order"},
+		"after --":            {"show", "--", "an-abandoned-order"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := f.part(t).keys(args...)
@@ -133,7 +133,7 @@ func TestKeysShow(t *testing.T) {
 		code int
 		want string
 	}{
-		"an unused key":   {[]string{"show", "nobody-used-this-key"}, 1, "there is no such key, or it was deleted after its retention"},
+		"an unused key":   {[]string{"show", "an-unused-key-0001"}, 1, "there is no such key, or it was deleted after its retention"},
 		"an unknown id":   {[]string{"show", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
 		"another account": {[]string{"show", id.String(), "--account", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
 		"an invalid account id": {

@@ -52,11 +52,14 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	read, err := a.do(t.Context(), http.MethodGet, "/v1/orders/"+id, "", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, read.status)
-	for _, path := range []string{"/console", "/console/console.js", "/console/plays"} {
+	for _, path := range []string{"/console", "/console/console.js", "/console/play"} {
 		page, err := a.do(t.Context(), http.MethodGet, path, "", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusNotFound, page.status, "only dev and demo have a console")
 	}
+	docs, err := a.do(t.Context(), http.MethodGet, "/docs", "", nil)
+	require.NoError(t, err)
+	require.NotContains(t, docs.body, "api-key")
 	require.Len(t, stripe.ChargesByOrder(id), 1)
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
 	a.stop()

@@ -57,7 +57,6 @@ func TestStartupError_durationsOutOfOrder(t *testing.T) {
 func TestStartupError_liveKey(t *testing.T) {
 	t.Parallel()
 	env := environ(t, "STRIPE_SECRET_KEY=sk_live_canary")
-	requireStartupError(t, env, "demo", "STRIPE_SECRET_KEY: is not a test key")
 	requireStartupError(t, env, "dev", "STRIPE_SECRET_KEY: is not a test key")
 }
 
@@ -89,7 +88,7 @@ func TestStartupError_unreachableDatabase(t *testing.T) {
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close()) // no program listens there now
 	env := environ(t, "DATABASE_URL=postgres://u:canary@"+address+"/orders", "STRIPE_SECRET_KEY=sk_test_1")
-	for _, command := range []string{"serve", "worker", "migrate up", "migrate status", "accounts create --name x", "dev", "demo"} {
+	for _, command := range []string{"serve", "worker", "migrate up", "migrate status", "accounts create --name x", "dev"} {
 		requireStartupError(t, env, command, "connect to the database (DATABASE_URL): ")
 	}
 }
@@ -115,7 +114,7 @@ func TestStartupError_wrongPassword(t *testing.T) {
 	require.NoError(t, err)
 	u.User = url.UserPassword(u.User.Username(), "canary-wrong")
 	env := environ(t, "DATABASE_URL="+u.String(), "STRIPE_SECRET_KEY=sk_test_1")
-	for _, command := range []string{"serve", "migrate up", "accounts create --name x", "demo"} {
+	for _, command := range []string{"serve", "migrate up", "accounts create --name x", "dev"} {
 		requireStartupError(t, env, command, "password authentication failed")
 	}
 	// The same in keyword/value notation.

@@ -87,9 +87,9 @@ func (c *collector) requireKeyIDs() {
 // requireStatus sends an order.
 func (a *api) requireStatus(status int, idempotencyKey string) {
 	a.t.Helper()
-	answer, err := a.order(idempotencyKey, tea)
+	response, err := a.order(idempotencyKey, tea)
 	require.NoError(a.t, err)
-	require.Equal(a.t, status, answer.status, answer.body)
+	require.Equal(a.t, status, response.status, response.body)
 }
 
 // The trace of a client is not continued, whether it is sampled or not.

@@ -16,20 +16,17 @@ import (
 )
 
 const (
-	// clockSkew is the tolerated difference between the provider's clock and the
-	// database's. A larger one makes the comparison slower, not wrong.
+	// clockSkew is the tolerated difference between the clocks of the provider and the
+	// database. A larger one makes the comparison slower, not wrong.
 	clockSkew = 5 * time.Minute
 
-	// listPage is how many listed objects are compared at once, a page of the
-	// provider's list.
-	listPage = 100
+	listPage = 100 // size of the provider's pages
 
-	// missing is the status of what one of the two sides does not have.
-	missing = "missing"
+	missing = "missing" // status of a record or object that does not exist
 )
 
-// comparison compares one kind of provider object, P, with our records in both
-// directions. kinds.go defines the two: intents with orders, refunds with refunds.
+// comparison compares provider objects of type P with our records, in both directions. See
+// comparePayments and compareRefunds.
 type comparison[P any] struct {
 	*run
 	object, record string // what P and our record are called
@@ -39,19 +36,18 @@ type comparison[P any] struct {
 	get   func(ctx context.Context, id string) (P, error)
 	state func(P) providerState
 
-	// payment reads the payment of a refund. It is nil in the comparison of payments.
+	// payment reads the payment of a refund. It is nil for payments.
 	payment func(ctx context.Context, intentID string) (providerState, error)
 
-	// classify returns the kind of a discrepancy, or "" if both sides agree or a
-	// run of the key is responsible.
+	// classify returns "" if both sides agree, or if a run of the key is responsible.
 	classify func(localState, providerState) Kind
 
 	listed                          map[uuid.UUID]struct{} // records whose object was listed, 16 bytes each
 	ours, foreign, unknown, records int
 }
 
-// reference identifies a record, which may be lost. It is in the metadata of each
-// provider object that this API creates, and zero for any other object.
+// reference identifies a record. It is in the metadata of each provider object that this
+// API creates, and empty for any other object.
 type reference struct{ accountID, recordID, orderID, keyID uuid.UUID }
 
 func referenceOf(metadata map[string]string, recordID string) reference {
@@ -65,7 +61,6 @@ func referenceOf(metadata map[string]string, recordID string) reference {
 	return reference{ids[0], ids[1], ids[2], ids[3]}
 }
 
-// providerState is an intent or a refund at the provider.
 type providerState struct {
 	reference
 	id       string
@@ -75,7 +70,7 @@ type providerState struct {
 	created  time.Time
 }
 
-// localState is an order or a refund, and its key, which is zero if it was reaped.
+// localState is an order or a refund. Its key is empty if it was reaped.
 type localState struct {
 	reference
 	status     string
@@ -87,9 +82,8 @@ type localState struct {
 
 func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.FinishedAt == nil }
 
-// compareListed compares the provider's list, newest first, with our records. The
-// list starts before Since, because an order made just after it may have an intent
-// that is older by the provider's clock.
+// compareListed compares the provider's list, newest first, with our records. The list
+// starts before Since, because of clockSkew.
 func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
 	var page []providerState
@@ -144,12 +138,11 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 	return nil
 }
 
-// compareRecords compares our records, account by account, with the provider's
-// objects that were not in the list.
+// compareRecords compares our records with the provider's objects that were not listed.
 func (c *comparison[P]) compareRecords(ctx context.Context) error {
 	newest := c.report.Until
 	if c.LostRows {
-		newest = newest.Add(clockSkew) // the clock of the failed primary set the records' times
+		newest = newest.Add(clockSkew) // another primary's clock set the records' times
 	}
 	for _, accountID := range c.accounts {
 		last := localState{reference: reference{accountID: accountID, recordID: uuid.Max}, createdAt: newest}
@@ -181,17 +174,16 @@ func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
 	case listed:
 		return nil
 	}
-	p, err := c.read(ctx, l.providerID) // it may be older or newer than the list
+	p, err := c.read(ctx, l.providerID)
 	if err != nil {
 		return err
 	}
 	return c.compare(ctx, l, p)
 }
 
-// compare reports the discrepancy between a record and a provider object.
 func (c *comparison[P]) compare(ctx context.Context, l localState, p providerState) error {
 	kind := c.check(l, p)
-	if kind == RefundStatusChanged { // it may have changed since it was listed, and our record with it
+	if kind == RefundStatusChanged { // both sides may have changed since the list was read
 		var err error
 		if kind, err = c.recheck(ctx, p.id); err != nil {
 			return err
@@ -203,8 +195,7 @@ func (c *comparison[P]) compare(ctx context.Context, l localState, p providerSta
 	return nil
 }
 
-// check returns the kind of a discrepancy, or "" if there is none or recent
-// activity.
+// check returns the kind of a discrepancy, or "" if there is none or it is recent.
 func (c *comparison[P]) check(l localState, p providerState) Kind {
 	if c.isRecent(l, p) {
 		return ""
@@ -227,7 +218,7 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	return l.key.Leased || slices.ContainsFunc(times, c.report.Until.Before)
 }
 
-// recheck reads a provider object and then our record again, and checks them.
+// recheck reads a provider object and our record again, and checks them.
 func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, error) {
 	p, err := c.read(ctx, providerID)
 	if err != nil {
@@ -240,7 +231,6 @@ func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, e
 	return c.check(page[0], p), nil
 }
 
-// read gets a provider object, which may be missing.
 func (c *comparison[P]) read(ctx context.Context, id string) (providerState, error) {
 	object, err := c.get(ctx, id)
 	var failed *payments.Error
@@ -254,7 +244,6 @@ func (c *comparison[P]) read(ctx context.Context, id string) (providerState, err
 	}
 }
 
-// add reports a discrepancy and explains it to people.
 func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	facts := []string{c.object + " " + p.status, c.record + " " + l.status}
 	if p.recordID != l.recordID && p.recordID != uuid.Nil {
@@ -285,8 +274,6 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	c.report.Discrepancies = append(c.report.Discrepancies, d)
 }
 
-// hasAccount reports whether the account is in this database. An account is a random
-// UUID, so no other database has it.
 func (r *run) hasAccount(id uuid.UUID) bool {
 	_, found := slices.BinarySearchFunc(r.accounts, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	return found

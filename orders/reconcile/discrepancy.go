@@ -7,11 +7,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Kind classifies a discrepancy by its remedy. The words are stable, so scripts
-// may compare them.
+// Kind classifies a discrepancy by its remedy. Its values are stable.
 type Kind string
 
-// The kinds, the most severe first, with their remedies. docs/runbook.md says more.
+// The kinds and their remedies, the most severe first. docs/runbook.md has the details.
 const (
 	DuplicateCharge     Kind = "duplicate_charge"      // of an order that records another charge: refund this one at the provider
 	UnrecordedCharge    Kind = "unrecorded_charge"     // of an order that is lost or not paid: let the client retry, or refund the charge
@@ -26,7 +25,6 @@ const (
 	OrphanedIntent      Kind = "orphaned_intent"       // was never confirmed and never will be: --fix cancels it
 )
 
-// severity is the position of the kind in a report.
 func (k Kind) severity() int {
 	return slices.Index([]Kind{
 		DuplicateCharge, UnrecordedCharge, MissingAtProvider, AmountMismatch, UnrecordedRefund, OpenIntent, OrphanedRecord,
@@ -34,8 +32,8 @@ func (k Kind) severity() int {
 	}, k)
 }
 
-// Discrepancy is one difference between our records and the provider's. It holds
-// nothing that a client sent.
+// Discrepancy is a difference between our records and the provider's. It contains no data
+// of a client.
 type Discrepancy struct {
 	Kind             Kind      `json:"kind"`
 	AccountID        uuid.UUID `json:"account_id"`
@@ -45,14 +43,14 @@ type Discrepancy struct {
 	IntentID         string    `json:"intent_id,omitempty"`
 	ProviderRefundID string    `json:"provider_refund_id,omitempty"`
 
-	Local    Money `json:"local,omitzero"`    // of our order or refund, zero if there is none
-	Provider Money `json:"provider,omitzero"` // of the intent or refund at the provider, zero if there is none
+	Local    Money `json:"local,omitzero"`    // of our order or refund
+	Provider Money `json:"provider,omitzero"` // of the intent or refund at the provider
 
 	Created time.Time `json:"created,omitzero"` // at the provider, by its clock
 
 	Detail   string `json:"detail"` // for people
 	Fixed    bool   `json:"fixed"`
-	FixError string `json:"fix_error,omitempty"` // "" if no fix was tried
+	FixError string `json:"fix_error,omitempty"`
 }
 
 // Money is an amount in the currency's smallest unit.

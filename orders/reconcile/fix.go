@@ -11,7 +11,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// fix repairs the discrepancies that need no decision of an operator.
+// fix repairs the discrepancies that need no operator.
 func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], refunds *comparison[payments.Refund]) {
 	for i := range r.report.Discrepancies {
 		d := &r.report.Discrepancies[i]
@@ -31,7 +31,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 			}
 		case OrphanedIntent:
 			err = intents.repair(ctx, *d, d.IntentID, func() error {
-				// A cancel may be repeated under any key. An earlier one may keep a 500 (R12).
+				// Under a random key, because an earlier one may replay a 500 (R12).
 				_, err := r.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
 				return err
 			})
@@ -51,8 +51,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 	}
 }
 
-// verify checks the discrepancy again, because the client of a lost order may have
-// retried since.
+// verify checks the discrepancy again, because a client may have retried since.
 func (c *comparison[P]) verify(ctx context.Context, d Discrepancy, providerID string) error {
 	kind, err := c.recheck(ctx, providerID)
 	switch {
@@ -67,8 +66,8 @@ func (c *comparison[P]) verify(ctx context.Context, d Discrepancy, providerID st
 	}
 }
 
-// repair verifies the discrepancy, acts and checks the result: if the discrepancy is
-// gone, a failed act has only lost its response.
+// repair verifies the discrepancy, acts, and checks the result, which decides: the act may
+// have only lost its response.
 func (c *comparison[P]) repair(ctx context.Context, d Discrepancy, providerID string, act func() error) error {
 	if err := c.verify(ctx, d, providerID); err != nil {
 		return err

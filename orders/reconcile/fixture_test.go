@@ -29,14 +29,13 @@ import (
 )
 
 const (
-	createEndpoint      = "POST /v1/payment_intents"
-	confirmEndpoint     = "POST /v1/payment_intents/{id}/confirm"
-	cancelEndpoint      = "POST /v1/payment_intents/{id}/cancel"
-	getEndpoint         = "GET /v1/payment_intents/{id}"
-	listEndpoint        = "GET /v1/payment_intents"
-	refundEndpoint      = "POST /v1/refunds"
-	getRefundEndpoint   = "GET /v1/refunds/{id}"
-	listRefundsEndpoint = "GET /v1/refunds"
+	createIntent = "POST /v1/payment_intents"
+	confirm      = "POST /v1/payment_intents/{id}/confirm"
+	cancel       = "POST /v1/payment_intents/{id}/cancel"
+	getIntent    = "GET /v1/payment_intents/{id}"
+	listIntents  = "GET /v1/payment_intents"
+	makeRefund   = "POST /v1/refunds"
+	listRefunds  = "GET /v1/refunds"
 
 	visa          = "pm_card_visa"
 	declinedCard  = "pm_card_visa_chargeDeclined"
@@ -51,9 +50,8 @@ const (
 	grace         = 5 * time.Minute
 )
 
-// fixture is an orders service with a database and a fake provider of its own.
-// Unless a method has a parameter for it, its order has orderKey, and its refund
-// of 1800 refundKey.
+// fixture is an orders service with a database and a fake provider. Its order has orderKey,
+// its refund refundKey.
 type fixture struct {
 	t         *testing.T
 	service   *orders.Service
@@ -66,8 +64,8 @@ type fixture struct {
 	seen      int // provider requests before the last forget
 }
 
-// newFixture returns a fixture whose provider's clock is behind by lag, and whose
-// pool has that many connections: with one, a run that needs a second one hangs.
+// newFixture returns a fixture whose provider's clock is late by lag. With one connection, a
+// run that holds one blocks.
 func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	t.Helper()
 	f := &fixture{
@@ -97,14 +95,13 @@ func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	return f
 }
 
-// newOldFixture returns a fixture whose provider is an hour behind. After age
-// nothing in it is recent.
+// newOldFixture returns a fixture whose provider's clock is an hour late, until age.
 func newOldFixture(t *testing.T) *fixture {
 	t.Helper()
 	return newFixture(t, time.Hour, 1)
 }
 
-// age makes all rows an hour older, and brings the provider's clock to the present.
+// age makes all rows an hour older, and advances the provider's clock to the present.
 func (f *fixture) age() {
 	f.t.Helper()
 	f.stripe.Advance(time.Hour)
@@ -118,13 +115,27 @@ UPDATE idempotency_keys
 	f.exec("UPDATE refunds SET created_at = created_at - interval '1 hour'")
 }
 
+type step func(*fixture)
+
+func (f *fixture) do(steps ...step) {
+	f.t.Helper()
+	for _, step := range steps {
+		step(f)
+	}
+}
+
+func fault(kind stripetest.Fault, call string) step {
+	return func(f *fixture) {
+		f.stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
+	}
+}
+
 func (f *fixture) exec(query string, arguments ...any) {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), query, arguments...)
 	require.NoError(f.t, err)
 }
 
-// rows returns all orders, refunds and keys.
 func (f *fixture) rows() []string {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `
@@ -154,22 +165,13 @@ func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card str
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":[{"sku":"TEA","quantity":1,"unit_amount":%d}]}`, card, amount))
 }
 
-// create creates the order and returns the status of the response, or 0.
+// create returns the status of the response, or 0.
 func (f *fixture) create(card string) int {
 	f.t.Helper()
 	result, _ := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, orderKey, card))
 	return result.Response.Status
 }
 
-// interrupt leaves the order unfinished: the provider rejects calls of the endpoint.
-func (f *fixture) interrupt(endpoint string) {
-	f.t.Helper()
-	limit := f.stripe.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Endpoint: endpoint, Times: stripetest.Always})
-	require.Zero(f.t, f.create(visa))
-	limit.Release()
-}
-
-// intentID returns the intent that the order records.
 func (f *fixture) intentID() string {
 	f.t.Helper()
 	o, err := f.service.Get(f.t.Context(), f.account, orderID(f.account, orderKey))
@@ -178,7 +180,6 @@ func (f *fixture) intentID() string {
 	return *o.PaymentIntentID
 }
 
-// refund creates the refund and returns the status of the response, or 0.
 func (f *fixture) refund() int {
 	f.t.Helper()
 	order := orderID(f.account, orderKey)
@@ -187,13 +188,11 @@ func (f *fixture) refund() int {
 	return result.Response.Status
 }
 
-// settle decides the pending refund at the provider.
 func (f *fixture) settle(success bool) {
 	f.t.Helper()
 	require.NoError(f.t, f.stripe.Settle(f.stripe.Refunds()[0].ID, success))
 }
 
-// deleteOrder deletes the rows of the order, as a failover can lose them.
 func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
 	f.t.Helper()
 	id := orderID(account, key)
@@ -203,7 +202,7 @@ func (f *fixture) deleteOrder(account uuid.UUID, key idempotency.Key) {
 	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(account, key))
 }
 
-// createLost creates an order whose rows are lost, and returns its id.
+// createLost returns the id of an order whose rows are lost.
 func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
 	f.t.Helper()
 	_, err := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, key, card))
@@ -212,7 +211,7 @@ func (f *fixture) createLost(key idempotency.Key, card string) uuid.UUID {
 	return orderID(f.account, key)
 }
 
-// post sends a request to the provider that our service knows nothing of.
+// post sends a request to the provider that does not come from our service.
 func (f *fixture) post(path string, form url.Values) (id string) {
 	f.t.Helper()
 	req := httptest.NewRequestWithContext(f.t.Context(), http.MethodPost, path, strings.NewReader(form.Encode()))
@@ -228,7 +227,7 @@ func (f *fixture) post(path string, form url.Values) (id string) {
 	return object.ID
 }
 
-// form returns defaults with changes, of which an empty value removes a parameter.
+// form applies changes to defaults. An empty value removes a parameter.
 func form(defaults map[string]string, changes ...string) url.Values {
 	values := url.Values{}
 	for name, value := range defaults {
@@ -242,7 +241,6 @@ func form(defaults map[string]string, changes ...string) url.Values {
 	return values
 }
 
-// insertIntent creates an intent with the metadata of the order.
 func (f *fixture) insertIntent(changes ...string) string {
 	f.t.Helper()
 	return f.post("/v1/payment_intents", form(map[string]string{
@@ -255,19 +253,17 @@ func (f *fixture) insertIntent(changes ...string) string {
 	}, changes...))
 }
 
-// insertCharge creates an intent with the metadata of the order and confirms it.
 func (f *fixture) insertCharge(changes ...string) string {
 	f.t.Helper()
 	return f.insertIntent(append([]string{"confirm", "true", "off_session", "true"}, changes...)...)
 }
 
-// insertForeignIntent creates an intent without our metadata.
 func (f *fixture) insertForeignIntent(changes ...string) string {
 	f.t.Helper()
 	return f.post("/v1/payment_intents", form(map[string]string{"amount": "500", "currency": "usd"}, changes...))
 }
 
-// insertRefund refunds the order as the provider's dashboard does.
+// insertRefund refunds the charge as the provider's dashboard does.
 func (f *fixture) insertRefund(changes ...string) string {
 	f.t.Helper()
 	return f.post("/v1/refunds", form(map[string]string{"payment_intent": f.stripe.Charges()[0].IntentID, "amount": "7"}, changes...))
@@ -298,22 +294,19 @@ func (f *fixture) reconcile(fix bool) reconcile.Report {
 	return report
 }
 
-// discrepancies are what a run without Fix reports, in words.
 func (f *fixture) discrepancies() []string {
 	f.t.Helper()
 	return inWords(f.reconcile(false))
 }
 
-// anyID and anyTime are what differs between test runs.
 var (
 	anyID   = regexp.MustCompile(`(pi|req|re)_[A-Z0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}`)
 	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 )
 
-// inWords returns the kind and the detail of each discrepancy, and the result of
-// the fix after an arrow.
+// inWords returns the kind and detail of each discrepancy, and the result of its fix.
 func inWords(report reconcile.Report) []string {
-	list := []string{}
+	var list []string
 	for _, d := range report.Discrepancies {
 		text := string(d.Kind) + ": " + d.Detail
 		switch {
@@ -327,10 +320,9 @@ func inWords(report reconcile.Report) []string {
 	return list
 }
 
-// forget drops the provider requests so far.
 func (f *fixture) forget() { f.seen = len(f.stripe.Requests()) }
 
-// calls counts the provider requests since forget, by endpoint.
+// calls counts the calls to the provider since forget.
 func (f *fixture) calls() map[string]int {
 	calls := map[string]int{}
 	for _, r := range f.stripe.Requests()[f.seen:] {
@@ -339,11 +331,11 @@ func (f *fixture) calls() map[string]int {
 	return calls
 }
 
-// transport checks what must hold when a request is sent, and can act afterwards.
+// transport checks that no connection is held during a call (R6).
 type transport struct {
 	base  http.RoundTripper
 	pool  *pgxpool.Pool
-	alone bool // requests are sequential, so that the pool must be idle
+	alone bool // calls are sequential, so the pool must be idle
 
 	mu      sync.Mutex
 	errs    []string

@@ -7,7 +7,6 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// comparePayments compares intents with orders.
 func comparePayments(r *run) *comparison[payments.Intent] {
 	return &comparison[payments.Intent]{
 		run:           r,
@@ -21,8 +20,8 @@ func comparePayments(r *run) *comparison[payments.Intent] {
 	}
 }
 
-// declined is the status of an intent that dropped a declined payment method. It
-// can never be charged (R23).
+// declined is the status of an intent that lost its payment method after a decline, and
+// can no longer be charged (R23).
 const declined = "declined"
 
 func intentState(i payments.Intent) providerState {
@@ -71,8 +70,8 @@ func classifyPayment(l localState, p providerState) Kind {
 	}
 }
 
-// compareRefunds compares refunds. payment reads the payment of one that was made
-// at the provider's dashboard: only the payment names the order.
+// compareRefunds needs the payments, because only the payment of a refund that was made at
+// the provider's dashboard names the order.
 func compareRefunds(r *run, payment *comparison[payments.Intent]) *comparison[payments.Refund] {
 	return &comparison[payments.Refund]{
 		run:           r,

@@ -15,8 +15,8 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// A failover or a restore loses rows. Every charge without an order is reported
-// with its account and key, and a retry of its client restores the order.
+// Each charge without an order is reported with its account and key, and a retry of its
+// client restores the order.
 func TestRun_lostRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour, 8)
@@ -50,8 +50,7 @@ func TestRun_lostRows(t *testing.T) {
 	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
-// After a failover or a restore the lost rows are the newest ones. With LostRows, while
-// no process runs, each of them is named at once.
+// A failover loses the newest rows. With LostRows they are reported at once.
 func TestRun_lostRowsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, -time.Minute, 1) // the provider's clock is ahead
@@ -87,8 +86,8 @@ func TestRun_lostRowsAtOnce(t *testing.T) {
 	require.WithinDuration(t, f.stripe.Now(), charge.Created, time.Minute)
 }
 
-// A retry of a lost key converges on the first charge while the provider knows its own
-// keys. After that it charges again, unless the key was expired.
+// A retry of a lost key finds the first charge until the provider's keys expire. After that
+// it charges again, unless the key was expired.
 func TestRun_lostKeyIsRetried(t *testing.T) {
 	t.Parallel()
 	expire := func(f *fixture) {
@@ -132,8 +131,8 @@ func TestRun_lostKeyIsRetried(t *testing.T) {
 	}
 }
 
-// A key is expired only with LostRows, only while its order is missing, and also if the
-// payment may still succeed.
+// A key is expired only with LostRows, only while its order is missing, and also if its
+// payment is in process.
 func TestRun_expiredKeys(t *testing.T) {
 	t.Parallel()
 	expired := func(f *fixture) (n int) {
@@ -146,7 +145,7 @@ func TestRun_expiredKeys(t *testing.T) {
 	f.age()
 	f.reconcile(true)
 	require.Zero(t, expired(f))
-	f.transport.after = map[string]func(){listRefundsEndpoint: func() { require.Equal(t, http.StatusCreated, f.create(visa)) }}
+	f.transport.after = map[string]func(){listRefunds: func() { require.Equal(t, http.StatusCreated, f.create(visa)) }}
 	report, err := f.run(lostRows)
 	require.NoError(t, err)
 	require.Equal(t, []string{"unrecorded_charge: intent succeeded, order missing => not fixed: it has changed since it was listed"}, inWords(report))

@@ -18,10 +18,9 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// maxStuckKeys bounds the keys in a report. If there are more, no completer runs.
-const maxStuckKeys = 10_000
+const maxStuckKeys = 10_000 // in a report
 
-// Config is what a [Reconciler] needs. Only LostRows and Fix are optional.
+// Config configures a [Reconciler]. Only LostRows and Fix are optional.
 type Config struct {
 	Orders   *orders.Service
 	Engine   *idempotency.Engine
@@ -30,22 +29,21 @@ type Config struct {
 	Logger   *slog.Logger
 
 	Since time.Duration // how far back to compare; more than Grace
-	Grace time.Duration // ignore later activity, which may be in progress (R9: COMPLETER_GRACE)
+	Grace time.Duration // later activity is ignored, because it may be in progress (R9)
 
-	// LostRows also reports recent activity, and the intents of unknown accounts. It is
-	// for a database that lost rows, and requires that no other process runs.
+	// LostRows also reports recent activity and the intents of unknown accounts, for a
+	// database that lost rows. No other process may run.
 	LostRows bool
 
-	// Fix cancels orphaned intents and applies the provider's refund status. With
-	// LostRows it also expires the key of a charge whose order is lost. Without it
-	// nothing is changed.
+	// Fix cancels orphaned intents and applies the provider's refund status. With LostRows
+	// it also expires the key of a charge whose order is lost.
 	Fix bool
 }
 
 // Reconciler compares our records with the provider's.
 type Reconciler struct{ Config }
 
-// New returns a Reconciler, or an error if the configuration is incomplete.
+// New returns a Reconciler, or an error if the configuration is invalid.
 func New(config Config) (*Reconciler, error) {
 	switch {
 	case config.Orders == nil, config.Engine == nil, config.Pool == nil, config.Payments == nil, config.Logger == nil:
@@ -56,14 +54,11 @@ func New(config Config) (*Reconciler, error) {
 	return &Reconciler{config}, nil
 }
 
-// Run compares payments, then refunds, then lists the keys that no run holds. An
-// error means that the comparison is incomplete and that nothing was fixed.
+// Run compares payments and refunds, and lists the unfinished keys that no run holds. After
+// an error, nothing is fixed.
 //
-// It raises no false alarm while orders are being made. An order is committed
-// before its intent is created, and an intent succeeds before its charge is
-// recorded; here each intent is read before its order. So anything without
-// activity for Grace before the start cannot have changed between the two reads.
-// Later activity is ignored until the next run.
+// Orders that are in progress cause no false alarm: each intent is read before its order,
+// and a record without activity for Grace cannot change between the two reads.
 func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 	now, err := postgres.Now(ctx, r.Pool)
 	if err != nil {
@@ -96,14 +91,12 @@ func (r *Reconciler) Run(ctx context.Context) (Report, error) {
 	return c.report, nil
 }
 
-// run is one run of a Reconciler.
 type run struct {
 	Config
 	accounts []uuid.UUID // all, sorted
 	report   Report
 }
 
-// compareKeys reports the unfinished keys that no run holds, at any age.
 func (r *run) compareKeys(ctx context.Context) error {
 	keys, err := r.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// createMany creates n orders of two accounts, every fourth of them declined.
+// createMany creates orders of two accounts, every fourth of them declined.
 func (f *fixture) createMany(n int) []orders.Request {
 	f.t.Helper()
 	accounts := []uuid.UUID{f.account, idempotencytest.Account(f.t, f.pool)}
@@ -60,8 +60,7 @@ func (f *fixture) createMany(n int) []orders.Request {
 	return requests
 }
 
-// A comparison without discrepancies costs the provider its lists and nothing
-// else.
+// Without discrepancies, only the provider's lists are read.
 func TestRun_manyPages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour, 8)
@@ -78,10 +77,10 @@ func TestRun_manyPages(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, report.Discrepancies)
 	require.Equal(t, []int{230, 20, 230}, []int{report.Intents, report.ForeignIntents, report.Orders})
-	require.Equal(t, map[string]int{listEndpoint: 3, listRefundsEndpoint: 1}, f.calls())
+	require.Equal(t, map[string]int{listIntents: 3, listRefunds: 1}, f.calls())
 }
 
-// An account of another database is no discrepancy, and an account that is lost is counted.
+// Intents of another database are counted, not reported.
 func TestRun_unknownAccount(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t)
@@ -103,14 +102,13 @@ func TestRun_unknownAccount(t *testing.T) {
 	}, inWords(report))
 }
 
-// With the shortest grace and orders being created all the time, each comparison
-// meets some at every step. A key whose run just failed is no false alarm: no run
-// holds it until its client retries.
+// Orders are created concurrently, with the shortest grace. A key whose run has just failed
+// is no false alarm: no run holds it until its client retries.
 func TestRun_noFalseAlarms(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 0, 8)
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listEndpoint, Delay: 5 * time.Millisecond, Times: stripetest.Always})
-	for _, endpoint := range []string{createEndpoint, confirmEndpoint} {
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 5 * time.Millisecond, Times: stripetest.Always})
+	for _, endpoint := range []string{createIntent, confirm} {
 		f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: endpoint, Delay: 3 * time.Millisecond, Times: stripetest.Always})
 		f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: endpoint, After: 20, Times: 9})
 	}
@@ -178,7 +176,7 @@ func TestRun_edges(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, report.Discrepancies)
 			require.Equal(t, []int{test.intents, test.orders}, []int{report.Intents, report.Orders})
-			require.Equal(t, test.gets, f.calls()[getEndpoint])
+			require.Equal(t, test.gets, f.calls()[getIntent])
 		})
 	}
 }
@@ -186,14 +184,8 @@ func TestRun_edges(t *testing.T) {
 // After an error there is no report, and nothing was fixed.
 func TestRun_incomplete(t *testing.T) {
 	t.Parallel()
-	fault := func(fault stripetest.Fault, endpoint string) func(*fixture) {
-		return func(f *fixture) {
-			f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
-		}
-	}
-	sql := func(statement string) func(*fixture) { return func(f *fixture) { f.exec(statement) } }
 	for name, test := range map[string]struct {
-		setup func(*fixture)
+		setup step
 		err   string
 	}{
 		"the second page of intents fails": {
@@ -201,15 +193,15 @@ func TestRun_incomplete(t *testing.T) {
 				for range 100 {
 					f.insertForeignIntent()
 				}
-				fault(stripetest.NextPageError, listEndpoint)(f)
+				fault(stripetest.NextPageError, listIntents)(f)
 			},
 			err: "list the provider's intents: payments: unknown, status 500",
 		},
-		"the list of refunds fails": {setup: fault(stripetest.Unavailable, listRefundsEndpoint), err: "list the provider's refunds: payments: unknown, status 503"},
-		"an intent cannot be read":  {setup: fault(stripetest.Unavailable, getEndpoint), err: "get pi_UNKNOWN: payments: unknown, status 503"},
+		"the list of refunds fails": {setup: fault(stripetest.Unavailable, listRefunds), err: "list the provider's refunds: payments: unknown, status 503"},
+		"an intent cannot be read":  {setup: fault(stripetest.Unavailable, getIntent), err: "get pi_UNKNOWN: payments: unknown, status 503"},
 		"a proxy responds with a 404": {
 			setup: func(f *fixture) {
-				f.transport.replies = map[string]string{getEndpoint: `{"error":{"type":"invalid_request_error","message":"No such page."}}`}
+				f.transport.replies = map[string]string{getIntent: `{"error":{"type":"invalid_request_error","message":"No such page."}}`}
 			},
 			err: "get pi_UNKNOWN: payments: not executed, status 404",
 		},
@@ -230,19 +222,19 @@ func TestRun_incomplete(t *testing.T) {
 			report, err := f.run(func(c *reconcile.Config) { c.Since, c.Fix = 2*time.Hour, true })
 			require.ErrorContains(t, err, test.err)
 			require.Zero(t, report)
-			require.NotContains(t, f.calls(), cancelEndpoint)
+			require.NotContains(t, f.calls(), cancel)
 		})
 	}
 }
 
-// An event may arrive while the provider's list is read.
+// An event arrives while the provider's list is read.
 func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t)
 	require.Equal(t, http.StatusCreated, f.create(pendingRefund))
 	require.Equal(t, http.StatusCreated, f.refund())
 	f.age()
-	f.transport.after = map[string]func(){listRefundsEndpoint: func() {
+	f.transport.after = map[string]func(){listRefunds: func() {
 		f.settle(true)
 		payload, signature, err := f.stripe.Event(webhookSecret, "refund.updated", f.stripe.Refunds()[0].ID)
 		require.NoError(t, err)
@@ -258,35 +250,30 @@ func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 // A failed fix leaves the discrepancy.
 func TestRun_fixFails(t *testing.T) {
 	t.Parallel()
-	fault := func(fault stripetest.Fault, endpoint string) func(*fixture) {
-		return func(f *fixture) {
-			f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
-		}
-	}
 	for name, test := range map[string]struct {
-		setup     func(*fixture)
+		setup     step
 		fixError  string
 		cancelled bool
 	}{
 		"the provider is down for the cancel": {
-			setup:    fault(stripetest.Unavailable, cancelEndpoint),
+			setup:    fault(stripetest.Unavailable, cancel),
 			fixError: "payments: unknown, status 503: unreadable response",
 		},
 		"a stored 500 without an effect": {
-			setup:    fault(stripetest.ErrorBefore, cancelEndpoint),
+			setup:    fault(stripetest.ErrorBefore, cancel),
 			fixError: "payments: unknown, status 500, type api_error, request ID",
 		},
 		"a stored 500 after the effect": {
-			setup:     fault(stripetest.ErrorAfter, cancelEndpoint),
+			setup:     fault(stripetest.ErrorAfter, cancel),
 			cancelled: true,
 		},
 		"the intent cannot be read": {
-			setup:    fault(stripetest.Unavailable, getEndpoint),
+			setup:    fault(stripetest.Unavailable, getIntent),
 			fixError: "get ID: payments: unknown, status 503: unreadable response",
 		},
 		"the client of the lost order retries": {
 			setup: func(f *fixture) {
-				f.transport.after = map[string]func(){listRefundsEndpoint: func() {
+				f.transport.after = map[string]func(){listRefunds: func() {
 					require.Equal(f.t, http.StatusCreated, f.create(visa))
 				}}
 			},
@@ -296,7 +283,7 @@ func TestRun_fixFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newOldFixture(t)
-			f.interrupt(confirmEndpoint)
+			f.do(stopBefore(confirm))
 			f.deleteOrder(f.account, orderKey)
 			f.age()
 			test.setup(f)

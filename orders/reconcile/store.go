@@ -12,11 +12,7 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// All statements on orders and refunds are in this file; keys are read by
-// Engine.Statuses. They only read, and name the account (R20).
-
-// recordPage is how many records of an account are read at once.
-const recordPage = 500
+const recordPage = 500 // records of an account that are read at once
 
 const columns = `
 SELECT record.account_id,
@@ -49,13 +45,12 @@ const beforeRecord = `
  ORDER BY record.created_at DESC, record.id DESC
  LIMIT $5`
 
-// recordsBefore returns up to recordPage records of the account, newest first,
-// from before the given one back to Since.
+// recordsBefore returns a page of records, newest first, from the given one back to Since.
 func (c *comparison[P]) recordsBefore(ctx context.Context, l localState) ([]localState, error) {
 	return c.query(ctx, c.selectRecords+beforeRecord, l.accountID, c.report.Since, l.createdAt, l.recordID, recordPage)
 }
 
-// load returns the local state for each provider object, in their order.
+// load returns the local state of each provider object.
 func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]localState, error) {
 	var accountIDs, ids []uuid.UUID
 	for _, p := range page {
@@ -77,8 +72,7 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	return states, nil
 }
 
-// query reads records, and then their keys: a run that changes a record in
-// between also changes the last activity of its key.
+// query reads records and then their keys, whose last activity shows a change in between.
 func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
 	var accountIDs, keyIDs []uuid.UUID
 	records, err := collect(ctx, c.Pool, func(row pgx.CollectableRow) (localState, error) {

@@ -1,4 +1,4 @@
-// Uses /console as a person would, see check.sh.
+// Uses /console like a person, see check.sh.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { chromium } from 'playwright-core';
@@ -10,8 +10,8 @@ const context = await chromium.launchPersistentContext(`${folder}/profile`, {
   executablePath,
   viewport: { width: 1400, height: 1000 },
   reducedMotion: 'reduce',
-  // Nothing of the page's policy is switched off: axe-core is brought in through
-  // the debugger, and runs in a world of its own.
+  // The page's policy stays on: axe-core is loaded through the debugger and runs in an
+  // isolated world.
   args: [
     '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
     '--disable-component-update', '--disable-sync',
@@ -20,18 +20,18 @@ const context = await chromium.launchPersistentContext(`${folder}/profile`, {
 context.setDefaultTimeout(60_000);
 await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: url });
 
-const faults = [];
+const problems = [];
 context.on('request', (request) => {
   const to = new URL(request.url());
-  if (to.origin !== url && to.protocol !== 'data:') faults.push(`calls ${to.origin}`);
+  if (to.origin !== url && to.protocol !== 'data:') problems.push(`calls ${to.origin}`);
 });
 context.on('console', (message) => {
-  if (message.type() === 'error') faults.push(`console: ${message.text()}`);
+  if (message.type() === 'error') problems.push(`console: ${message.text()}`);
 });
-context.on('weberror', (error) => faults.push(`script: ${error.error().message}`));
+context.on('weberror', (error) => problems.push(`script: ${error.error().message}`));
 
 const page = context.pages()[0] ?? (await context.newPage());
-const expect = (good, what) => { if (!good) faults.push(what); };
+const expect = (good, what) => { if (!good) problems.push(what); };
 const text = (selector) => page.locator(selector).innerText();
 const picture = async (name) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true }); };
 
@@ -45,7 +45,7 @@ async function pictureForReaders() {
   writeFileSync(`${pictures}/console.png`, Buffer.from(png.encode(png.toRGBA8(pixels), pixels.width, pixels.height, 64)));
 }
 
-// accessible asks axe-core for faults, all of WCAG 2.2 AA.
+// accessible runs axe-core for WCAG 2.2 AA.
 async function accessible(where) {
   const session = await context.newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');
@@ -57,11 +57,11 @@ async function accessible(where) {
   const { result } = await run(`axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })
     .then(({ violations, passes }) => ({ passes: passes.length, violations: violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target + ' ' + n.failureSummary).join(' | ')) }))`);
   expect(result.value?.passes > 10, `${where}: axe-core did not run`);
-  for (const violation of result.value?.violations ?? []) faults.push(`${where}: ${violation.slice(0, 400)}`);
+  for (const violation of result.value?.violations ?? []) problems.push(`${where}: ${violation.slice(0, 400)}`);
   await session.detach();
 }
 
-// fits looks whether the page fits.
+// fits checks that the page is not wider than the window.
 async function fits(width) {
   await page.setViewportSize({ width, height: 900 });
   expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `too wide for ${width} pixels`);
@@ -83,60 +83,60 @@ async function ended(press) {
   return { phase: await page.evaluate(() => document.body.dataset.phase), lines, timeline: await text('#timeline'), requests: await text('#requests') };
 }
 
-// What each failure must show beside the five checks that all have.
-const failures = {
+// What each fault must show beside the five checks that all have.
+const faults = {
   none: { checks: 5 },
-  lost: { checks: 7, timeline: ['the answer lost', 'the line is mended'], requests: ['503 payment-outcome-unknown'] },
-  error: { checks: 6, timeline: [': 500 after', 'read the intent'] },
-  killed: { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'], requests: ['no answer', '409 idempotency-key-in-progress'] },
-  twins: { checks: 6, timeline: ['20 times at once'], requests: ['× 409 idempotency-key-in-progress', 'for i in $(seq 20)'] },
+  repeat: { checks: 6, timeline: [', replayed'] },
+  concurrent: { checks: 6, timeline: ['20 concurrent requests'], requests: ['× 409 idempotency-key-in-progress', 'for i in $(seq 20)'] },
   other: { checks: 6, requests: ['422 idempotency-key-reused'] },
+  lost: { checks: 7, timeline: ['the response is lost', 'the connection is restored'], requests: ['503 payment-outcome-unknown'] },
+  killed: { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'], requests: ['no response', '409 idempotency-key-in-progress'] },
+  error: { checks: 6, timeline: [': 500 after', 'read the intent'] },
 };
-const declined = ['No charge, $0.00', 'One order, payment_failed', 'No receipt, 0 staged'];
+const declined = ['0 charges, $0.00', '1 order, payment_failed', '0 receipts, 0 staged'];
 const cards = {
-  pm_card_visa: ['201 created', 'One charge, $25.00', 'One order, paid', 'One receipt, 0 staged'],
+  pm_card_visa: ['201 created', '1 charge, $25.00', '1 order, paid', '1 receipt, 0 staged'],
   pm_card_visa_chargeDeclinedInsufficientFunds: ['402 payment-declined', ...declined],
 };
 
-// What the customer does in the bank's window, and what must follow.
+// What the customer does in the bank's window, and the result.
 const endings = {
   Approve: { seen: cards.pm_card_visa, checks: 1 },
   Decline: { seen: ['402 payment-declined', ...declined], checks: 2, timeline: ['cancel the intent'] },
   Close: { seen: ['422 payment-refused, replayed', ...declined], checks: 2, timeline: ['orders completer', 'cancel the intent'] },
 };
 
-async function play(card, failure, press, ending = { seen: cards[card], checks: 0 }, wanted = failures[failure]) {
-  const where = `${card}, ${failure}, ${ending.seen[0]}`;
+async function play(card, fault, press, ending = { seen: cards[card], checks: 0 }, wanted = faults[fault]) {
+  const where = `${card}, ${fault}, ${ending.seen[0]}`;
   const { phase, lines, timeline, requests } = await ended(press);
   expect(phase === 'done', `${where}: ${await text('#status')}`);
   expect(lines.length === wanted.checks + ending.checks, `${where}: ${lines.length} checks`);
-  for (const line of lines) expect(line.holds, `${where}: does not hold: ${line.text}: ${line.seen}`);
-  for (const seen of ending.seen) expect(lines.some((line) => line.seen === seen), `${where}: nothing says ${seen}`);
-  for (const part of [...(wanted.timeline ?? []), ...(ending.timeline ?? [])]) expect(timeline.includes(part), `${where}: the timeline does not say ${part}`);
-  for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not say ${part}`);
-  expect(await page.locator('#ledger li').count() === 1, `${where}: the ledger`);
-  expect(await page.locator('#mails li').count() === (ending.seen === cards.pm_card_visa ? 1 : 0), `${where}: the mailbox`);
-  expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not at its end`);
+  for (const line of lines) expect(line.holds, `${where}: failed: ${line.text}: ${line.seen}`);
+  for (const seen of ending.seen) expect(lines.some((line) => line.seen === seen), `${where}: no check observed ${seen}`);
+  for (const part of [...(wanted.timeline ?? []), ...(ending.timeline ?? [])]) expect(timeline.includes(part), `${where}: the timeline does not contain ${part}`);
+  for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not contain ${part}`);
+  expect(await page.locator('#payments li').count() === 1, `${where}: the payments`);
+  expect(await page.locator('#mails li').count() === (ending.seen === cards.pm_card_visa ? 1 : 0), `${where}: the receipts`);
+  expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not finished`);
 }
 
 const button = page.getByRole('button', { name: 'Order two teas' });
 await page.goto(process.env.CONSOLE_URL);
 expect(page.url() === `${url}/console`, 'the token is still in the URL');
-await page.getByText('Nothing ordered yet.').waitFor();
+await page.getByText('No order yet.').waitFor();
 await accessible('at first');
 
 for (const card of Object.keys(cards)) {
-  for (const failure of Object.keys(failures)) {
+  for (const fault of Object.keys(faults)) {
     await page.locator(`input[value=${card}]`).check();
-    await page.locator(`input[value=${failure}]`).check();
-    await play(card, failure, () => button.click());
-    await picture(`${failure}-${cards[card][0].slice(0, 3)}`);
-    if (card === 'pm_card_visa' && failure === 'lost') await pictureForReaders();
+    await page.locator(`input[value=${fault}]`).check();
+    await play(card, fault, () => button.click());
+    await picture(`${fault}-${cards[card][0].slice(0, 3)}`);
+    if (card === 'pm_card_visa' && fault === 'lost') await pictureForReaders();
   }
 }
 
-// The card whose bank asks: the window at the size of a small screen, and its buttons
-// and Escape.
+// The card that needs an approval, in a small window: its buttons and Escape.
 await page.setViewportSize({ width: 1280, height: 720 });
 await page.locator('input[value=pm_card_threeDSecure2Required]').check();
 await page.evaluate(() => scrollTo(0, 0));
@@ -144,23 +144,23 @@ const visible = async (of) => { const { y, height } = await of.boundingBox(); re
 expect(await visible(button), 'the order button is not visible');
 if (pictures) await page.screenshot({ path: `${pictures}/small-screen.png` });
 const killed = { checks: 6, timeline: ['SIGKILL', 'started again', 'run 2 takes over'] }; // between requests
-for (const [failure, wanted] of [['none', failures.none], ['killed', killed]]) {
-  await page.locator(`input[value=${failure}]`).check();
+for (const [fault, wanted] of [['none', faults.none], ['killed', killed]]) {
+  await page.locator(`input[value=${fault}]`).check();
   for (const [name, ending] of Object.entries(endings)) {
-    await play('pm_card_threeDSecure2Required', failure, async () => {
+    await play('pm_card_threeDSecure2Required', fault, async () => {
       await button.click();
       await page.getByRole('dialog').waitFor();
       for (const each of await page.getByRole('dialog').getByRole('button').all()) {
         expect(await visible(each), `${await each.innerText()} is not visible`);
       }
-      if (pictures) await page.screenshot({ path: `${pictures}/window-${failure}-${name}.png` });
-      if (failure === 'none' && name === 'Approve') await accessible('the window');
-      if (failure === 'killed' && name === 'Close') await page.keyboard.press('Escape');
+      if (pictures) await page.screenshot({ path: `${pictures}/window-${fault}-${name}.png` });
+      if (fault === 'none' && name === 'Approve') await accessible('the window');
+      if (fault === 'killed' && name === 'Close') await page.keyboard.press('Escape');
       else await page.getByRole('dialog').getByRole('button', { name }).click();
       await page.getByRole('dialog').waitFor({ state: 'hidden' });
     }, ending, wanted);
     expect(!(await page.content()).includes('_secret_'), 'the client secret is in the page');
-    await picture(`${failure}-${name}`);
+    await picture(`${fault}-${name}`);
   }
 }
 await page.setViewportSize({ width: 1400, height: 1000 });
@@ -173,10 +173,10 @@ await page.getByText('Copied').waitFor();
 const copied = await page.evaluate(() => navigator.clipboard.readText());
 expect(/^export API_KEY=ok_[A-Z2-7]+$/.test(copied), 'the API key is not on the clipboard');
 
-// With the keyboard alone: to the cards, along the failures, and Enter.
+// With the keyboard alone: to the cards, along the faults, and Enter.
 await page.locator('input[value=pm_card_visa]').focus();
 await page.keyboard.press('Tab');
-for (const next of ['lost', 'error', 'killed']) {
+for (const next of ['repeat', 'concurrent', 'other', 'lost', 'killed']) {
   await page.keyboard.press('ArrowDown');
   expect(await page.evaluate(() => document.activeElement.value) === next, `the arrow key does not reach ${next}`);
 }
@@ -194,6 +194,6 @@ for (const colorScheme of ['light', 'dark']) {
   }
 }
 await context.close();
-for (const fault of faults) console.error(fault);
-if (faults.length > 0) process.exit(1);
-console.log('/console: 6 failures with a card that pays and one that does not, and 3 responses of a customer, all end states hold; by keyboard too; axe-core finds nothing, light and dark, at 360, 768 and 1400 pixels');
+for (const problem of problems) console.error(problem);
+if (problems.length > 0) process.exit(1);
+console.log('/console: 7 faults with a card that pays and one that does not, and 3 decisions of a customer, all checks pass; by keyboard too; axe-core finds nothing, light and dark, at 360, 768 and 1400 pixels');

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Clicks through /console of "orders dev" in a browser: every failure with every
-# card, and wants every end state to hold. Looks for faults of accessibility with
-# axe-core, and plays one order with the keyboard alone. With a folder as its
-# argument it leaves pictures there.
+# Uses /console of "orders dev" in a browser: every fault with every card. All checks of
+# the page must pass. It also checks accessibility with axe-core, and runs one scenario
+# with the keyboard alone. With a folder as its argument it writes screenshots there.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 pictures=${1:+$(cd "$1" && pwd)}

@@ -21,20 +21,31 @@ context.on('console', (message) => {
 });
 
 const page = context.pages()[0] ?? (await context.newPage());
-await page.goto(`${url}/docs`);
-await page.locator('input[placeholder=Token]:visible').first().fill(key);
-await page.getByRole('button', { name: /Test Request.*post \/v1\/orders\)/is }).first().click();
-const send = page.getByRole('button', { name: /^Send/ }).first();
-const replays = [];
-for (let time = 1; time <= 2; time++) {
-  const answered = page.waitForResponse((response) => response.url() === `${url}/v1/orders`);
-  await send.click();
-  const answer = await answered;
-  replays.push(answer.headers()['idempotent-replayed']);
-  if (answer.status() !== 201) faults.push(`POST /v1/orders is ${answer.status()}: ${await answer.text()}`);
+
+// send presses "Send" and returns the response, which must be a 201.
+async function send() {
+  const responded = page.waitForResponse((response) => response.url() === `${url}/v1/orders`);
+  await page.getByRole('button', { name: /^Send/ }).first().click();
+  const response = await responded;
+  if (response.status() !== 201) faults.push(`POST /v1/orders is ${response.status()}: ${await response.text()}`);
   await page.getByText('201 Created').first().waitFor();
+  return response.headers()['idempotent-replayed'];
 }
+const openRequest = () => page.getByRole('button', { name: /Test Request.*post \/v1\/orders\)/is }).first().click();
+
+await page.goto(`${url}/docs`);
+const token = page.locator('input[placeholder=Token]:visible').first();
+if (await token.inputValue()) faults.push('the API key is in the page without the cookie');
+await token.fill(key);
+await openRequest();
+const replays = [await send(), await send()];
 if (replays[0] !== undefined || replays[1] !== 'true') faults.push(`replayed: ${replays}`);
+
+// With the URL that orders dev prints, the API key is filled in.
+await page.goto(process.env.DOCS_URL);
+if (page.url() !== `${url}/docs`) faults.push('the token is still in the URL');
+await openRequest();
+if ((await send()) !== 'true') faults.push('the API key that is filled in is that of another account');
 
 for (const colorScheme of ['light', 'dark']) {
   await page.emulateMedia({ colorScheme });
@@ -49,4 +60,4 @@ for (const colorScheme of ['light', 'dark']) {
 await context.close();
 for (const fault of faults) console.error(fault);
 if (faults.length > 0) process.exit(1);
-console.log('/docs: Test Request made an order (201), and the same one again when sent twice; the problem pages fit a phone');
+console.log('/docs: Test Request made an order (201), and the same one again when sent twice; the printed URL has the API key filled in; the problem pages fit a phone');

@@ -244,6 +244,8 @@ func TestDocuments_run(t *testing.T) {
 	require.NoError(t, docscheck.Compare(shownBelow(t, "docs/first-order.md", "make run"), a.Stdout.String()))
 }
 
+// slim:begin
+
 // The results of make demo. Its figures differ from run to run.
 func TestDocuments_demo(t *testing.T) {
 	t.Parallel()
@@ -253,6 +255,8 @@ func TestDocuments_demo(t *testing.T) {
 	require.NotEmpty(t, shown)
 	require.Equal(t, result.FindAllString(printed, -1), shown)
 }
+
+// slim:end
 
 // shownBelow returns the output that a page shows below a command.
 func shownBelow(t *testing.T, path, command string) []string {

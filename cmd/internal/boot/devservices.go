@@ -26,6 +26,7 @@ type DevServices struct {
 	Stripe   *stripetest.Server // nil if the environment has an API key
 	DataDir  string             // of the private PostgreSQL; "" if it keeps no data
 	stripe   *http.Server
+	acted    chan string // ids of the intents whose customers acted
 }
 
 // DevOptions configure [StartDevServices].
@@ -39,7 +40,7 @@ type DevOptions struct {
 // StartDevServices starts the services whose addresses are missing in d and s after
 // [LoadDev], and sets these addresses.
 func StartDevServices(ctx context.Context, d *Database, s *Stripe, options DevOptions) (*DevServices, error) {
-	services := &DevServices{}
+	services := &DevServices{acted: make(chan string, 100)}
 	if d.URL == "" {
 		server, err := embeddedpg.Start(ctx, embeddedpg.Options{
 			BinDir:  os.Getenv("PG_BIN"),
@@ -128,7 +129,7 @@ func (d *DevServices) startStripe(ctx context.Context, state string, logger *slo
 	}
 	d.Stripe = stripe
 	d.stripe = &http.Server{
-		Handler:           hostcheck.Handler(listener.Addr().String(), d.Stripe),
+		Handler:           hostcheck.Handler(listener.Addr().String(), http.HandlerFunc(d.serveStripe)),
 		ReadHeaderTimeout: 5 * time.Second,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}

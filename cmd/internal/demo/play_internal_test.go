@@ -1,4 +1,4 @@
-package console
+package demo
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/cmd/internal/faultproxy"
+	"example.com/orders-api/cmd/internal/demo/faultproxy"
 	"example.com/orders-api/receipts"
 )
 
@@ -31,27 +31,23 @@ func TestCurl(t *testing.T) {
 		"-H", "Idempotency-Key: it's-a-key-$HOME-`x`",
 		"-d", `{"a":"it's \n"}`, "",
 	}, strings.Split(string(output), "\n"))
-
-	output, err = exec.CommandContext(t.Context(), "sh", "-c", "curl() { echo sent; }\n"+curlTwins("http://x", request, 20)).Output()
-	require.NoError(t, err)
-	require.Equal(t, 20, strings.Count(string(output), "sent"))
 }
 
 func TestPlay_providerCalls(t *testing.T) {
 	t.Parallel()
 	c, _ := newSite(t)
-	p := newPlay(c, choice{card: cards()[0], failure: failures()[0]})
+	p := newPlay(c.system, scenario{card: cards()[0], fault: faults()[0]})
 	at := p.began.Add(time.Second)
 	call := faultproxy.Call{Number: 1, Method: http.MethodPost, Path: "/v1/payment_intents", ArrivedAt: at, Dropped: true}
 	p.noteCall(call)
 	require.Equal(t, []event{{
-		ID: "call-1", At: 1000, Lane: laneProvider, Text: "create the intent", Detail: "no money moves …",
+		at: at, ID: "call-1", At: 1000, Lane: laneProvider, Text: "create the intent", Detail: "no money moves …",
 	}}, p.view.Events)
 	call.Duration, call.Status, call.Dropped = 20*time.Millisecond, 200, false
 	p.noteCall(call)
 	require.Len(t, p.view.Events, 1)
 	require.Equal(t, "no money moves: 200 after 20 ms", p.view.Events[0].Detail)
-	require.Len(t, p.ledgerDue, 1)
+	require.Len(t, p.listDue, 1)
 
 	// Retries that the proxy does not forward share an event.
 	for number := 2; number < 5; number++ {
@@ -61,12 +57,29 @@ func TestPlay_providerCalls(t *testing.T) {
 		p.noteCall(call)
 	}
 	require.Len(t, p.view.Events, 2)
-	require.Equal(t, "does not get through, 3 times", p.view.Events[1].Detail)
+	require.Equal(t, "the connection breaks, 3 times", p.view.Events[1].Detail)
 	require.Equal(t, kindFault, p.view.Events[1].Kind)
+}
 
-	// Events are in the order of time, whenever they are added.
-	p.view.put(event{ID: "late", At: 500})
-	require.Equal(t, "late", p.view.Events[0].ID)
+// The provider's list is read later than the charge happened. The event has the time of
+// the response to the confirm, which is before the kill that follows.
+func TestPlay_order(t *testing.T) {
+	t.Parallel()
+	c, _ := newSite(t)
+	p := newPlay(c.system, scenario{card: cards()[0], fault: faults()[0]})
+	confirm := faultproxy.Call{
+		Number: 1, Method: http.MethodPost, Path: "/v1/payment_intents/pi_1/confirm",
+		ArrivedAt: p.began.Add(time.Second), Duration: 400 * time.Microsecond, Status: http.StatusOK, Dropped: true,
+	}
+	p.noteCall(confirm)
+	p.note(event{at: p.began.Add(time.Second + 500*time.Microsecond), Lane: laneRow, Text: "SIGKILL"})
+	p.put(&p.view, event{ID: "charged", at: p.providerTime, Text: "the card is charged"})
+	p.put(&p.view, event{ID: "charged", at: p.began.Add(time.Hour), Text: "the card is charged"}) // listed again
+	var texts []string
+	for _, e := range p.view.Events {
+		texts = append(texts, e.Text)
+	}
+	require.Equal(t, []string{"confirm the intent", "the card is charged", "SIGKILL"}, texts)
 }
 
 func TestPlay_responses(t *testing.T) {
@@ -75,7 +88,7 @@ func TestPlay_responses(t *testing.T) {
 		exchange     client.Attempt
 		text, detail string
 	}{
-		"none":    {client.Attempt{Err: errors.New("reset")}, "gets no answer", "the connection broke"},
+		"none":    {client.Attempt{Err: errors.New("reset")}, "gets no response", "the connection broke"},
 		"created": {client.Attempt{Response: client.Response{Status: 201, Body: []byte(`{"id":"x"}`)}}, "gets 201", "created"},
 		"replayed": {client.Attempt{Response: client.Response{
 			Status: 201, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: []byte(`{}`),
@@ -83,19 +96,19 @@ func TestPlay_responses(t *testing.T) {
 		"approval": {client.Attempt{Response: client.Response{
 			Status: 202, Header: http.Header{"Retry-After": {"5"}},
 			Body: []byte(`{"action":{"client_secret": "pi_1_secret_2","payment_intent_id":"pi_1"}}`),
-		}}, "gets 202", "the customer must approve, again after 5 s"},
+		}}, "gets 202", "requires_action, retry after 5 s"},
 		"in progress": {client.Attempt{Response: client.Response{
 			Status: 409, Header: http.Header{"Retry-After": {"2"}}, Body: []byte(`{"type":"/problems/idempotency-key-in-progress"}`),
-		}}, "gets 409", "idempotency-key-in-progress, again after 2 s"},
+		}}, "gets 409", "idempotency-key-in-progress, retry after 2 s"},
 	} {
 		c, _ := newSite(t)
-		p := newPlay(c, choice{card: cards()[0], failure: failures()[0]})
+		p := newPlay(c.system, scenario{card: cards()[0], fault: faults()[0]})
 		p.view.Requests = []requestView{{Title: "The order"}}
-		p.noteAnswer(test.exchange)
+		p.noteResponse(test.exchange)
 		require.Len(t, p.view.Events, 1, name)
 		require.Equal(t, test.text, p.view.Events[0].Text, name)
 		require.Equal(t, test.detail, p.view.Events[0].Detail, name)
-		require.Len(t, p.view.Requests[0].Answers, 1, name)
+		require.Len(t, p.view.Requests[0].Responses, 1, name)
 		require.NotContains(t, p.view.Requests[0].Body, "pi_1_secret_2", name)
 		if test.exchange.Response.Status == http.StatusAccepted {
 			require.JSONEq(t, `{"action":{"client_secret":"not shown","payment_intent_id":"pi_1"}}`, p.view.Requests[0].Body)
@@ -111,13 +124,11 @@ func (m mailer) Send(context.Context, receipts.Message) error { return m.err }
 func TestMailbox(t *testing.T) {
 	t.Parallel()
 	order, other := uuid.New(), uuid.New()
-	refusing, err := NewMailbox(mailer{errors.New("full")})
-	require.NoError(t, err)
-	require.EqualError(t, refusing.Send(t.Context(), receipts.Message{OrderID: order}), "full")
-	require.Empty(t, refusing.For(order))
+	rejecting := Mailbox{next: mailer{errors.New("full")}}
+	require.EqualError(t, rejecting.Send(t.Context(), receipts.Message{OrderID: order}), "full")
+	require.Empty(t, rejecting.For(order))
 
-	box, err := NewMailbox(mailer{})
-	require.NoError(t, err)
+	var box Mailbox
 	for range 2 {
 		require.NoError(t, box.Send(t.Context(), receipts.Message{OrderID: order, ID: "receipt"}))
 	}
@@ -128,13 +139,4 @@ func TestMailbox(t *testing.T) {
 	}
 	require.Len(t, box.For(other), maxMails)
 	require.Empty(t, box.For(order), "the number of mails is bounded")
-
-	_, err = NewMailbox(nil)
-	require.Error(t, err)
-}
-
-func TestNew_missingOptions(t *testing.T) {
-	t.Parallel()
-	_, err := New(t.Context(), Options{})
-	require.EqualError(t, err, "console: an option is missing")
 }

@@ -33,9 +33,14 @@ type Call struct {
 	Number       int // from 1, in the order of arrival
 	Method, Path string
 	ArrivedAt    time.Time
-	Duration     time.Duration // 0 while the call is in progress
+	Duration     time.Duration // until the provider's response began; 0 while the call is in progress
 	Status       int           // the provider's; 0 while in progress and if the provider was not reached
 	Dropped      bool          // the API got no response
+}
+
+// Confirms reports whether the call charges a payment.
+func (c Call) Confirms() bool {
+	return c.Method == http.MethodPost && strings.HasSuffix(c.Path, "/confirm")
 }
 
 // Proxy forwards calls to the provider.
@@ -120,7 +125,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := Call{Number: p.calls, Method: r.Method, Path: r.URL.Path, ArrivedAt: time.Now(), Dropped: true}
 	fault := p.fault
 	down := fault != nil && fault.down
-	dropResponse := fault != nil && !down && r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/confirm")
+	dropResponse := fault != nil && !down && call.Confirms()
 	if dropResponse {
 		fault.down = true
 	}
@@ -129,14 +134,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.options.OnCall(call)
 	recorder := &statusRecorder{ResponseWriter: w}
 	defer func() { // on a panic too, which closes the connection
-		call.Duration, call.Status = time.Since(call.ArrivedAt), recorder.status
+		if recorder.status == 0 {
+			recorder.at = time.Now()
+		}
+		call.Duration, call.Status = recorder.at.Sub(call.ArrivedAt), recorder.status
 		p.options.OnCall(call)
 	}()
 	switch {
 	case down:
 		panic(http.ErrAbortHandler) // closes the connection without a response
 	case dropResponse:
-		// The provider must get this request even if the API is killed meanwhile.
+		// The provider must get this request even if the API is killed.
 		r = r.WithContext(context.WithoutCancel(r.Context()))
 		recorder.ResponseWriter = discardWriter{http.Header{}}
 		p.forward(recorder, r)
@@ -160,10 +168,11 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
 	p.reverse.ServeHTTP(w, r)
 }
 
-// statusRecorder records the status of a response.
+// statusRecorder records the status of a response and when it began.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
+	at     time.Time
 }
 
 // Unwrap lets the reverse proxy flush.
@@ -171,7 +180,7 @@ func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter 
 
 // WriteHeader records the status.
 func (s *statusRecorder) WriteHeader(status int) {
-	s.status = status
+	s.status, s.at = status, time.Now()
 	s.ResponseWriter.WriteHeader(status)
 }
 

@@ -1,16 +1,13 @@
-package console
+package demo
 
 import (
-	"bufio"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,12 +17,15 @@ import (
 func newSite(t *testing.T) (*Console, http.Handler) {
 	t.Helper()
 	c := &Console{
-		Options: Options{APIKey: "ok_TEST", Logger: slog.New(slog.DiscardHandler)},
-		done:    make(chan struct{}),
-		starts:  make(chan choice),
-		changed: make(chan struct{}),
+		system: &system{Options: Options{APIKey: "ok_TEST", BaseURL: "http://localhost:8080"}},
+		logger: slog.New(slog.DiscardHandler),
+		starts: make(chan scenario),
 	}
-	site, err := c.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the API") }))
+	site, err := c.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"tag"`)
+		w.Header().Set("Content-Length", "20")
+		_, _ = io.WriteString(w, "<head></head> the API")
+	}))
 	require.NoError(t, err)
 	return c, site
 }
@@ -37,7 +37,7 @@ func request(t *testing.T, site http.Handler, method, path, body string, change 
 	r.RemoteAddr = "127.0.0.1:50000"
 	if method == http.MethodPost {
 		r.Header.Set("Origin", "http://localhost:8080")
-		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	r.AddCookie(&http.Cookie{Name: cookieName, Value: token("ok_TEST")})
 	if change != nil {
@@ -59,25 +59,59 @@ func TestPage_token(t *testing.T) {
 	}
 	none := func(r *http.Request) { r.Header.Del("Cookie") }
 	for _, change := range []func(*http.Request){none, other} {
-		for _, path := range []string{"/console", "/console?token=", "/console?token=x", "/console?token=" + token("ok_OTHER"), "/console/plays", "/console/console.js"} {
+		for _, path := range []string{"/console", "/console?token=", "/console?token=x", "/console?token=" + token("ok_OTHER"), "/console/play", "/console/console.js"} {
 			w := request(t, site, http.MethodGet, path, "", change)
 			require.Equal(t, http.StatusForbidden, w.Code, path)
 			require.Contains(t, w.Body.String(), "the URL that orders dev prints")
 			require.Empty(t, w.Header()["Set-Cookie"])
 		}
-		w := request(t, site, http.MethodPost, "/console/plays?token="+token("ok_TEST"), `{"card":"pm_card_visa","failure":"none"}`, change)
+		w := request(t, site, http.MethodPost, "/console/play?token="+token("ok_TEST"), "card=pm_card_visa&fault=none", change)
 		require.Equal(t, http.StatusForbidden, w.Code, "only a cookie of the same site authorizes an order")
 	}
 
-	url := c.URL("http://localhost:8080")
-	require.NotContains(t, url, "ok_TEST")
-	first := request(t, site, http.MethodGet, strings.TrimPrefix(url, "http://localhost:8080"), "", none)
-	require.Equal(t, http.StatusSeeOther, first.Code)
-	require.Equal(t, "/console", first.Header().Get("Location"))
-	require.Equal(t, "no-referrer", first.Header().Get("Referrer-Policy"))
-	require.Equal(t, []string{cookieName + "=" + token("ok_TEST") + "; Path=/console; HttpOnly; SameSite=Strict"}, first.Header()["Set-Cookie"])
-	abroad := request(t, site, http.MethodGet, strings.TrimPrefix(url, "http://localhost:8080"), "", func(r *http.Request) { r.Host = "evil.example" })
-	require.Equal(t, http.StatusForbidden, abroad.Code)
+	for path, url := range map[string]string{"/console": c.URL(), "/docs": c.DocsURL()} {
+		require.NotContains(t, url, "ok_TEST")
+		withToken := strings.TrimPrefix(url, "http://localhost:8080")
+		first := request(t, site, http.MethodGet, withToken, "", none)
+		require.Equal(t, http.StatusSeeOther, first.Code)
+		require.Equal(t, path, first.Header().Get("Location"))
+		require.Equal(t, "no-referrer", first.Header().Get("Referrer-Policy"))
+		require.Equal(t, []string{cookieName + "=" + token("ok_TEST") + "; Path=/; HttpOnly; SameSite=Strict"}, first.Header()["Set-Cookie"])
+		for _, change := range []func(*http.Request){
+			func(r *http.Request) { r.Host = "evil.example" },
+			func(r *http.Request) { r.RemoteAddr = "192.0.2.7:50000" },
+		} {
+			require.Empty(t, request(t, site, http.MethodGet, withToken, "", change).Header()["Set-Cookie"])
+		}
+	}
+}
+
+// The page of the contract has the API key only for a browser that has the cookie.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	_, site := newSite(t)
+	page := request(t, site, http.MethodGet, "/docs", "", func(r *http.Request) { r.Header.Set("If-None-Match", `"tag"`) })
+	require.Equal(t, http.StatusOK, page.Code)
+	require.Equal(t, `<head><meta name="api-key" content="ok_TEST"></head> the API`, page.Body.String())
+	require.Equal(t, "no-store", page.Header().Get("Cache-Control"))
+	require.Equal(t, "same-origin", page.Header().Get("Cross-Origin-Resource-Policy"))
+	require.Empty(t, page.Header().Get("ETag")+page.Header().Get("Content-Length")+page.Header().Get("Access-Control-Allow-Origin"))
+
+	for name, change := range map[string]func(*http.Request){
+		"no cookie":            func(r *http.Request) { r.Header.Del("Cookie") },
+		"another machine":      func(r *http.Request) { r.RemoteAddr = "192.0.2.7:50000" },
+		"another name":         func(r *http.Request) { r.Host = "evil.example" },
+		"another origin":       func(r *http.Request) { r.Header.Set("Origin", "http://localhost:3000") },
+		"an unknown origin":    func(r *http.Request) { r.Header.Set("Origin", "null") },
+		"through a proxy":      func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") },
+		"a cookie of another":  func(r *http.Request) { r.Header.Set("Cookie", cookieName+"="+token("ok_OTHER")) },
+		"a request for a part": func(r *http.Request) { r.Header.Del("Cookie"); r.Header.Set("Range", "bytes=0-9") },
+	} {
+		require.Equal(t, "<head></head> the API", request(t, site, http.MethodGet, "/docs", "", change).Body.String(), name)
+	}
+	for _, path := range []string{"/docs/init.js", "/docs/scalar.js", "/openapi.yaml"} {
+		require.Equal(t, "<head></head> the API", request(t, site, http.MethodGet, path, "", nil).Body.String(), path)
+	}
 }
 
 func TestPage(t *testing.T) {
@@ -96,7 +130,7 @@ func TestPage(t *testing.T) {
 		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 		require.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"))
 		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-		require.NotRegexp(t, `https?://`, w.Body.String(), "no other origin is called")
+		require.NotRegexp(t, `https?://`, strings.ReplaceAll(w.Body.String(), "http://localhost:8080", ""), "no other origin is called")
 	}
 	page := request(t, site, http.MethodGet, "/console", "", nil).Body.String()
 	require.Contains(t, page, "export API_KEY=ok_TEST")
@@ -104,7 +138,7 @@ func TestPage(t *testing.T) {
 	front := request(t, site, http.MethodGet, "/", "", nil)
 	require.Equal(t, []string{"/console"}, front.Header()["Location"])
 	for _, path := range []string{"/consoles", "/v1/orders", "//console", "/v1//orders"} {
-		require.Equal(t, "the API", request(t, site, http.MethodGet, path, "", nil).Body.String(), path)
+		require.Contains(t, request(t, site, http.MethodGet, path, "", nil).Body.String(), "the API", path)
 	}
 	for _, path := range []string{"/console/", "/console/page.html", "/console/../v1", "/console/x"} {
 		require.NotEqual(t, http.StatusOK, request(t, site, http.MethodGet, path, "", nil).Code, path)
@@ -155,52 +189,38 @@ func TestPage_otherMachines(t *testing.T) {
 	}
 }
 
-func TestOrder_invalid(t *testing.T) {
+func TestStart_invalid(t *testing.T) {
 	t.Parallel()
-	const good = `{"card":"pm_card_visa","failure":"none"}`
-	without := func(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(name) } }
-	with := func(name, value string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set(name, value) }
-	}
+	const good = "card=pm_card_visa&fault=none"
 	for name, test := range map[string]struct {
 		body   string
 		change func(*http.Request)
 		status int
 		want   string
 	}{
-		"no Origin":                     {good, without("Origin"), 403, "its own page"},
-		"another page":                  {good, with("Origin", "https://localhost:8080"), 403, "its own page"},
-		"a form":                        {good, with("Content-Type", "text/plain"), 415, "application/json"},
-		"no type":                       {good, without("Content-Type"), 415, "application/json"},
-		"no JSON":                       {"card", nil, 400, "a card and a failure"},
-		"another member":                {`{"card":"pm_card_visa","failure":"none","amount":1}`, nil, 400, "a card and a failure"},
-		"too long":                      {`{"card":"` + strings.Repeat("x", 2000) + `"}`, nil, 400, "a card and a failure"},
-		"an unknown card":               {`{"card":"pm_card_x","failure":"none"}`, nil, 422, "no card"},
-		"an unknown failure":            {`{"card":"pm_card_visa","failure":"x"}`, nil, 422, "no failure"},
-		"no stand-in":                   {`{"card":"pm_card_visa","failure":"error"}`, nil, 422, "needs the stand-in"},
-		"no stand-in for the bank":      {`{"card":"pm_card_threeDSecure2Required","failure":"none"}`, nil, 422, "needs the stand-in"},
-		"the console is stopping":       {good, nil, 503, "shutting down"},
-		"a media type with a parameter": {good, with("Content-Type", "application/json; charset=utf-8"), 503, "shutting down"},
+		"no Origin":             {good, func(r *http.Request) { r.Header.Del("Origin") }, 403, "its own page"},
+		"another page":          {good, func(r *http.Request) { r.Header.Set("Origin", "https://localhost:8080") }, 403, "its own page"},
+		"no form":               {good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 422, "no card"},
+		"an unknown card":       {"card=pm_card_x&fault=none", nil, 422, "no card"},
+		"an unknown fault":      {"card=pm_card_visa&fault=x", nil, 422, "no fault"},
+		"no stand-in":           {"card=pm_card_visa&fault=error", nil, 422, "needs the stand-in"},
+		"no stand-in, approval": {"card=pm_card_threeDSecure2Required&fault=none", nil, 422, "needs the stand-in"},
+		"an order in progress":  {good, nil, 409, "another order is in progress"},
 	} {
-		c, site := newSite(t)
-		close(c.done)
-		w := request(t, site, http.MethodPost, "/console/plays", test.body, test.change)
+		_, site := newSite(t) // Run does not receive
+		w := request(t, site, http.MethodPost, "/console/play", test.body, test.change)
 		require.Equal(t, test.status, w.Code, name)
 		require.Contains(t, w.Body.String(), test.want, name)
 	}
-
-	c, site := newSite(t)
-	c.busy = true
-	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, "/console/plays", good, nil).Code)
 }
 
-func TestCustomer(t *testing.T) {
+func TestDecide(t *testing.T) {
 	t.Parallel()
 	c, site := newSite(t)
-	const path, good = "/console/customer", `{"response":"approve"}`
+	const path, good = "/console/decision", "decision=approve"
 	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, path, good, nil).Code, "no play")
-	p := newPlay(c, choice{card: cards()[3], failure: failures()[0]})
-	c.play = p
+	p := newPlay(c.system, scenario{card: cards()[3], fault: faults()[0]})
+	c.current.Store(p)
 	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, path, good, nil).Code, "no window")
 	p.view.Asks = true
 	for name, test := range map[string]struct {
@@ -208,74 +228,33 @@ func TestCustomer(t *testing.T) {
 		change func(*http.Request)
 		status int
 	}{
-		"no Origin":            {good, func(r *http.Request) { r.Header.Del("Origin") }, http.StatusForbidden},
-		"no cookie":            {good, func(r *http.Request) { r.Header.Del("Cookie") }, http.StatusForbidden},
-		"a form":               {good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, http.StatusUnsupportedMediaType},
-		"no JSON":              {"approve", nil, http.StatusBadRequest},
-		"an unknown response":  {`{"response":"pay"}`, nil, http.StatusUnprocessableEntity},
-		"an unknown parameter": {`{"response":"approve","amount":1}`, nil, http.StatusBadRequest},
+		"no Origin":           {good, func(r *http.Request) { r.Header.Del("Origin") }, http.StatusForbidden},
+		"no cookie":           {good, func(r *http.Request) { r.Header.Del("Cookie") }, http.StatusForbidden},
+		"an unknown decision": {"decision=pay", nil, http.StatusUnprocessableEntity},
 	} {
 		require.Equal(t, test.status, request(t, site, http.MethodPost, path, test.body, test.change).Code, name)
 		require.True(t, p.view.Asks, name)
 	}
 	require.Equal(t, http.StatusAccepted, request(t, site, http.MethodPost, path, good, nil).Code)
-	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, path, `{"response":"close"}`, nil).Code)
-	require.Equal(t, approves, <-p.responses)
+	require.Equal(t, http.StatusConflict, request(t, site, http.MethodPost, path, "decision=close", nil).Code)
+	require.Equal(t, approves, <-p.decisions)
 	require.False(t, p.view.Asks)
 }
 
-func TestStream(t *testing.T) {
+func TestShow(t *testing.T) {
 	t.Parallel()
 	c, site := newSite(t)
-	server := httptest.NewUnstartedServer(site)
-	const bound = 50 * time.Millisecond // of the server, for other requests
-	server.Config.ReadTimeout, server.Config.WriteTimeout = bound, bound
-	server.Start()
-	defer server.Close()
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
-	server.Client().Jar = jar
-	page, err := server.Client().Get(c.URL(server.URL))
-	require.NoError(t, err)
-	require.NoError(t, page.Body.Close())
-	response, err := server.Client().Get(server.URL + "/console/plays")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
-	lines := bufio.NewScanner(response.Body)
-	next := func() string {
-		for lines.Scan() {
-			if data, found := strings.CutPrefix(lines.Text(), "data: "); found {
-				return data
-			}
-		}
-		return ""
+	show := func() string {
+		w := request(t, site, http.MethodGet, "/console/play", "", nil)
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+		return w.Body.String()
 	}
-
-	chosen, err := c.choose("pm_card_visa", "lost")
-	require.NoError(t, err)
-	p := newPlay(c, chosen)
-	c.mu.Lock()
-	c.play = p
-	c.mu.Unlock()
-	c.changedNow()
-	first := next()
-	require.Contains(t, first, `"phase":"running"`)
-	require.Contains(t, first, `"failure":"The answer is lost"`)
-	c.changedNow() // no change: nothing is sent
-	<-time.After(2 * bound)
-	p.note(event{Lane: laneRow, Text: "</script>\nit moves"})
-	require.Contains(t, next(), `"text":"\u003c/script\u003e\nit moves"`)
-	p.end(nil)
-	require.Contains(t, next(), `"phase":"done"`)
-
-	// A later stream gets the view at once, and all streams end with the console.
-	later, err := server.Client().Get(server.URL + "/console/plays")
-	require.NoError(t, err)
-	defer later.Body.Close()
-	close(c.done)
-	all, err := io.ReadAll(later.Body)
-	require.NoError(t, err)
-	require.Contains(t, string(all), `"phase":"done"`)
-	require.Empty(t, next())
+	require.Equal(t, "null", show())
+	p := newPlay(c.system, scenario{card: cards()[0], fault: faults()[0]})
+	c.current.Store(p)
+	p.view.Phase = phaseDone // the database is not read again
+	p.note(event{Lane: laneRow, Text: "</script>\nnext"})
+	require.Contains(t, show(), `"phase":"done"`)
+	require.Contains(t, show(), `"text":"\u003c/script\u003e\nnext"`)
 }

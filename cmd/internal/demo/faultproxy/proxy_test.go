@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/cmd/internal/faultproxy"
+	"example.com/orders-api/cmd/internal/demo/faultproxy"
 	"example.com/orders-api/payments/stripetest"
 )
 

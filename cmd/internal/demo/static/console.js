@@ -1,4 +1,4 @@
-// Shows what the server sends (view.go), and orders.
+// Shows the play that the server reports (view.go), and starts plays.
 
 const $ = (id) => document.getElementById(id);
 
@@ -12,15 +12,15 @@ function element(tag, name, ...children) {
 
 const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
 
-// clock is when something was, from the order's beginning.
+// clock returns the time since the beginning of the play.
 function clock(ms) {
   const time = element('time', '', seconds(ms));
   time.dateTime = `PT${(ms / 1000).toFixed(3)}S`;
   return time;
 }
 
-// fill makes list show one element for each item, and touches only what has
-// changed: a screen reader should hear what is new, and focus should stay.
+// fill shows one element for each item. It changes only the elements of items that have
+// changed, so that a screen reader announces only these and the focus stays.
 const shown = new WeakMap();
 function fill(list, items, id, make) {
   const before = new Map([...list.children].map((child) => [child.dataset.id, child]));
@@ -44,17 +44,26 @@ function fill(list, items, id, make) {
   for (const gone of before.values()) gone.remove();
 }
 
-const who = { client: 'Client', row: 'API and row', provider: 'Provider', mail: 'Mailbox' };
+const actors = { client: 'Client', row: 'API and row', provider: 'Provider', mail: 'Mail server' };
 const marks = { point: '●', fault: '✗', repair: '✓', money: '✓' };
 
+// linked returns text with the name of a problem as a link to its page.
+function linked(text, problem) {
+  if (!problem) return [text];
+  const link = element('a', '', problem);
+  link.href = `/problems/${problem}`;
+  const [before, after] = text.split(problem);
+  return [before, link, after];
+}
+
 function makeEvent(event) {
-  const what = element('div', `what ${event.lane} ${event.kind}`, element('span', 'who', `${who[event.lane]}: `));
+  const what = element('div', `what ${event.lane} ${event.kind}`, element('span', 'actor', `${actors[event.lane]}: `));
   if (marks[event.kind]) {
     const mark = element('span', 'mark', `${marks[event.kind]} `);
     mark.setAttribute('aria-hidden', 'true');
     what.append(mark);
   }
-  what.append(event.text, element('small', '', event.detail));
+  what.append(event.text, element('small', '', ...linked(event.detail, event.problem)));
   const item = element('li', '', clock(event.at), what);
   return item;
 }
@@ -63,18 +72,18 @@ function makeCheck(check) {
   const mark = element('span', 'mark', check.ok ? '✓' : '✗');
   mark.setAttribute('role', 'img');
   mark.setAttribute('aria-label', check.ok ? 'holds' : 'does not hold');
-  return element('li', check.ok ? '' : 'bad', mark, element('span', '', check.text), element('small', '', check.seen));
+  return element('li', check.ok ? '' : 'bad', mark, element('span', '', check.text), element('small', '', check.observed));
 }
 
-function makeIntent(intent) {
-  const fate = intent.charged ? '✓ charged' : intent.reason ? `declined: ${intent.reason}` : 'not charged';
-  const item = element('li', '', element('span', '', `${intent.amount}, ${fate}`), element('small', '', intent.status), element('code', '', intent.id));
-  if (intent.charge) item.append(element('code', '', intent.charge));
+function makePayment(payment) {
+  const result = payment.charged ? '✓ charged' : payment.reason ? `declined: ${payment.reason}` : 'not charged';
+  const item = element('li', '', element('span', '', `${payment.amount}, ${result}`), element('small', '', payment.status), element('code', '', payment.id));
+  if (payment.charge) item.append(element('code', '', payment.charge));
   return item;
 }
 
 const makeMail = (mail) =>
-  element('li', '', element('span', '', mail.subject), element('small', '', `to ${mail.to}, after ${seconds(mail.at)}`), element('code', '', mail.id));
+  element('li', '', element('span', '', mail.subject), element('small', '', `to ${mail.to}`), element('code', '', mail.id));
 
 // copyable is a block of code with a button.
 function copyable(text, what) {
@@ -84,18 +93,21 @@ function copyable(text, what) {
   return element('div', 'code', element('pre', '', element('code', '', text)), button);
 }
 
-const said = (answer) => (answer.status ? `${answer.status} ${answer.text}` : answer.text);
+const textOf = (response) => (response.status ? `${response.status} ${response.text}` : response.text);
 
-// tally is one line for answers to what was sent at once.
-function tally(answers) {
+// tally returns one line for equal responses to concurrent requests.
+function tally(responses) {
   const counts = new Map();
-  for (const answer of answers) counts.set(said(answer), (counts.get(said(answer)) ?? 0) + 1);
-  return [...counts].map(([text, n]) => element('li', '', element('span', '', `${n} × ${text}`)));
+  for (const response of responses) {
+    const { n } = counts.get(textOf(response)) ?? { n: 0 };
+    counts.set(textOf(response), { n: n + 1, problem: response.problem });
+  }
+  return [...counts].map(([text, { n, problem }]) => element('li', '', element('span', '', ...linked(`${n} × ${text}`, problem))));
 }
 
-function makeAnswer(answer) {
-  const wait = answer.retry_after ? `, again after ${answer.retry_after} s` : '';
-  return element('li', '', clock(answer.at), element('span', '', said(answer) + wait));
+function makeResponse(response) {
+  const wait = response.retry_after ? `, retry after ${response.retry_after} s` : '';
+  return element('li', '', clock(response.at), element('span', '', ...linked(textOf(response) + wait, response.problem)));
 }
 
 function pretty(body) {
@@ -107,11 +119,11 @@ function pretty(body) {
 }
 
 function makeRequest(request, old) {
-  const answers = request.answers ?? [];
-  const item = old ?? element('li', '', element('h3', '', request.title), copyable(request.curl, `the command line of: ${request.title}`), element('ul', 'answers'));
-  item.querySelector('.answers').replaceChildren(...(request.many ? tally(answers) : answers.map(makeAnswer)));
+  const responses = request.responses ?? [];
+  const item = old ?? element('li', '', element('h3', '', request.title), copyable(request.curl, `the command line of: ${request.title}`), element('ul', 'responses'));
+  item.querySelector('.responses').replaceChildren(...(request.concurrent ? tally(responses) : responses.map(makeResponse)));
   if (request.body) {
-    if (!item.querySelector('details')) item.append(element('details', '', element('summary', '', 'The last answer’s body'), element('pre', '')));
+    if (!item.querySelector('details')) item.append(element('details', '', element('summary', '', 'The body of the last response'), element('pre', '')));
     item.querySelector('details pre').textContent = pretty(request.body);
   }
   return item;
@@ -125,7 +137,7 @@ function showRow(view) {
     item.className = reached.has(name) ? 'reached' : '';
     if (current) item.setAttribute('aria-current', 'step');
     else item.removeAttribute('aria-current');
-    const text = reached.has(name) ? `${current ? 'here since' : 'reached at'} ${seconds(reached.get(name))}` : '';
+    const text = reached.has(name) ? `${current ? 'since' : 'reached at'} ${seconds(reached.get(name))}` : '';
     const note = item.querySelector('small');
     if (note.textContent !== text) note.textContent = text;
   }
@@ -135,25 +147,25 @@ function showRow(view) {
     ['attempt', String(row.attempt)],
     ['lease', row.lease_left ? `held by run ${row.attempt}, ${row.lease_left} s left` : 'free'],
     ['last error', row.last_error],
-    ['answer', row.response ? `${row.response}, stored` : 'none stored yet'],
-    ['order', row.status ? `${row.status}, ${row.order}` : ''],
+    ['response', row.response ? `${row.response}, stored` : 'none stored yet'],
+    ['order', row.order],
   ].filter(([, value]) => value);
   $('row').replaceChildren(...lines.flatMap(([name, value]) => [element('dt', '', name), element('dd', '', value)]));
 }
 
 const phases = {
-  running: (view) => (view.asks ? 'The bank asks the customer …' : 'Under way …'),
-  failed: (view) => `This could not be played to its end: ${view.error}`,
+  running: (view) => (view.asks ? 'The bank asks the customer …' : 'In progress …'),
+  failed: (view) => `The scenario failed: ${view.error}`,
   done: (view) => {
-    const broken = (view.checks ?? []).filter((check) => !check.ok).length;
-    return broken ? `✗ Done: ${broken} of ${view.checks.length} checks do not hold.` : `✓ Done: all ${view.checks.length} checks hold.`;
+    const failed = (view.checks ?? []).filter((check) => !check.ok).length;
+    return failed ? `✗ ${failed} of ${view.checks.length} checks failed.` : `✓ All ${view.checks.length} checks passed.`;
   },
 };
 
 let running = false;
 
 function show(view) {
-  const status = `${view.failure}. ${phases[view.phase](view)}`;
+  const status = `${view.fault}: ${phases[view.phase](view)}`;
   if ($('status').textContent !== status) $('status').textContent = status;
   document.body.dataset.phase = view.phase;
   document.body.dataset.play = view.id;
@@ -162,43 +174,33 @@ function show(view) {
   showRow(view);
   fill($('timeline'), view.events, (event) => `${view.id} ${event.id}`, makeEvent);
   fill($('checks'), view.checks, (check) => `${view.id} ${check.text}`, makeCheck);
-  fill($('ledger'), view.ledger, (intent) => intent.id, makeIntent);
+  fill($('payments'), view.payments, (payment) => payment.id, makePayment);
   fill($('mails'), view.mails, (mail) => mail.id, makeMail);
   const requests = (view.requests ?? []).map((request, i) => ({ ...request, number: i }));
   fill($('requests'), requests, (request) => `${view.id} ${request.number}`, makeRequest);
 }
 
-// working says that an order is on its way. The button keeps its focus meanwhile.
+// working shows whether an order is in progress. The button keeps its focus.
 function working(now) {
   running = now;
   const button = document.querySelector('button[type=submit]');
-  button.textContent = now ? 'Under way …' : 'Order two teas, $25.00';
+  button.textContent = now ? 'In progress …' : 'Order two teas, $25.00';
   button.setAttribute('aria-disabled', String(now));
 }
 
-// post sends JSON, and shows the reason if it is refused.
-async function post(path, body) {
+// post sends a form, and shows the reason if the server rejects it.
+async function post(path, form) {
   $('problem').textContent = '';
-  try {
-    const answer = await fetch(path, {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify(body),
-    });
-    if (!answer.ok) throw new Error((await answer.json()).error);
-    return true;
-  } catch (error) {
-    $('problem').textContent = error.message;
-    return false;
-  }
+  const response = await fetch(path, { method: 'POST', body: new URLSearchParams(form) }).catch(() => null);
+  if (response && !response.ok) $('problem').textContent = await response.text();
+  return response?.ok;
 }
 
 $('order').addEventListener('submit', async (submit) => {
   submit.preventDefault();
   if (running) return;
   working(true);
-  const { card, failure } = Object.fromEntries(new FormData($('order')));
-  if (!(await post('/console/plays', { card, failure }))) working(false);
+  if (!(await post('/console/play', new FormData($('order'))))) working(false);
 });
 
 let asked = false;
@@ -210,14 +212,14 @@ function ask(now) {
   if (!now && $('customer').open) $('customer').close();
 }
 
-function respond(response) {
+function decide(decision) {
   if (!asked) return;
   ask(false);
-  post('/console/customer', { response });
+  post('/console/decision', { decision });
 }
 
-$('customer').addEventListener('click', ({ target }) => { if (target.value) respond(target.value); });
-$('customer').addEventListener('close', () => respond('close')); // with Escape
+$('customer').addEventListener('click', ({ target }) => { if (target.value) decide(target.value); });
+$('customer').addEventListener('close', () => decide('close')); // with Escape
 
 document.addEventListener('click', async ({ target }) => {
   if (!target.matches('.copy')) return;
@@ -225,7 +227,24 @@ document.addEventListener('click', async ({ target }) => {
   target.textContent = 'Copied';
   setTimeout(() => { target.textContent = 'Copy'; }, 1500);
 });
-const stream = new EventSource('/console/plays');
-stream.onmessage = ({ data }) => show(JSON.parse(data));
-stream.onopen = () => { $('problem').textContent = ''; };
-stream.onerror = () => { $('problem').textContent = 'orders dev does not answer. This page goes on when it is back.'; };
+
+const unreachable = 'orders dev does not respond. This page continues when it does.';
+
+// poll reads the latest play, a few times a second.
+let latest = '';
+async function poll() {
+  const response = await fetch('/console/play').catch(() => null);
+  if (!response?.ok) {
+    $('problem').textContent = unreachable;
+  } else {
+    if ($('problem').textContent === unreachable) $('problem').textContent = '';
+    const text = await response.text();
+    if (text !== latest) {
+      latest = text;
+      const view = JSON.parse(text);
+      if (view) show(view);
+    }
+  }
+  setTimeout(poll, 200);
+}
+poll();

@@ -1,0 +1,89 @@
+package boot
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// NewWebhookSecret returns a random signing secret for the stand-in for Stripe.
+func NewWebhookSecret() Secret { return Secret("whsec_" + rand.Text()) }
+
+// serveStripe serves the stand-in and reports when a customer acts.
+func (d *DevServices) serveStripe(w http.ResponseWriter, r *http.Request) {
+	d.Stripe.ServeHTTP(w, r)
+	if path, ok := strings.CutPrefix(r.URL.Path, "/customer/"); ok {
+		id, _, _ := strings.Cut(path, "/")
+		select {
+		case d.acted <- id:
+		default: // an event that is lost is no error: the completer resumes the key
+		}
+	}
+}
+
+// settleAfter is how long a refund is pending at the stand-in.
+const settleAfter = 2 * time.Second
+
+// DeliverEvents sends the stand-in's events to url until ctx ends, as Stripe does. It sends
+// only what is decided outside of a request of the API: the result of a customer's action,
+// and of a refund that is pending.
+func (d *DevServices) DeliverEvents(ctx context.Context, url string, secret Secret, logger *slog.Logger) {
+	tick := time.NewTicker(settleAfter / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case id := <-d.acted:
+			charged := slices.ContainsFunc(d.Stripe.Charges(), func(c stripetest.Charge) bool { return c.IntentID == id })
+			if charged {
+				d.deliver(ctx, url, secret, "payment_intent.succeeded", id, logger)
+			} else {
+				d.deliver(ctx, url, secret, "payment_intent.payment_failed", id, logger)
+			}
+		case <-tick.C:
+			for _, refund := range d.Stripe.Refunds() {
+				if refund.Status == "pending" && time.Since(refund.Time) > settleAfter && d.Stripe.Settle(refund.ID, true) == nil {
+					d.deliver(ctx, url, secret, "refund.updated", refund.ID, logger)
+				}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// deliver sends an event until the response is a success, a few times at most.
+func (d *DevServices) deliver(ctx context.Context, url string, secret Secret, eventType, id string, logger *slog.Logger) {
+	client := http.Client{Timeout: 30 * time.Second}
+	status := 0
+	for range 5 {
+		payload, signature, err := d.Stripe.Event(string(secret), eventType, id)
+		if err != nil {
+			return // a customer of an intent that does not exist
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(payload))
+		if err != nil {
+			return
+		}
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Stripe-Signature", signature)
+		if response, err := client.Do(request); err == nil {
+			_ = response.Body.Close()
+			if status = response.StatusCode; status == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+	logger.WarnContext(ctx, "the stand-in could not deliver a webhook", "event_type", eventType, "status", status)
+}

@@ -1,0 +1,141 @@
+package demo
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/orders-api/receipts"
+)
+
+// Console is the page and its API process.
+type Console struct {
+	*system
+	logger *slog.Logger
+	starts chan scenario // from the page to Run, which runs one at a time
+}
+
+// NewConsole returns a console. Run starts it. The receipts of the worker must go
+// through [Console.Mailbox], which sends them with mailer.
+func NewConsole(ctx context.Context, options Options, mailer receipts.Mailer, logger *slog.Logger) (*Console, error) {
+	s, err := newSystem(ctx, options, mailer)
+	if err != nil {
+		return nil, err
+	}
+	return &Console{s, logger, make(chan scenario)}, nil
+}
+
+// Mailbox returns the mailer that records the receipts for the page.
+func (c *Console) Mailbox() *Mailbox { return c.mailbox }
+
+// Run runs the scenarios that the page starts until ctx ends, and then stops the API
+// process.
+func (c *Console) Run(ctx context.Context) error {
+	for {
+		select {
+		case chosen := <-c.starts:
+			if err := newPlay(c.system, chosen).run(ctx); err != nil { // the page shows it, too
+				c.logger.WarnContext(ctx, "console: scenario failed", "fault", chosen.fault.ID, "error", err)
+			}
+		case <-ctx.Done():
+			return c.close()
+		}
+	}
+}
+
+//go:embed static
+var static embed.FS
+
+// Path is the path of the console.
+const Path = "/console"
+
+// Mount returns a handler that serves the console and passes every other request on to
+// the API. It adds the API key to the page of the contract.
+func (c *Console) Mount(api http.Handler) (http.Handler, error) {
+	page, err := template.ParseFS(static, "static/page.html")
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	files := http.NewServeMux()
+	files.HandleFunc("GET "+Path+"/console.css", file("console.css"))
+	files.HandleFunc("GET "+Path+"/console.js", file("console.js"))
+	files.HandleFunc("GET "+Path+"/play", c.show)
+	files.HandleFunc("POST "+Path+"/play", c.start)
+	files.HandleFunc("POST "+Path+"/decision", c.decide)
+	files.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		err := page.Execute(w, map[string]any{
+			"Cards": cards(), "Faults": faults(), "StandIn": c.StandIn != nil, "APIKey": c.APIKey, "BaseURL": c.BaseURL,
+		})
+		if err != nil {
+			c.logger.Warn("console: page not written", "error", err)
+		}
+	})
+	guarded := c.guard(files)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/" && r.Method == http.MethodGet: // not a route of the API
+			http.Redirect(w, r, Path, http.StatusFound)
+		case r.URL.Path == docsPath && r.Method == http.MethodGet:
+			c.docs(w, r, api)
+		case r.URL.Path == Path, strings.HasPrefix(r.URL.Path, Path+"/"):
+			guarded.ServeHTTP(w, r)
+		default:
+			api.ServeHTTP(w, r)
+		}
+	}), nil
+}
+
+// file serves a static file of the page.
+func file(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, "static/"+name) }
+}
+
+// show responds with the latest play: GET, or null before the first.
+func (c *Console) show(w http.ResponseWriter, r *http.Request) {
+	content := []byte("null")
+	if p := c.current.Load(); p != nil {
+		p.refresh(r.Context())
+		p.update(func(v *view) { content, _ = json.Marshal(v) }) // strings and numbers: it cannot fail
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(content) // fails only if the client is gone
+}
+
+// busyTimeout is longer than Run needs between two plays.
+const busyTimeout = time.Second
+
+// start starts a play: POST with card and fault.
+func (c *Console) start(w http.ResponseWriter, r *http.Request) {
+	chosen, err := c.choose(r.PostFormValue("card"), r.PostFormValue("fault"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	select {
+	case c.starts <- chosen:
+		w.WriteHeader(http.StatusAccepted)
+	case <-time.After(busyTimeout):
+		http.Error(w, "another order is in progress; a fault must not affect two orders", http.StatusConflict)
+	}
+}
+
+// decide closes the customer's window: POST with decision.
+func (c *Console) decide(w http.ResponseWriter, r *http.Request) {
+	decision := r.PostFormValue("decision")
+	switch p := c.current.Load(); {
+	case !slices.Contains([]string{approves, declines, leaves}, decision):
+		http.Error(w, "there is no such decision", http.StatusUnprocessableEntity)
+	case p == nil || !p.closeWindow(decision):
+		http.Error(w, "the customer is not asked", http.StatusConflict)
+	default:
+		w.WriteHeader(http.StatusAccepted)
+	}
+}

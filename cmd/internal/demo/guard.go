@@ -1,0 +1,162 @@
+package demo
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net/http"
+	"net/netip"
+
+	"example.com/orders-api/cmd/internal/hostcheck"
+)
+
+// policy lets the page load from and call its own server only. Inline scripts and
+// styles are not allowed.
+const policy = "default-src 'none'; " +
+	"script-src 'self'; " +
+	"style-src 'self'; " +
+	"connect-src 'self'; " +
+	"img-src 'self' data:; " +
+	"base-uri 'none'; " +
+	"form-action 'none'; " +
+	"frame-ancestors 'none'"
+
+// guard rejects requests that do not come from a person at this machine, because the
+// page places orders and shows an API key.
+func (c *Console) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		privateHeader(w.Header())
+		switch reason := c.rejects(r); {
+		case c.opens(w, r, Path):
+		case reason != "":
+			http.Error(w, reason, http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// privateHeader keeps a response with the API key from caches and from other origins.
+func privateHeader(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// rejects returns the reason to reject a request, "" for none.
+//
+//   - The connection must come from a loopback address and not through a proxy.
+//   - The Host header must name this machine. Another name that resolves to it (DNS
+//     rebinding) is rejected.
+//   - An Origin header must name this origin, and a request that changes something
+//     must have one. So other pages in the same browser cannot place orders.
+//   - The browser must have opened [Console.URL] once, which sets a cookie. Otherwise
+//     other users of this machine could connect, and so could the clients of a proxy
+//     that sets Host to localhost and adds no header.
+func (c *Console) rejects(r *http.Request) string {
+	cookie, err := r.Cookie(cookieName)
+	switch {
+	case !isLocal(r):
+		return "The console accepts connections from this machine only, under the name localhost or a loopback address."
+	case !isSameOrigin(r):
+		return "The console takes orders from its own page only."
+	case err != nil || !c.isToken(cookie.Value):
+		return "The console shows an API key, so it needs a token. Open the URL that orders dev prints after \"Console\"."
+	default:
+		return ""
+	}
+}
+
+// opens sets the cookie if the URL has the token, and redirects to the URL without it.
+func (c *Console) opens(w http.ResponseWriter, r *http.Request, path string) bool {
+	if r.Method != http.MethodGet || r.URL.Path != path || !isLocal(r) || !isSameOrigin(r) || !c.isToken(r.URL.Query().Get("token")) {
+		return false
+	}
+	http.SetCookie(w, &http.Cookie{ // not Secure, because dev has no TLS
+		Name: cookieName, Value: token(c.APIKey), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
+	privateHeader(w.Header())
+	http.Redirect(w, r, path, http.StatusSeeOther)
+	return true
+}
+
+// isLocal reports whether the client is on this machine and no proxy.
+func isLocal(r *http.Request) bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && peer.Addr().Unmap().IsLoopback() && hostcheck.IsLoopback(r.Host)
+}
+
+func isSameOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return origin == "http://"+r.Host || origin == "" && reads
+}
+
+// cookieName is the name of the cookie that has the token.
+const cookieName = "orders_console"
+
+// URL returns the URL that opens the page. It contains a token.
+func (c *Console) URL() string { return c.BaseURL + Path + "?token=" + token(c.APIKey) }
+
+// DocsURL returns the URL of the contract's page with the API key filled in. It contains
+// a token.
+func (c *Console) DocsURL() string { return c.BaseURL + docsPath + "?token=" + token(c.APIKey) }
+
+// token returns the secret of the page. It is derived from the API key, so that a page
+// keeps working when dev is restarted.
+func token(apiKey string) string {
+	mac := hmac.New(sha256.New, []byte(apiKey))
+	mac.Write([]byte("console"))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+func (c *Console) isToken(text string) bool {
+	return subtle.ConstantTimeCompare([]byte(text), []byte(token(c.APIKey))) == 1
+}
+
+// docsPath is the path of the contract's page.
+const docsPath = "/docs"
+
+// docs adds the API key to the contract's page, as an element that its script reads. A
+// page of another origin cannot read it, because the response has no CORS header and
+// cannot be framed. Without the cookie, the page is served unchanged.
+func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler) {
+	if c.opens(w, r, docsPath) {
+		return
+	}
+	if c.rejects(r) != "" {
+		api.ServeHTTP(w, r)
+		return
+	}
+	plain := r.Clone(r.Context())
+	plain.Header.Del("If-None-Match") // the tag is that of the page without the key
+	page := &buffer{ResponseWriter: w, status: http.StatusOK}
+	api.ServeHTTP(page, plain)
+	header := w.Header()
+	header.Del("ETag")
+	header.Del("Content-Length")
+	privateHeader(header)
+	w.WriteHeader(page.status)
+	_, _ = w.Write(bytes.Replace(page.body.Bytes(), []byte("</head>"),
+		[]byte(`<meta name="api-key" content="`+c.APIKey+`"></head>`), 1)) // fails only if the client is gone
+}
+
+// buffer keeps the status and the body of a response.
+type buffer struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (b *buffer) WriteHeader(status int)      { b.status = status }
+func (b *buffer) Write(p []byte) (int, error) { return b.body.Write(p) }

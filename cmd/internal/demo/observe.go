@@ -1,0 +1,157 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/demo/faultproxy"
+)
+
+// noteResponse adds a response to the latest request.
+func (p *play) noteResponse(attempt client.Attempt) {
+	now := time.Now()
+	p.update(func(v *view) {
+		request := &v.Requests[len(v.Requests)-1]
+		r := responseView{
+			At:         p.since(now),
+			Status:     attempt.Response.Status,
+			Text:       textOf(attempt.Response),
+			Problem:    problemOf(attempt.Response),
+			RetryAfter: int(attempt.Response.RetryAfter() / time.Second),
+		}
+		request.Responses = append(request.Responses, r)
+		request.Body = clientSecret.ReplaceAllString(string(attempt.Response.Body), `${1}not shown"`)
+		if request.Concurrent {
+			return // one event for all of them
+		}
+		e := event{
+			ID: fmt.Sprintf("response-%d-%d", len(v.Requests), len(request.Responses)), at: now,
+			Lane: laneClient, Text: fmt.Sprintf("gets %d", r.Status), Detail: r.Text, Problem: r.Problem,
+		}
+		if r.Status == 0 {
+			e.Kind, e.Text, e.Detail = kindFault, "gets no response", "the connection broke"
+		}
+		if r.RetryAfter > 0 {
+			e.Detail += fmt.Sprintf(", retry after %d s", r.RetryAfter)
+		}
+		p.put(v, e)
+	})
+}
+
+// clientSecret matches the secret of a required action, which the page does not get.
+var clientSecret = regexp.MustCompile(`("client_secret":\s*")[^"]*"`)
+
+// textOf describes a response in a few words, without its status.
+func textOf(r client.Response) string {
+	text := problemOf(r)
+	switch {
+	case r.Status == 0:
+		text = "no response"
+	case r.Status == http.StatusAccepted:
+		text = "requires_action"
+	case text == "":
+		text = strings.ToLower(http.StatusText(r.Status))
+	}
+	if r.Replayed() {
+		text += ", replayed"
+	}
+	return text
+}
+
+// describe returns status and text of a response.
+func describe(r client.Response) string { return fmt.Sprintf("%d %s", r.Status, textOf(r)) }
+
+// problemOf returns the slug of a problem response, "" for any other.
+func problemOf(r client.Response) string {
+	var problem client.Problem
+	if json.Unmarshal(r.Body, &problem) != nil {
+		return ""
+	}
+	return strings.TrimPrefix(problem.Type, "/problems/")
+}
+
+// noteCall adds a call to the provider.
+func (p *play) noteCall(call faultproxy.Call) {
+	e := event{ID: fmt.Sprintf("call-%d", call.Number), at: call.ArrivedAt, Lane: laneProvider}
+	var purpose string
+	e.Text, purpose = meaning(call)
+	switch {
+	case call.Duration == 0:
+		e.Detail = purpose + " …"
+	case call.Dropped && call.Status == 0:
+		p.noteDropped(e)
+		return
+	case call.Dropped:
+		e.Kind = kindFault
+		e.Detail = fmt.Sprintf("%s: %d, but the connection breaks and the response is lost", purpose, call.Status)
+	default:
+		e.Detail = fmt.Sprintf("%s: %d after %d ms", purpose, call.Status, call.Duration.Milliseconds())
+	}
+	if call.Status >= http.StatusInternalServerError {
+		e.Kind = kindFault
+	}
+	p.update(func(v *view) {
+		if v.Phase == phaseRunning { // later calls are those of a curl line
+			p.put(v, e)
+		}
+	})
+	if call.Confirms() && call.Status != 0 {
+		p.providerChanged(call.ArrivedAt.Add(call.Duration))
+	} else if call.Duration > 0 {
+		p.requestList()
+	}
+}
+
+// providerChanged records when money may have moved. The provider's own times have
+// whole seconds.
+func (p *play) providerChanged(at time.Time) {
+	p.mu.Lock()
+	p.providerTime = at
+	p.mu.Unlock()
+	p.requestList()
+}
+
+// requestList makes refresh read the provider's payments.
+func (p *play) requestList() {
+	select {
+	case p.listDue <- struct{}{}:
+	default: // a read is already due
+	}
+}
+
+// noteDropped adds a call that the proxy did not forward. Retries with one purpose
+// share an event.
+func (p *play) noteDropped(e event) {
+	p.update(func(v *view) {
+		v.Events = slices.DeleteFunc(v.Events, func(old event) bool { return old.ID == e.ID })
+		p.dropped[e.Text]++
+		e.ID, e.Kind, e.Detail = "dropped-"+e.Text, kindFault, "the connection breaks"
+		if n := p.dropped[e.Text]; n > 1 {
+			e.Detail += fmt.Sprintf(", %d times", n)
+		}
+		p.put(v, e)
+	})
+}
+
+// meaning returns what a call to the provider does, and its purpose.
+func meaning(call faultproxy.Call) (text, purpose string) {
+	path := strings.TrimPrefix(call.Path, "/v1/payment_intents")
+	switch {
+	case call.Method == http.MethodPost && path == "":
+		return "create the intent", "no money moves"
+	case call.Confirms():
+		return "confirm the intent", "charge the card"
+	case strings.HasSuffix(path, "/cancel"):
+		return "cancel the intent", "it can never be charged"
+	case path == "":
+		return "list the intents", "find the intent of this order"
+	default:
+		return "read the intent", "learn the outcome"
+	}
+}

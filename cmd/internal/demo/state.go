@@ -1,0 +1,317 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
+)
+
+// keyRow is the row of a key, as the page shows it.
+type keyRow struct {
+	Point     string `json:"point"`
+	Attempt   int    `json:"attempt"`
+	LeaseLeft int    `json:"lease_left"` // whole seconds, rounded up; 0 if no run holds it
+	LastError string `json:"last_error"`
+	Response  int    `json:"response"` // status of the stored response, 0 without
+	Order     string `json:"order"`    // status and id
+
+	createdAt, lastRunAt time.Time // by our clock
+	orders               int       // created with the key
+	jobs                 int       // their receipts that are staged and not sent
+}
+
+// readKey reads the row of a key. clock converts a time of the database to our clock.
+func (s *system) readKey(ctx context.Context, key string) (row keyRow, clock func(time.Time) time.Time, err error) {
+	var databaseTime time.Time
+	before := time.Now()
+	err = s.Pool.QueryRow(ctx, `
+SELECT k.recovery_point,
+       k.attempt,
+       coalesce(ceil(greatest(extract(epoch FROM k.locked_at + $3::interval - now()), 0)), 0)::int,
+       coalesce(k.last_error, ''),
+       coalesce(k.response_code, 0),
+       k.created_at,
+       k.last_run_at,
+       (SELECT count(*)
+          FROM orders AS o
+         WHERE o.account_id = k.account_id
+           AND o.idempotency_key = k.idempotency_key),
+       (SELECT count(*)
+          FROM orders AS o
+          JOIN staged_jobs AS j
+            ON j.account_id = o.account_id
+           AND j.args ->> 'order_id' = o.id::text
+         WHERE o.account_id = k.account_id
+           AND o.idempotency_key = k.idempotency_key),
+       now()
+  FROM idempotency_keys AS k
+ WHERE k.account_id = $1
+   AND k.idempotency_key = $2`, s.account, key, s.lease()).Scan(&row.Point, &row.Attempt, &row.LeaseLeft, &row.LastError, &row.Response,
+		&row.createdAt, &row.lastRunAt, &row.orders, &row.jobs, &databaseTime)
+	if err != nil {
+		return row, nil, fmt.Errorf("read the key's row: %w", err)
+	}
+	ahead := databaseTime.Sub(before)
+	if ahead >= 0 && ahead <= time.Since(before) {
+		ahead = 0 // the clocks agree, as on one machine
+	}
+	return row, func(at time.Time) time.Time { return at.Add(-ahead) }, nil
+}
+
+// makeOlder makes an order that waits for its customer older, and the last run of its
+// key too. No other statement of this package writes.
+func (s *system) makeOlder(ctx context.Context, key string, by time.Duration) error {
+	tag, err := s.Pool.Exec(ctx, `
+WITH waiting AS (
+    UPDATE idempotency_keys
+       SET last_run_at = last_run_at - $3::interval
+     WHERE account_id = $1
+       AND idempotency_key = $2
+       AND action_required_at IS NOT NULL
+    RETURNING account_id, idempotency_key
+)
+UPDATE orders AS o
+   SET created_at = o.created_at - $3::interval
+  FROM waiting AS w
+ WHERE o.account_id = w.account_id
+   AND o.idempotency_key = w.idempotency_key`, s.account, key, by)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errors.New("it does not wait for its customer")
+	}
+	if err != nil {
+		return fmt.Errorf("make the order older: %w", err)
+	}
+	return nil
+}
+
+// refresh updates the view of a play in progress for the page. Errors are ignored: the
+// page reads again soon, and verify returns those of the last read.
+func (p *play) refresh(ctx context.Context) {
+	if p.phase() == phaseRunning {
+		_, _ = p.readState(ctx)
+	}
+	select {
+	case <-p.listDue:
+		_, _ = p.readPayments(ctx)
+	default:
+	}
+}
+
+// state is what the database and the mailbox have about the order.
+type state struct {
+	row   keyRow
+	order orders.Order
+	mails []Mail
+}
+
+// readState reads the state and shows it.
+func (p *play) readState(ctx context.Context) (s state, err error) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	row, clock, err := p.readKey(ctx, string(p.request.Key))
+	if err != nil {
+		return s, err
+	}
+	history, err := orders.History(ctx, p.Pool, p.account, idempotency.Key(p.request.Key))
+	if err != nil {
+		return s, err
+	}
+	row.Order = fmt.Sprintf("%s, %s", history.Order.Status, history.Order.ID)
+	s = state{row, history.Order, p.mailbox.For(history.Order.ID)}
+	p.update(func(v *view) {
+		v.Row, v.Mails = &s.row, s.mails
+		p.showHistory(v, row, history.Records, clock)
+		for i, mail := range s.mails {
+			p.put(v, event{ID: fmt.Sprintf("mail-%d", i), at: mail.at, Lane: laneMail, Text: "the receipt is accepted", Detail: "to " + mail.To})
+		}
+	})
+	return s, nil
+}
+
+// showHistory shows which recovery points the row reached, from its audit records.
+func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, clock func(time.Time) time.Time) {
+	v.Points = []pointView{{"started", p.since(clock(row.createdAt))}}
+	for _, record := range records {
+		e := event{ID: record.Action, at: clock(record.CreatedAt), Lane: laneRow, Kind: kindPoint}
+		switch record.Action {
+		case "order.created":
+			e.Text, e.Detail = "order_created", "transaction 1: key claimed, order inserted"
+		case "order.charge_created":
+			e.Text, e.Detail = "charge_created", "transaction 2: id of the intent recorded"
+		case "order.requires_action":
+			e.Kind, e.Text, e.Detail = "", "requires_action", "the customer must approve; the lease is released"
+		case "order.paid":
+			e.Text, e.Detail = "finished", "transaction 3: paid, receipt staged, response stored"
+		case "order.payment_failed":
+			e.Text, e.Detail = "finished", "transaction 3: payment failed, response stored"
+		default:
+			continue
+		}
+		if e.Kind == kindPoint {
+			v.Points = append(v.Points, pointView{e.Text, p.since(e.at)})
+		}
+		p.put(v, e)
+	}
+	if row.Attempt > 1 {
+		p.put(v, event{
+			ID: fmt.Sprintf("run-%d", row.Attempt), at: clock(row.lastRunAt), Lane: laneRow,
+			Text: fmt.Sprintf("run %d takes over", row.Attempt), Detail: fmt.Sprintf("with a new lease: run %d can no longer write", row.Attempt-1),
+		})
+	}
+}
+
+// listPayments returns the provider's payments since a time by the given member of their
+// metadata.
+func (s *system) listPayments(ctx context.Context, since time.Time, member string) (map[string][]payments.Intent, error) {
+	const maxClockSkew = 10 * time.Minute // how far the provider's clock may be behind ours
+	intents := map[string][]payments.Intent{}
+	err := s.provider.List(ctx, since.Add(-maxClockSkew), time.Time{}, func(intent payments.Intent) bool {
+		id := intent.Metadata[member]
+		intents[id] = append(intents[id], intent)
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the provider's payments: %w", err)
+	}
+	return intents, nil
+}
+
+// charged returns the number of charges and their sum.
+func charged(intents []payments.Intent) (n int, amount int64) {
+	for _, intent := range intents {
+		if intent.Status == payments.StatusSucceeded {
+			n++
+			amount += intent.AmountReceived
+		}
+	}
+	return n, amount
+}
+
+// readPayments reads the provider's payments of the key and shows them.
+func (p *play) readPayments(ctx context.Context) ([]payments.Intent, error) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	all, err := p.listPayments(ctx, time.UnixMilli(p.view.ID), "idempotency_key_id")
+	if err != nil {
+		return nil, err
+	}
+	intents := all[idempotency.KeyID(p.account, idempotency.Key(p.request.Key)).String()]
+	p.update(func(v *view) {
+		v.Payments = nil
+		for _, intent := range intents {
+			shown := paymentView{ID: intent.ID, Status: string(intent.Status), Amount: dollars(intent.Amount)}
+			if intent.Status == payments.StatusSucceeded {
+				shown.Charged, shown.Charge = true, intent.ChargeID
+				p.put(v, event{
+					ID: "charged-" + intent.ID, at: p.providerTime, Lane: laneProvider, Kind: kindMoney,
+					Text: "the card is charged", Detail: shown.Amount + ", in the provider’s list",
+				})
+			}
+			if intent.LastError != nil {
+				shown.Reason = intent.LastError.DeclineCode
+			}
+			v.Payments = append(v.Payments, shown)
+		}
+	})
+	return intents, nil
+}
+
+// dollars formats an amount in cents. All orders of the demo are in US dollars.
+func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cents%100) }
+
+// charges returns the number of charges that the order must have.
+func (p *play) charges() int {
+	if p.card.Pays || p.decision == approves {
+		return 1
+	}
+	return 0
+}
+
+// verify sends the order once more and checks the end state, which does not depend on
+// the fault.
+func (p *play) verify(ctx context.Context, final client.Response) error {
+	if err := p.pause(ctx); err != nil {
+		return err
+	}
+	status, orderStatus := http.StatusPaymentRequired, orders.StatusPaymentFailed
+	switch {
+	case p.charges() == 1:
+		status, orderStatus = http.StatusCreated, orders.StatusPaid
+	case p.decision == leaves:
+		status = http.StatusUnprocessableEntity
+	}
+	p.check("The final response", final.Status == status, describe(final))
+	if err := p.sendReplay(ctx, final, "The same request once more"); err != nil {
+		return err
+	}
+
+	intents, err := p.readPayments(ctx)
+	if err != nil {
+		return err
+	}
+	n, amount := charged(intents)
+	p.check(count(p.charges(), "charge")+" in the provider’s list", n == p.charges() && amount == int64(n*quantity*unitAmount),
+		fmt.Sprintf("%s, %s", count(n, "charge"), dollars(amount)))
+	if p.decision == declines || p.decision == leaves {
+		p.check("The customer can no longer approve", len(intents) == 1 && intents[0].Status == payments.StatusCanceled, "the intent is canceled")
+	}
+
+	s, err := p.readState(ctx)
+	for end := time.Now().Add(receiptTimeout); err == nil && time.Now().Before(end) && (len(s.mails) < p.charges() || s.row.jobs > 0); {
+		if err = wait(ctx, 50*time.Millisecond); err == nil {
+			s, err = p.readState(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	p.end = s
+	p.check("One order in the database", s.row.orders == 1 && s.order.Status == orderStatus,
+		fmt.Sprintf("%s, %s", count(s.row.orders, "order"), s.order.Status))
+	p.check(count(p.charges(), "receipt")+" accepted by the mail server", len(s.mails) == p.charges() && s.row.jobs == 0,
+		fmt.Sprintf("%s, %d staged", count(len(s.mails), "receipt"), s.row.jobs))
+	return nil
+}
+
+// receiptTimeout is how long a receipt may take. The worker polls once a second.
+const receiptTimeout = 10 * time.Second
+
+// count returns a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// summary returns the responses that the order got before verify, such as
+// "no response, 4 × 409 (in progress), 201".
+func (p *play) summary() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	short := strings.NewReplacer(" created", "", ", replayed", " replayed", "idempotency-key-in-progress", "(in progress)", "0 no", "no")
+	counts := map[string]int{}
+	var texts []string
+	for _, request := range p.view.Requests[:len(p.view.Requests)-1] {
+		for _, r := range request.Responses {
+			text := short.Replace(fmt.Sprintf("%d %s", r.Status, r.Text))
+			if counts[text]++; counts[text] == 1 {
+				texts = append(texts, text)
+			}
+		}
+	}
+	for i, text := range texts {
+		if n := counts[text]; n > 1 {
+			texts[i] = fmt.Sprintf("%d × %s", n, text)
+		}
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,198 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/demo/faultproxy"
+	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/subprocess"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/payments/stripetest"
+	"example.com/orders-api/receipts"
+)
+
+// Options configure a [Tour] or a [Console]. All are required except the last four.
+type Options struct {
+	Environ     []string // of the API process; has DATABASE_URL
+	LogFile     string   // the API process writes its log here
+	APIKey      string   // of the account that orders
+	Pool        *pgxpool.Pool
+	ProviderKey string
+
+	ProviderURL string             // "" is Stripe's own
+	StandIn     *stripetest.Server // nil if the provider is Stripe itself
+
+	// BaseURL is the address of the API in the command lines that the page shows. That
+	// API uses the same database as the process that is killed.
+	BaseURL string
+
+	// Latency is added to each call to the provider, so that people can follow an order
+	// from one recovery point to the next.
+	Latency time.Duration
+}
+
+// system is an API process that a scenario can kill, with its provider, its client and
+// a mailbox. It runs one play at a time.
+type system struct {
+	Options
+	account   uuid.UUID
+	mailbox   *Mailbox
+	provider  *payments.Client // reaches the provider without the proxy
+	transport *http.Transport  // to the API
+	current   atomic.Pointer[play]
+
+	// Set by the first call of ready.
+	proxy     *faultproxy.Proxy
+	base      string // URL of the API process
+	client    *client.Client
+	api       *subprocess.Process
+	completer *subprocess.Process
+}
+
+// newSystem returns a system. The mailbox passes the receipts on to next, if it is not
+// nil.
+func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*system, error) {
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: options.Pool, Clock: time.Now})
+	if err != nil {
+		return nil, err
+	}
+	account, err := authenticator.Authenticate(ctx, options.APIKey)
+	if err != nil {
+		return nil, fmt.Errorf("demo: find the account of the API key: %w", err)
+	}
+	provider, err := payments.New(payments.Config{
+		SecretKey: options.ProviderKey,
+		BaseURL:   options.ProviderURL,
+		Timeout:   30 * time.Second,
+		Transport: boot.ProviderTransport(),
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &system{
+		Options:   options,
+		account:   account,
+		mailbox:   &Mailbox{next: next},
+		provider:  provider,
+		transport: &http.Transport{MaxIdleConnsPerHost: concurrency},
+	}, nil
+}
+
+// ready starts the API process unless it is running.
+func (s *system) ready(ctx context.Context) error {
+	if s.proxy == nil {
+		if err := s.prepare(ctx); err != nil {
+			return err
+		}
+	}
+	if !s.api.Exited() {
+		return nil
+	}
+	return s.api.Serve(ctx, s.base+"/readyz")
+}
+
+// timeout is the STRIPE_TIMEOUT of the API process, and lease its LOCK_TIMEOUT. They
+// are short, so that the lease of a killed process expires soon. A confirm at Stripe
+// itself takes seconds over a slow link, and an attempt has only a part of the timeout.
+func (s *system) timeout() time.Duration {
+	if s.StandIn == nil {
+		return 20*time.Second + 2*s.Latency
+	}
+	return 2*time.Second + 2*s.Latency
+}
+
+func (s *system) lease() time.Duration { return s.timeout() + 2*time.Second }
+
+// chargeWindow is the CHARGE_WINDOW of the API process.
+const chargeWindow = 24 * time.Hour
+
+// prepare starts the proxy, and describes the API process and the completer.
+func (s *system) prepare(ctx context.Context) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	address, err := subprocess.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	s.base = "http://" + address
+	s.client, err = client.New(client.Config{
+		BaseURL:   s.base,
+		APIKey:    s.APIKey,
+		Transport: s.transport,
+		// The API sends Retry-After, and no other client competes.
+		Backoff:    time.Millisecond,
+		MaxBackoff: 100 * time.Millisecond,
+		Observe: func(attempt client.Attempt) {
+			if p := s.current.Load(); p != nil && attempt.Method == http.MethodPost {
+				p.noteResponse(attempt)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.LogFile, nil, 0o600); err != nil { // removes the log of the last start
+		return err
+	}
+	s.proxy, err = faultproxy.New(ctx, faultproxy.Options{
+		Provider: s.ProviderURL,
+		Latency:  s.Latency,
+		OnCall: func(call faultproxy.Call) {
+			if p := s.current.Load(); p != nil {
+				p.noteCall(call)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	environ := append(s.Environ[:len(s.Environ):len(s.Environ)],
+		"LISTEN_ADDR="+address,
+		"ADMIN_ADDR=", // another process may use the default
+		"STRIPE_SECRET_KEY="+s.ProviderKey,
+		"STRIPE_API_BASE="+s.proxy.URL(),
+		"STRIPE_WEBHOOK_SECRET=",
+		"STRIPE_TIMEOUT="+s.timeout().String(),
+		"LOCK_TIMEOUT="+s.lease().String(),
+		"COMPLETER_GRACE=5m",
+		"CHARGE_WINDOW="+chargeWindow.String(),
+		"KEY_RETENTION=72h",
+		"LOG_LEVEL=info",
+		"LOG_FORMAT=text",
+	)
+	command := func(args ...string) *subprocess.Process {
+		return &subprocess.Process{Name: "orders " + args[0], Executable: executable, Args: args, Environ: environ, Log: s.LogFile}
+	}
+	s.api = command("serve", "--shutdown-delay", "0")
+	s.completer = command("completer")
+	return nil
+}
+
+// close stops what ready started.
+func (s *system) close() error {
+	var err error
+	if s.api != nil {
+		err = s.api.Stop()
+	}
+	s.transport.CloseIdleConnections()
+	if s.proxy != nil {
+		err = errors.Join(err, s.proxy.Close())
+	}
+	s.provider.Close()
+	return err
+}

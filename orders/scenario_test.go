@@ -1,0 +1,385 @@
+package orders_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// step is a step of a scenario: a fault, a request with its expected outcome (see
+// outcomeOf), or an act of the customer, an operator or another program.
+type step func(*fixture)
+
+// scenario is the state that the steps of a fixture share.
+type scenario struct {
+	card        string // visa if empty
+	offSession  bool   // the customer is not present
+	byCompleter bool   // retry resumes the key, as the completer does
+	faults      []*stripetest.Injection
+	sentKey     idempotency.Key // of the last request
+	send        func(*fixture) (idempotency.Result, error)
+	retried     bool
+	result      idempotency.Result // of the last request
+	outcome     string             // the same in words, see outcomeOf
+	alerted     bool               // an error was logged for an operator
+}
+
+func (f *fixture) do(steps ...step) {
+	f.t.Helper()
+	for _, step := range steps {
+		step(f)
+	}
+}
+
+// Requests.
+
+func create(want string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.sentKey, f.send = f.key, func(f *fixture) (idempotency.Result, error) { return f.create(f.card) }
+		f.expect(want, f.send)
+	}
+}
+
+// refund sends the request for a refund of 18.00.
+func refund(want string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.sentKey = f.refundKey()
+		f.send = func(f *fixture) (idempotency.Result, error) { return f.refund(f.refundKey(), oneBody) }
+		f.expect(want, f.send)
+	}
+}
+
+// retry sends the last request again, or resumes its key.
+func retry(want string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.retried = true
+		switch {
+		case !f.byCompleter:
+			f.expect(want, f.send)
+		case f.sentKey == f.key:
+			f.expect(want, (*fixture).resume)
+		default:
+			f.expect(want, func(f *fixture) (idempotency.Result, error) { return f.resumeKey(f.sentKey) })
+		}
+	}
+}
+
+func retryByOperator(want string) step {
+	return func(f *fixture) { f.expect(want, (*fixture).retry) }
+}
+
+func resolve(want string) step {
+	return func(f *fixture) { f.expect(want, (*fixture).resolve) }
+}
+
+func (f *fixture) refundKey() idempotency.Key { return f.key + "-refund" }
+
+// expect sends a request, compares its outcome and ends the faults.
+func (f *fixture) expect(want string, send func(*fixture) (idempotency.Result, error)) {
+	f.t.Helper()
+	var err error
+	f.result, err = send(f)
+	f.outcome = outcomeOf(f.result, err)
+	require.Equal(f.t, want, f.outcome, "calls: %s", f.transport.calls())
+	for _, fault := range f.faults {
+		require.NotZero(f.t, fault.Triggered(), "the fault was not triggered")
+		fault.Release()
+	}
+	f.faults = nil
+	f.transport.intercept(nil)
+}
+
+// expectCalls compares the calls to the provider, each with its status.
+func expectCalls(want string) step {
+	return func(f *fixture) { require.Equal(f.t, want, f.transport.calls()) }
+}
+
+func expectCharges(n int) step {
+	return func(f *fixture) {
+		require.Len(f.t, f.stripe.ChargesByOrder(orderID(f.account, f.key).String()), n)
+	}
+}
+
+// expectAlert makes run expect an error in the log, which alerts an operator.
+func expectAlert(f *fixture) { f.alerted = true }
+
+// The customer.
+
+func payWith(card string) step { return func(f *fixture) { f.card = card } }
+
+func offSession(f *fixture) { f.offSession = true }
+
+func approve(f *fixture) {
+	require.NoError(f.t, f.stripe.Authenticate(*f.getOrder().PaymentIntentID, true))
+}
+
+func failChallenge(f *fixture) {
+	require.NoError(f.t, f.stripe.Authenticate(*f.getOrder().PaymentIntentID, false))
+}
+
+func payWithOtherCard(f *fixture) {
+	require.NoError(f.t, f.stripe.ConfirmAsCustomer(*f.getOrder().PaymentIntentID, visa))
+}
+
+// customerCannotPay checks that the client secret is useless.
+func customerCannotPay(f *fixture) {
+	id := *f.getOrder().PaymentIntentID
+	require.Error(f.t, f.stripe.Authenticate(id, true))
+	require.Error(f.t, f.stripe.ConfirmAsCustomer(id, visa))
+}
+
+// Faults of the provider, until the next request of the scenario has its outcome.
+
+func fault(kind stripetest.Fault, calls ...string) step {
+	return func(f *fixture) {
+		for _, call := range calls {
+			f.inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})
+		}
+	}
+}
+
+func faultOnce(kind stripetest.Fault, calls ...string) step {
+	return func(f *fixture) {
+		for _, call := range calls {
+			f.inject(stripetest.Rule{Fault: kind, Endpoint: call})
+		}
+	}
+}
+
+func (f *fixture) inject(rule stripetest.Rule) { f.faults = append(f.faults, f.stripe.Inject(rule)) }
+
+func loseRequest(calls ...string) step { return fault(stripetest.CloseBefore, calls...) }
+
+func loseResponse(calls ...string) step { return fault(stripetest.CloseAfter, calls...) }
+
+func rateLimit(calls ...string) step { return fault(stripetest.RateLimit, calls...) }
+
+func makeUnavailable(calls ...string) step { return fault(stripetest.Unavailable, calls...) }
+
+// stopBefore leaves the key unfinished before a call, with its lease released.
+func stopBefore(call string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.do(rateLimit(call), create("503 unavailable, 2s"))
+		f.transport.reset()
+	}
+}
+
+// killDuring leaves the state of a process that was killed during a call: the provider has
+// executed it, and the lease has expired.
+func killDuring(call string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		want := "503 unavailable, 1s"
+		if call == confirm {
+			want = "503 outcome unknown, 1s"
+			f.do(loseResponse(getIntent))
+		}
+		f.do(loseResponse(call), create(want))
+		f.setLease(lockTimeout + time.Second)
+		f.transport.reset()
+	}
+}
+
+// The provider decides a payment in process.
+
+func paymentSucceeds(f *fixture) {
+	require.NoError(f.t, f.stripe.Settle(*f.getOrder().PaymentIntentID, true))
+}
+
+func paymentFails(f *fixture) {
+	require.NoError(f.t, f.stripe.Settle(*f.getOrder().PaymentIntentID, false))
+}
+
+// before does an act before the first such call is sent.
+func before(call string, act step) step {
+	return func(f *fixture) {
+		done := false
+		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if callOf(req) == call && !done {
+				done = true
+				act(f)
+			}
+			return next.RoundTrip(req)
+		})
+	}
+}
+
+// after does an act when the provider has executed the first such call.
+func after(call string, act step) step {
+	return func(f *fixture) {
+		done := false
+		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if callOf(req) == call && !done {
+				done = true
+				act(f)
+			}
+			return resp, err
+		})
+	}
+}
+
+// respond responds to the first such call in place of the provider.
+func respond(call string, status int, members string) step {
+	return func(f *fixture) {
+		done := false
+		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if callOf(req) != call || done {
+				return next.RoundTrip(req)
+			}
+			done = true
+			return &http.Response{
+				StatusCode: status,
+				Header:     http.Header{"Content-Type": {"application/json"}, "Request-Id": {"req_unexpected"}},
+				Body:       io.NopCloser(strings.NewReader(fmt.Sprintf(`{"error":{%s,"message":"Unexpected."}}`, members))),
+				Request:    req,
+			}, nil
+		})
+	}
+}
+
+func replaceInResponses(call, from, to string) step {
+	return replaceInMatching(from, to, func(got string) bool { return got == call })
+}
+
+// replaceSince changes all responses since the first such call.
+func replaceSince(call, from, to string) step {
+	return func(f *fixture) {
+		started := false
+		replaceInMatching(from, to, func(got string) bool {
+			started = started || got == call
+			return started
+		})(f)
+	}
+}
+
+func replaceInMatching(from, to string, matches func(call string) bool) step {
+	return func(f *fixture) {
+		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil || !matches(callOf(req)) {
+				return resp, err
+			}
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(f.t, err)
+			require.NoError(f.t, resp.Body.Close())
+			require.Contains(f.t, string(body), from)
+			body = bytes.ReplaceAll(body, []byte(from), []byte(to))
+			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			return resp, nil
+		})
+	}
+}
+
+// Another program with the same provider account.
+
+func cancelAtProvider(f *fixture) { f.outOfBand(f.intentPath()+"/cancel", nil) }
+
+func confirmAtProvider(f *fixture) {
+	f.outOfBand(f.intentPath()+"/confirm", url.Values{"off_session": {"true"}})
+}
+
+// confirmOnSession makes the intent require an action.
+func confirmOnSession(f *fixture) { f.outOfBand(f.intentPath()+"/confirm", nil) }
+
+func refundAtProvider(parameters ...string) step {
+	return func(f *fixture) {
+		form := url.Values{"payment_intent": {*f.getOrder().PaymentIntentID}}
+		for i := 0; i < len(parameters); i += 2 {
+			form.Set(parameters[i], parameters[i+1])
+		}
+		f.outOfBand("/v1/refunds", form)
+	}
+}
+
+// run runs a scenario and checks that its response is stored, unless it has no outcome.
+func (f *fixture) run(steps []step) {
+	f.t.Helper()
+	errorLines := f.log.errorLines()
+	f.transport.reset()
+	f.do(steps...)
+	require.Equal(f.t, f.alerted, f.log.errorLines() > errorLines)
+	if strings.HasPrefix(f.outcome, "503") {
+		return
+	}
+	f.transport.reset()
+	for range 2 {
+		result, err := f.send(f)
+		require.Equal(f.t, f.outcome, outcomeOf(result, err))
+		require.True(f.t, result.Replayed)
+	}
+	require.Empty(f.t, f.transport.calls())
+}
+
+type providerObject struct {
+	ID            string `json:"id"`
+	PaymentMethod string `json:"payment_method"`
+}
+
+func (f *fixture) outOfBand(path string, form url.Values) (object providerObject) {
+	f.t.Helper()
+	req := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
+	req.Header.Set("Authorization", "Bearer sk_test_another_program")
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	recorder := httptest.NewRecorder()
+	f.stripe.ServeHTTP(recorder, req)
+	require.Contains(f.t, []int{http.StatusOK, http.StatusPaymentRequired}, recorder.Code, recorder.Body.String())
+	require.NoError(f.t, json.Unmarshal(recorder.Body.Bytes(), &object))
+	return object
+}
+
+func (f *fixture) intentPath() string {
+	f.t.Helper()
+	id := f.getOrder().PaymentIntentID
+	require.NotNil(f.t, id)
+	return "/v1/payment_intents/" + *id
+}
+
+type intent struct {
+	ID       string            `json:"id"`
+	Status   string            `json:"status"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// intents lists the order's intents at the provider, newest first.
+func (f *fixture) intents() []intent {
+	f.t.Helper()
+	req := httptest.NewRequest(http.MethodGet, "/v1/payment_intents?limit=100", nil)
+	req.Header.Set("Authorization", "Bearer sk_test_another_program")
+	recorder := httptest.NewRecorder()
+	f.stripe.ServeHTTP(recorder, req)
+	var page struct {
+		Data []intent `json:"data"`
+	}
+	require.NoError(f.t, json.Unmarshal(recorder.Body.Bytes(), &page))
+	return slices.DeleteFunc(page.Data, func(i intent) bool {
+		return i.Metadata["order_id"] != orderID(f.account, f.key).String()
+	})
+}
+
+// expectIntents compares the status of each of the order's intents.
+func expectIntents(statuses ...string) step {
+	return func(f *fixture) {
+		var got []string
+		for _, intent := range f.intents() {
+			got = append(got, intent.Status)
+		}
+		require.Equal(f.t, statuses, got)
+	}
+}
