@@ -78,7 +78,7 @@ func TestDoctor(t *testing.T) {
 		require.Equal(t, 1, code)
 		require.Equal(t, "orders: failed checks: 4, warnings: 0\n", stderr)
 		for _, part := range []string{
-			"✗ configuration  STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_ (its value is not shown); get a test key",
+			"✗ configuration  STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown); get a test key",
 			"✗ configuration  STRIPE_WEBHOOK_SECRET: is not a signing secret",
 			"✗ configuration  SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
 			"✗ configuration  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 10s",

@@ -107,8 +107,9 @@ func (s *Stripe) validate(p *problems) {
 		// A key of an unknown kind may move real money.
 		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+
 			"expected sk_test_… or rk_test_…")
-	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"):
-		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_ (its value is not shown); %s", source)
+	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"),
+		strings.HasPrefix(string(s.SecretKey), "sk_org_"): // needs a Stripe-Context header
+		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown); %s", source)
 	}
 	if s.APIBase != "" {
 		switch u, err := url.Parse(s.APIBase); {

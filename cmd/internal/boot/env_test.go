@@ -72,7 +72,7 @@ func TestLoad(t *testing.T) {
 				"DATABASE_URL: cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders",
 				`LISTEN_ADDR: "8080" is not host:port, such as :8080 or 127.0.0.1:8080`,
 				`ADMIN_ADDR: "localhost" is not host:port, such as 127.0.0.1:8081; leave it empty to turn it off`,
-				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_ (its value is not shown)" + getKey,
+				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL; leave it empty for Stripe itself",
 				noWebhookSecret,
 				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
@@ -126,6 +126,10 @@ func TestLoad(t *testing.T) {
 			environment: []string{"STRIPE_SECRET_KEY=sk_canary"},
 			dev:         true,
 			problems:    []string{noTestKey},
+		},
+		"an organisation's key": {
+			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
+			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey},
 		},
 		"the provider's URL without a key, dev": {
 			environment: []string{"STRIPE_API_BASE=http://127.0.0.1:12111"},
