@@ -92,9 +92,7 @@ func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req id
 	claiming := req
 	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
 	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
-		run := a.run(ctx, claiming)
-		a.observer.backgroundRun(outcome(run.Result, run.err))
-		return run
+		return a.run(ctx, claiming)
 	})
 	if done == nil { // too many background runs
 		return a.writeRunResult(w, r, req.Key, a.run(r.Context(), req))

@@ -20,7 +20,6 @@ type idempotentAPI struct {
 	background *Background
 	limiter    *limiter.Limiter
 	retention  time.Duration
-	observer   Observer
 }
 
 // idempotentRequest is a POST under a key.

@@ -113,9 +113,6 @@ func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.Wr
 type Observer struct {
 	// OnRequest is called after each request.
 	OnRequest func(RequestEvent)
-
-	// OnBackgroundRun is called with the outcome of each background run.
-	OnBackgroundRun func(outcome string)
 }
 
 // RequestEvent describes a request and its response.
@@ -158,10 +155,4 @@ func (o Observer) request(method, route string, status int, duration time.Durati
 		method = "other"
 	}
 	o.OnRequest(RequestEvent{Method: method, Route: route, Status: status, Duration: duration, Outcome: outcome})
-}
-
-func (o Observer) backgroundRun(outcome string) {
-	if o.OnBackgroundRun != nil {
-		o.OnBackgroundRun(outcome)
-	}
 }

@@ -92,7 +92,7 @@ func NewRouter(config Config) (chi.Router, error) {
 		webhooks := webhooksAPI{config.Orders, config.Limiter, newTransfers(maxWebhookBodies, (*http.ResponseController).SetReadDeadline)}
 		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe)) // POST /v1/webhooks/stripe
 
-		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention, config.Observer}
+		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention}
 		orders, refunds := ordersAPI{idempotent}, refundsAPI{idempotent}
 		r.Group(func(r chi.Router) {
 			r.Use(requireAPIKey(config.Authenticator))

@@ -11,7 +11,6 @@ const BatchSize = batchSize
 
 // Statements maps each statement to the indexes that it must use.
 var Statements = map[string][]string{
-	nextDueSQL:       {"staged_jobs_pending_idx"},
 	candidatesSQL:    {"staged_jobs_pending_idx"},
 	claimSQL:         {"staged_jobs_pkey"},
 	deleteSQL:        {"staged_jobs_pkey"},

@@ -25,21 +25,6 @@ func NewFiles(folder string) (*Files, error) {
 	return &Files{folder: folder}, nil
 }
 
-// String returns the folder.
-func (f *Files) String() string { return f.folder }
-
-// Check reports whether the folder is writable.
-func (f *Files) Check(context.Context) error {
-	temporary, err := os.CreateTemp(f.folder, ".receipt-*.tmp")
-	if err != nil {
-		return fmt.Errorf("receipts: %w", err)
-	}
-	if err := errors.Join(temporary.Close(), os.Remove(temporary.Name())); err != nil {
-		return fmt.Errorf("receipts: %w", err)
-	}
-	return nil
-}
-
 // Send writes receipt-<order id>.eml atomically, and replaces the file of an earlier
 // attempt.
 func (f *Files) Send(_ context.Context, message Message) error {

@@ -56,18 +56,3 @@ func TestNewFiles_invalidFolder(t *testing.T) {
 	_, err = receipts.NewFiles(file)
 	require.Error(t, err)
 }
-
-func TestFiles_check(t *testing.T) {
-	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "receipts")
-	files, err := receipts.NewFiles(folder)
-	require.NoError(t, err)
-	require.NoError(t, files.Check(t.Context()))
-	entries, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	require.Empty(t, entries, "no file is left")
-	require.Equal(t, folder, files.String())
-
-	require.NoError(t, os.Remove(folder))
-	require.ErrorIs(t, files.Check(t.Context()), os.ErrNotExist)
-}

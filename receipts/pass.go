@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,37 +26,31 @@ type Result struct {
 type pass struct {
 	*Worker
 
-	claims atomic.Int64
-
 	mu        sync.Mutex
 	result    Result
 	lastError error // a sample, for the log
 }
 
-// sendDue sends the receipts that are due in the given period, oldest first. A job is
-// claimed when its mail can be sent at once, so no job stays claimed after a stop.
-func (p *pass) sendDue(ctx context.Context, from, to time.Time) error {
-	sending, ctx := errgroup.WithContext(ctx)
-	sending.SetLimit(p.concurrency)
+// sendDue sends the receipts that are due until then, oldest first, in batches. It ends
+// also if all jobs of a batch are locked. A job is claimed when its mail can be sent at
+// once, so no job stays claimed after a stop.
+func (p *pass) sendDue(ctx context.Context, until time.Time) error {
 	for ctx.Err() == nil {
-		claims := p.claims.Load()
-		batch, err := p.store.candidates(ctx, from, to, batchSize)
+		before := p.result
+		batch, err := p.store.candidates(ctx, until)
 		if err != nil {
-			return errors.Join(err, sending.Wait())
+			return err
 		}
+		sending, ctx := errgroup.WithContext(ctx)
+		sending.SetLimit(p.concurrency)
 		for _, c := range batch {
 			sending.Go(func() error { return p.sendOne(ctx, c) })
 		}
-		if len(batch) < batchSize {
-			break
+		if err := sending.Wait(); err != nil || len(batch) < batchSize || p.result == before {
+			return err
 		}
-		last := batch[batchSize-1].runAt
-		if last.Equal(from) && p.claims.Load() == claims { // all of them are locked
-			break
-		}
-		from = last
 	}
-	return sending.Wait()
+	return nil
 }
 
 // sendOne claims a candidate and makes one attempt. The lease covers the send and three
@@ -72,7 +65,6 @@ func (p *pass) sendOne(ctx context.Context, c candidate) error {
 	if err != nil || !claimed {
 		return err
 	}
-	p.claims.Add(1)
 	start := time.Now()
 	outcome, cause := p.attempt(ctx, j)
 	p.count(outcome, cause)

@@ -20,49 +20,27 @@ type store struct {
 	pool *pgxpool.Pool
 }
 
-const nextDueSQL = `
-SELECT now(),
-       min(run_at)
-  FROM staged_jobs
- WHERE kind = $1
-   AND failed_at IS NULL`
-
-func (s store) nextDue(ctx context.Context) (now time.Time, next *time.Time, err error) {
-	if err := s.pool.QueryRow(ctx, nextDueSQL, kind).Scan(&now, &next); err != nil {
-		return time.Time{}, nil, fmt.Errorf("receipts: find the next job: %w", err)
-	}
-	return now, next, nil
-}
-
 type candidate struct {
 	accountID uuid.UUID
 	id        uuid.UUID
 	attempt   int
-	runAt     time.Time
 }
 
-// candidatesSQL starts at the run_at of the previous batch's last job. Otherwise each
-// batch would rescan the index entries of claimed jobs, which stay until VACUUM.
 const candidatesSQL = `
 SELECT account_id,
        id,
-       attempt,
-       run_at
+       attempt
   FROM staged_jobs
  WHERE kind = $1
    AND failed_at IS NULL
-   AND run_at >= $2
-   AND run_at <= $3
+   AND run_at <= $2
  ORDER BY run_at
- LIMIT $4`
+ LIMIT $3`
 
-func (s store) candidates(ctx context.Context, from, to time.Time, limit int) ([]candidate, error) {
-	rows, err := s.pool.Query(ctx, candidatesSQL, kind, from, to, limit)
-	if err != nil {
-		return nil, fmt.Errorf("receipts: find due jobs: %w", err)
-	}
+func (s store) candidates(ctx context.Context, until time.Time) ([]candidate, error) {
+	rows, _ := s.pool.Query(ctx, candidatesSQL, kind, until, batchSize) // CollectRows returns its error
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
-		return c, row.Scan(&c.accountID, &c.id, &c.attempt, &c.runAt)
+		return c, row.Scan(&c.accountID, &c.id, &c.attempt)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("receipts: find due jobs: %w", err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/orders-api/internal/postgres"
 )
 
 const (
@@ -29,9 +31,6 @@ const (
 
 	// queryTimeout bounds one statement with the wait for a connection, as in R21.
 	queryTimeout = 10 * time.Second
-
-	// minPause prevents a busy loop while a due job cannot be claimed.
-	minPause = 100 * time.Millisecond
 )
 
 // Backoff returns 1s after the first attempt, then 2s, 4s, … up to 15 minutes, with a
@@ -92,15 +91,11 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 // then.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
-	now, next, err := w.store.nextDue(ctx)
-	if ctx.Err() != nil {
-		return Result{}, nil
-	}
-	if err != nil || next == nil || next.After(now) {
-		return Result{}, err
-	}
 	p := pass{Worker: w}
-	err = p.sendDue(ctx, *next, now)
+	now, err := postgres.Now(ctx, w.store.pool)
+	if err == nil {
+		err = p.sendDue(ctx, now)
+	}
 	if ctx.Err() != nil {
 		err = nil
 	}
@@ -120,35 +115,20 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	return p.result, err
 }
 
-// Run repeats RunOnce until ctx is done: when the next job is due, and at the latest
-// after every. Errors are logged, because the database may become available again.
+// Run repeats RunOnce until ctx is done. Errors are logged, because the database may
+// become available again.
 func (w *Worker) Run(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		return fmt.Errorf("receipts: cannot poll every %s", every)
 	}
 	for ctx.Err() == nil {
-		wait := every
-		switch result, err := w.RunOnce(ctx); {
-		case err != nil:
+		if _, err := w.RunOnce(ctx); err != nil {
 			w.logger.ErrorContext(ctx, "receipts pass failed", "error", err)
-		case result != (Result{}):
-			continue
-		default:
-			wait = w.untilNextDue(ctx, every)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-time.After(every):
 		}
 	}
 	return nil
-}
-
-// untilNextDue returns how long Run may sleep, at most limit.
-func (w *Worker) untilNextDue(ctx context.Context, limit time.Duration) time.Duration {
-	now, next, err := w.store.nextDue(ctx)
-	if err != nil || next == nil {
-		return limit
-	}
-	return min(limit, max(next.Sub(now), minPause))
 }

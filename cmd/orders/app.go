@@ -44,7 +44,6 @@ func newApp(
 	m, err := metrics.New(metrics.Config{
 		Pool:      pool,
 		Logger:    logger,
-		Clock:     time.Now,
 		Limiter:   admission,
 		Waiters:   func() int { return engine.Waiters() },
 		Retention: durations.KeyRetention.Duration,

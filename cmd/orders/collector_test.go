@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -116,9 +115,6 @@ func describe(span *tracepb.Span) string {
 		if message := span.GetStatus().GetMessage(); message != "" {
 			line += ": " + message
 		}
-	}
-	for _, link := range span.GetLinks() {
-		line += "; linked to trace " + hex.EncodeToString(link.GetTraceId())
 	}
 	return line
 }

@@ -63,7 +63,7 @@ func completer(ctx context.Context, call invocation) error {
 func newCompleter(a *app, durations boot.Durations, config boot.Completer, limit, concurrency int) (*idempotency.Completer, error) {
 	return idempotency.NewCompleter(a.engine, a.orders.Operation, idempotency.CompleterConfig{
 		Grace:       durations.CompleterGrace.Duration,
-		MaxAttempts: config.MaxAttempts.Int,
+		MaxAttempts: config.MaxAttempts,
 		Limit:       limit,
 		Concurrency: concurrency,
 	})

@@ -76,16 +76,11 @@ func devAfterTour(ctx context.Context, run devRun) (err error) {
 // key. The tour would find them only in the log of its API.
 func checkStripe(ctx context.Context, stripe boot.Stripe) error {
 	checker := checks.Checker{Environment: &boot.All{Stripe: stripe}, Timeout: 30 * time.Second}
-	results := checker.CheckProvider(ctx)
-	if err := ctx.Err(); err != nil {
-		return err
+	result := checker.CheckStripe(ctx)
+	if result.Severity == checks.Failure && ctx.Err() == nil {
+		return fmt.Errorf("Stripe cannot be used: %s", result.Message) //nolint:staticcheck // a name
 	}
-	for _, result := range results {
-		if result.Severity == checks.Failure {
-			return fmt.Errorf("Stripe cannot be used: %s", result.Message) //nolint:staticcheck // a name
-		}
-	}
-	return nil
+	return ctx.Err()
 }
 
 func tour(ctx context.Context, config demoEnv, services *boot.DevServices, started time.Duration, stdout io.Writer) error {

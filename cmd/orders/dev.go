@@ -142,7 +142,7 @@ func (d devRun) run(ctx context.Context) error {
 
 // startJobs starts the worker, the completer, the reaper and the webhooks of the stand-in.
 func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer, base string) error {
-	worker, err := newWorker(mailer, d.config.From, a.pool, a.metrics, a.traces, d.logger)
+	worker, err := newWorker(mailer, d.config.From, a.pool, a.metrics, d.logger)
 	if err != nil {
 		return err
 	}

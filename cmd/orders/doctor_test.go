@@ -15,16 +15,14 @@ import (
 )
 
 func normalize(report string) string {
-	report = regexp.MustCompile(`PostgreSQL [^,]*, a`).ReplaceAllString(report, "PostgreSQL N, a")
 	return regexp.MustCompile(`127\.0\.0\.1(:\d+)?`).ReplaceAllString(report, "ADDRESS")
 }
 
-// The server is durable, and every secret is a canary.
+// Every secret is a canary.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{
 		BinDir: serverPrograms(t), Logger: discard(),
-		Settings: map[string]string{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
@@ -56,10 +54,9 @@ func TestDoctor(t *testing.T) {
 
 	t.Run("warnings only", func(t *testing.T) {
 		t.Parallel()
-		code, report, stderr := doctor("STRIPE_WEBHOOK_SECRET=", "SMTP_URL=")
+		code, report, stderr := doctor("SMTP_URL=")
 		require.Zero(t, code)
-		require.Contains(t, report, "\n! webhook        off, because STRIPE_WEBHOOK_SECRET is not set")
-		require.Regexp(t, `\n! mail           receipts are written to files in /\S+/receipts → set SMTP_URL to send them\n`, report)
+		require.Contains(t, report, "\n! mail           receipts are written to files → set SMTP_URL to send them\n")
 		require.Empty(t, stderr)
 	})
 	t.Run("no folder for receipts", func(t *testing.T) {
@@ -81,16 +78,15 @@ func TestDoctor(t *testing.T) {
 		require.Equal(t, 1, code)
 		require.Equal(t, "orders: failed checks: 4, warnings: 0\n", stderr)
 		for _, part := range []string{
-			"✗ configuration  STRIPE_SECRET_KEY: is a publishable key, which is for browsers (its value is not shown); get a test key",
+			"✗ configuration  STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown); get a test key",
 			"✗ configuration  STRIPE_WEBHOOK_SECRET: is not a signing secret",
 			"✗ configuration  SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
-			"✗ configuration  durations out of order: STRIPE_TIMEOUT 20s !< LOCK_TIMEOUT 10s",
+			"✗ configuration  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 10s",
 			"✓ migrations     all applied",
-			"- stripe         skipped: STRIPE_SECRET_KEY or STRIPE_API_BASE is invalid",
-			"- webhook        skipped: STRIPE_WEBHOOK_SECRET is invalid",
-			"- mail           skipped: SMTP_URL or RECEIPTS_FROM is invalid",
 		} {
 			require.Contains(t, report, part)
 		}
+		require.NotContains(t, report, " stripe ", "its variable is invalid")
+		require.NotContains(t, report, " mail ")
 	})
 }

@@ -1,10 +1,13 @@
 package main_test
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -57,4 +60,23 @@ func newestMigration(t *testing.T, pool *pgxpool.Pool) (version int64) {
 	t.Helper()
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT max(version_id) FROM goose_db_version").Scan(&version))
 	return version
+}
+
+// openTerminal returns both ends of a new terminal: that of the user and that of the
+// program.
+func openTerminal(t *testing.T) (user, program *os.File) {
+	t.Helper()
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = user.Close() })
+	control := func(request uintptr, argument *int32) {
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, user.Fd(), request, uintptr(unsafe.Pointer(argument)))
+		require.Zero(t, errno)
+	}
+	var locked, number int32
+	control(syscall.TIOCSPTLCK, &locked)
+	control(syscall.TIOCGPTN, &number)
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return user, program
 }

@@ -51,7 +51,7 @@ func reaper(ctx context.Context, call invocation) error {
 			return err
 		}
 		m, err := metrics.New(metrics.Config{
-			Pool: pool, Logger: logger, Clock: time.Now, Retention: config.KeyRetention.Duration,
+			Pool: pool, Logger: logger, Retention: config.KeyRetention.Duration,
 		})
 		if err != nil {
 			return err

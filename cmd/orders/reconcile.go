@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
 	"github.com/google/uuid"
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/orders/reconcile"
@@ -44,8 +41,6 @@ func runReconcile(ctx context.Context, call invocation) error {
 	logger := config.Logger(call.stderr)
 	var report reconcile.Report
 	err := withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
-		progress, remove := progressBar(call.stderr)
-		defer remove()
 		r, err := reconcile.New(reconcile.Config{
 			Orders:   a.orders,
 			Engine:   a.engine,
@@ -56,7 +51,6 @@ func runReconcile(ctx context.Context, call invocation) error {
 			Grace:    config.CompleterGrace.Duration,
 			LostRows: *lostRows,
 			Fix:      *fix,
-			Progress: progress,
 		})
 		if err != nil {
 			return err
@@ -148,29 +142,4 @@ func cell(text string) string {
 		}
 		return r
 	}, text)
-}
-
-// longRun is how long a run takes before the bar appears.
-const longRun = 2 * time.Second
-
-// progressBar returns a function that shows the progress of a long run on a
-// terminal, and one that removes the bar. Elsewhere they do nothing.
-func progressBar(w io.Writer) (progress func(fraction float64), remove func()) {
-	file, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return func(float64) {}, func() {}
-	}
-	const parts = 1000
-	bar := progressbar.NewOptions(parts,
-		progressbar.OptionSetDescription("comparing"),
-		progressbar.OptionSetWriter(file),
-		progressbar.OptionThrottle(100*time.Millisecond),
-	)
-	start := time.Now()
-	progress = func(fraction float64) {
-		if time.Since(start) > longRun {
-			_ = bar.Set(int(fraction * parts)) // a bar that cannot be drawn is no reason to fail
-		}
-	}
-	return progress, func() { _ = bar.Clear() }
 }

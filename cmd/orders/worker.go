@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/cmd/internal/tracing"
 	"example.com/orders-api/internal/metrics"
 	"example.com/orders-api/receipts"
 )
@@ -30,17 +29,12 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	traces, err := tracing.Start(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer traces.Stop(ctx)
 	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	m, err := metrics.New(metrics.Config{Pool: pool, Logger: logger, Clock: time.Now})
+	m, err := metrics.New(metrics.Config{Pool: pool, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -48,7 +42,7 @@ func worker(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	w, err := newWorker(mailer, config.From, pool, m, traces, logger)
+	w, err := newWorker(mailer, config.From, pool, m, logger)
 	if err != nil {
 		return err
 	}
@@ -69,8 +63,6 @@ func worker(ctx context.Context, call invocation) error {
 	return err
 }
 
-func newWorker(
-	mailer receipts.Mailer, from string, pool *pgxpool.Pool, m *metrics.Metrics, traces *tracing.Tracing, logger *slog.Logger,
-) (*receipts.Worker, error) {
-	return receipts.NewWorker(pool, traces.Mailer(mailer), receipts.Config{From: from, Observe: m.Receipt}, logger)
+func newWorker(mailer receipts.Mailer, from string, pool *pgxpool.Pool, m *metrics.Metrics, logger *slog.Logger) (*receipts.Worker, error) {
+	return receipts.NewWorker(pool, mailer, receipts.Config{From: from, Observe: m.Receipt}, logger)
 }

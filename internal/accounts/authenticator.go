@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/singleflight"
 
 	"example.com/orders-api/internal/postgres"
 )
@@ -30,8 +29,8 @@ const (
 	// maxCached bounds the cache to about a megabyte.
 	maxCached = 10_000
 
-	// lookupTimeout bounds a lookup, and separately an unknown key's wait for one. A
-	// lookup takes less than a millisecond.
+	// lookupTimeout bounds a lookup, and separately the wait for one. A lookup takes less
+	// than a millisecond.
 	lookupTimeout = 5 * time.Second
 )
 
@@ -47,10 +46,12 @@ type Config struct {
 // Authenticator finds the account of an API key. It caches verified keys, so a revoked
 // key works for five more seconds. It is safe for concurrent use.
 type Authenticator struct {
-	pool          *pgxpool.Pool
-	clock         func() time.Time
-	revalidations singleflight.Group
-	unknownKeys   chan struct{} // semaphore of one lookup of a key that is not cached
+	pool  *pgxpool.Pool
+	clock func() time.Time
+
+	// Each is a semaphore of one lookup. Unknown keys cost their sender nothing, so they
+	// do not delay the lookups of cached ones.
+	unknownKeys, cachedKeys chan struct{}
 
 	mu    sync.Mutex
 	cache map[keyHash]verifiedKey
@@ -75,44 +76,32 @@ func NewAuthenticator(config Config) (*Authenticator, error) {
 		pool:        config.Pool,
 		clock:       config.Clock,
 		unknownKeys: make(chan struct{}, 1),
+		cachedKeys:  make(chan struct{}, 1),
 		cache:       map[keyHash]verifiedKey{},
 	}, nil
 }
 
 // Authenticate returns the account of apiKey, [ErrUnauthorized], or
 // [postgres.ErrUnavailable]. The end of ctx ends the wait for a lookup, but not a
-// lookup that was sent: requests share it, and cancelling it would cost its connection.
+// lookup that was sent: cancelling it would cost its connection.
 func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.UUID, error) {
 	if !isWellFormed(apiKey) {
 		return uuid.Nil, ErrUnauthorized
 	}
 	hash := hashKey(apiKey)
 	key, cached := a.cached(hash)
-	switch {
-	case cached && a.isFresh(key):
+	if cached && a.isFresh(key) {
 		return key.accountID, nil
-	case cached:
-		return a.revalidate(ctx, hash)
-	default:
-		return a.verifyUnknown(ctx, hash)
 	}
-}
-
-// revalidate looks up a cached key. Concurrent calls for one key share a lookup.
-func (a *Authenticator) revalidate(ctx context.Context, hash keyHash) (uuid.UUID, error) {
-	result, err, _ := a.revalidations.Do(string(hash[:]), func() (any, error) { return a.lookup(ctx, hash) })
-	accountID, _ := result.(uuid.UUID)
-	return accountID, err
-}
-
-// verifyUnknown looks up keys that are not cached one after the other. They cost their
-// sender nothing, so all of them get one connection.
-func (a *Authenticator) verifyUnknown(ctx context.Context, hash keyHash) (uuid.UUID, error) {
+	turn := a.unknownKeys
+	if cached {
+		turn = a.cachedKeys
+	}
 	wait, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	select {
-	case a.unknownKeys <- struct{}{}:
-		defer func() { <-a.unknownKeys }()
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
 		return a.lookup(ctx, hash)
 	case <-wait.Done():
 		return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(wait.Err()))

@@ -32,24 +32,18 @@ const (
 )
 
 // Serve calls server.Serve with at most limit connections. It wraps the server's
-// Handler, ConnContext and ConnState.
+// Handler, and sets ConnContext and ConnState.
 func Serve(server *http.Server, l net.Listener, limit int) error {
-	handler, connContext, connState := server.Handler, server.ConnContext, server.ConnState
+	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serve(handler, w, r)
 	})
 	server.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
-		if connContext != nil {
-			ctx = connContext(ctx, nc)
-		}
 		return context.WithValue(ctx, connKey{}, nc)
 	}
 	server.ConnState = func(nc net.Conn, state http.ConnState) {
 		if c, ok := nc.(*conn); ok && state == http.StateIdle {
 			c.listener.wait(c)
-		}
-		if connState != nil {
-			connState(nc, state)
 		}
 	}
 	return server.Serve(&listener{

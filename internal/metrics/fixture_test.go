@@ -63,7 +63,7 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	var engine *idempotency.Engine
 	f.metrics, err = metrics.New(metrics.Config{
-		Pool: f.pool, Logger: discard, Clock: time.Now, Limiter: admission,
+		Pool: f.pool, Logger: discard, Limiter: admission,
 		Waiters: func() int { return engine.Waiters() }, Retention: retention, Grace: grace,
 	})
 	require.NoError(t, err)

@@ -17,37 +17,28 @@ import (
 func (m *Metrics) API() api.Observer {
 	return api.Observer{
 		OnRequest: func(a api.RequestEvent) {
-			m.http.WithLabelValues(a.Method, route(a.Route), statusClass(a.Status)).Observe(a.Duration.Seconds())
+			route := a.Route
+			if route == "" {
+				route = "none"
+			}
+			m.http.WithLabelValues(a.Method, route, strconv.Itoa(a.Status/100)+"xx").Observe(a.Duration.Seconds())
 			if a.Outcome != "" {
 				m.requests.WithLabelValues(a.Outcome).Inc()
 			}
 		},
-		OnBackgroundRun: func(outcome string) { m.background.WithLabelValues(outcome).Inc() },
 	}
 }
-
-// route returns the label of a route, or none for a request without one.
-func route(pattern string) string {
-	if pattern == "" {
-		return "none"
-	}
-	return pattern
-}
-
-func statusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
 
 // OnStep is an [idempotency.StepHook]. A part of a step that did not run has no
 // duration.
 func (m *Metrics) OnStep(ctx context.Context, step idempotency.StepStart) (context.Context, func(idempotency.StepEnd)) {
-	return ctx, func(end idempotency.StepEnd) { m.step(step, end) }
-}
-
-func (m *Metrics) step(step idempotency.StepStart, end idempotency.StepEnd) {
-	if end.Call > 0 {
-		m.calls.WithLabelValues(step.Operation, string(step.From), result(end.Commit > 0)).Observe(end.Call.Seconds())
-	}
-	if end.Commit > 0 {
-		m.commits.WithLabelValues(step.Operation, string(step.From), commitResult(end.Err)).Observe(end.Commit.Seconds())
+	return ctx, func(end idempotency.StepEnd) {
+		if end.Call > 0 {
+			m.calls.WithLabelValues(step.Operation, string(step.From), result(end.Commit > 0)).Observe(end.Call.Seconds())
+		}
+		if end.Commit > 0 {
+			m.commits.WithLabelValues(step.Operation, string(step.From), commitResult(end.Err)).Observe(end.Commit.Seconds())
+		}
 	}
 }
 
@@ -103,13 +94,10 @@ func (m *Metrics) Completed(r idempotency.CompleterResult, err error) {
 
 // Reaped records a run of the reaper.
 func (m *Metrics) Reaped(deleted int, err error) {
-	m.reaped.Add(float64(deleted))
+	m.reaped.WithLabelValues().Add(float64(deleted))
 	m.maintained("reaper", err)
 }
 
 func (m *Metrics) maintained(command string, err error) {
 	m.maintenance.WithLabelValues(command, result(err == nil)).Inc()
-	if err == nil {
-		m.lastSuccess.WithLabelValues(command).SetToCurrentTime()
-	}
 }

@@ -84,13 +84,9 @@ const unreplicated = "postgres.unreplicated"
 // recordUnreplicated handles the warning that PostgreSQL sends before its response to
 // such a COMMIT.
 func recordUnreplicated(config *pgxpool.Config) {
-	next := config.ConnConfig.OnNotice
 	config.ConnConfig.OnNotice = func(conn *pgconn.PgConn, notice *pgconn.Notice) {
 		if notice.Routine == "SyncRepWaitForLSN" || strings.Contains(notice.Message, "synchronous replication") {
 			conn.CustomData()[unreplicated] = true
-		}
-		if next != nil {
-			next(conn, notice)
 		}
 	}
 }

@@ -26,7 +26,7 @@ var sessionTimeouts = map[string]string{
 // Configure gives a pool's sessions the timeouts of R21, unless the connection string
 // sets them. They record a COMMIT that was not replicated, and never cause one (R22). A
 // read-only session, on a demoted primary, is closed, so that the next one finds the
-// new primary.
+// new primary. It replaces other hooks of the configuration.
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
 	for name, value := range sessionTimeouts {
@@ -51,13 +51,9 @@ func IsConfigured(config *pgxpool.Config) bool {
 // registerUUID sends uuid.UUID as sixteen bytes. pgx's default, the text form, causes a
 // sixth of a request's allocations.
 func registerUUID(config *pgxpool.Config) {
-	next := config.AfterConnect
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap())
-		if next == nil {
-			return nil
-		}
-		return next(ctx, conn)
+		return nil
 	}
 }
 
@@ -69,13 +65,7 @@ var errCancelDisabled = errors.New("postgres: statements are not cancelled")
 // lose it. pgx sends it through DialFunc, which therefore fails once the connection is
 // established.
 func disableCancel(config *pgxpool.Config) {
-	next := config.BeforeConnect
-	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
-		if next != nil {
-			if err := next(ctx, conn); err != nil {
-				return err
-			}
-		}
+	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
 		var connected atomic.Bool
 		dial := conn.DialFunc
 		conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -84,12 +74,8 @@ func disableCancel(config *pgxpool.Config) {
 			}
 			return dial(ctx, network, address)
 		}
-		after := conn.AfterConnect
-		conn.AfterConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
+		conn.AfterConnect = func(context.Context, *pgconn.PgConn) error {
 			connected.Store(true)
-			if after != nil {
-				return after(ctx, pg)
-			}
 			return nil
 		}
 		return nil
@@ -99,10 +85,7 @@ func disableCancel(config *pgxpool.Config) {
 func closeReadOnly(config *pgxpool.Config) {
 	next := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		if err.Code == ReadOnlyTransaction {
-			return false
-		}
-		return next == nil || next(conn, err)
+		return err.Code != ReadOnlyTransaction && next(conn, err) // set by pgx: closes after fatal errors
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -48,54 +47,29 @@ func TestConfigure_settingsOfTheConnectionString(t *testing.T) {
 	}, config.ConnConfig.RuntimeParams)
 }
 
-func TestConfigure_otherHandlers(t *testing.T) {
+func TestConfigure_hooks(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig("postgres://localhost/orders")
 	require.NoError(t, err)
-	var called []string
-	note := func(name string) { called = append(called, name) }
-	config.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) { note("notice") }
-	config.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool {
-		note("error")
-		return true
-	}
-	config.ConnConfig.AfterConnect = func(context.Context, *pgconn.PgConn) error {
-		note("after connect")
-		return nil
-	}
+	dials := 0
 	config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) {
-		note("dial")
+		dials++
 		return nil, errors.New("no server")
 	}
-	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
-		note("before connect")
-		return nil
-	}
 	postgres.Configure(config)
+	for want, pg := range map[bool]*pgconn.PgError{true: {Code: "23505"}, false: {Code: postgres.ReadOnlyTransaction}} {
+		require.Equal(t, want, config.ConnConfig.OnPgError(nil, pg), "whether the connection is kept")
+	}
+	require.False(t, config.ConnConfig.OnPgError(nil, &pgconn.PgError{Severity: "FATAL"}))
 
-	config.ConnConfig.OnNotice(nil, &pgconn.Notice{Message: "relation exists, skipping"})
-	require.True(t, config.ConnConfig.OnPgError(nil, &pgconn.PgError{Code: "23505"}))
-	require.False(t, config.ConnConfig.OnPgError(nil, &pgconn.PgError{Code: "25006"}))
-	require.Equal(t, []string{"notice", "error"}, called)
-
-	called = nil
 	conn := config.ConnConfig.Copy()
 	require.NoError(t, config.BeforeConnect(t.Context(), conn))
 	_, err = conn.DialFunc(t.Context(), "tcp", "localhost:5432")
 	require.ErrorContains(t, err, "no server")
 	require.NoError(t, conn.AfterConnect(t.Context(), nil))
-	require.Equal(t, []string{"before connect", "dial", "after connect"}, called)
-
 	_, err = conn.DialFunc(t.Context(), "tcp", "localhost:5432")
 	require.ErrorContains(t, err, "not cancelled", "a connection that stands dials no more")
-	require.Equal(t, []string{"before connect", "dial", "after connect"}, called)
-
-	config.BeforeConnect = nil
-	failing := config.Copy()
-	errNoServer := errors.New("no server")
-	failing.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return errNoServer }
-	postgres.Configure(failing)
-	require.ErrorIs(t, failing.BeforeConnect(t.Context(), conn), errNoServer)
+	require.Equal(t, 1, dials)
 }
 
 // An abandoned statement is not cancelled at the server (R22), and its connection is

@@ -135,10 +135,6 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 			return err
 		}
 	}
-	if c.payment == nil {
-		age := c.report.Until.Add(c.Grace).Sub(page[len(page)-1].created)
-		c.Progress(min(1, max(0, age.Seconds()/c.Since.Seconds())))
-	}
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 
 const maxStuckKeys = 10_000 // in a report
 
-// Config configures a [Reconciler]. Only LostRows, Fix and Progress are optional.
+// Config configures a [Reconciler]. Only LostRows and Fix are optional.
 type Config struct {
 	Orders   *orders.Service
 	Engine   *idempotency.Engine
@@ -38,9 +38,6 @@ type Config struct {
 	// Fix cancels orphaned intents and applies the provider's refund status. With LostRows
 	// it also expires the key of a charge whose order is lost.
 	Fix bool
-
-	// Progress is called with the fraction of the provider's intents that are compared.
-	Progress func(fraction float64)
 }
 
 // Reconciler compares our records with the provider's.
@@ -53,9 +50,6 @@ func New(config Config) (*Reconciler, error) {
 		return nil, errors.New("reconcile: Orders, Engine, Pool, Payments and Logger are needed")
 	case config.Grace <= 0, config.Since <= config.Grace:
 		return nil, errors.New("reconcile: Grace must be positive, and less than Since")
-	}
-	if config.Progress == nil {
-		config.Progress = func(float64) {}
 	}
 	return &Reconciler{config}, nil
 }

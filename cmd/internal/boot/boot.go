@@ -39,19 +39,14 @@ const poolSize = 10
 // address that does not respond blocks a start, or a slot of the pool, for minutes.
 const connectTimeout = 5 * time.Second
 
-// Pool connects to the database and checks the sessions' timeouts (R21), the
-// migrations, and that a pooler keeps prepared statements. The functions may change the
-// pool's configuration.
+// Pool connects to the database and checks the sessions' timeouts (R21) and the
+// migrations. The functions may change the pool's configuration.
 func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	pool, err := Connect(ctx, d, logger, configure...)
 	if err != nil {
 		return nil, err
 	}
-	_, err = UsesTransactionPooling(ctx, pool) // first: the other checks would fail with an unclear error
-	if err == nil {
-		err = errors.Join(postgres.CheckSession(ctx, pool), CheckSchema(ctx, pool))
-	}
-	if err != nil {
+	if err := errors.Join(postgres.CheckSession(ctx, pool), CheckSchema(ctx, pool)); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -95,7 +90,7 @@ func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", withRemedy(err))
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
 	}
 	return pool, nil
 }
@@ -112,8 +107,7 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 
 // WithMigrator connects for migrations and calls work. Migrations have no statement
 // timeout. They wait for a lock only for lock_timeout, because other sessions queue
-// behind them. Transaction pooling is rejected: their advisory lock would remain in the
-// pooled session.
+// behind them. They need a direct connection, see docs/scaling.md.
 func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator) error) error {
 	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
@@ -124,13 +118,6 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work fun
 		return err
 	}
 	defer pool.Close()
-	pooled, err := UsesTransactionPooling(ctx, pool)
-	if pooled {
-		return errTransactionPooling
-	}
-	if err != nil {
-		return err
-	}
 	migrator, err := migrations.New(pool, logger)
 	if err != nil {
 		return err

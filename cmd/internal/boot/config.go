@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"fmt"
 	"log/slog"
 	"net"
 	"net/mail"
@@ -104,17 +103,13 @@ func (s *Stripe) validate(p *problems) {
 		if s.APIBase != "" && p.dev {
 			p.add("STRIPE_API_BASE", "set without STRIPE_SECRET_KEY; set both, or neither for a stand-in")
 		}
-	case strings.HasPrefix(string(s.SecretKey), "pk_"):
-		p.add("STRIPE_SECRET_KEY", "is a publishable key, which is for browsers (its value is not shown); %s", source)
-	case strings.HasPrefix(string(s.SecretKey), "sk_org_"):
-		p.add("STRIPE_SECRET_KEY", "is an organisation key, which requires a Stripe-Context header that this program does not send "+
-			"(its value is not shown); %s", source)
 	case p.dev && s.Mode() != "test":
 		// A key of an unknown kind may move real money.
 		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+
 			"expected sk_test_… or rk_test_…")
-	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"):
-		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_ (its value is not shown); %s", source)
+	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"),
+		strings.HasPrefix(string(s.SecretKey), "sk_org_"): // needs a Stripe-Context header
+		p.add("STRIPE_SECRET_KEY", "is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown); %s", source)
 	}
 	if s.APIBase != "" {
 		switch u, err := url.Parse(s.APIBase); {
@@ -197,24 +192,15 @@ func (d *Durations) validate(p *problems) {
 		{"CHARGE_WINDOW", d.ChargeWindow},
 		{"KEY_RETENTION", d.KeyRetention},
 	}
-	var text strings.Builder
-	var wrong []string
-	valid := true
 	for i, link := range chain {
 		link.value.validate(p, link.name)
-		valid = valid && link.value.invalid == ""
-		if i > 0 {
-			sign := " < "
-			if previous := chain[i-1]; previous.value.Duration >= link.value.Duration {
-				sign = " !< "
-				wrong = append(wrong, previous.name+" must be less than "+link.name)
-			}
-			text.WriteString(sign)
+		if i == 0 || link.value.invalid != "" || chain[i-1].value.invalid != "" {
+			continue
 		}
-		fmt.Fprintf(&text, "%s %s", link.name, link.value.Duration)
-	}
-	if valid && len(wrong) > 0 {
-		p.add("durations out of order", "%s (%s)", text.String(), strings.Join(wrong, ", "))
+		if previous := chain[i-1]; previous.value.Duration >= link.value.Duration {
+			p.add("durations out of order", "%s %s must be less than %s %s",
+				previous.name, previous.value.Duration, link.name, link.value.Duration)
+		}
 	}
 }
 
@@ -224,10 +210,14 @@ func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Durati
 
 // Completer bounds the attempts of the completer.
 type Completer struct {
-	MaxAttempts Count `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
+	MaxAttempts int `envconfig:"COMPLETER_MAX_ATTEMPTS" default:"10"`
 }
 
-func (c *Completer) validate(p *problems) { c.MaxAttempts.validate(p, "COMPLETER_MAX_ATTEMPTS") }
+func (c *Completer) validate(p *problems) {
+	if c.MaxAttempts <= 0 {
+		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not a positive number", c.MaxAttempts)
+	}
+}
 
 // Traces is the address of the trace collector. It is only validated here: the
 // OpenTelemetry SDK reads it itself.
@@ -305,7 +295,6 @@ type Worker struct {
 	Database
 	OptionalAdmin
 	Mail
-	Traces
 	Log
 }
 

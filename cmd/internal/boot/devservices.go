@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"example.com/orders-api/cmd/internal/hostcheck"
@@ -68,8 +67,8 @@ func StartDevServices(ctx context.Context, d *Database, s *Stripe, options DevOp
 
 // Files in DataDir that belong to the data of the private database.
 const (
-	stateFile     = "stripe.json" // of the stand-in
-	providersFile = "providers"   // those that the data was used with, one in each line
+	stateFile    = "stripe.json" // of the stand-in
+	providerFile = "provider"    // the last one that the data was used with
 )
 
 func (d *DevServices) startProvider(ctx context.Context, s *Stripe, options DevOptions) error {
@@ -78,14 +77,14 @@ func (d *DevServices) startProvider(ctx context.Context, s *Stripe, options DevO
 		d.DataDir = options.DataDir
 		state = filepath.Join(d.DataDir, stateFile)
 		if options.Reset {
-			for _, name := range []string{stateFile, providersFile} {
+			for _, name := range []string{stateFile, providerFile} {
 				if err := os.Remove(filepath.Join(d.DataDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return fmt.Errorf("reset: %w", err)
 				}
 			}
 		}
-		if err := warnOfOtherProviders(s, options); err != nil {
-			return fmt.Errorf("providers of the data: %w", err)
+		if err := warnOfOtherProvider(s, options); err != nil {
+			return fmt.Errorf("provider of the data: %w", err)
 		}
 	}
 	if s.SecretKey != "" {
@@ -96,36 +95,24 @@ func (d *DevServices) startProvider(ctx context.Context, s *Stripe, options DevO
 	return err
 }
 
-// warnOfOtherProviders warns if the data was used with another provider, and stores the
-// present one.
-func warnOfOtherProviders(s *Stripe, options DevOptions) error {
+// warnOfOtherProvider warns if the data was used with another provider last, and stores
+// the present one.
+func warnOfOtherProvider(s *Stripe, options DevOptions) error {
 	provider := "the stand-in for Stripe"
 	if s.SecretKey != "" {
 		provider = s.ProviderURL()
 	}
-	file := filepath.Join(options.DataDir, providersFile)
-	content, err := os.ReadFile(file) //nolint:gosec // in the program's cache folder
+	file := filepath.Join(options.DataDir, providerFile)
+	other, err := os.ReadFile(file) //nolint:gosec // in the program's cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	var others []string
-	known := false
-	for line := range strings.Lines(string(content)) {
-		if other := strings.TrimSuffix(line, "\n"); other == provider {
-			known = true
-		} else {
-			others = append(others, other)
-		}
-	}
-	if len(others) > 0 && options.Notice != nil {
+	if len(other) > 0 && string(other) != provider && options.Notice != nil {
 		options.Notice(fmt.Sprintf("Warning: this database was also used with %s. "+
 			"Its unfinished orders and its refunds fail, because %s does not know their payments. "+
-			"Use --reset, or set DATABASE_URL to another database.", strings.Join(others, ", "), provider))
+			"Use --reset, or set DATABASE_URL to another database.", other, provider))
 	}
-	if known {
-		return nil
-	}
-	return os.WriteFile(file, append(content, provider+"\n"...), 0o600)
+	return os.WriteFile(file, []byte(provider), 0o600)
 }
 
 // startStripe starts the stand-in and returns its URL. state names its file, or is "".

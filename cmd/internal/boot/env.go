@@ -7,7 +7,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -122,28 +121,6 @@ func (d Duration) validate(p *problems, name string) {
 	}
 }
 
-// Count is a positive number, see [Duration].
-type Count struct {
-	Int     int
-	invalid string
-}
-
-// Decode is called by envconfig.
-func (c *Count) Decode(text string) error {
-	value, err := strconv.Atoi(text)
-	*c = Count{Int: value}
-	if err != nil || value <= 0 {
-		c.invalid = text
-	}
-	return nil
-}
-
-func (c Count) validate(p *problems, name string) {
-	if c.invalid != "" {
-		p.add(name, "%q is not a positive number", c.invalid)
-	}
-}
-
 type variable struct{ name, fallback, empty, description string }
 
 //go:embed env.txt
@@ -151,16 +128,15 @@ var descriptions string
 
 // description returns the indented lines after a variable's name in env.txt.
 func description(name string) string {
-	var words []string
-	found := false
-	for line := range strings.Lines(descriptions) {
+	_, rest, _ := strings.Cut("\n"+descriptions, "\n"+name+"\n")
+	var text strings.Builder
+	for line := range strings.Lines(rest) {
 		if !strings.HasPrefix(line, " ") {
-			found = strings.TrimSpace(line) == name
-		} else if found {
-			words = append(words, strings.Fields(line)...)
+			break
 		}
+		text.WriteString(line)
 	}
-	return strings.Join(words, " ")
+	return text.String()
 }
 
 // variables returns the variables of a struct of groups, in order.
@@ -189,49 +165,6 @@ func PrintEnv(w io.Writer, config any) {
 		if v.fallback != "" {
 			fmt.Fprintf(w, " (default %s)", v.fallback)
 		}
-		column := 80 // starts a new line
-		for _, word := range strings.Fields(v.description) {
-			if column += 1 + len(word); column > 80 {
-				fmt.Fprint(w, "\n     ")
-				column = 6 + len(word)
-			}
-			fmt.Fprint(w, " ", word)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprint(w, "\n", v.description)
 	}
-}
-
-// MarkdownEnv returns the table of all variables for docs/configuration.md.
-func MarkdownEnv() string {
-	var out strings.Builder
-	out.WriteString("| variable | default | meaning |\n| --- | --- | --- |\n")
-	for _, v := range variables(reflect.TypeFor[All]()) {
-		fallback := ""
-		if v.fallback != "" {
-			fallback = "`" + v.fallback + "`"
-		}
-		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", v.name, fallback, v.description)
-	}
-	return out.String()
-}
-
-// ExampleEnv returns the contents of .env.example, which a shell reads.
-func ExampleEnv() string {
-	var out strings.Builder
-	out.WriteString("# Copy to .env, fill in and load with: set -a; . ./.env; set +a\n" +
-		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
-		"# variable counts as not set, unless its comment says otherwise. orders dev and\n" +
-		"# orders demo need none of them.\n")
-	for _, v := range variables(reflect.TypeFor[All]()) {
-		value := v.fallback
-		if strings.ContainsAny(value, " <>&") {
-			value = "'" + value + "'"
-		}
-		mark := ""
-		if strings.HasSuffix(v.name, "_ADDR") {
-			mark = "#" // the default depends on the command
-		}
-		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", v.description, mark, v.name, value)
-	}
-	return out.String()
 }

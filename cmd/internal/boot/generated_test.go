@@ -40,11 +40,11 @@ func TestGenerated(t *testing.T) {
 	t.Run(".env.example", func(t *testing.T) {
 		t.Parallel()
 		if *update {
-			require.NoError(t, os.WriteFile(exampleEnv, []byte(boot.ExampleEnv()), 0o644))
+			require.NoError(t, os.WriteFile(exampleEnv, []byte(boot.EnvTemplate()), 0o644))
 			return
 		}
 		text, err := os.ReadFile(exampleEnv)
 		require.NoError(t, err)
-		require.Equal(t, boot.ExampleEnv(), string(text), "run make generate")
+		require.Equal(t, boot.EnvTemplate(), string(text), "run make generate")
 	})
 }

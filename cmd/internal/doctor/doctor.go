@@ -5,22 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/internal/postgres"
+	"example.com/orders-api/migrations"
+	"example.com/orders-api/payments"
+	"example.com/orders-api/receipts"
 )
 
 // Severity is the severity of a [Result].
 type Severity int
 
-// Severities. A check is skipped because another one failed.
+// Severities.
 const (
 	OK Severity = iota
-	Skipped
 	Warning
 	Failure
 )
@@ -34,7 +39,7 @@ type Result struct {
 
 // String returns the result as one line.
 func (r Result) String() string {
-	line := fmt.Sprintf("%s %-13s  %s", []string{"✓", "-", "!", "✗"}[r.Severity], r.Check, r.Message)
+	line := fmt.Sprintf("%s %-13s  %s", []string{"✓", "!", "✗"}[r.Severity], r.Check, r.Message)
 	return strings.Map(func(r rune) rune { // a driver's error may have several lines
 		if !unicode.IsPrint(r) {
 			return ' '
@@ -43,18 +48,8 @@ func (r Result) String() string {
 	}, line)
 }
 
-func ok(format string, arguments ...any) Result {
-	return Result{Severity: OK, Message: fmt.Sprintf(format, arguments...)}
-}
-
-func skipped(reason string) Result { return Result{Severity: Skipped, Message: "skipped: " + reason} }
-
-func warning(message, remedy string) Result {
-	return Result{Severity: Warning, Message: message + " → " + remedy}
-}
-
-func failure(message, remedy string) Result {
-	return Result{Severity: Failure, Message: message + " → " + remedy}
+func failure(check string, err error, remedy string) Result {
+	return Result{Failure, check, err.Error() + " → " + remedy}
 }
 
 // Checker runs the checks.
@@ -64,113 +59,145 @@ type Checker struct {
 	Timeout     time.Duration
 }
 
-// Run runs every check, each for at most Timeout, the dependencies concurrently. The
-// order of the results is fixed.
+// Run runs every check whose variables are valid. Each dependency takes at most Timeout.
 func (c Checker) Run(ctx context.Context) []Result {
-	groups := []func(context.Context) []Result{
-		c.checkConfiguration, c.checkDatabase, c.CheckProvider, c.checkWebhook, c.checkMail,
-	}
-	results := make([][]Result, len(groups))
-	var all sync.WaitGroup
-	for i, group := range groups {
-		all.Go(func() { results[i] = group(ctx) })
-	}
-	all.Wait()
-	return slices.Concat(results...)
-}
-
-// check is a named check.
-type check struct {
-	name string
-	run  func(context.Context) Result
-}
-
-// run runs checks one after the other, or skips them if one of their variables is
-// invalid.
-func (c Checker) run(ctx context.Context, variables []string, checks ...check) []Result {
 	var invalid *boot.ConfigError
-	valid := c.ConfigError == nil || errors.As(c.ConfigError, &invalid) &&
-		!slices.ContainsFunc(invalid.Problems, func(p boot.Problem) bool { return slices.Contains(variables, p.Name) })
-	results := make([]Result, len(checks))
-	for i, check := range checks {
-		results[i] = skipped(strings.Join(variables, " or ") + " is invalid")
-		if valid {
-			limited, cancel := context.WithTimeout(ctx, c.Timeout)
-			results[i] = check.run(limited)
-			cancel()
-		}
-		results[i].Check = check.name
-	}
-	return results
-}
-
-func (c Checker) checkConfiguration(context.Context) []Result {
-	const name = "configuration"
-	var invalid *boot.ConfigError
-	switch {
-	case c.ConfigError == nil:
-		d := c.Environment.Durations
-		return []Result{{OK, name, fmt.Sprintf("valid; STRIPE_TIMEOUT %s < LOCK_TIMEOUT %s < COMPLETER_GRACE %s < CHARGE_WINDOW %s < KEY_RETENTION %s",
-			d.StripeTimeout, d.LockTimeout, d.CompleterGrace, d.ChargeWindow, d.KeyRetention)}}
-	case !errors.As(c.ConfigError, &invalid):
-		return []Result{{Failure, name, c.ConfigError.Error()}}
-	}
 	var results []Result
-	for _, problem := range invalid.Problems {
-		results = append(results, Result{Failure, name, problem.Name + ": " + problem.Text})
+	switch {
+	case errors.As(c.ConfigError, &invalid):
+		for _, problem := range invalid.Problems {
+			results = append(results, Result{Failure, "configuration", problem.Name + ": " + problem.Text})
+		}
+	case c.ConfigError != nil:
+		return []Result{{Failure, "configuration", c.ConfigError.Error()}}
+	default:
+		results = []Result{{OK, "configuration", "valid"}}
+	}
+	for _, dependency := range []struct {
+		variables []string
+		check     func(context.Context) []Result
+	}{
+		{[]string{"DATABASE_URL"}, c.checkDatabase},
+		{[]string{"STRIPE_SECRET_KEY", "STRIPE_API_BASE"}, func(ctx context.Context) []Result { return []Result{c.CheckStripe(ctx)} }},
+		{[]string{"SMTP_URL", "RECEIPTS_FROM"}, func(ctx context.Context) []Result { return []Result{c.checkMail(ctx)} }},
+	} {
+		if invalid != nil && slices.ContainsFunc(invalid.Problems, func(p boot.Problem) bool { return slices.Contains(dependency.variables, p.Name) }) {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, c.Timeout)
+		results = append(results, dependency.check(limited)...)
+		cancel()
 	}
 	return results
 }
 
-func (c Checker) checkMail(ctx context.Context) []Result {
-	return c.run(ctx, []string{"SMTP_URL", "RECEIPTS_FROM"}, check{"mail", func(ctx context.Context) Result {
-		isServer := c.Environment.SMTPURL != ""
-		remedy := "make the folder writable, or set SMTP_URL"
-		if isServer {
-			remedy = "start the server, grant access to this machine and user, or correct SMTP_URL"
-		}
-		mailer, err := c.Environment.Mailer(slog.New(slog.DiscardHandler))
-		if err != nil {
-			return failure(err.Error(), remedy)
-		}
-		checker, checkable := mailer.(interface {
-			fmt.Stringer
-			Check(ctx context.Context) error
-		})
-		if !checkable {
-			return skipped("this mailer cannot be checked")
-		}
-		if err := checker.Check(ctx); err != nil {
-			return failure(err.Error(), remedy)
-		}
-		if !isServer {
-			return warning("receipts are written to files in "+checker.String(), "set SMTP_URL to send them")
-		}
-		return ok("%s accepts the login", checker)
-	}})
+// checkDatabase runs the checks of every command's start, and compares the clocks.
+func (c Checker) checkDatabase(ctx context.Context) []Result {
+	pool, err := boot.Connect(ctx, c.Environment.Database, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return []Result{failure("database", err, "start the server, grant access to this machine and role, or correct DATABASE_URL")}
+	}
+	defer pool.Close()
+	config := pool.Config().ConnConfig
+	sessions := Result{OK, "sessions", "lock_timeout, statement_timeout and idle_in_transaction_session_timeout are set"}
+	if err := postgres.CheckSession(ctx, pool); err != nil {
+		sessions = failure("sessions", err, "docs/scaling.md says how to set them behind a pooler")
+	}
+	return []Result{{OK, "database", config.Database + " at " + config.Host}, sessions, checkMigrations(ctx, pool), checkClock(ctx, pool)}
 }
 
-// Limits for the difference of two clocks. Synchronised clocks differ by less than two
-// seconds. At five minutes, webhooks are rejected.
-const (
-	clockWarning = 2 * time.Second
-	clockFailure = time.Minute
-)
-
-// compareClocks compares a clock with this machine's. Leases do not use this machine's
-// clock (R8), but logs, expiry times and webhook signatures do.
-func compareClocks(clock string, ahead, uncertainty time.Duration) Result {
-	difference, direction := ahead.Abs()-uncertainty, "ahead of"
-	if ahead < 0 {
-		direction = "behind"
+func checkMigrations(ctx context.Context, pool *pgxpool.Pool) Result {
+	const check = "migrations"
+	if err := boot.CheckSchema(ctx, pool); err != nil {
+		return failure(check, err, "orders migrate up")
 	}
-	message := fmt.Sprintf("%s is %s %s this machine's", clock, ahead.Abs().Round(time.Second), direction)
-	const remedy = "run a time service on both, as in timedatectl set-ntp true"
+	migrator, err := migrations.New(pool, nil)
+	if err != nil {
+		return failure(check, err, "try again")
+	}
+	defer func() { _ = migrator.Close() }()
+	newer, err := migrator.Newer(ctx)
 	switch {
-	case difference >= clockFailure:
-		return failure(message, remedy)
-	case difference >= clockWarning:
-		return warning(message, remedy)
+	case err != nil:
+		return failure(check, err, "grant the role access to its own tables")
+	case newer > 0:
+		return Result{Warning, check, fmt.Sprintf("the database is at version %d, which a newer program has applied → "+
+			"run the newer program, unless a deployment is in progress; or check DATABASE_URL", newer)}
 	}
-	return ok("%s is within two seconds of this machine's", clock)
+	return Result{OK, check, "all applied"}
+}
+
+// checkClock compares the database's clock with this machine's. Leases do not use this
+// machine's clock (R8), but logs, expiry times and webhook signatures do.
+func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
+	const check, tolerance = "clock", 2 * time.Second
+	sent := time.Now()
+	now, err := postgres.Now(ctx, pool)
+	if err != nil {
+		return failure(check, err, "try again")
+	}
+	ahead := now.Sub(sent) // less the time of the query
+	if ahead < -tolerance || ahead > tolerance+time.Since(sent) {
+		return Result{Warning, check, fmt.Sprintf("the database's clock differs by %s from this machine's → "+
+			"run a time service on both, as in timedatectl set-ntp true", ahead.Round(time.Second))}
+	}
+	return Result{OK, check, "the database's clock is within two seconds of this machine's"}
+}
+
+// CheckStripe checks the key and its permissions, and lists one payment at Stripe.
+func (c Checker) CheckStripe(ctx context.Context) Result {
+	const check = "stripe"
+	client, err := payments.New(payments.Config{
+		SecretKey: string(c.Environment.SecretKey),
+		BaseURL:   c.Environment.APIBase,
+		Timeout:   c.Timeout,
+		Transport: boot.ProviderTransport(),
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return failure(check, err, "correct STRIPE_SECRET_KEY or STRIPE_API_BASE")
+	}
+	defer client.Close()
+	var missing []string
+	if strings.HasPrefix(string(c.Environment.SecretKey), "rk_") { // a restricted key
+		missing, err = client.MissingPermissions(ctx)
+	}
+	if err == nil {
+		_, err = client.Ping(ctx)
+	}
+	provider := c.Environment.ProviderURL()
+	var failed *payments.Error
+	switch {
+	case len(missing) > 0:
+		return Result{Failure, check, "the restricted key lacks permissions: " + strings.Join(missing, ", ") +
+			" → grant them at https://dashboard.stripe.com/apikeys"}
+	case err == nil:
+		return Result{OK, check, fmt.Sprintf("%s accepts the key (mode: %s)", provider, c.Environment.Mode())}
+	case errors.As(err, &failed) && failed.HTTPStatus == http.StatusUnauthorized:
+		return failure(check, err, "the key is wrong or was rolled: get the current one at https://dashboard.stripe.com/apikeys")
+	case failed != nil && failed.HTTPStatus == http.StatusForbidden:
+		return failure(check, err, "let the key write PaymentIntents and Refunds")
+	default:
+		return failure(check, fmt.Errorf("%s: %w", provider, err),
+			"allow HTTPS from this machine to it, correct STRIPE_API_BASE, or see https://status.stripe.com")
+	}
+}
+
+// checkMail logs in at the mail server, or creates the folder for files.
+func (c Checker) checkMail(ctx context.Context) Result {
+	const check = "mail"
+	if c.Environment.SMTPURL == "" {
+		if _, err := c.Environment.Mailer(slog.New(slog.DiscardHandler)); err != nil {
+			return failure(check, err, "make the folder writable, or set SMTP_URL")
+		}
+		return Result{Warning, check, "receipts are written to files → set SMTP_URL to send them"}
+	}
+	server, err := receipts.NewSMTP(string(c.Environment.SMTPURL))
+	if err == nil {
+		err = server.Check(ctx)
+	}
+	if err != nil {
+		return failure(check, err, "start the server, grant access to this machine and user, or correct SMTP_URL")
+	}
+	return Result{OK, check, server.String() + " accepts the login"}
 }

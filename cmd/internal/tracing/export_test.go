@@ -10,8 +10,3 @@ import (
 func Into(exporter sdktrace.SpanExporter) *Tracing {
 	return newTracing(slog.New(slog.DiscardHandler), sdktrace.WithSyncer(filter{exporter}))
 }
-
-// ErrorHandler returns the handler of OpenTelemetry's errors.
-func ErrorHandler(logger *slog.Logger) interface{ Handle(error) } {
-	return &errorHandler{logger: logger}
-}

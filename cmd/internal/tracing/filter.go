@@ -6,28 +6,20 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
 )
 
-// allowed reports whether an attribute may be exported. Libraries record more, and
-// other attributes in each release: URLs with keys of clients, client addresses, error
-// texts. server.address is not allowed: it is the Host header, which the client sets.
-func allowed(name attribute.Key) bool {
-	switch name {
-	case keyID, operation, fromPoint, toPoint, attempt, orderID, requestID,
-		"http.request.method", "http.response.status_code", "http.route",
-		"http.request.body.size", "http.response.body.size",
-		"network.protocol.version", "url.scheme",
-		"db.system.name", "db.query.text", "db.operation.name",
-		"db.operation.batch.size", "db.response.status_code", "db.response.returned_rows",
-		"pgx.rows_affected", "pgx.sql_state",
-		"error.type", "exception.type":
-		return true
-	}
-	return false
+// allowed are the attributes that may be exported. Libraries record more, and other
+// attributes in each release: URLs with keys of clients, client addresses, error texts.
+// server.address is not allowed: it is the Host header, which the client sets.
+var allowed = []attribute.Key{
+	keyID, operation, fromPoint, toPoint, attempt, requestID,
+	"http.request.method", "http.response.status_code", "http.route",
+	"http.request.body.size", "http.response.body.size", "network.protocol.version", "url.scheme",
+	"db.system.name", "db.query.text", "db.operation.name", "db.operation.batch.size",
+	"db.response.status_code", "db.response.returned_rows", "pgx.rows_affected", "pgx.sql_state", "error.type",
 }
 
-// filter exports only allowed attributes.
+// filter exports only allowed attributes, and no events.
 type filter struct{ sdktrace.SpanExporter }
 
 func (f filter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
@@ -40,25 +32,14 @@ func (f filter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) 
 
 type filtered struct{ sdktrace.ReadOnlySpan }
 
-func (f filtered) Attributes() []attribute.KeyValue { return onlyAllowed(f.ReadOnlySpan.Attributes()) }
-
-func (f filtered) Events() []sdktrace.Event {
-	events := slices.Clone(f.ReadOnlySpan.Events())
-	for i := range events {
-		events[i].Attributes = onlyAllowed(events[i].Attributes)
-	}
-	return events
+func (f filtered) Attributes() []attribute.KeyValue {
+	return slices.DeleteFunc(slices.Clone(f.ReadOnlySpan.Attributes()), func(a attribute.KeyValue) bool {
+		return !slices.Contains(allowed, a.Key)
+	})
 }
 
-// Links removes the trace state, which a client can set.
-func (f filtered) Links() []sdktrace.Link {
-	links := slices.Clone(f.ReadOnlySpan.Links())
-	for i := range links {
-		links[i].SpanContext = links[i].SpanContext.WithTraceState(trace.TraceState{})
-		links[i].Attributes = onlyAllowed(links[i].Attributes)
-	}
-	return links
-}
+// Events returns nothing: the events of libraries contain error texts.
+func (filtered) Events() []sdktrace.Event { return nil }
 
 // Status removes texts of libraries, which quote errors.
 func (f filtered) Status() sdktrace.Status {
@@ -67,8 +48,4 @@ func (f filtered) Status() sdktrace.Status {
 		status.Description = ""
 	}
 	return status
-}
-
-func onlyAllowed(attributes []attribute.KeyValue) []attribute.KeyValue {
-	return slices.DeleteFunc(slices.Clone(attributes), func(a attribute.KeyValue) bool { return !allowed(a.Key) })
 }

@@ -12,17 +12,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Requests is for api.Config: a span for each request to /v1. The client's trace is
-// linked, not continued: clients are not trusted, and one could add spans to another
-// client's trace or decide what is recorded.
+// noPropagation ignores a client's trace: it could add spans to another client's trace.
+// It also sends the provider no trace context.
+var noPropagation = otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator())
+
+// Requests is for api.Config: a span for each request to /v1.
 func (t *Tracing) Requests() func(http.Handler) http.Handler {
 	if t == nil {
 		return nil
 	}
-	traced := otelhttp.NewMiddleware("request",
-		otelhttp.WithTracerProvider(t.provider),
-		otelhttp.WithPropagators(propagation.TraceContext{}),
-		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
+	traced := otelhttp.NewMiddleware("request", otelhttp.WithTracerProvider(t.provider), noPropagation,
 		otelhttp.WithFilter(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/") }))
 	return func(next http.Handler) http.Handler { return traced(withRoute(next)) }
 }
@@ -41,16 +40,12 @@ func withRoute(next http.Handler) http.Handler {
 	})
 }
 
-// Provider is for payments.Config: a span for each request inside a trace. The provider
-// does not receive the trace context.
+// Provider is for payments.Config: a span for each request.
 func (t *Tracing) Provider(base *http.Transport) http.RoundTripper {
 	if t == nil {
 		return base
 	}
-	return provider{base, otelhttp.NewTransport(base,
-		otelhttp.WithTracerProvider(t.provider),
-		otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()),
-		otelhttp.WithFilter(func(r *http.Request) bool { return trace.SpanFromContext(r.Context()).IsRecording() }),
+	return provider{base, otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.provider), noPropagation,
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string {
 			return r.Method + " " + objectID.ReplaceAllLiteralString(r.URL.Path, "/{id}")
 		}))}
