@@ -23,8 +23,6 @@ import (
 // errNotCompared means that the comparison is incomplete: the exit code is 2.
 var errNotCompared = errors.New("records were not compared")
 
-// runReconcile compares our records with the provider's and prints the
-// discrepancies.
 func runReconcile(ctx context.Context, call invocation) error {
 	var config boot.KeyCommands
 	flags := call.flags()
@@ -32,7 +30,7 @@ func runReconcile(ctx context.Context, call invocation) error {
 	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
 	lostRows := flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
 	asJSON := flags.Bool("json", false, "print a JSON object")
-	if err := call.parse(flags, &config); err != nil {
+	if _, err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if err := boot.Load(&config); err != nil {
@@ -80,10 +78,8 @@ func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(report)
 	}
-	if len(report.Discrepancies) > 0 {
-		if err := printDiscrepancies(w, report.Discrepancies); err != nil {
-			return err
-		}
+	if err := printDiscrepancies(w, report.Discrepancies); err != nil {
+		return err
 	}
 	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
 		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
@@ -92,6 +88,9 @@ func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 }
 
 func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) error {
+	if len(discrepancies) == 0 {
+		return nil
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tACCOUNT\tORDER\tKEY\tINTENT\tREFUND\tCREATED\tLOCAL\tPROVIDER\tDETAIL")
 	for _, d := range discrepancies {
@@ -103,7 +102,7 @@ func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) erro
 	return table.Flush()
 }
 
-// detail is the detail of a discrepancy and the result of the fix.
+// detail describes a discrepancy and the result of its fix.
 func detail(d reconcile.Discrepancy) string {
 	switch {
 	case d.Fixed:
@@ -136,8 +135,7 @@ func moneyCell(m reconcile.Money) string {
 	return cell(fmt.Sprintf("%d %s", m.Amount, m.Currency))
 }
 
-// cell returns the text of a table cell, without characters that would break the
-// table.
+// cell replaces what would break a table.
 func cell(text string) string {
 	if text == "" {
 		return "-"
@@ -150,11 +148,8 @@ func cell(text string) string {
 	}, text)
 }
 
-// longRun is how long a run takes before the bar appears.
-const longRun = 2 * time.Second
-
-// progressBar returns a function that shows the progress of a long run on a
-// terminal, and one that removes the bar. Elsewhere they do nothing.
+// progressBar returns a function that shows the progress on a terminal, after two
+// seconds, and one that removes the bar. Without a terminal they do nothing.
 func progressBar(w io.Writer) (progress func(fraction float64), remove func()) {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -168,8 +163,8 @@ func progressBar(w io.Writer) (progress func(fraction float64), remove func()) {
 	)
 	start := time.Now()
 	progress = func(fraction float64) {
-		if time.Since(start) > longRun {
-			_ = bar.Set(int(fraction * parts)) // a bar that cannot be drawn is no reason to fail
+		if time.Since(start) > 2*time.Second {
+			_ = bar.Set(int(fraction * parts)) // best effort
 		}
 	}
 	return progress, func() { _ = bar.Clear() }
