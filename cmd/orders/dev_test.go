@@ -75,8 +75,10 @@ func TestDev(t *testing.T) {
 
 	// The stand-in has a page, and the receipt is in the folder that the log names.
 	page := a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]
-	require.Equal(t, http.StatusOK, getAs(t, "localhost", page))
-	require.Equal(t, http.StatusMisdirectedRequest, getAs(t, "evil.example", page))
+	status, _ := getAs(t, "localhost", page)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = getAs(t, "evil.example", page)
+	require.Equal(t, http.StatusMisdirectedRequest, status)
 	folder := a.waitFor(&a.stderr, `\.eml files.*folder=(\S+)`)[1]
 	require.Contains(t, folder, value(env, "HOME"))
 	require.Contains(t, a.stdout.String(), "Data         "+filepath.Dir(folder)+" ", "each clone has its receipts")

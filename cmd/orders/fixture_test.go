@@ -114,19 +114,6 @@ func (a *api) order(idempotencyKey, body string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
 }
 
-// orderUntilFinal sends the same request until its response is neither 409 nor 503.
-func (a *api) orderUntilFinal(idempotencyKey, body string) apiResponse {
-	a.t.Helper()
-	var final apiResponse
-	eventually(a.t, func() bool {
-		var err error
-		final, err = a.order(idempotencyKey, body)
-		require.NoError(a.t, err)
-		return final.status != http.StatusConflict && final.status != http.StatusServiceUnavailable
-	})
-	return final
-}
-
 // untilPaid retries an order until its response is 201. It returns an error instead of
 // failing the test, so that any goroutine may call it.
 func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse, error) {

@@ -122,26 +122,6 @@ func TestReconcile_fix(t *testing.T) {
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 }
 
-// After a failover, the charge of an order that was created seconds ago is named at once.
-func TestReconcile_lostRows(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a := f.serve(f.environ, "--shutdown-delay", "0")
-	response, err := a.order("the-key-of-a-lost-order", tea)
-	require.NoError(t, err)
-	id := requirePaid(t, response)
-	a.stop()
-	for _, table := range []string{"staged_jobs", "audit_records", "orders", "idempotency_keys"} {
-		_, err := f.pool.Exec(t.Context(), "DELETE FROM "+table)
-		require.NoError(t, err)
-	}
-	code, stdout, stderr := run(t, f.environ, "reconcile")
-	require.Zero(t, code, "recent activity may be in progress: %s%s", stdout, stderr)
-	code, stdout, stderr = run(t, f.environ, "reconcile", "--lost-rows", "--since", "24h")
-	require.Equal(t, 1, code, stderr)
-	require.Regexp(t, `(?m)^unrecorded_charge .*`+id+`.* 2500 usd  intent succeeded, order missing$`, stdout)
-}
-
 // An incomplete comparison exits with 2.
 func TestReconcile_incomplete(t *testing.T) {
 	t.Parallel()

@@ -56,8 +56,9 @@ func TestStartupError_durationsOutOfOrder(t *testing.T) {
 
 func TestStartupError_liveKey(t *testing.T) {
 	t.Parallel()
-	env := environ(t, "STRIPE_SECRET_KEY=sk_live_canary")
-	requireStartupError(t, env, "dev", "STRIPE_SECRET_KEY: is not a test key")
+	for _, command := range []string{"dev", "demo"} {
+		requireStartupError(t, environ(t, "STRIPE_SECRET_KEY=sk_live_canary"), command, "STRIPE_SECRET_KEY: is not a test key")
+	}
 }
 
 func TestStartupError_outdatedSchema(t *testing.T) {
