@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// accountKeys runs an accounts keys command.
 func (f *fixture) accountKeys(args ...string) (code int, stdout, stderr string) {
 	f.t.Helper()
 	return run(f.t, f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error"), append([]string{"accounts", "keys"}, args...)...)

@@ -25,7 +25,6 @@ var update = flag.Bool("update", false, "write the list of metrics, "+metricsLis
 // and the dashboard against it.
 const metricsList = "../../internal/metrics/testdata/metrics.txt"
 
-// admin returns the base URL of a process's admin listener.
 func (p *process) admin() string {
 	p.t.Helper()
 	return "http://" + p.waitFor(&p.stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
@@ -195,8 +194,6 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, string(want), text, "run make generate")
 }
 
-// describeMetrics returns our own metrics, each with its labels, its type and its help
-// text.
 func describeMetrics(exposition string) []string {
 	help, kind, labels := map[string]string{}, map[string]string{}, map[string]string{}
 	label := regexp.MustCompile(`[{,](\w+)="`)

@@ -41,7 +41,6 @@ type consoleView struct {
 
 type consoleEvent struct{ Lane, Text, Detail string }
 
-// timeline returns all events of the timeline.
 func (v consoleView) timeline() string {
 	var b strings.Builder
 	for _, e := range v.Events {
@@ -50,7 +49,6 @@ func (v consoleView) timeline() string {
 	return b.String()
 }
 
-// consoleAPI is dev with a client of its console.
 type consoleAPI struct {
 	*api
 	browser http.Client
@@ -76,7 +74,6 @@ func (p *process) openConsole() *consoleAPI {
 	return a
 }
 
-// console sends a request to the page's server.
 func (a *consoleAPI) console(method, path, body string, header http.Header) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(a.t.Context(), method, a.base+path, strings.NewReader(body))
 	require.NoError(a.t, err)
@@ -84,13 +81,11 @@ func (a *consoleAPI) console(method, path, body string, header http.Header) (*ht
 	return a.browser.Do(request)
 }
 
-// startPlay starts a scenario like the page, and returns the status.
 func (a *consoleAPI) startPlay(card, fault string) int {
 	a.t.Helper()
 	return a.postToConsole("/console/play", "card="+card+"&fault="+fault)
 }
 
-// postToConsole sends a form like the page, and returns the status.
 func (a *consoleAPI) postToConsole(path, form string) int {
 	a.t.Helper()
 	response, err := a.console(http.MethodPost, path, form, http.Header{"Origin": {a.base}, "Content-Type": {"application/x-www-form-urlencoded"}})
@@ -99,8 +94,8 @@ func (a *consoleAPI) postToConsole(path, form string) int {
 	return response.StatusCode
 }
 
-// watchConsole returns a function that returns the next view in which the bank asks, or
-// the final view of the next play.
+// watchConsole returns a function that waits for the next view in which the customer must
+// decide, or for the end of the next play.
 func (a *consoleAPI) watchConsole() func() consoleView {
 	last, asked := "", ""
 	return func() (view consoleView) {
@@ -206,8 +201,7 @@ func TestConsole(t *testing.T) {
 	a.requireNoProcessLeft()
 }
 
-// requireEventOrder checks that the card is charged after the confirm began and before
-// anything that follows from it.
+// requireEventOrder checks that the charge is between the confirm and its consequences.
 func requireEventOrder(t *testing.T, view consoleView) {
 	t.Helper()
 	index := func(part string) int {
@@ -226,8 +220,7 @@ func requireEventOrder(t *testing.T, view consoleView) {
 	}
 }
 
-// requireCurlReplays sends the last command line of a view to the API of dev, and expects
-// the response that the view shows.
+// requireCurlReplays runs the last curl line of a view, and expects a replay.
 func requireCurlReplays(t *testing.T, a *consoleAPI, view consoleView) {
 	t.Helper()
 	last := view.Requests[len(view.Requests)-1]
@@ -238,8 +231,7 @@ func requireCurlReplays(t *testing.T, a *consoleAPI, view consoleView) {
 	require.Equal(t, last.Body, again.body)
 }
 
-// With another provider, the page disables the failure and the card that need the
-// stand-in.
+// Without the stand-in, the page disables the fault and the card that need it.
 func TestConsole_onStripe(t *testing.T) {
 	t.Parallel()
 	stripe, provider := standIn(t)

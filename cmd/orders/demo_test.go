@@ -20,7 +20,6 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// claims are the claims of a demo, in order.
 var claims = []string{
 	"an order is charged",
 	"the same request again: the same bytes",
@@ -34,8 +33,7 @@ var claims = []string{
 	"each receipt arrives once",
 }
 
-// totals returns the last line of the demo's table, which is followed by a hint to the
-// console.
+// totals returns the last line of the demo's table.
 func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
 	t.Helper()
 	match := regexp.MustCompile(`\n   total +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*[Cc]onsole`).FindStringSubmatch(stdout)
@@ -49,7 +47,6 @@ func totals(t *testing.T, stdout string) (requests, orders, charges, receipts in
 	return numbers[0], numbers[1], numbers[2], numbers[3]
 }
 
-// requireClaims checks the line and the mark of every claim.
 func requireClaims(t *testing.T, stdout string, marks ...string) {
 	t.Helper()
 	var lines []string
@@ -73,7 +70,6 @@ func requireOnePage(t *testing.T, stdout string) {
 	}
 }
 
-// requireNoTempFiles checks that the folder for temporary files is empty.
 func requireNoTempFiles(t *testing.T, environ []string) {
 	t.Helper()
 	left, err := os.ReadDir(value(environ, "TMPDIR"))
@@ -110,8 +106,8 @@ func TestDemo(t *testing.T) {
 	p.requireNoProcessLeft()
 }
 
-// stripeMode returns the environment of a demo with a provider and a database of its
-// own. It has settings of other commands, which the demo must ignore.
+// stripeMode returns an environment with a provider, a database, and invalid settings of
+// other commands, which the demo must ignore.
 func stripeMode(t *testing.T, database, provider string) []string {
 	t.Helper()
 	return environ(t, "DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_demo", "STRIPE_API_BASE="+provider,
@@ -167,7 +163,6 @@ func TestDemo_doubleCharge(t *testing.T) {
 	p.requireNoProcessLeft()
 }
 
-// The cause is in the output, not only in a log.
 func TestDemo_unreachableStripe(t *testing.T) {
 	t.Parallel()
 	database := dbtest.URL(dbtest.New(t))
@@ -190,8 +185,7 @@ func TestDemo_unreachableStripe(t *testing.T) {
 	}
 }
 
-// doubleCharger is a proxy that turns every payment into two: it sends each POST about
-// intents a second time, for a second intent.
+// doubleCharger is a proxy that repeats each POST for a second intent.
 func doubleCharger(t *testing.T, provider string) string {
 	t.Helper()
 	target, err := url.Parse(provider)
@@ -220,7 +214,6 @@ func doubleCharger(t *testing.T, provider string) string {
 	return server.URL
 }
 
-// sendSecond sends the request for the second intent and returns the id in the response.
 func sendSecond(t *testing.T, address, body string, header http.Header) string {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {

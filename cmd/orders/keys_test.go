@@ -134,7 +134,6 @@ func TestKeysShow(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
 }
 
-// part returns the fixture for a subtest.
 func (f *fixture) part(t *testing.T) *fixture {
 	part := *f
 	part.t = t

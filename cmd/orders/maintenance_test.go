@@ -11,8 +11,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// abandon creates orders whose confirms the provider rejected and whose clients did not
-// retry. Their last runs were ten minutes ago.
+// abandon creates orders whose confirms were rejected. Their last runs were ten minutes ago.
 func (f *fixture) abandon(idempotencyKeys ...string) {
 	f.t.Helper()
 	a := f.serve(f.environ, "--shutdown-delay", "0")
@@ -32,8 +31,7 @@ func (f *fixture) abandonAt(a *api, idempotencyKeys ...string) {
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 }
 
-// rejectConfirms makes the provider reject every confirm with 401 until it is released.
-// Such a call is not retried, so that it takes no time.
+// rejectConfirms makes the provider reject every confirm with 401, which is not retried.
 func (f *fixture) rejectConfirms() *stripetest.Injection {
 	return f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint, Times: stripetest.Always})
 }
@@ -51,7 +49,6 @@ func (f *fixture) count(query string, arguments ...any) int {
 	return n
 }
 
-// lines returns the lines that contain text.
 func lines(output, text string) []string {
 	var found []string
 	for line := range strings.Lines(output) {

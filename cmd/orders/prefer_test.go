@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// orderAs sends an order with a preference.
 func (a *api) orderAs(idempotencyKey, preference string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", tea,
 		http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": {preference}})

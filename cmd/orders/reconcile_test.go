@@ -30,7 +30,6 @@ func newFixtureAnHourAgo(t *testing.T) *fixture {
 	return f
 }
 
-// ageRows makes orders and keys an hour older.
 func (f *fixture) ageRows() {
 	f.t.Helper()
 	for _, statement := range []string{
@@ -42,7 +41,6 @@ func (f *fixture) ageRows() {
 	}
 }
 
-// createPaidOrders creates paid orders and returns their ids.
 func (f *fixture) createPaidOrders(idempotencyKeys ...string) []string {
 	f.t.Helper()
 	a := f.serve(f.with("LOG_LEVEL=info"), "--shutdown-delay", "0")
@@ -150,7 +148,6 @@ func TestReconcile_incomplete(t *testing.T) {
 	require.Equal(t, "orders: wrong usage: --since 5m0s is not more than COMPLETER_GRACE, 5m0s, within which activity is ignored\nSee orders help reconcile\n", stderr)
 }
 
-// createIntent creates an intent at the provider.
 func (f *fixture) createIntent(form url.Values) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost,

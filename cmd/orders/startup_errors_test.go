@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// requireStartupError checks that a command fails with these reasons, prints no secret
-// and leaves no process running.
+// requireStartupError checks that a command fails, prints the reasons and no secret, and
+// leaves no process running.
 func requireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
 	t.Helper()
 	p := start(t, environ, strings.Fields(command)...)
@@ -38,8 +38,7 @@ func TestStartupError_allProblems(t *testing.T) {
 	}
 }
 
-// Every command that reads keys rejects durations out of order and prints all of them
-// (R9).
+// Every command that reads keys rejects durations out of order (R9).
 func TestStartupError_durationsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	env := environ(t, "DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_test_1",
@@ -94,8 +93,7 @@ func TestStartupError_unreachableDatabase(t *testing.T) {
 	}
 }
 
-// A server that accepts the connection and does not respond blocks a start for a
-// bounded time. A log line before the wait names the server.
+// The wait for an unresponsive server is bounded, and a log line names the server first.
 func TestStartupError_unresponsiveDatabase(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
