@@ -94,11 +94,7 @@ func TestAdmin_separateListener(t *testing.T) {
 
 	// A draining process still serves its metrics.
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	lost := make(chan error, 1)
-	go func() {
-		_, err := a.order("an-order-that-is-held", tea)
-		lost <- err
-	}()
+	running := a.orderAsync("an-order-that-is-held")
 	<-held.Reached()
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == 0 })
@@ -107,7 +103,7 @@ func TestAdmin_separateListener(t *testing.T) {
 	status, _ = get(t, admin+"/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	held.Release()
-	require.NoError(t, <-lost)
+	require.NoError(t, (<-running).err)
 	require.Zero(t, a.wait())
 }
 

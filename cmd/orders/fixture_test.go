@@ -108,6 +108,21 @@ func (a *api) order(idempotencyKey, body string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
 }
 
+// orderResult is the result of an order that was sent in the background.
+type orderResult struct {
+	apiResponse
+	err error
+}
+
+func (a *api) orderAsync(idempotencyKey string, prefer ...string) <-chan orderResult {
+	done := make(chan orderResult, 1)
+	go func() {
+		response, err := a.do(context.Background(), http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": prefer})
+		done <- orderResult{response, err}
+	}()
+	return done
+}
+
 // untilPaid retries an order until its response is 201.
 func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)

@@ -110,21 +110,9 @@ func TestServe_stopReleasesWaiters(t *testing.T) {
 	f := newFixture(t)
 	a := f.serve(f.environ, "--shutdown-delay", "0")
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	type result struct {
-		apiResponse
-		err error
-	}
-	send := func(preference string) <-chan result {
-		done := make(chan result, 1)
-		go func() {
-			response, err := a.orderAs("awaited-order-key-1", preference)
-			done <- result{response, err}
-		}()
-		return done
-	}
-	first := send("")
+	first := a.orderAsync("awaited-order-key-1")
 	<-held.Reached()
-	waiting := send("wait=30")
+	waiting := a.orderAsync("awaited-order-key-1", "wait=30")
 	eventually(t, func() bool { // the key is polled
 		return f.count(`
 SELECT count(*)

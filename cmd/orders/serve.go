@@ -147,7 +147,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, delay time.Dura
 	case <-ctx.Done():
 	}
 	s.ready.Drain()
-	s.logger.Info("stopping: no longer ready, runs in progress finish", "shutdown_delay", delay, "then_at_most", s.drain)
+	s.logger.Info("stopping: not ready, finishing runs in progress", "shutdown_delay", delay, "drain_timeout", s.drain)
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)

@@ -82,15 +82,7 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	f := newFixture(t)
 	a := f.serve(f.environ) // with the default --shutdown-delay
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	type result struct {
-		apiResponse
-		err error
-	}
-	running := make(chan result, 1)
-	go func() {
-		response, err := a.order("held-order-key-01", tea)
-		running <- result{response, err}
-	}()
+	running := a.orderAsync("held-order-key-01")
 	<-held.Reached()
 	require.Equal(t, http.StatusOK, a.ready())
 
@@ -121,11 +113,7 @@ func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE orders IN EXCLUSIVE MODE")
 	require.NoError(t, err)
-	created := make(chan apiResponse, 1)
-	go func() {
-		response, _ := a.order("waiting-order-key-1", tea)
-		created <- response
-	}()
+	created := a.orderAsync("waiting-order-key-1")
 	eventually(t, func() bool {
 		var waiting bool
 		require.NoError(t, f.pool.QueryRow(t.Context(),
@@ -135,7 +123,7 @@ func TestServe_readyWhileThePoolIsBusy(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.ready())
 	require.Empty(t, created)
 	require.NoError(t, tx.Rollback(t.Context()))
-	requirePaid(t, <-created)
+	requirePaid(t, (<-created).apiResponse)
 	a.stop()
 }
 
@@ -144,11 +132,7 @@ func TestServe_secondSignal(t *testing.T) {
 	f := newFixture(t)
 	a := f.serve(f.environ)
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	lost := make(chan error, 1)
-	go func() {
-		_, err := a.order("held-order-key-02", tea)
-		lost <- err
-	}()
+	lost := a.orderAsync("held-order-key-02")
 	<-held.Reached()
 	a.signal(syscall.SIGTERM)
 	a.waitFor(&a.stderr, "stopping")
@@ -156,7 +140,7 @@ func TestServe_secondSignal(t *testing.T) {
 		a.signal(syscall.SIGTERM) // the second one kills once the first one is handled
 		return a.hasExited()
 	})
-	require.Error(t, <-lost)
+	require.Error(t, (<-lost).err)
 	require.Equal(t, -1, a.wait())
 	require.Equal(t, syscall.SIGTERM, a.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
 }
@@ -194,17 +178,13 @@ func TestServe_twoProcesses(t *testing.T) {
 	}
 
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
-	lost := make(chan error, 1)
-	go func() {
-		_, err := a.order("orphan-order-key-1", tea)
-		lost <- err
-	}()
+	lost := a.orderAsync("orphan-order-key-1")
 	<-held.Reached()
 	early, err := b.order("orphan-order-key-1", tea)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusConflict, early.status, "in progress in the other process")
 	a.signal(syscall.SIGKILL)
-	require.Error(t, <-lost)
+	require.Error(t, (<-lost).err)
 	held.Release()
 	orphan, err := b.untilPaid(t.Context(), "orphan-order-key-1")
 	require.NoError(t, err)
