@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Places an order, replays it, and wants the same answer and one charge:
+# Creates an order, replays it, and requires the same response and one charge:
 #   tools/deploy/order.sh http://127.0.0.1:8080 ok_… [http://127.0.0.1:12111]
-# The last is the stand-in's address; without it nobody counts the charges.
+# The last is the address of the stand-in. Without it, the charges are not counted.
 set -euo pipefail
 api=$1 key=$2 stripe=${3:-}
 folder=$(mktemp -d)
@@ -24,11 +24,15 @@ place first
 place again
 grep -q '"status":"paid"' "$folder/first.json" || fail "not paid: $(cat "$folder/first.json")"
 cmp "$folder/first.json" "$folder/again.json" || fail "the replay differs"
-grep -qi '^Idempotent-Replayed: true' "$folder/again.head" || fail "the second answer is no replay"
+grep -qi '^Idempotent-Replayed: true' "$folder/again.head" || fail "the second response is no replay"
 if [ -n "$stripe" ]; then
 	intent=$(grep -o 'pi_[A-Za-z0-9]*' "$folder/first.json")
-	charges=$(curl --silent --show-error --fail --max-time 10 --header "Authorization: Bearer sk_test_stand_in" \
-		"$stripe/v1/charges?payment_intent=$intent" | { grep -o '"id": *"ch_' || true; } | wc -l)
-	[ "$charges" -eq 1 ] || fail "$charges charges for $intent"
+	order=$(grep -o '^{"id":"[^"]*' "$folder/first.json" | cut -d'"' -f4)
+	curl --silent --show-error --fail --max-time 10 --header "Authorization: Bearer sk_test_stand_in" \
+		--output "$folder/intents.json" "$stripe/v1/payment_intents?limit=100"
+	intents=$({ grep -o "\"order_id\": *\"$order\"" "$folder/intents.json" || true; } | wc -l)
+	[ "$intents" -eq 1 ] || fail "$intents payment intents for order $order"
+	curl --silent --show-error --fail --max-time 10 --header "Authorization: Bearer sk_test_stand_in" \
+		"$stripe/v1/payment_intents/$intent" | grep -q '"amount_received": *2500' || fail "$intent is not charged"
 fi
-echo "order: two requests, one order, the same answer to both"
+echo "order: two requests, one order, the same response to both"

@@ -53,30 +53,18 @@ func marks(line, mark string) bool {
 var (
 	link      = regexp.MustCompile(`!?\[([^\[\]]*)\]\(([^)\s]+)\)`)
 	firstLink = regexp.MustCompile(`^(?:\| *|[-*] +)(?:\*\*)?!?\[[^\]]*\]\(([^)\s]+)\)`)
-	codeMark  = regexp.MustCompile(`^<!-- code:(?:begin (\S+).*|end) -->$`)
 )
 
 // removeLinks returns a page without links to files that do not exist. A table row or
 // list item that begins with such a link is dropped, a picture too; elsewhere the
-// text of the link stays. Code that was quoted from such a file stays as code.
+// text of the link stays.
 func removeLinks(page string, exists func(target string) bool) string {
 	gone := func(target string) bool {
 		path, _, _ := strings.Cut(target, "#")
 		return path != "" && !strings.Contains(path, ":") && !exists(path)
 	}
 	var kept strings.Builder
-	quoted := false // inside a block of code whose source is gone
 	for line := range strings.Lines(page) {
-		if mark := codeMark.FindStringSubmatch(strings.TrimSpace(line)); mark != nil {
-			ends := mark[1] == ""
-			if !ends {
-				quoted = !existsAnywhere(mark[1], exists)
-			}
-			if quoted {
-				quoted = !ends
-				continue
-			}
-		}
 		if first := firstLink.FindStringSubmatch(line); first != nil && gone(first[1]) {
 			continue
 		}
@@ -93,10 +81,4 @@ func removeLinks(page string, exists func(target string) bool) string {
 		}))
 	}
 	return kept.String()
-}
-
-// existsAnywhere reports whether a path from the repository's root exists, seen from a
-// page at most two folders below it.
-func existsAnywhere(path string, exists func(string) bool) bool {
-	return exists(path) || exists("../"+path) || exists("../../"+path)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/format"
 	"io"
 	"io/fs"
 	"os"
@@ -23,6 +24,7 @@ var removed = []string{
 	"cmd/orders/console_test.go",
 	"cmd/orders/demo.go",
 	"cmd/orders/demo_test.go",
+	"docs/add-an-operation.md",
 	"docs/console.md",
 	"docs/console.png",
 	"examples",
@@ -112,6 +114,13 @@ func editFiles(root string, stdout io.Writer) error {
 		}
 		if edited == string(text) {
 			return nil
+		}
+		if filepath.Ext(path) == ".go" { // without the empty lines around a section
+			formatted, err := format.Source([]byte(edited))
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			edited = string(formatted)
 		}
 		fmt.Fprintln(stdout, "edited", path)
 		return os.WriteFile(path, []byte(edited), 0o644) //nolint:gosec // it exists and keeps its mode

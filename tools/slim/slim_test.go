@@ -24,8 +24,6 @@ func TestRemoveLinks(t *testing.T) {
 		{"table row", "| [`bench`](bench) | figures |\n| [a](here.md) | b |\n", "| [a](here.md) | b |\n"},
 		{"list item", "- [Console](console.md): a page\n- **[a](here.md)**\n", "- **[a](here.md)**\n"},
 		{"picture", "![The console](console.png)\n", "\n"},
-		{"code of a removed file", "<!-- code:begin examples/a.go A -->\nx\n<!-- code:end -->\n", "x\n"},
-		{"code of an existing file", "<!-- code:begin here.go A -->\nx\n<!-- code:end -->\n", "<!-- code:begin here.go A -->\nx\n<!-- code:end -->\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) { require.Equal(t, test.want, removeLinks(test.page, exists)) })
 	}

@@ -91,7 +91,11 @@ func (t *tour) prove(ctx context.Context, c claim) error {
 	if err := t.audit(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.out, " ✓ %-42s %s\n", c.text, p.summary())
+	outcome := "not charged"
+	if p.charges() == 1 { // as audit has verified
+		outcome = "charged " + dollars(quantity*unitAmount) + " once"
+	}
+	fmt.Fprintf(t.out, " ✓ %-42s %s: %s\n", c.text, p.summary(), outcome)
 	return nil
 }
 
