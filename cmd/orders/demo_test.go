@@ -145,6 +145,11 @@ func TestDemo_onStripe(t *testing.T) {
 	p.requireNoProcessLeft()
 }
 
+func TestDemo_liveKey(t *testing.T) {
+	t.Parallel()
+	requireStartupError(t, environ(t, "STRIPE_SECRET_KEY=sk_live_canary"), "demo", "STRIPE_SECRET_KEY: is not a test key")
+}
+
 // The demo detects a double charge.
 func TestDemo_doubleCharge(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func TestStartupError(t *testing.T) {
 				"(STRIPE_TIMEOUT must be less than LOCK_TIMEOUT, CHARGE_WINDOW must be less than KEY_RETENTION)\n"},
 		},
 		"live key": {
-			[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev, demo", []string{"STRIPE_SECRET_KEY: is not a test key"},
+			[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"},
 		},
 		"outdated schema": {
 			[]string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0"},
