@@ -66,7 +66,7 @@ func requireOnePage(t *testing.T, stdout string) {
 	t.Helper()
 	require.LessOrEqual(t, strings.Count(stdout, "\n"), 40)
 	for line := range strings.Lines(stdout) {
-		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, line)
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 120, line)
 	}
 }
 
