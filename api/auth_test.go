@@ -81,23 +81,6 @@ func TestAuthentication_revokedKey(t *testing.T) {
 	require.Equal(t, before, f.rowCounts(t))
 }
 
-func TestAuthentication_keyInAnotherPlace(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for name, e := range map[string]requestEdit{
-		"query": func(r *http.Request) {
-			r.URL.RawQuery = "api_key=" + f.apiKey + "&access_token=" + f.apiKey + "&Authorization=Bearer+" + f.apiKey
-		},
-		"another header": header("X-Api-Key", f.apiKey),
-		"proxy header":   header("Proxy-Authorization", "Bearer "+f.apiKey),
-		"cookie":         header("Cookie", "api_key="+f.apiKey),
-		"URL":            func(r *http.Request) { r.URL.User = nil; r.SetBasicAuth(f.apiKey, f.apiKey) },
-	} {
-		got := f.get(t, "/v1/orders", header("Authorization"), e)
-		require.Equal(t, http.StatusUnauthorized, got.status, name)
-	}
-}
-
 // Below /v1, authentication comes before any other response, except for the webhook.
 func TestAuthentication_everyRoute(t *testing.T) {
 	t.Parallel()

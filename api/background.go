@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/orders"
 )
 
 // Background holds the runs of respond-async (RFC 7240). No open connection bounds their
@@ -88,26 +87,26 @@ func recovered(ctx context.Context, run func(context.Context) runResult, entry *
 
 // serveAsync executes the request in the background. It responds with the result if the
 // client's wait suffices, otherwise with 202 once the key is durably claimed.
-func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req orders.Request, prefer preferences, execute executeFunc) error {
+func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
 	claimed := make(chan struct{})
 	claiming := req
 	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
 	done := a.background.start(r.Context(), func(ctx context.Context) runResult {
-		run := a.run(ctx, claiming, prefer.wait, execute)
+		run := a.run(ctx, claiming)
 		a.observer.backgroundRun(outcome(run.Result, run.err))
 		return run
 	})
 	if done == nil { // too many background runs
-		return a.writeRunResult(w, r, req.Key, a.run(r.Context(), req, prefer.wait, execute), prefer)
+		return a.writeRunResult(w, r, req.Key, a.run(r.Context(), req))
 	}
-	run, ended := awaitRun(claimed, done, prefer.wait)
+	run, ended := awaitRun(claimed, done, req.prefer.wait)
 	switch {
 	case !ended:
-		return a.writeAccepted(w, r, req.Key, prefer, nil)
+		return a.writeAccepted(w, r, req.Key, req.prefer, nil)
 	case errors.Is(run.err, idempotency.ErrInProgress) && run.Attempt > 0: // claimed by another run
-		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.appliedWait(prefer)}, nil)
+		return a.writeAccepted(w, r, req.Key, preferences{respondAsync: true, wait: run.waited}, nil)
 	default:
-		return a.writeRunResult(w, r, req.Key, run, prefer)
+		return a.writeRunResult(w, r, req.Key, run)
 	}
 }
 
@@ -135,6 +134,6 @@ func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration
 			return runResult{}, false
 		}
 	}
-	run.waited = true
+	run.waited = wait
 	return run, true
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,19 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-
-	ordersapi "example.com/orders-api"
-	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency"
-	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/limiter"
-	"example.com/orders-api/orders"
-	"example.com/orders-api/payments"
 )
 
 // BenchmarkOrder measures an order from the router to a real database, with a provider
@@ -69,39 +57,17 @@ func TestAllocations(t *testing.T) {
 
 func newOrderSender(tb testing.TB) func(n int) {
 	tb.Helper()
-	pool := idempotencytest.NewPool(tb, func(c *pgxpool.Config) { c.MaxConns = accounts.Connections })
-	_, apiKey, err := accounts.Create(tb.Context(), pool, "bench")
-	require.NoError(tb, err)
-	logger := slog.New(slog.NewJSONHandler(io.Discard, nil))
-	client, err := payments.New(payments.Config{
-		SecretKey: "sk_test_bench", Timeout: stepTimeout, Logger: logger, Transport: limiter.Transport(&fastProvider{}),
-	})
-	require.NoError(tb, err)
-	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now})
-	require.NoError(tb, err)
-	admission, err := limiter.New(limiter.Config{Work: 10, Backlog: 10, Wait: time.Second, InFlight: 10})
-	require.NoError(tb, err)
-	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: logger})
-	require.NoError(tb, err)
-	service, err := orders.New(orders.Config{Engine: engine, Pool: pool, Payments: client, StepTimeout: stepTimeout, ChargeWindow: 24 * time.Hour, Logger: logger})
-	require.NoError(tb, err)
-	background, err := api.NewBackground(1, logger)
-	require.NoError(tb, err)
-	router, err := api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(pool.Ping),
-		Background: background, Retention: retention,
-	})
-	require.NoError(tb, err)
+	f := newFixture(tb, func(s *options) { s.transport, s.discard = &fastProvider{}, true })
 	order := []byte(orderBody())
 	return func(n int) {
 		r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, "/v1/orders", bytes.NewReader(order))
 		require.NoError(tb, err)
 		r.RemoteAddr = "127.0.0.1:4711"
-		r.Header.Set("Authorization", "Bearer "+apiKey)
+		r.Header.Set("Authorization", "Bearer "+f.apiKey)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Idempotency-Key", fmt.Sprintf("an-order-of-the-benchmark-%d", n))
 		w := httptest.NewRecorder()
-		router.ServeHTTP(w, r)
+		f.router.ServeHTTP(w, r)
 		if w.Code != http.StatusCreated {
 			tb.Fatal(w.Code, w.Body)
 		}

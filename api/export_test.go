@@ -15,7 +15,7 @@ func ParseID(text string) (uuid.UUID, error) { return parseID(text) }
 func ProblemSlugs() []string {
 	var slugs []string
 	for _, t := range problemTypes() {
-		slugs = append(slugs, t.slug)
+		slugs = append(slugs, t.Slug)
 	}
 	return slugs
 }

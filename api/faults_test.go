@@ -87,7 +87,7 @@ func TestPanic_keyIsResumable(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, got.status)
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
 	require.JSONEq(t, `{"type":"/problems/internal-error","title":"Internal error","status":500,
-		"detail":"Send the same request with the same key.","retry":"same-key","outcome":"unknown","request_id":"panicking"}`, string(got.body))
+		"detail":"Send the same request again, with the same key.","retry":"same-key","outcome":"unknown","request_id":"panicking"}`, string(got.body))
 	line := f.log.await(t, map[string]any{"request_id": "panicking"})
 	require.Equal(t, "ERROR", line["level"])
 	require.Equal(t, "panic: the transport panics", line["error"])
@@ -159,34 +159,26 @@ func TestGetOrder_clientDisconnects(t *testing.T) {
 	_, err = tx.Exec(t.Context(), "LOCK TABLE orders")
 	require.NoError(t, err)
 
-	for _, path := range []string{order, "/v1/orders"} {
-		ctx, hangUp := context.WithCancel(t.Context())
-		defer hangUp()
-		req := f.request(t, http.MethodGet, path, "", header("X-Request-Id", "hung-up-"+strconv.Itoa(len(path))))
-		done := f.sendAsync(req.WithContext(ctx))
-		require.Eventually(t, func() bool {
-			var waiting int
-			err := tx.QueryRow(t.Context(), `
-SELECT count(*)
+	const waiting = `
   FROM pg_locks
  WHERE NOT granted
    AND relation = 'orders'::regclass
-   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&waiting)
-			return err == nil && waiting > 0
-		}, responseTimeout, time.Millisecond)
-		hangUp()
-		require.ErrorIs(t, (<-done).err, context.Canceled)
-		line := f.log.await(t, map[string]any{"request_id": "hung-up-" + strconv.Itoa(len(path))})
-		require.Equal(t, "INFO", line["level"], "%v", line)
-		require.Equal(t, "temporarily-unavailable", line["problem"])
-		_, err = tx.Exec(t.Context(), `
-SELECT pg_terminate_backend(pid, 5000)
-  FROM pg_locks
- WHERE NOT granted
-   AND relation = 'orders'::regclass
-   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) // otherwise it keeps waiting, like the next one
-		require.NoError(t, err)
-	}
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	done := f.sendAsync(f.request(t, http.MethodGet, order, "", header("X-Request-Id", "hung-up-")).WithContext(ctx))
+	require.Eventually(t, func() bool {
+		var n int
+		err := tx.QueryRow(t.Context(), "SELECT count(*)"+waiting).Scan(&n)
+		return err == nil && n > 0
+	}, responseTimeout, time.Millisecond)
+	hangUp()
+	require.ErrorIs(t, (<-done).err, context.Canceled)
+	line := f.log.await(t, map[string]any{"request_id": "hung-up-"})
+	require.Equal(t, "INFO", line["level"], "%v", line)
+	require.Equal(t, "temporarily-unavailable", line["problem"])
+	_, err = tx.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000)"+waiting) // otherwise it keeps waiting
+	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 

@@ -62,6 +62,7 @@ type options struct {
 	transport http.RoundTripper           // to the provider
 	ready     func(context.Context) error // nil: ping the database
 	noWebhook bool
+	discard   bool // the log
 
 	waiters    int // see idempotency.Config
 	background int // see api.NewBackground
@@ -70,7 +71,7 @@ type options struct {
 }
 
 // newFixture starts the API. At the end, no secret may be in the log.
-func newFixture(t *testing.T, change ...func(*options)) *fixture {
+func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	t.Helper()
 	s := options{waiters: 1000, background: 100, work: 1000, backlog: 1000}
 	for _, c := range change {
@@ -94,6 +95,9 @@ func newFixture(t *testing.T, change ...func(*options)) *fixture {
 
 	provider := httptest.NewServer(f.stripe)
 	logger := slog.New(slog.NewJSONHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if s.discard {
+		logger = slog.New(slog.NewJSONHandler(io.Discard, nil))
+	}
 	client, err := payments.New(payments.Config{
 		SecretKey: stripeKey,
 		BaseURL:   provider.URL,
@@ -146,7 +150,7 @@ func newFixture(t *testing.T, change ...func(*options)) *fixture {
 }
 
 // The clock of the Authenticator moves only in expireAPIKeys.
-func (f *fixture) newAuthenticator(t *testing.T) *accounts.Authenticator {
+func (f *fixture) newAuthenticator(t testing.TB) *accounts.Authenticator {
 	t.Helper()
 	config := f.pool.Config()
 	config.MaxConns = accounts.Connections
@@ -170,19 +174,14 @@ type response struct {
 	closes bool // the server closes the connection
 }
 
-func (got response) problem(t *testing.T) problem {
+func decode[T any](t *testing.T, got response) (value T) {
 	t.Helper()
-	var p problem
-	require.NoError(t, json.Unmarshal(got.body, &p), "%d %s", got.status, got.body)
-	return p
+	require.NoError(t, json.Unmarshal(got.body, &value), "%d %s", got.status, got.body)
+	return value
 }
 
-func (got response) order(t *testing.T) orders.Order {
-	t.Helper()
-	var o orders.Order
-	require.NoError(t, json.Unmarshal(got.body, &o), "%d %s", got.status, got.body)
-	return o
-}
+func (got response) problem(t *testing.T) problem    { return decode[problem](t, got) }
+func (got response) order(t *testing.T) orders.Order { return decode[orders.Order](t, got) }
 
 type requestEdit func(*http.Request)
 

@@ -7,17 +7,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of openapi.yaml")
 
-// The parts of openapi.yaml about problems are generated from errors.go and
-// problem_docs.go.
+// The parts of openapi.yaml about problems are generated from
+// problem_types.go.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	const file = "../openapi.yaml"
@@ -45,16 +45,16 @@ func TestGenerated(t *testing.T) {
 func problemsTable() string {
 	var table strings.Builder
 	table.WriteString("    | status | `type` | stored | `retry` | `outcome` |\n    | --- | --- | --- | --- | --- |\n")
-	for _, p := range byStatus(problemTypes()) {
+	for _, p := range problemTypes() {
 		stored := "no"
-		if problemDocs()[p.slug].stored != "" {
+		if p.Stored != "" {
 			stored = "yes"
 		}
-		retry := "`" + p.retry + "`"
-		if pending := problemDocs()[p.slug].pending; pending != "" {
+		retry := "`" + p.Retry + "`"
+		if pending := p.Pending; pending != "" {
 			retry = "`" + pending + "` or " + retry
 		}
-		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.status, p.slug, p.slug, stored, retry, strings.Join(p.outcomes, "` or `"))
+		fmt.Fprintf(&table, "    | %d | [`%s`](/problems/%s) | %s | %s | `%s` |\n", p.Status, p.Slug, p.Slug, stored, retry, strings.Join(p.Outcomes, "` or `"))
 	}
 	return table.String()
 }
@@ -81,34 +81,33 @@ func firstSentence(text string) string {
 func problemSchemas() string {
 	var schemas strings.Builder
 	schemas.WriteString("    KnownProblemType:\n      description: The problem types of this version.\n      type: string\n      enum:\n")
-	for _, p := range byStatus(problemTypes()) {
-		fmt.Fprintf(&schemas, "        - /problems/%s\n", p.slug)
+	for _, p := range problemTypes() {
+		fmt.Fprintf(&schemas, "        - /problems/%s\n", p.Slug)
 	}
 	schemas.WriteString(`
     Problem:
       description: A problem of this version, with the members of its type.
       oneOf:
 `)
-	for _, p := range byStatus(problemTypes()) {
-		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.slug))
+	for _, p := range problemTypes() {
+		fmt.Fprintf(&schemas, "        - $ref: '#/components/schemas/%sProblem'\n", schemaName(p.Slug))
 	}
 	schemas.WriteString("      discriminator:\n        propertyName: type\n        mapping:\n")
-	for _, p := range byStatus(problemTypes()) {
-		fmt.Fprintf(&schemas, "          /problems/%s: '#/components/schemas/%sProblem'\n", p.slug, schemaName(p.slug))
+	for _, p := range problemTypes() {
+		fmt.Fprintf(&schemas, "          /problems/%s: '#/components/schemas/%sProblem'\n", p.Slug, schemaName(p.Slug))
 	}
 	schemas.WriteString("\n")
-	for _, p := range byStatus(problemTypes()) {
-		e := problemDocs()[p.slug]
-		members := e.members
-		description := []string{p.help, e.effect, e.next}
-		if e.stored != "" {
+	for _, p := range problemTypes() {
+		members := p.members
+		description := []string{p.Help, p.Effect, p.Next}
+		if p.Stored != "" {
 			description = append(description, "Stored under the key and replayed, hence without a `request_id`.")
 		} else {
 			members = append([]string{"request_id"}, members...)
 		}
-		retry := "const: " + p.retry
-		if e.pending != "" {
-			retry = fmt.Sprintf("enum: [%s, %s]", e.pending, p.retry)
+		retry := "const: " + p.Retry
+		if p.Pending != "" {
+			retry = fmt.Sprintf("enum: [%s, %s]", p.Pending, p.Retry)
 		}
 		required := []string{"type", "title", "status", "detail", "retry", "outcome"}
 		var more strings.Builder
@@ -133,7 +132,7 @@ func problemSchemas() string {
         retry: { type: string, %s }
         outcome: { type: string, maxLength: 64, x-extensible-enum: [%s] }
 %s
-`, schemaName(p.slug), folded(description, "        "), strings.Join(required, ", "), p.slug, p.status, retry, strings.Join(p.outcomes, ", "), more.String())
+`, schemaName(p.Slug), folded(description, "        "), strings.Join(required, ", "), p.Slug, p.Status, retry, strings.Join(p.Outcomes, ", "), more.String())
 	}
 	return schemas.String()
 }
@@ -164,71 +163,49 @@ func folded(paragraphs []string, indent string) string {
 func problemExamples(t *testing.T) string {
 	t.Helper()
 	var examples strings.Builder
-	for _, p := range byStatus(problemTypes()) {
-		document, _ := problemDocs()[p.slug].example()
-		decoder := json.NewDecoder(bytes.NewReader(document))
-		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %s\n      description: %s\n      value:", schemaName(p.slug), scalar(p.title), scalar(firstSentence(p.help)))
-		writeYAML(t, &examples, decoder, "        ", "\n        ")
-		examples.WriteString("\n")
+	for _, p := range problemTypes() {
+		document, _ := p.example()
+		fmt.Fprintf(&examples, "    %sProblem:\n      summary: %q\n      description: %q\n      value:\n", schemaName(p.Slug), p.Title, firstSentence(p.Help))
+		var value yaml.Node // keeps the order of members
+		require.NoError(t, yaml.Unmarshal(document, &value))
+		inBlocks(&value)
+		var text bytes.Buffer
+		encoder := yaml.NewEncoder(&text)
+		encoder.SetIndent(2)
+		require.NoError(t, encoder.Encode(&value))
+		for line := range strings.Lines(text.String()) {
+			examples.WriteString("        " + line)
+		}
 	}
 	return examples.String()
 }
 
-var plainText = regexp.MustCompile(`^[A-Za-z/][A-Za-z /_-]*$`)
-
-func scalar(value any) string {
-	if text, ok := value.(string); ok && !plainText.MatchString(text) {
-		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+// inBlocks removes the braces and quotes of JSON.
+func inBlocks(node *yaml.Node) {
+	node.Style = 0
+	for _, child := range node.Content {
+		inBlocks(child)
 	}
-	return fmt.Sprint(value)
 }
 
-// writeYAML writes the next JSON value. first precedes the first member: in a list it
-// follows the dash.
-func writeYAML(t *testing.T, w *strings.Builder, decoder *json.Decoder, indent, first string) {
-	t.Helper()
-	token, err := decoder.Token()
-	require.NoError(t, err)
-	switch token {
-	case json.Delim('{'):
-		for begin := first; decoder.More(); begin = "\n" + indent {
-			name, err := decoder.Token()
-			require.NoError(t, err)
-			fmt.Fprintf(w, "%s%s:", begin, name)
-			writeYAML(t, w, decoder, indent+"  ", "\n"+indent+"  ")
-		}
-		_, err = decoder.Token()
-	case json.Delim('['):
-		for decoder.More() {
-			fmt.Fprintf(w, "\n%s- ", indent)
-			writeYAML(t, w, decoder, indent+"  ", "")
-		}
-		_, err = decoder.Token()
-	default:
-		w.WriteString(" " + scalar(token))
-	}
-	require.NoError(t, err)
-}
-
-func TestProblemDocs_complete(t *testing.T) {
+func TestProblemTypes_complete(t *testing.T) {
 	t.Parallel()
-	all := problemDocs()
+	slugs := map[string]bool{}
 	for _, p := range problemTypes() {
-		e, documented := all[p.slug]
-		require.True(t, documented, "%s is not documented", p.slug)
-		require.NotEmpty(t, e.effect, p.slug)
-		require.NotEmpty(t, e.next, p.slug)
-		require.NotEmpty(t, e.see, p.slug)
-		for _, other := range e.see {
-			require.Contains(t, all, other, "%s refers to it", p.slug)
-			require.NotEqual(t, p.slug, other)
+		slugs[p.Slug] = true
+	}
+	for _, p := range problemTypes() {
+		for _, text := range []string{p.Title, p.Help, p.Effect, p.Next} {
+			require.NotEmpty(t, text, p.Slug)
 		}
-		document, _ := e.example()
+		require.NotEmpty(t, p.See, p.Slug)
+		for _, other := range p.See {
+			require.True(t, slugs[other] && other != p.Slug, "%s refers to %s", p.Slug, other)
+		}
+		document, _ := p.example()
 		var shown problem
 		require.NoError(t, json.Unmarshal(document, &shown))
-		require.Equal(t, "/problems/"+p.slug, shown.Type, "the example is of another problem")
-		require.Equal(t, []any{p.title, p.status, p.retry}, []any{shown.Title, shown.Status, shown.Retry}, p.slug)
-		require.Contains(t, p.outcomes, shown.Outcome, p.slug)
+		require.Equal(t, []any{"/problems/" + p.Slug, p.Title, p.Status, p.Retry}, []any{shown.Type, shown.Title, shown.Status, shown.Retry})
+		require.Contains(t, p.Outcomes, shown.Outcome, p.Slug)
 	}
-	require.Len(t, all, len(problemTypes()))
 }

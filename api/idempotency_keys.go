@@ -16,13 +16,13 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// Values of Retry-After of an unfinished key, by its state.
-const (
-	acceptedRetryAfter    = time.Second           // most orders take less
-	waitingRetryAfter     = unavailableRetryAfter // as in the 503 of the run that left it
-	actionRetryAfter      = 5 * time.Second       // a customer needs longer
-	needsReviewRetryAfter = time.Minute
-)
+// retryAfter is the wait before the next request about an unfinished key, by its state.
+var retryAfter = map[string]time.Duration{
+	idempotency.StateInProgress:     time.Second,           // most orders take less
+	idempotency.StateWaiting:        unavailableRetryAfter, // as in the 503 of the run that left it
+	idempotency.StateActionRequired: 5 * time.Second,       // a customer needs longer
+	idempotency.StateNeedsReview:    time.Minute,
+}
 
 // writeAccepted responds with 202 to a request that will be finished. required is nil if
 // no action is known.
@@ -31,14 +31,14 @@ func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key
 	if err != nil {
 		return err // the same request again finds the key
 	}
-	retryAfter := actionRetryAfter
+	state := idempotency.StateActionRequired
 	if required == nil {
-		retryAfter = acceptedRetryAfter
+		state = idempotency.StateInProgress
 		logAttrs(r.Context()).setOutcome("accepted")
 	}
 	applied.write(w.Header())
 	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
-	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter[state].Seconds())))
 	return writeJSON(w, http.StatusAccepted, a.view(status, required))
 }
 
@@ -61,26 +61,10 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if wait, unfinished := retryAfterOf(status); unfinished {
+	if wait, unfinished := retryAfter[status.State()]; unfinished {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
 	}
 	return writeJSON(w, http.StatusOK, a.view(status, required))
-}
-
-// retryAfterOf returns the wait before the next request, and false if the key is settled.
-func retryAfterOf(key orders.KeyStatus) (wait time.Duration, unfinished bool) {
-	switch key.State() {
-	case idempotency.StateInProgress:
-		return acceptedRetryAfter, true
-	case idempotency.StateWaiting:
-		return waitingRetryAfter, true
-	case idempotency.StateActionRequired:
-		return actionRetryAfter, true
-	case idempotency.StateNeedsReview:
-		return needsReviewRetryAfter, true
-	default:
-		return 0, false
-	}
 }
 
 // keyStatus reads the status of a key, and the action that it requires.

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -46,10 +45,8 @@ type link struct {
 
 func (got response) keyStatus(t *testing.T) keyStatus {
 	t.Helper()
-	var s keyStatus
 	require.Contains(t, []int{http.StatusOK, http.StatusAccepted}, got.status, "%s", got.body)
-	require.NoError(t, json.Unmarshal(got.body, &s), "%s", got.body)
-	return s
+	return decode[keyStatus](t, got)
 }
 
 func (f *fixture) getKey(t *testing.T, key string, edits ...requestEdit) response {
@@ -139,20 +136,6 @@ func TestGetKey_states(t *testing.T) {
 	want := finished(http.StatusCreated, "", resumed.header.Get("Location"))
 	want.Attempt = 3
 	f.requireStatus(t, interrupted, want)
-}
-
-// A dead process holds the key until its lease ends.
-func TestGetKey_leaseEnds(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	f.create(t, key, orderBody())
-	down.Release()
-	for state, age := range map[string]string{"in_progress": "59 seconds", "waiting": "61 seconds"} {
-		f.exec(t, "UPDATE idempotency_keys SET locked_at = now() - $1::interval", age)
-		require.Equal(t, state, f.getKey(t, key).keyStatus(t).State, age)
-	}
 }
 
 // A reaped key is expired, and 404 means that a key was never used.
@@ -296,46 +279,5 @@ func TestGetKey_wait(t *testing.T) {
 	}
 	got := f.getKey(t, key, prefer("wait=30"))
 	require.Empty(t, got.header.Get("Preference-Applied"), "there was nothing to wait for")
-	f.requireOnePaidOrder(t)
-}
-
-// A wait for the status ends when the key needs review. It starts no run.
-func TestGetKey_waitUntilReview(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: createEndpoint})
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
-	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 hour'")
-	waiting := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
-	f.awaitWaiters(t, 1)
-	f.exec(t, "UPDATE idempotency_keys SET needs_review_at = now()")
-	got := receive(t, waiting)
-	require.Equal(t, "needs_review", got.keyStatus(t).State)
-	require.Equal(t, 1, got.keyStatus(t).Attempt)
-}
-
-// The contract's examples of preferences are honoured.
-func TestExamples_preferences(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	c, err := loadContract()
-	require.NoError(t, err)
-	examples := c.doc.Paths.Value("/v1/orders").Post.Parameters.GetByInAndName("header", "Prefer").Examples
-	require.Len(t, examples, 3)
-	example := func(name string) requestEdit { return prefer(examples[name].Value.Value.(string)) }
-
-	key := newKey()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	requireAccepted(t, f.create(t, key, orderBody(), example("respondAsync")), key, respondAsync)
-	<-held.Reached()
-	wait, both := f.createAsync(t, key, orderBody(), example("wait")), f.createAsync(t, key, orderBody(), example("both"))
-	f.awaitWaiters(t, 2)
-	held.Release()
-	for applied, done := range map[string]<-chan asyncResponse{"wait=20": wait, "wait=10": both} {
-		got := receive(t, done)
-		require.Equal(t, http.StatusCreated, got.status)
-		require.Equal(t, applied, got.header.Get("Preference-Applied"))
-	}
 	f.requireOnePaidOrder(t)
 }

@@ -23,16 +23,22 @@ type idempotentAPI struct {
 	observer   Observer
 }
 
-type executeFunc func(context.Context, orders.Request) (idempotency.Result, error)
+// idempotentRequest is a POST under a key.
+type idempotentRequest struct {
+	orders.Request
+	body    []byte
+	prefer  preferences
+	execute func(context.Context, orders.Request) (idempotency.Result, error)
+}
 
 type runResult struct {
 	idempotency.Result
 	err    error
-	waited bool // as long as the client preferred, or until the result
+	waited time.Duration // the client's wait if it was honoured
 }
 
 // serve executes a POST under a key and writes its response.
-func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute executeFunc) error {
+func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute func(context.Context, orders.Request) (idempotency.Result, error)) error {
 	key, err := readKey(r.Header)
 	if err != nil {
 		return err
@@ -48,68 +54,60 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute exe
 	if err != nil {
 		return err
 	}
-	prefer := readPreferences(r.Header)
-	req := orders.Request{
+	req := idempotentRequest{body: body, prefer: readPreferences(r.Header), execute: execute, Request: orders.Request{
 		Request:  idempotency.Request{AccountID: account, Key: key, Method: r.Method, Path: r.URL.Path},
 		ClientIP: middleware.GetClientIPAddr(r.Context()),
+	}}
+	if req.prefer.respondAsync {
+		return a.serveAsync(w, r, req)
 	}
-	execute = a.canonicalize(body, execute)
-	if prefer.respondAsync {
-		return a.serveAsync(w, r, req, prefer, execute)
-	}
-	return a.writeRunResult(w, r, key, a.run(r.Context(), req, prefer.wait, execute), prefer)
+	return a.writeRunResult(w, r, key, a.run(r.Context(), req))
 }
 
-// canonicalize parses the body with a permit: a shed request is not parsed (R25).
-func (a idempotentAPI) canonicalize(body []byte, execute executeFunc) executeFunc {
-	return func(ctx context.Context, req orders.Request) (result idempotency.Result, err error) {
-		if req.Params, err = idempotency.Canonicalize(body); err != nil {
-			return result, err
-		}
-		if result, err = execute(ctx, req); err != nil {
-			keyed := &keyedError{error: err}
-			var expired *idempotency.KeyExpiredError
-			if errors.As(err, &expired) {
-				keyed.created = a.service.ResourceOf(expired.Key)
-			}
-			err = keyed
-		}
-		return result, err
-	}
-}
-
-// run executes the request. For up to wait, without a permit, it waits for another run of
-// the key.
-func (a idempotentAPI) run(ctx context.Context, req orders.Request, wait time.Duration, execute executeFunc) (run runResult) {
-	waiting, cancel := context.WithTimeout(ctx, wait)
+// run executes the request. For up to the client's wait, without a permit, it waits for
+// another run of the key.
+func (a idempotentAPI) run(ctx context.Context, req idempotentRequest) (run runResult) {
+	waiting, cancel := context.WithTimeout(ctx, req.prefer.wait)
 	defer cancel()
 	for {
 		run.err = a.limiter.Do(ctx, req.AccountID, func(ctx context.Context) (err error) {
-			run.Result, err = execute(ctx, req)
+			run.Result, err = a.execute(ctx, req)
 			return err
 		})
-		if wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
+		if req.prefer.wait == 0 || !errors.Is(run.err, idempotency.ErrInProgress) {
 			return run
 		}
-		run.waited = a.service.AwaitTurn(waiting, req.AccountID, run.KeyID)
-		if !run.waited || waiting.Err() != nil {
+		run.waited = 0
+		if !a.service.AwaitTurn(waiting, req.AccountID, run.KeyID) {
+			return run
+		}
+		run.waited = req.prefer.wait
+		if waiting.Err() != nil {
 			return run
 		}
 	}
 }
 
-// appliedWait is how much of the client's wait was honoured: all of it or nothing.
-func (run runResult) appliedWait(prefer preferences) time.Duration {
-	if run.waited {
-		return prefer.wait
+// execute has a permit, so the body of a shed request is not parsed (R25).
+func (a idempotentAPI) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
+	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
+		return result, err
 	}
-	return 0
+	if result, err = req.execute(ctx, req.Request); err != nil {
+		keyed := &keyedError{error: err}
+		var expired *idempotency.KeyExpiredError
+		if errors.As(err, &expired) {
+			keyed.created = a.service.ResourceOf(expired.Key)
+		}
+		err = keyed
+	}
+	return result, err
 }
 
 // writeRunResult writes the response, the required action or the error of a run.
-func (a idempotentAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult, prefer preferences) error {
+func (a idempotentAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
 	logAttrs(r.Context()).result(run.Result, run.err)
-	applied := preferences{wait: run.appliedWait(prefer)}
+	applied := preferences{wait: run.waited}
 	var required *orders.ActionRequiredError
 	if errors.As(run.err, &required) {
 		return a.writeAccepted(w, r, key, applied, required)

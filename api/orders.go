@@ -16,25 +16,14 @@ import (
 	"example.com/orders-api/orders"
 )
 
-type ordersAPI struct {
-	service    *orders.Service
-	idempotent idempotentAPI
-}
+type ordersAPI struct{ idempotentAPI }
 
 func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
-	return a.idempotent.serve(w, r, a.service.Create)
+	return a.serve(w, r, a.service.Create)
 }
 
 func (a ordersAPI) get(r *http.Request) ([]byte, error) {
-	id, err := parseID(chi.URLParam(r, "id"))
-	if err != nil {
-		return nil, errNotFound
-	}
-	order, err := a.service.Get(r.Context(), accountID(r.Context()), id)
-	if err != nil {
-		return nil, err
-	}
-	return plainjson.Marshal(order)
+	return encode(a.service.Get(r.Context(), accountID(r.Context()), pathID(r, "id")))
 }
 
 func (a ordersAPI) list(r *http.Request) ([]byte, error) {
@@ -44,7 +33,7 @@ func (a ordersAPI) list(r *http.Request) ([]byte, error) {
 	}
 	body, err := encodePage(limit, a.service.List(r.Context(), accountID(r.Context()), limit+1, after))
 	if errors.Is(err, orders.ErrNotFound) {
-		err = &orders.ValidationError{Fields: []orders.FieldError{{Pointer: "/after", Code: orders.CodeNotFound, Detail: "must be the id of an order of this account"}}}
+		err = invalidQuery("/after", orders.CodeNotFound, "must be the id of an order of this account")
 	}
 	return body, err
 }
@@ -61,13 +50,10 @@ func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	page := bytes.NewBufferString(`{"data":[`)
 	n, more := 0, false
 	for object, err := range objects {
-		if err != nil {
-			return nil, err
-		}
-		if more = n == limit || page.Len() >= maxPageSize; more {
+		if more = err == nil && (n == limit || page.Len() >= maxPageSize); more {
 			break
 		}
-		encoded, err := plainjson.Marshal(object)
+		encoded, err := encode(object, err)
 		if err != nil {
 			return nil, err
 		}
@@ -81,39 +67,50 @@ func encodePage[T any](limit int, objects iter.Seq2[T, error]) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
+// encode takes the results of a read.
+func encode[T any](object T, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return plainjson.Marshal(object)
+}
+
+const queryUnreadable = "the query string cannot be read"
+
 // parsePage accepts only limit and after. what is the kind of object.
 func parsePage(rawQuery, what string) (limit int, after uuid.UUID, err error) {
-	limit = defaultPage
 	var errs []orders.FieldError
+	reject := func(pointer, code, detail string) {
+		errs = append(errs, orders.FieldError{Pointer: pointer, Code: code, Detail: detail})
+	}
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		errs = append(errs, errQueryUnreadable)
+		reject("", orders.CodeInvalidFormat, queryUnreadable)
+	}
+	limit = defaultPage
+	if query.Has("limit") {
+		detail := fmt.Sprintf("must be an integer from 1 to %d", maxPage)
+		limit, err = strconv.Atoi(query.Get("limit"))
+		switch {
+		case strconv.Itoa(limit) != query.Get("limit") && !errors.Is(err, strconv.ErrRange):
+			reject("/limit", orders.CodeInvalidFormat, detail)
+		case limit < 1 || limit > maxPage:
+			reject("/limit", orders.CodeOutOfRange, detail)
+		}
+	}
+	if query.Has("after") {
+		if after, err = parseID(query.Get("after")); err != nil {
+			reject("/after", orders.CodeInvalidFormat, "must be the id of "+what)
+		}
 	}
 	for _, name := range []string{"limit", "after"} {
-		values, given := query[name]
+		if len(query[name]) > 1 {
+			reject("/"+name, orders.CodeDuplicateParameter, "must be given once")
+		}
 		delete(query, name)
-		if !given {
-			continue
-		}
-		switch value := values[0]; {
-		case len(values) > 1:
-			errs = append(errs, orders.FieldError{Pointer: "/" + name, Code: orders.CodeDuplicateParameter, Detail: "must be given once"})
-		case name == "limit":
-			if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxPage || strconv.Itoa(limit) != value {
-				code := orders.CodeOutOfRange
-				if strconv.Itoa(limit) != value && !errors.Is(err, strconv.ErrRange) {
-					code = orders.CodeInvalidFormat
-				}
-				errs = append(errs, orders.FieldError{Pointer: "/limit", Code: code, Detail: fmt.Sprintf("must be an integer from 1 to %d", maxPage)})
-			}
-		default:
-			if after, err = parseID(value); err != nil {
-				errs = append(errs, orders.FieldError{Pointer: "/after", Code: orders.CodeInvalidFormat, Detail: "must be the id of " + what})
-			}
-		}
 	}
 	if len(query) > 0 {
-		errs = append(errs, orders.FieldError{Pointer: "", Code: orders.CodeUnknownParameter, Detail: "the query string has unknown parameters; limit and after are known"})
+		reject("", orders.CodeUnknownParameter, "the query string has unknown parameters; limit and after are known")
 	}
 	if len(errs) > 0 {
 		return 0, uuid.Nil, &orders.ValidationError{Fields: errs}
@@ -126,17 +123,22 @@ func checkQuery(rawQuery string) error {
 	query, err := url.ParseQuery(rawQuery)
 	switch {
 	case err != nil:
-		return &orders.ValidationError{Fields: []orders.FieldError{errQueryUnreadable}}
+		return invalidQuery("", orders.CodeInvalidFormat, queryUnreadable)
 	case len(query) > 0:
-		return &orders.ValidationError{Fields: []orders.FieldError{
-			{Pointer: "", Code: orders.CodeUnknownParameter, Detail: "the query string has parameters, and this operation has none"},
-		}}
-	default:
-		return nil
+		return invalidQuery("", orders.CodeUnknownParameter, "the query string has parameters, and this operation has none")
 	}
+	return nil
 }
 
-var errQueryUnreadable = orders.FieldError{Pointer: "", Code: orders.CodeInvalidFormat, Detail: "the query string cannot be read"}
+func invalidQuery(pointer, code, detail string) error {
+	return &orders.ValidationError{Fields: []orders.FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
+}
+
+// pathID returns the id in the path of a read, or uuid.Nil, which no object has.
+func pathID(r *http.Request, name string) uuid.UUID {
+	id, _ := parseID(chi.URLParam(r, name))
+	return id
+}
 
 // parseID accepts the canonical form of a UUID only; uuid.Parse accepts four forms.
 func parseID(s string) (uuid.UUID, error) {

@@ -10,7 +10,6 @@ import (
 
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/payments/stripetest"
 )
 
 func TestCreateOrder_paid(t *testing.T) {
@@ -108,20 +107,6 @@ func TestCreateOrder_keyInProgress(t *testing.T) {
 	require.Equal(t, http.StatusCreated, done.status)
 	require.Equal(t, string(done.body), string(f.create(t, key, orderBody()).body))
 	f.requireOnePaidOrder(t)
-}
-
-func TestCreateOrder_newerVersion(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
-	f.exec(t, "UPDATE idempotency_keys SET recovery_point = 'of_a_newer_version'")
-
-	got := f.create(t, key, orderBody())
-	require.Equal(t, http.StatusServiceUnavailable, got.status)
-	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
-	require.Equal(t, "2", got.header.Get("Retry-After"))
 }
 
 // The raw and the quoted form of RFC 9651 name the same key. The response repeats the

@@ -287,20 +287,3 @@ func TestRawHTTP_requestSmuggling(t *testing.T) {
 		})
 	}
 }
-
-// net/http rejects these requests before the API sees them.
-func TestRawHTTP_rejectedByServer(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for text, status := range map[string]int{
-		"GET /healthz HTTP/1.1\r\nHost: orders\r\nExpect: 200-maybe\r\nConnection: close\r\n\r\n":        417,
-		"GET /healthz HTTP/3.0\r\nHost: orders\r\n\r\n":                                                  505,
-		"GET /healthz HTTP/1.1\r\nHost: orders\r\nX-Long: " + strings.Repeat("x", 20<<10) + "\r\n\r\n":   431,
-		"GET /" + strings.Repeat("x", 17_000) + " HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n\r\n": 404, // the head may have 20 KiB
-	} {
-		conn := f.dial(t)
-		conn.write(text)
-		require.Equal(t, status, conn.readResponse().status)
-		conn.requireClosed()
-	}
-}

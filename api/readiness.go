@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,19 +23,15 @@ type Readiness struct {
 	check    func(context.Context) error
 	draining atomic.Bool
 
-	mu   sync.Mutex
-	last *readyCheck
-}
-
-// readyCheck is a check that runs, or its result once done is closed.
-type readyCheck struct {
-	done  chan struct{}
-	err   error
-	ended time.Time
+	turn  chan struct{} // holds a value while a probe uses the fields below
+	ended time.Time     // of the last check
+	err   error         // its result
 }
 
 // NewReadiness returns a Readiness that calls check at most once per second.
-func NewReadiness(check func(context.Context) error) *Readiness { return &Readiness{check: check} }
+func NewReadiness(check func(context.Context) error) *Readiness {
+	return &Readiness{check: check, turn: make(chan struct{}, 1)}
+}
 
 // Drain makes the process not ready from now on.
 func (r *Readiness) Drain() { r.draining.Store(true) }
@@ -46,46 +41,27 @@ func (r *Readiness) Check(ctx context.Context) error {
 	if r.draining.Load() {
 		return errDraining
 	}
-	current, started := r.current()
-	if started {
-		r.run(ctx, current)
-	}
 	select {
-	case <-current.done:
+	case r.turn <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	err := r.recent(ctx)
 	if r.draining.Load() {
 		return errDraining
 	}
-	return current.err
+	return err
 }
 
-// current returns the check to wait for, and whether the caller has to run it.
-func (r *Readiness) current() (current *readyCheck, started bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last != nil {
-		select {
-		case <-r.last.done:
-			if time.Since(r.last.ended) < readyMaxAge {
-				return r.last, false
-			}
-		default:
-			return r.last, false
-		}
+// recent returns the last result, or runs the check without the probe's deadline, because
+// other probes wait for the result.
+func (r *Readiness) recent(ctx context.Context) error {
+	defer func() { <-r.turn }()
+	if time.Since(r.ended) >= readyMaxAge {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
+		defer cancel()
+		r.err = r.check(ctx)
+		r.ended = time.Now()
 	}
-	r.last = &readyCheck{done: make(chan struct{}), err: errNotReady}
-	return r.last, true
-}
-
-// run runs the check without the caller's deadline, because others wait for it.
-func (r *Readiness) run(ctx context.Context, current *readyCheck) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
-	defer cancel()
-	defer func() {
-		current.ended = time.Now()
-		close(current.done)
-	}()
-	current.err = r.check(ctx)
+	return r.err
 }

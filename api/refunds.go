@@ -7,49 +7,29 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"example.com/orders-api/idempotency"
-	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/orders"
 )
 
-type refundsAPI struct {
-	service    *orders.Service
-	idempotent idempotentAPI
-}
+type refundsAPI struct{ idempotentAPI }
 
 func (a refundsAPI) create(w http.ResponseWriter, r *http.Request) error {
 	order, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
-		return errNotFound
+		return err
 	}
-	return a.idempotent.serve(w, r, func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
+	return a.serve(w, r, func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
 		return a.service.Refund(ctx, order, req)
 	})
 }
 
 func (a refundsAPI) get(r *http.Request) ([]byte, error) {
-	order, err := parseID(chi.URLParam(r, "id"))
-	if err != nil {
-		return nil, errNotFound
-	}
-	id, err := parseID(chi.URLParam(r, "refund_id"))
-	if err != nil {
-		return nil, errNotFound
-	}
-	refund, err := a.service.GetRefund(r.Context(), accountID(r.Context()), order, id)
-	if err != nil {
-		return nil, err
-	}
-	return plainjson.Marshal(refund)
+	return encode(a.service.GetRefund(r.Context(), accountID(r.Context()), pathID(r, "id"), pathID(r, "refund_id")))
 }
 
 func (a refundsAPI) list(r *http.Request) ([]byte, error) {
-	order, err := parseID(chi.URLParam(r, "id"))
-	if err != nil {
-		return nil, errNotFound
-	}
 	limit, after, err := parsePage(r.URL.RawQuery, "a refund")
 	if err != nil {
 		return nil, err
 	}
-	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), order, limit+1, after))
+	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), pathID(r, "id"), limit+1, after))
 }

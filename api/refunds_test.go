@@ -17,12 +17,7 @@ import (
 
 const refundEndpoint = "POST /v1/refunds"
 
-func (got response) refund(t *testing.T) orders.Refund {
-	t.Helper()
-	var r orders.Refund
-	require.NoError(t, json.Unmarshal(got.body, &r), "%d %s", got.status, got.body)
-	return r
-}
+func (got response) refund(t *testing.T) orders.Refund { return decode[orders.Refund](t, got) }
 
 func (f *fixture) createRefund(t *testing.T, order, key, body string, edits ...requestEdit) response {
 	t.Helper()

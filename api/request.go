@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -72,37 +73,21 @@ func readKey(header http.Header) (idempotency.Key, error) {
 	if line == "" {
 		return "", errKeyMissing
 	}
-	if !strings.HasPrefix(line, `"`) {
-		return idempotency.ParseKey(line)
+	if strings.HasPrefix(line, `"`) {
+		quoted := quotedKey.FindStringSubmatch(line)
+		if quoted == nil {
+			return "", idempotency.ErrInvalidKey
+		}
+		line = unescape.Replace(quoted[1])
 	}
-	key, err := unquote(line)
-	if err != nil {
-		return "", err
-	}
-	return idempotency.ParseKey(key)
+	return idempotency.ParseKey(line)
 }
 
-// unquote parses a String of RFC 9651 section 3.3.3, in which a backslash escapes a
-// quote or a backslash.
-func unquote(s string) (string, error) {
-	var out strings.Builder
-	for i := 1; i < len(s); i++ {
-		switch s[i] {
-		case '"':
-			if i != len(s)-1 {
-				return "", idempotency.ErrInvalidKey // parameters or a second value
-			}
-			return out.String(), nil
-		case '\\':
-			i++
-			if i == len(s) || s[i] != '"' && s[i] != '\\' {
-				return "", idempotency.ErrInvalidKey
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return "", idempotency.ErrInvalidKey // no closing quote
-}
+// quotedKey is a String of RFC 9651 section 3.3.3.
+var quotedKey = regexp.MustCompile(`^"((?:[^"\\]|\\["\\])*)"$`)
+
+// unescape removes the backslash before each escaped character.
+var unescape = strings.NewReplacer(`\\`, `\`, `\`, "")
 
 // maxWait is the longest wait. Proxies close a silent connection after a minute, and a
 // run may follow.
@@ -115,17 +100,31 @@ type preferences struct {
 	wait         time.Duration // 0 if there is none; at most maxWait
 }
 
-// readPreferences reads all lines. The first preference of a name counts.
+// A line is a list of preferences (RFC 7240):
+//
+//	preference = token [ BWS "=" BWS word ] *( OWS ";" [ OWS parameter ] )
+//
+// The groups of preferencePattern are the name, and a value that is a token or in quotes.
+// It does not match a malformed preference.
+var (
+	listElement       = regexp.MustCompile(`(?:[^",]|"(?:[^"\\]|\\.?)*(?:"|$))+`)
+	preferencePattern = regexp.MustCompile("^[ \t]*(" + token + ")[ \t]*(?:=[ \t]*(?:(" + token + `)|"((?:[^"\\]|\\.)*)")?[ \t]*)?(?:;|$)`)
+)
+
+const token = "[-!#$%&'*+.^_`|~0-9A-Za-z]+" // of RFC 9110
+
+// readPreferences reads all lines. The first preference of a name counts. An empty value
+// is the same as none.
 func readPreferences(header http.Header) preferences {
 	var p preferences
 	seen := map[string]bool{}
 	for _, line := range header.Values("Prefer") {
-		for line != "" {
-			var name, value string
-			name, value, line = nextPreference(line)
-			if name == "" || seen[name] {
+		for _, element := range listElement.FindAllString(line, -1) {
+			found := preferencePattern.FindStringSubmatch(element)
+			if found == nil || seen[strings.ToLower(found[1])] {
 				continue
 			}
+			name, value := strings.ToLower(found[1]), found[2]+unescape.Replace(found[3])
 			seen[name] = true
 			switch name {
 			case "respond-async":
@@ -161,79 +160,4 @@ func parseWait(value string) time.Duration {
 		return maxWait
 	}
 	return time.Duration(seconds) * time.Second
-}
-
-// nextPreference returns the first preference of a line, and the rest:
-//
-//	preference = token [ BWS "=" BWS word ] *( OWS ";" [ OWS parameter ] )
-//
-// The name is in lower case, the value without quotes. An empty value is the same as
-// none. Parameters are ignored. The name of a malformed preference is "".
-func nextPreference(line string) (name, value, rest string) {
-	element, rest := cutUnquoted(line, ',')
-	preference, _ := cutUnquoted(element, ';')
-	name, value, _ = strings.Cut(preference, "=")
-	name, value = strings.ToLower(strings.Trim(name, " \t")), strings.Trim(value, " \t")
-	if strings.HasPrefix(value, `"`) {
-		unquoted, ok := unquoteWord(value)
-		if !ok {
-			return "", "", rest
-		}
-		return validName(name), unquoted, rest
-	}
-	if value != "" && !isToken(value) {
-		return "", "", rest
-	}
-	return validName(name), value, rest
-}
-
-func validName(name string) string {
-	if !isToken(name) {
-		return ""
-	}
-	return name
-}
-
-// cutUnquoted cuts s at the first sep outside of quotes.
-func cutUnquoted(s string, sep byte) (before, after string) {
-	quoted := false
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '"':
-			quoted = !quoted
-		case s[i] == '\\' && quoted:
-			i++
-		case s[i] == sep && !quoted:
-			return s[:i], s[i+1:]
-		}
-	}
-	return s, ""
-}
-
-// unquoteWord reads a quoted-string of RFC 9110, which may escape any character.
-func unquoteWord(s string) (string, bool) {
-	var out strings.Builder
-	for i := 1; i < len(s); i++ {
-		switch s[i] {
-		case '"':
-			return out.String(), i == len(s)-1
-		case '\\':
-			if i++; i == len(s) {
-				return "", false
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return "", false
-}
-
-// isToken reports whether s is a token of RFC 9110.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i] | 0x20
-		if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(s[i])) {
-			return false
-		}
-	}
-	return s != ""
 }

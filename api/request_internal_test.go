@@ -93,20 +93,6 @@ func TestBearerToken_headers(t *testing.T) {
 	}
 }
 
-func TestParseID_forms(t *testing.T) {
-	t.Parallel()
-	const id = "3eeb7e96-e59c-840f-9cb1-a089daba079f"
-	parsed, err := parseID(id)
-	require.NoError(t, err)
-	require.Equal(t, id, parsed.String())
-	for _, s := range []string{
-		"", "x", uuid.Nil.String(), strings.ToUpper(id), "{" + id + "}", "urn:uuid:" + id, strings.ReplaceAll(id, "-", ""), id + "\x00", id + " ", "' OR 1=1 --",
-	} {
-		_, err := parseID(s)
-		require.ErrorIs(t, err, errNotFound, s)
-	}
-}
-
 func TestParsePage_parameters(t *testing.T) {
 	t.Parallel()
 	const id = "3eeb7e96-e59c-840f-9cb1-a089daba079f"

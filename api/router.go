@@ -42,23 +42,14 @@ type Config struct {
 
 // NewRouter returns the API.
 func NewRouter(config Config) (chi.Router, error) {
-	switch {
-	case config.Orders == nil:
-		return nil, errors.New("api: no orders service")
-	case config.Authenticator == nil:
-		return nil, errors.New("api: no authenticator")
-	case config.Limiter == nil:
-		return nil, errors.New("api: no limiter")
-	case len(config.Spec) == 0:
-		return nil, errors.New("api: no OpenAPI document")
-	case config.Logger == nil:
-		return nil, errors.New("api: no logger")
-	case config.Background == nil:
-		return nil, errors.New("api: no background")
-	case config.Retention <= 0:
-		return nil, errors.New("api: Retention must be positive")
-	case config.Ready == nil:
-		return nil, errors.New("api: no readiness check")
+	for name, missing := range map[string]bool{
+		"Orders": config.Orders == nil, "Authenticator": config.Authenticator == nil, "Limiter": config.Limiter == nil,
+		"Spec": len(config.Spec) == 0, "Logger": config.Logger == nil, "Background": config.Background == nil,
+		"Retention": config.Retention <= 0, "Ready": config.Ready == nil,
+	} {
+		if missing {
+			return nil, errors.New("api: Config has no " + name)
+		}
 	}
 	contractJSON, err := specJSON(config.Spec)
 	if err != nil {
@@ -77,17 +68,16 @@ func NewRouter(config Config) (chi.Router, error) {
 		withOptions(r),
 		middleware.GetHead,
 	)
-	noPage := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNoPage }).ServeHTTP
-	notAllowed := methodNotAllowed(r, errNotFound)
-	unknownMethod, unknownMethodBelowV1 := methodNotAllowed(r, errNoPage), requireAPIKey(config.Authenticator)(notAllowed)
-	notFound := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNotFound }).ServeHTTP
-	r.NotFound(noPage)
+	notFound := handlerFunc(func(http.ResponseWriter, *http.Request) error { return errNoPage }).ServeHTTP
+	notAllowed := methodNotAllowed(r)
+	notAllowedBelowV1 := requireAPIKey(config.Authenticator)(notAllowed)
+	r.NotFound(notFound)
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") {
-			unknownMethodBelowV1.ServeHTTP(w, r) // chi does not enter the subrouter, so 401 would not come first
+			notAllowedBelowV1.ServeHTTP(w, r) // chi does not enter the subrouter, so 401 would not come first
 			return
 		}
-		unknownMethod(w, r)
+		notAllowed(w, r)
 	})
 
 	plain := r.With(withoutQuery)
@@ -103,23 +93,22 @@ func NewRouter(config Config) (chi.Router, error) {
 		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe)) // POST /v1/webhooks/stripe
 
 		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention, config.Observer}
-		a := ordersAPI{config.Orders, idempotent}
-		refunds := refundsAPI{config.Orders, idempotent}
+		orders, refunds := ordersAPI{idempotent}, refundsAPI{idempotent}
 		r.Group(func(r chi.Router) {
 			r.Use(requireAPIKey(config.Authenticator))
 			read := limitReads(config.Limiter)
 			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
 			plain := r.With(withoutQuery)                                                           // the others check it themselves
-			r.Method(http.MethodPost, "/orders", handlerFunc(a.create))                             // POST /v1/orders
+			r.Method(http.MethodPost, "/orders", handlerFunc(orders.create))                        // POST /v1/orders
 			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))          // POST /v1/orders/{id}/refunds
 			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(idempotent.getKey)) // GET /v1/idempotency-keys/{key}
-			r.Method(http.MethodGet, "/orders", read(a.list))                                       // GET /v1/orders
-			plain.Method(http.MethodGet, "/orders/{id}", read(a.get))                               // GET /v1/orders/{id}
+			r.Method(http.MethodGet, "/orders", read(orders.list))                                  // GET /v1/orders
+			plain.Method(http.MethodGet, "/orders/{id}", read(orders.get))                          // GET /v1/orders/{id}
 			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                    // GET /v1/orders/{id}/refunds
 			plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
 			for _, registered := range config.Orders.Registrations() {
-				added := addedAPI{registered, idempotent}
+				added := addedAPI{idempotent, registered}
 				path := strings.TrimPrefix(registered.Path, "/v1")
 				r.Method(http.MethodPost, path, handlerFunc(added.create))
 				plain.Method(http.MethodGet, path+"/{id}", read(added.get))
@@ -130,12 +119,12 @@ func NewRouter(config Config) (chi.Router, error) {
 }
 
 // methodNotAllowed sets the Allow header, which chi omits for a custom handler. chi also
-// calls it for an unknown method on any path: then the error is noPath.
-func methodNotAllowed(routes chi.Routes, noPath error) http.HandlerFunc {
+// calls it for an unknown method on any path.
+func methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 	return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		allowed := allowedMethods(routes, r)
 		if allowed == "" {
-			return noPath
+			return errNoPage
 		}
 		w.Header().Set("Allow", allowed)
 		return errMethodNotAllowed

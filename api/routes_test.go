@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -265,36 +266,18 @@ func TestRouter_spec(t *testing.T) {
 	require.JSONEq(t, string(want), string(equal))
 
 	for _, path := range []string{"/openapi.yaml", "/openapi.json"} {
-		whole := f.get(t, path, header("Accept-Encoding", "identity"))
-		packed := f.get(t, path, header("Accept-Encoding", "gzip"))
+		whole, packed := f.get(t, path, header("Accept-Encoding", "identity")), f.get(t, path, header("Accept-Encoding", "gzip"))
 		require.Equal(t, "gzip", packed.header.Get("Content-Encoding"), path)
-		require.Less(t, len(packed.body), len(whole.body)/2)
 		reader, err := gzip.NewReader(bytes.NewReader(packed.body))
 		require.NoError(t, err)
 		unpacked, err := io.ReadAll(reader)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(whole.body, unpacked))
-		for coding, first := range map[string]response{"identity": whole, "gzip": packed} {
-			require.Regexp(t, `^"[\w-]{16}"$`, first.header.Get("ETag"))
-			again := f.get(t, path, header("Accept-Encoding", coding), header("If-None-Match", first.header.Get("ETag")))
-			require.Equal(t, http.StatusNotModified, again.status, path)
-			require.Empty(t, again.body)
-			require.Equal(t, http.StatusOK, f.get(t, path, header("Accept-Encoding", coding), header("If-None-Match", `"another"`)).status)
-		}
 		require.NotEqual(t, whole.header.Get("ETag"), packed.header.Get("ETag"))
+		require.Equal(t, http.StatusNotModified, f.get(t, path, header("Accept-Encoding", "identity"), header("If-None-Match", whole.header.Get("ETag"))).status)
+		require.Equal(t, http.StatusOK, f.get(t, path, header("If-None-Match", `"another"`)).status)
 	}
-}
-
-// Package docs tests the page and its scripts.
-func TestRouter_docs(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
-		got := f.get(t, path, header("Authorization"))
-		require.Equal(t, http.StatusOK, got.status)
-		again := f.get(t, path, header("If-None-Match", got.header.Get("ETag")))
-		require.Equal(t, http.StatusNotModified, again.status)
-	}
+	require.Equal(t, http.StatusNotModified, f.get(t, "/docs/init.js", header("If-None-Match", f.get(t, "/docs/init.js").header.Get("ETag"))).status)
 }
 
 func TestRequestID_accepted(t *testing.T) {
@@ -357,32 +340,16 @@ func TestClientIP_stored(t *testing.T) {
 func TestNewRouter_missingDependency(t *testing.T) {
 	t.Parallel()
 	whole := api.Config{
-		Orders:        &orders.Service{},
-		Authenticator: &accounts.Authenticator{},
-		Limiter:       &limiter.Limiter{},
-		Spec:          ordersapi.Spec,
-		Logger:        slog.New(slog.DiscardHandler),
-		Ready:         api.NewReadiness(func(context.Context) error { return nil }),
-
-		Background: &api.Background{},
-		Retention:  retention,
+		Orders: &orders.Service{}, Authenticator: &accounts.Authenticator{}, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec,
+		Logger: slog.New(slog.DiscardHandler), Ready: &api.Readiness{}, Background: &api.Background{}, Retention: retention,
 	}
 	_, err := api.NewRouter(whole)
 	require.NoError(t, err)
-	for missing, forget := range map[string]func(*api.Config){
-		"orders service":   func(c *api.Config) { c.Orders = nil },
-		"authenticator":    func(c *api.Config) { c.Authenticator = nil },
-		"limiter":          func(c *api.Config) { c.Limiter = nil },
-		"OpenAPI document": func(c *api.Config) { c.Spec = nil },
-		"logger":           func(c *api.Config) { c.Logger = nil },
-		"readiness check":  func(c *api.Config) { c.Ready = nil },
-		"background":       func(c *api.Config) { c.Background = nil },
-		"Retention":        func(c *api.Config) { c.Retention = 0 },
-	} {
+	for _, name := range []string{"Orders", "Authenticator", "Limiter", "Spec", "Logger", "Ready", "Background", "Retention"} {
 		config := whole
-		forget(&config)
+		reflect.ValueOf(&config).Elem().FieldByName(name).SetZero()
 		_, err := api.NewRouter(config)
-		require.ErrorContains(t, err, missing)
+		require.ErrorContains(t, err, "no "+name)
 	}
 }
 

@@ -49,35 +49,23 @@ func TestWait_duplicates(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-func TestWait_tooShort(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	key := newKey()
-	held, first := f.createHeld(t, key, orderBody())
-	got := f.create(t, key, orderBody(), prefer("wait=1"))
-	require.Equal(t, "idempotency-key-in-progress", got.problem(t).slug())
-	require.Equal(t, "wait=1", got.header.Get("Preference-Applied"))
-	require.Equal(t, "1", got.header.Get("Retry-After"))
-	for _, none := range []string{"wait=0", "wait=soon", "return=minimal"} {
-		got = f.create(t, key, orderBody(), prefer(none))
-		require.Equal(t, http.StatusConflict, got.status)
-		require.Empty(t, got.header.Get("Preference-Applied"))
-	}
-	require.Equal(t, "idempotency-key-reused", f.create(t, key, orderBody(withMember("currency", "eur")), prefer("wait=30")).problem(t).slug(), "at once")
-	held.Release()
-	require.Equal(t, http.StatusCreated, (<-first).status)
-	f.requireOnePaidOrder(t)
-}
-
-func TestWait_tooManyWaiters(t *testing.T) {
+// A wait that is too short ends with 409, and one beyond the limit of waiters is ignored.
+func TestWait_inProgress(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.waiters = 1 })
 	key := newKey()
 	held, first := f.createHeld(t, key, orderBody())
+	requireInProgress := func(preference, applied string) {
+		got := f.create(t, key, orderBody(), prefer(preference))
+		require.Equal(t, "idempotency-key-in-progress", got.problem(t).slug())
+		require.Equal(t, applied, got.header.Get("Preference-Applied"))
+		require.Equal(t, "1", got.header.Get("Retry-After"))
+	}
+	requireInProgress("wait=1", "wait=1")
+	requireInProgress("wait=soon", "")
+	require.Equal(t, "idempotency-key-reused", f.create(t, key, orderBody(withMember("currency", "eur")), prefer("wait=30")).problem(t).slug(), "at once")
 	waiting := f.startWaiters(t, 1, key, orderBody())
-	got := f.create(t, key, orderBody(), prefer("wait=30"))
-	require.Equal(t, "idempotency-key-in-progress", got.problem(t).slug())
-	require.Empty(t, got.header.Get("Preference-Applied"))
+	requireInProgress("wait=30", "")
 	status := f.getKey(t, key, prefer("wait=30"))
 	require.Equal(t, "in_progress", status.keyStatus(t).State)
 	require.Empty(t, status.header.Get("Preference-Applied"))

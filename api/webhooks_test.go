@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -123,28 +122,20 @@ func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
 	return conns
 }
 
-// Incomplete bodies do not block an event (R25).
+// Incomplete bodies do not block an event: of 101 bodies the longest one is interrupted
+// (R25).
 func TestWebhook_partialBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
 	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
-	f.sendPartialBodies(t, 100)
-	requireReceived(t, f.deliverEvent(t, "payment_intent.succeeded"))
-	f.requireOnePaidOrder(t)
-}
-
-// Of 101 bodies the longest one is interrupted.
-func TestWebhook_tooManyPartialBodies(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
 	conns := f.sendPartialBodies(t, 101)
 	response, err := io.ReadAll(conns[0])
 	require.NoError(t, err)
 	require.Contains(t, string(response), "HTTP/1.1 503 Service Unavailable\r\n")
 	require.Contains(t, string(response), "The body ended early.")
-	requireReceived(t, f.deliverEvent(t, "payment_intent.processing"))
+	requireReceived(t, f.deliverEvent(t, "payment_intent.succeeded"))
+	f.requireOnePaidOrder(t)
 	for _, conn := range conns[2:] {
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
 		_, err := conn.Read(make([]byte, 1))
@@ -280,22 +271,10 @@ func TestLog_webhookLine(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	line := func(payload, signature string) map[string]any {
-		got := f.deliver(t, payload, signature)
-		line := maps.Clone(f.log.await(t, map[string]any{"msg": "request", "request_id": got.header.Get("X-Request-Id")}))
-		for _, name := range []string{"time", "msg", "request_id", "duration", "client_ip", "status", "bytes", "method"} {
-			require.Contains(t, line, name)
-			delete(line, name)
-		}
-		return line
+		return f.requestLine(t, f.deliver(t, payload, signature))
 	}
-	base := map[string]any{"level": "INFO", "route": webhookPath}
-	plus := func(fields ...any) map[string]any {
-		fresh := maps.Clone(base)
-		for i := 0; i < len(fields); i += 2 {
-			fresh[fields[i].(string)] = fields[i+1]
-		}
-		return fresh
-	}
+	base := map[string]any{"level": "INFO", "route": webhookPath, "method": "POST"}
+	plus := func(fields ...any) map[string]any { return withFields(base, fields...) }
 	name := func(payload string) string {
 		var event struct{ ID string }
 		require.NoError(t, json.Unmarshal([]byte(payload), &event))
