@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"text/tabwriter"
 
@@ -14,34 +15,26 @@ import (
 
 // accountsCreate prints the new API key as its last line.
 func accountsCreate(ctx context.Context, call invocation) error {
-	var config boot.DatabaseOnly
 	flags := call.flags()
 	name := flags.String("name", "", "the account's `name` (required)")
-	if err := call.parse(flags, &config); err != nil {
+	if _, err := call.parse(flags, new(boot.DatabaseOnly)); err != nil {
 		return err
 	}
 	if *name == "" {
 		return wrongUsage(call.name, "orders %s requires --name", call.name)
 	}
-	if err := boot.Load(&config); err != nil {
-		return err
-	}
-	pool, err := boot.Pool(ctx, config.Database, config.Logger(call.stderr))
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	id, key, err := accounts.Create(ctx, pool, *name)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(call.stdout, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key); err != nil {
-		return fmt.Errorf("account %s was created, but its API key could not be printed; create another: %w", id, err)
-	}
-	return nil
+	return withPool(ctx, call, func(pool *pgxpool.Pool) error {
+		id, key, err := accounts.Create(ctx, pool, *name)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(call.stdout, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key); err != nil {
+			return fmt.Errorf("account %s was created, but its API key could not be printed; create another: %w", id, err)
+		}
+		return nil
+	})
 }
 
-// accountsKeysList prints the API keys of an account, without their secrets.
 func accountsKeysList(ctx context.Context, call invocation) error {
 	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, _ []string) error {
 		keys, err := accounts.ListKeys(ctx, pool, account)
@@ -75,7 +68,6 @@ func accountsKeysCreate(ctx context.Context, call invocation) error {
 	})
 }
 
-// accountsKeysRevoke revokes one API key.
 func accountsKeysRevoke(ctx context.Context, call invocation) error {
 	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, arguments []string) error {
 		key, err := accounts.RevokeKey(ctx, pool, account, arguments[0])
@@ -88,26 +80,34 @@ func accountsKeysRevoke(ctx context.Context, call invocation) error {
 	}, "PREFIX_OR_ID")
 }
 
-// withAccount parses the command line of an accounts keys command, which takes
-// --account and the named arguments. It connects to the database and calls work.
+// withAccount parses --account and the named arguments, and calls work with them.
 func withAccount(
 	ctx context.Context, call invocation, work func(pool *pgxpool.Pool, account uuid.UUID, arguments []string) error, names ...string,
 ) error {
-	var config boot.DatabaseOnly
 	var account uuid.UUID
 	flags := call.flags()
-	flags.Func("account", "the account's `id` (required)", func(text string) error {
-		var err error
-		account, err = uuid.Parse(text)
-		return err
-	})
-	arguments, err := call.parseArguments(flags, &config, names...)
+	accountFlag(flags, &account, "the account's `id` (required)")
+	arguments, err := call.parse(flags, new(boot.DatabaseOnly), names...)
 	if err != nil {
 		return err
 	}
 	if account == uuid.Nil {
 		return wrongUsage(call.name, "orders %s requires --account", call.name)
 	}
+	return withPool(ctx, call, func(pool *pgxpool.Pool) error { return work(pool, account, arguments) })
+}
+
+// accountFlag defines --account.
+func accountFlag(flags *flag.FlagSet, account *uuid.UUID, usage string) {
+	flags.Func("account", usage, func(text string) (err error) {
+		*account, err = uuid.Parse(text)
+		return err
+	})
+}
+
+// withPool calls work with a connection pool to DATABASE_URL.
+func withPool(ctx context.Context, call invocation, work func(*pgxpool.Pool) error) error {
+	var config boot.DatabaseOnly
 	if err := boot.Load(&config); err != nil {
 		return err
 	}
@@ -116,5 +116,5 @@ func withAccount(
 		return err
 	}
 	defer pool.Close()
-	return work(pool, account, arguments)
+	return work(pool)
 }

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// 1,000 orders wait for their customers. They hold no connection, no lease, no
-// goroutine and no memory, and cause no call to the provider. What they cost a pass of
-// the completer is tested in package idempotency.
+// Orders that wait for their customers hold no connection, no lease, no goroutine and no
+// memory, and cause no call to the provider.
 func TestActions_waiting(t *testing.T) {
 	t.Parallel()
-	const waiting, memory = 1_000, 1 << 20
+	const waiting, memory = 500, 1 << 19
 	f := newFixture(t)
 	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	admin := a.admin()

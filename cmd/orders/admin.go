@@ -14,17 +14,14 @@ import (
 	"example.com/orders-api/internal/metrics"
 )
 
-// maxAdminConnections bounds the connections of the admin listener, which serves
-// Prometheus, probes and an operator's profiler.
 const maxAdminConnections = 16
 
-// readyCheck reports whether the process should get traffic.
+// readyCheck returns nil if the process should get traffic.
 type readyCheck func(context.Context) error
 
-// startAdmin opens the admin listener, unless address is empty: metrics, profiles
-// and probes, on a port of its own, because it requires no credentials. Without
-// ready there is no /readyz. It serves until stop is called, so that a draining
-// process can still be observed.
+// startAdmin serves metrics, profiles and probes, unless address is empty. They have a
+// port of their own because they require no credentials. Without ready there is no
+// /readyz. It serves until stop is called, also while the process drains.
 func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -39,8 +36,7 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready r
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		// No ReadTimeout and no WriteTimeout: they would end a profile, which takes as
-		// long as its request says.
+		// No WriteTimeout: it would end a long profile.
 	}
 	go func() {
 		if err := connlimit.Serve(server, listener, maxAdminConnections); !errors.Is(err, http.ErrServerClosed) {
@@ -48,7 +44,7 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready r
 		}
 	}()
 	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
-	return func() { _ = server.Close() }, nil // a response in progress is not worth a wait
+	return func() { _ = server.Close() }, nil // does not wait for responses
 }
 
 func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http.Handler {

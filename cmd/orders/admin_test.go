@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"bufio"
-	"context"
 	"flag"
 	"io"
 	"maps"
@@ -22,11 +21,10 @@ import (
 
 var update = flag.Bool("update", false, "write the list of metrics, "+metricsList)
 
-// metricsList is the file of all metrics of the program. The rules for Prometheus and
-// the dashboard are checked against it, see tools/monitoring.
+// metricsList is the file that lists all metrics. tools/monitoring checks the alert rules
+// and the dashboard against it.
 const metricsList = "../../internal/metrics/testdata/metrics.txt"
 
-// admin returns the base URL of a process's admin listener.
 func (p *process) admin() string {
 	p.t.Helper()
 	return "http://" + p.waitFor(&p.stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
@@ -35,11 +33,16 @@ func (p *process) admin() string {
 // get returns the status and the body of a URL.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	return getAs(t, "", url)
+}
+
+// getAs is get with a Host header.
+func getAs(t *testing.T, host, url string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	request.Host = host
+	client := http.Client{Timeout: waitTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
@@ -48,19 +51,7 @@ func get(t *testing.T, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// getAs returns the status of a GET with a Host header.
-func getAs(t *testing.T, host, url string) int {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	require.NoError(t, err)
-	request.Host = host
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	return response.StatusCode
-}
-
-// The admin routes are not on the port for clients, nor the other way round.
+// Each of the two ports serves its own routes only.
 func TestAdmin_separateListener(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -93,7 +84,8 @@ func TestAdmin_separateListener(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, status, path)
 	}
 	for _, path := range []string{"/metrics", "/debug/pprof/heap"} {
-		require.Equal(t, http.StatusMisdirectedRequest, getAs(t, "evil.example:8081", admin+path), path)
+		status, _ := getAs(t, "evil.example:8081", admin+path)
+		require.Equal(t, http.StatusMisdirectedRequest, status, path)
 	}
 	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/cmdline"} {
 		status, _ := get(t, a.base+path)
@@ -102,11 +94,7 @@ func TestAdmin_separateListener(t *testing.T) {
 
 	// A draining process still serves its metrics.
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	lost := make(chan error, 1)
-	go func() {
-		_, err := a.order("an-order-that-is-held", tea)
-		lost <- err
-	}()
+	running := a.orderAsync("an-order-that-is-held")
 	<-held.Reached()
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == 0 })
@@ -115,7 +103,7 @@ func TestAdmin_separateListener(t *testing.T) {
 	status, _ = get(t, admin+"/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	held.Release()
-	require.NoError(t, <-lost)
+	require.NoError(t, (<-running).err)
 	require.Zero(t, a.wait())
 }
 
@@ -155,7 +143,7 @@ func TestAdmin_invalidAddress(t *testing.T) {
 
 	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	address := strings.TrimPrefix(a.admin(), "http://")
-	for _, command := range []string{"serve", "worker", "completer --every 1h", "reaper --every 1h"} {
+	for _, command := range []string{"serve", "worker", "completer --every 1h"} {
 		requireStartupError(t, f.with("ADMIN_ADDR="+address), command,
 			"orders: ADMIN_ADDR: another program listens on "+address+": stop it or choose another address\n")
 		requireStartupError(t, f.with("ADMIN_ADDR=8081"), command,
@@ -202,8 +190,6 @@ func TestGenerated(t *testing.T) {
 	require.Equal(t, string(want), text, "run make generate")
 }
 
-// describeMetrics returns our own metrics, each with its labels, its type and its help
-// text.
 func describeMetrics(exposition string) []string {
 	help, kind, labels := map[string]string{}, map[string]string{}, map[string]string{}
 	label := regexp.MustCompile(`[{,](\w+)="`)

@@ -16,13 +16,12 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// app holds the services of every command that runs operations: serve, completer,
-// reconcile and the operator commands.
+// app holds the services of every command that runs operations.
 type app struct {
 	pool     *pgxpool.Pool // closed by withApp
 	traces   *tracing.Tracing
 	limiter  *limiter.Limiter
-	metrics  *metrics.Metrics // counts even if there is no admin listener
+	metrics  *metrics.Metrics
 	engine   *idempotency.Engine
 	payments *payments.Client
 	orders   *orders.Service
@@ -84,21 +83,21 @@ func newApp(
 }
 
 const (
-	// maxWaiters bounds the requests of a process that wait for a key in progress. Each
-	// uses a client connection and about 30 KiB of memory.
+	// maxWaiters bounds the requests that wait for a key in progress. Each uses a client
+	// connection and about 30 KiB of memory.
 	maxWaiters = 1000
 
-	// maxInFlight bounds the requests in flight in a process, including those that wait
-	// for the provider. Each uses as much as a waiter.
+	// maxInFlight bounds the requests in flight, including those that wait for the
+	// provider. Each uses as much memory as a waiter.
 	maxInFlight = 1500
 
-	// maxBacklogWait is how long a new request may have to wait for a permit: most
-	// clients wait that long. maxBacklog bounds the number of those that wait.
+	// maxBacklogWait is how long a new request may wait for a permit, and maxBacklog how
+	// many may wait.
 	maxBacklogWait = 650 * time.Millisecond
 	maxBacklog     = 1000
 
-	// workPerConnection is the number of permits for each connection of the pool:
-	// enough to keep both the processors and the connections busy.
+	// workPerConnection is the number of permits for each connection of the pool. Two keep
+	// the processors and the connections busy.
 	workPerConnection = 2
 )
 
@@ -135,8 +134,7 @@ func withApp(
 	return work(a)
 }
 
-// withEngine connects to the database and calls work with an engine, for commands
-// that do not need the provider.
+// withEngine is withApp for commands that do not need the provider.
 func withEngine(ctx context.Context, config boot.Maintenance, logger *slog.Logger, work func(*idempotency.Engine, *pgxpool.Pool) error) error {
 	pool, err := boot.Pool(ctx, config.Database, logger)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collector is a trace collector.
 type collector struct {
 	t    *testing.T
 	url  string
@@ -56,7 +55,6 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// raw returns the bytes of all requests.
 func (c *collector) raw() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +82,6 @@ func (c *collector) traces() []string {
 	return drawn
 }
 
-// draw returns the lines of a span and its children.
 func draw(spans []*tracepb.Span, span *tracepb.Span, indent string) string {
 	text := indent + describe(span) + "\n"
 	for _, inner := range spans {
@@ -119,7 +116,6 @@ func describe(span *tracepb.Span) string {
 	return line
 }
 
-// attribute returns the value of an attribute, "" if the span has none.
 func attribute(span *tracepb.Span, name string) string {
 	i := slices.IndexFunc(span.GetAttributes(), func(a *commonpb.KeyValue) bool { return a.GetKey() == name })
 	if i < 0 {

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// command is one subcommand.
 type command struct {
 	name    string // one to three words
 	purpose string
@@ -54,8 +54,8 @@ func commands() []command {
 // errUsage means that the command line is invalid.
 var errUsage = errors.New("wrong usage")
 
-// wrongUsage wraps errUsage and names the command whose help to read. If about is
-// empty, that is the overview.
+// wrongUsage returns an errUsage that refers to the help of a command, or to the overview
+// if about is empty.
 func wrongUsage(about, format string, arguments ...any) error {
 	return fmt.Errorf("%w: %s\n%s", errUsage, fmt.Sprintf(format, arguments...), strings.TrimSpace("See orders help "+about))
 }
@@ -70,8 +70,8 @@ type invocation struct {
 // maxWords is the number of words of the longest command's name.
 const maxWords = 3
 
-// run runs the command that the arguments begin with. If they begin with the name
-// of a group of commands, it prints the group's help or returns an error.
+// run runs the command, or prints the help of the group of commands, that the arguments
+// begin with.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	all := commands()
 	switch {
@@ -101,8 +101,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func isHelpFlag(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
-// alternatives lists the words that may follow the given number of words in the
-// names of a group of commands.
+// alternatives lists the words that may follow a group's name of the given length.
 func alternatives(group []command, words int) string {
 	var next []string
 	for _, c := range group {
@@ -111,7 +110,6 @@ func alternatives(group []command, words int) string {
 	return strings.Join(slices.Compact(next), "|")
 }
 
-// overview lists commands.
 func overview(w io.Writer, list []command) error {
 	fmt.Fprint(w, "An orders API that charges exactly once.\n\nUsage: orders COMMAND [flags]\n\n")
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -128,17 +126,40 @@ func (i invocation) flags() *flag.FlagSet {
 	return flags
 }
 
-// parse parses the flags. Any other argument is an error, so that a misspelled flag is
-// not ignored. For -h it prints the help of the command, with the variables of config,
-// and returns flag.ErrHelp.
-func (i invocation) parse(flags *flag.FlagSet, config any) error {
-	_, err := i.parseArguments(flags, config)
-	return err
+// load parses the flags, checks that those named are positive, and reads config from the
+// environment.
+func (i invocation) load(flags *flag.FlagSet, config any, positive ...string) error {
+	if _, err := i.parse(flags, config); err != nil {
+		return err
+	}
+	if err := i.requirePositive(flags, positive...); err != nil {
+		return err
+	}
+	return boot.Load(config)
 }
 
-// parseArguments is parse for a command that takes the named arguments, before,
-// between or after its flags.
-func (i invocation) parseArguments(flags *flag.FlagSet, config any, names ...string) ([]string, error) {
+// requirePositive checks numbers and durations. Zero is valid if it is the default.
+func (i invocation) requirePositive(flags *flag.FlagSet, names ...string) error {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		switch value := f.Value.(flag.Getter).Get().(type) {
+		case int:
+			if value < 1 {
+				return wrongUsage(i.name, "--%s must be positive", name)
+			}
+		case time.Duration:
+			if value < 0 || value == 0 && f.DefValue != "0s" {
+				return wrongUsage(i.name, "--%s %s is not a positive duration", name, value)
+			}
+		}
+	}
+	return nil
+}
+
+// parse parses the flags and the named arguments, which may be before, between or after
+// the flags. For -h it prints the help, with the variables of config, and returns
+// flag.ErrHelp.
+func (i invocation) parse(flags *flag.FlagSet, config any, names ...string) ([]string, error) {
 	var arguments []string
 	for rest := i.args; ; rest = flags.Args()[1:] {
 		err := flags.Parse(rest)
@@ -185,12 +206,10 @@ func help(ctx context.Context, call invocation) error {
 	}
 }
 
-// buildVersion is the version that the linker sets, because the build of the image has no
-// Git repository: -ldflags "-X main.buildVersion=1.2.3".
+// buildVersion is set by the linker where the build has no Git repository:
+// -ldflags "-X main.buildVersion=1.2.3".
 var buildVersion string
 
-// version prints the version of the build: buildVersion, else that of the module, or its
-// commit.
 func version(_ context.Context, call invocation) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

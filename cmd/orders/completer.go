@@ -11,38 +11,25 @@ import (
 	"example.com/orders-api/internal/metrics"
 )
 
-// The defaults of --limit and --concurrency. Eight keys at a time stay within the 25
-// requests per second that Stripe allows in test mode.
+// Defaults. Eight keys at a time stay within the 25 requests per second that Stripe
+// allows in test mode.
 const (
 	completerLimit       = 10_000
 	completerConcurrency = 8
 )
 
-// completerEnv is the environment of orders completer.
-type completerEnv struct {
-	boot.KeyCommands
-	boot.OptionalAdmin
-	boot.Completer
-}
-
-// completer resumes abandoned keys, once or repeatedly.
 func completer(ctx context.Context, call invocation) error {
-	var config completerEnv
+	var config struct {
+		boot.KeyCommands
+		boot.OptionalAdmin
+		boot.Completer
+	}
 	var interval interval
 	flags := call.flags()
 	interval.flag(flags)
 	limit := flags.Int("limit", completerLimit, "how many keys to resume at most in one run")
 	concurrency := flags.Int("concurrency", completerConcurrency, "how many keys to resume at the same time")
-	if err := call.parse(flags, &config); err != nil {
-		return err
-	}
-	if *limit < 1 || *concurrency < 1 {
-		return wrongUsage(call.name, "--limit and --concurrency must be positive")
-	}
-	if err := interval.validate(call.name); err != nil {
-		return err
-	}
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(flags, &config, "limit", "concurrency", "every"); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
@@ -51,12 +38,9 @@ func completer(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, interval.adminAddr(config.OptionalAdmin), a.metrics, nil, logger)
-		if err != nil {
-			return err
-		}
-		defer stopAdmin()
-		return interval.run(ctx, call.name, logger, func(ctx context.Context) error { return complete(ctx, c, a.metrics, logger) })
+		return interval.runWithAdmin(ctx, call.name, config.OptionalAdmin, a.metrics, logger, func(ctx context.Context) error {
+			return complete(ctx, c, a.metrics, logger)
+		})
 	})
 }
 

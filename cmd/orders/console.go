@@ -17,13 +17,12 @@ import (
 // defaultLatency lets people see a row at each recovery point.
 const defaultLatency = 700 * time.Millisecond
 
-// latencyFlag defines --provider-latency.
 func latencyFlag(flags *flag.FlagSet) *time.Duration {
 	return flags.Duration("provider-latency", defaultLatency,
 		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
 }
 
-// addConsole adds the console to the server of dev, whose worker must use its mailbox.
+// addConsole adds the console to the server of dev. The worker must use its mailbox.
 func addConsole(
 	ctx context.Context, group *errgroup.Group, d devRun, a *app, server *http.Server, base, apiKey string, mailer receipts.Mailer,
 ) (*demo.Console, error) {

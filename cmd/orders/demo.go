@@ -16,20 +16,19 @@ import (
 	"example.com/orders-api/internal/accounts"
 )
 
-// demoEnv is the environment of orders demo.
 type demoEnv struct {
 	boot.Database
 	boot.Stripe
 }
 
-// runDemo runs the tour. It starts a database and a provider unless the environment
-// names them.
+// runDemo starts a database and a provider, unless the environment names them, and runs
+// the tour.
 func runDemo(ctx context.Context, call invocation) error {
 	var config demoEnv
 	flags := call.flags()
 	stay := flags.Bool("console", false, "after the tour, run orders dev with the console on the tour's database,\n"+
 		"with the environment of orders dev; Ctrl-C ends it")
-	if err := call.parse(flags, &config); err != nil {
+	if _, err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if err := boot.LoadDev(&config); err != nil {
@@ -64,7 +63,7 @@ func runDemo(ctx context.Context, call invocation) error {
 	return errors.Join(err, services.Stop())
 }
 
-// devAfterTour runs orders dev on the services of the tour, and keeps no data.
+// devAfterTour runs orders dev on the services of the tour and keeps no data.
 func devAfterTour(ctx context.Context, run devRun) (err error) {
 	if run.folder, err = os.MkdirTemp("", "orders-demo-"); err != nil {
 		return err
@@ -72,8 +71,8 @@ func devAfterTour(ctx context.Context, run devRun) (err error) {
 	return errors.Join(run.run(ctx), os.RemoveAll(run.folder))
 }
 
-// checkStripe returns the cause and the remedy if Stripe does not respond or rejects the
-// key. The tour would find them only in the log of its API.
+// checkStripe returns the cause and the remedy if Stripe cannot be used. Otherwise they
+// would be in the log of the tour's API only.
 func checkStripe(ctx context.Context, stripe boot.Stripe) error {
 	checker := checks.Checker{Environment: &boot.All{Stripe: stripe}, Timeout: 30 * time.Second}
 	result := checker.CheckStripe(ctx)

@@ -21,7 +21,6 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// devEnv is the environment of orders dev.
 type devEnv struct {
 	boot.Database
 	boot.DevListen
@@ -34,8 +33,8 @@ type devEnv struct {
 	boot.Log
 }
 
-// dev runs API, worker, completer and reaper in one process. It starts a database and
-// a provider, and writes receipts to files, unless the environment names others.
+// dev starts a database and a provider, and writes receipts to files, unless the
+// environment names others.
 func dev(ctx context.Context, call invocation) error {
 	var config devEnv
 	flags := call.flags()
@@ -43,7 +42,7 @@ func dev(ctx context.Context, call invocation) error {
 	latency := latencyFlag(flags)
 	// slim:end
 	reset := flags.Bool("reset", false, "delete the private database and the state of the stand-in for Stripe first")
-	if err := call.parse(flags, &config); err != nil {
+	if _, err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if err := boot.LoadDev(&config); err != nil {
@@ -77,7 +76,7 @@ func dev(ctx context.Context, call invocation) error {
 	return errors.Join(d.run(ctx), services.Stop())
 }
 
-// devRun is one run of dev on services that are started.
+// devRun is a run of dev after its services have started.
 type devRun struct {
 	config   devEnv
 	services *boot.DevServices
@@ -140,7 +139,7 @@ func (d devRun) run(ctx context.Context) error {
 	})
 }
 
-// startJobs starts the worker, the completer, the reaper and the webhooks of the stand-in.
+// startJobs starts everything except the API.
 func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer, base string) error {
 	worker, err := newWorker(mailer, d.config.From, a.pool, a.metrics, d.logger)
 	if err != nil {
@@ -180,9 +179,8 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 	return nil
 }
 
-// devKey returns an API key that stays the same from one start to the next, so that a
-// curl line in a shell's history keeps working. The keys are in a file, one line for
-// each database; no other command stores an API key.
+// devKey returns an API key that is the same after a restart, so that a curl line in a
+// shell's history keeps working. The file at path has one key for each database.
 func devKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error) {
 	stored, err := os.ReadFile(path) //nolint:gosec // in the program's cache folder
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -240,8 +238,8 @@ func (d devRun) printWelcome(base, key string) {
 	_, _ = io.WriteString(d.stdout, text.String())
 }
 
-// curl returns a command line that creates an order. Its idempotency key is new for each
-// start, so that each start shows a first request and its replay.
+// curl returns a command line that creates an order. Its idempotency key is new after each
+// start, so that the user sees a first response and a replay.
 func curl(base, key string) string {
 	return fmt.Sprintf(`  curl -i %s/v1/orders -H 'Authorization: Bearer %s' \
     -H 'Content-Type: application/json' -H 'Idempotency-Key: my-order-%s' \

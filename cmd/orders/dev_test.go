@@ -18,8 +18,7 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// startDev starts orders dev, waits until it is ready, and returns the curl line that
-// it prints.
+// startDev starts orders dev and returns the curl line that it prints.
 func startDev(t *testing.T, environ []string, flags ...string) (*api, string) {
 	t.Helper()
 	p := start(t, environ, append([]string{"dev"}, flags...)...)
@@ -75,8 +74,10 @@ func TestDev(t *testing.T) {
 
 	// The stand-in has a page, and the receipt is in the folder that the log names.
 	page := a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]
-	require.Equal(t, http.StatusOK, getAs(t, "localhost", page))
-	require.Equal(t, http.StatusMisdirectedRequest, getAs(t, "evil.example", page))
+	status, _ := getAs(t, "localhost", page)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = getAs(t, "evil.example", page)
+	require.Equal(t, http.StatusMisdirectedRequest, status)
 	folder := a.waitFor(&a.stderr, `\.eml files.*folder=(\S+)`)[1]
 	require.Contains(t, folder, value(env, "HOME"))
 	require.Contains(t, a.stdout.String(), "Data         "+filepath.Dir(folder)+" ", "each clone has its receipts")
@@ -127,8 +128,7 @@ func TestDev(t *testing.T) {
 	})
 	c.stop()
 
-	// A reset deletes both, and the warning about a provider that does not know the
-	// payments of the other.
+	// A reset deletes the data, and the warning about payments of another provider.
 	stripe, provider := standIn(t)
 	another := append(slices.Clone(env), "STRIPE_SECRET_KEY=sk_test_dev", "STRIPE_API_BASE="+provider)
 	const warning = "Warning: this database was also used with "
@@ -157,7 +157,6 @@ func TestDev_resetOtherDatabase(t *testing.T) {
 	require.Contains(t, stderr, "--reset deletes the private database only, and DATABASE_URL names another one\n")
 }
 
-// Two clones and a renamed project have separate data.
 func TestDevFolderName(t *testing.T) {
 	t.Parallel()
 	var clones []string
@@ -176,8 +175,7 @@ func TestDevFolderName(t *testing.T) {
 	require.NotEqual(t, orders.DevFolderName("shop", empty), orders.DevFolderName("shop", filepath.Join(empty, "below")))
 }
 
-// The stand-in sends what it decides later as webhooks: the key of an approved payment is
-// finished and a pending refund succeeds, without another request of the client.
+// Webhooks of the stand-in finish the key of an approved payment and a pending refund.
 func TestDev_webhooks(t *testing.T) {
 	t.Parallel()
 	a, _ := startDev(t, environ(t, "LISTEN_ADDR=127.0.0.1:0"))

@@ -12,8 +12,8 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// devFolder returns the folder that dev keeps its data in. Each clone and each renamed
-// project has its own.
+// devFolder returns the folder for the data of dev. Each clone and each renamed project
+// has its own.
 func devFolder() (string, error) {
 	working, err := os.Getwd()
 	if err == nil {
@@ -29,8 +29,8 @@ func devFolder() (string, error) {
 	return embeddedpg.CacheDir("dev", devFolderName(cmp.Or(module, "orders"), working))
 }
 
-// devFolderName returns a name for a module and the folder of its clone: the nearest one
-// with a go.mod, from the working directory up.
+// devFolderName returns a name for a module and the folder of its clone, which is the
+// nearest parent of the working directory with a go.mod.
 func devFolderName(module, working string) string {
 	clone := working
 	for dir := working; ; dir = filepath.Dir(dir) {

@@ -9,16 +9,15 @@ import (
 	checks "example.com/orders-api/cmd/internal/doctor"
 )
 
-// doctor runs all checks, prints their results and fails if a check failed.
 func doctor(ctx context.Context, call invocation) error {
 	var config boot.All
 	flags := call.flags()
 	timeout := flags.Duration("limit", 10*time.Second, "how long each check may take")
-	if err := call.parse(flags, &config); err != nil {
+	if _, err := call.parse(flags, &config); err != nil {
 		return err
 	}
-	if *timeout <= 0 {
-		return wrongUsage(call.name, "--limit %s is not a positive duration", *timeout)
+	if err := call.requirePositive(flags, "limit"); err != nil {
+		return err
 	}
 	checker := checks.Checker{ConfigError: boot.Load(&config), Environment: &config, Timeout: *timeout}
 	failures, warnings := 0, 0

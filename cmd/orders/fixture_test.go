@@ -22,8 +22,7 @@ import (
 
 const confirmEndpoint = "POST /v1/payment_intents/{id}/confirm"
 
-// fixture is a database with one account, a stand-in for Stripe, and the environment
-// that names both.
+// fixture is a database with one account, a stand-in for Stripe, and their environment.
 type fixture struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
@@ -44,7 +43,6 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// standIn starts a stand-in for Stripe and returns its URL.
 func standIn(t *testing.T) (*stripetest.Server, string) {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{})
@@ -63,7 +61,6 @@ func createAccount(t *testing.T, environ []string) string {
 	return lines[len(lines)-1]
 }
 
-// serve starts the API and waits until it listens.
 func (f *fixture) serve(environ []string, args ...string) *api {
 	f.t.Helper()
 	p := start(f.t, environ, append([]string{"serve"}, args...)...)
@@ -71,19 +68,16 @@ func (f *fixture) serve(environ []string, args ...string) *api {
 	return &api{process: p, base: "http://" + address, key: f.apiKey}
 }
 
-// with returns the environment with additional settings.
 func (f *fixture) with(settings ...string) []string {
 	return append(f.environ[:len(f.environ):len(f.environ)], settings...)
 }
 
-// api is a running API and an API key for it.
 type api struct {
 	*process
 	base string
 	key  string
 }
 
-// apiResponse is a response of the API.
 type apiResponse struct {
 	status int
 	header http.Header
@@ -114,21 +108,22 @@ func (a *api) order(idempotencyKey, body string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
 }
 
-// orderUntilFinal sends the same request until its response is neither 409 nor 503.
-func (a *api) orderUntilFinal(idempotencyKey, body string) apiResponse {
-	a.t.Helper()
-	var final apiResponse
-	eventually(a.t, func() bool {
-		var err error
-		final, err = a.order(idempotencyKey, body)
-		require.NoError(a.t, err)
-		return final.status != http.StatusConflict && final.status != http.StatusServiceUnavailable
-	})
-	return final
+// orderResult is the result of an order that was sent in the background.
+type orderResult struct {
+	apiResponse
+	err error
 }
 
-// untilPaid retries an order until its response is 201. It returns an error instead of
-// failing the test, so that any goroutine may call it.
+func (a *api) orderAsync(idempotencyKey string, prefer ...string) <-chan orderResult {
+	done := make(chan orderResult, 1)
+	go func() {
+		response, err := a.do(context.Background(), http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": prefer})
+		done <- orderResult{response, err}
+	}()
+	return done
+}
+
+// untilPaid retries an order until its response is 201.
 func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
@@ -153,7 +148,6 @@ func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse
 	}
 }
 
-// ready returns the status of /readyz, 0 without a response.
 func (a *api) ready() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -12,23 +12,13 @@ import (
 	"example.com/orders-api/cmd/internal/boot"
 )
 
-// healthEnv is the environment of orders healthcheck.
-type healthEnv struct{ boot.Listen }
-
-// healthcheck checks that a running API is ready. It is for containers, because the
-// image has neither a shell nor curl.
+// healthcheck is for containers, because the image has neither a shell nor curl.
 func healthcheck(ctx context.Context, call invocation) error {
-	var config healthEnv
+	var config boot.Listen
 	flags := call.flags()
 	target := flags.String("url", "", "`URL` to request instead of /readyz at LISTEN_ADDR")
 	timeout := flags.Duration("timeout", 3*time.Second, "how long to wait for the response")
-	if err := call.parse(flags, &config); err != nil {
-		return err
-	}
-	if *timeout <= 0 {
-		return wrongUsage(call.name, "--timeout %s is not a positive duration", *timeout)
-	}
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(flags, &config, "timeout"); err != nil {
 		return err
 	}
 	if *target == "" {
@@ -40,7 +30,7 @@ func healthcheck(ctx context.Context, call invocation) error {
 }
 
 // readyURL returns the URL of /readyz of a process on this machine that listens on
-// address. Unspecified addresses such as 0.0.0.0 become 127.0.0.1.
+// address.
 func readyURL(address string) string {
 	host, port, _ := net.SplitHostPort(address) // checked by Load
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
@@ -49,8 +39,8 @@ func readyURL(address string) string {
 	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/readyz"}).String()
 }
 
-// checkReady returns an error unless the response is 200. It uses no proxy and follows
-// no redirects, so that the response comes from this process.
+// checkReady returns an error unless the response is 200. It uses no proxy and follows no
+// redirects, so that no other server responds.
 func checkReady(ctx context.Context, target string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {

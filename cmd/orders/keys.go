@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os/user"
 
@@ -16,22 +15,17 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// keyArgument is the argument of the commands that take a key.
-const keyArgument = "KEY"
+const (
+	keyArgument     = "KEY"
+	keyAccountUsage = "the `id` of the key's account, needed if several accounts use the same key"
+)
 
-// keysList prints the abandoned keys and those that need review.
 func keysList(ctx context.Context, call invocation) error {
 	var config boot.Maintenance
 	flags := call.flags()
 	limit := flags.Int("limit", 100, "how many keys to list at most")
 	asJSON := flags.Bool("json", false, "print a JSON array")
-	if err := call.parse(flags, &config); err != nil {
-		return err
-	}
-	if *limit < 1 {
-		return wrongUsage(call.name, "--limit must be positive")
-	}
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(flags, &config, "limit"); err != nil {
 		return err
 	}
 	return withEngine(ctx, config, config.Logger(call.stderr), func(engine *idempotency.Engine, _ *pgxpool.Pool) error {
@@ -43,15 +37,6 @@ func keysList(ctx context.Context, call invocation) error {
 			return printKeysJSON(call.stdout, stuck)
 		}
 		return printKeys(call.stdout, stuck)
-	})
-}
-
-// accountFlag adds the flag that selects one of several accounts with the same key.
-func accountFlag(flags *flag.FlagSet, account *uuid.UUID) {
-	flags.Func("account", "the `id` of the key's account, needed if several accounts use the same key", func(text string) error {
-		var err error
-		*account, err = uuid.Parse(text)
-		return err
 	})
 }
 
@@ -69,13 +54,12 @@ func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID,
 	return found[0], nil
 }
 
-// keysShow prints a key and its history.
 func keysShow(ctx context.Context, call invocation) error {
 	var config boot.Maintenance
 	var account uuid.UUID
 	flags := call.flags()
-	accountFlag(flags, &account)
-	arguments, err := call.parseArguments(flags, &config, keyArgument)
+	accountFlag(flags, &account, keyAccountUsage)
+	arguments, err := call.parse(flags, &config, keyArgument)
 	if err != nil {
 		return err
 	}
@@ -111,10 +95,10 @@ func runOperatorAction(
 	var config boot.KeyCommands
 	var account uuid.UUID
 	flags := call.flags()
-	accountFlag(flags, &account)
+	accountFlag(flags, &account, keyAccountUsage)
 	by := flags.String("by", userName(), "`name` of the operator, for the audit record")
 	reason := flags.String("reason", "", "`reason`, for the audit record (required)")
-	arguments, err := call.parseArguments(flags, &config, keyArgument)
+	arguments, err := call.parse(flags, &config, keyArgument)
 	if err != nil {
 		return err
 	}
@@ -144,7 +128,7 @@ func runOperatorAction(
 	})
 }
 
-// userName returns the name of the current user, "" if it is unknown.
+// userName returns the name of the current user, "" if unknown.
 func userName() string {
 	current, err := user.Current()
 	if err != nil {

@@ -2,11 +2,11 @@ package main_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -59,31 +59,20 @@ func TestKeysList(t *testing.T) {
 
 	code, stdout, stderr = f.keys("list", "--json", "--limit", "1")
 	require.Zero(t, code, stderr)
-	var items []struct {
-		ID            uuid.UUID  `json:"id"`
-		AccountID     uuid.UUID  `json:"account_id"`
-		Operation     string     `json:"operation"`
-		RecoveryPoint string     `json:"recovery_point"`
-		State         string     `json:"state"`
-		Attempt       int        `json:"attempt"`
-		CreatedAt     time.Time  `json:"created_at"`
-		LastRunAt     time.Time  `json:"last_run_at"`
-		NeedsReviewAt *time.Time `json:"needs_review_at"`
-		LastError     string     `json:"last_error"`
-	}
-	decoder := json.NewDecoder(strings.NewReader(stdout))
-	decoder.DisallowUnknownFields()
-	require.NoError(t, decoder.Decode(&items))
+	var items []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(stdout), &items))
 	require.Len(t, items, 1)
-	item := items[0]
-	require.Equal(t, second, item.ID)
-	require.Equal(t, f.account(), item.AccountID)
-	require.Equal(t, []string{"create_order", "charge_created", "needs_review"}, []string{item.Operation, item.RecoveryPoint, item.State})
-	require.Equal(t, 1, item.Attempt)
-	require.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), item.LastRunAt)
-	require.WithinDuration(t, time.Now(), item.CreatedAt, time.Hour)
-	require.NotNil(t, item.NeedsReviewAt)
-	require.Contains(t, item.LastError, "the payment provider is unavailable")
+	require.Equal(t, []string{
+		"account_id", "attempt", "created_at", "id", "last_error", "last_run_at", "needs_review_at", "operation", "recovery_point", "state",
+	}, slices.Sorted(maps.Keys(items[0])))
+	for name, want := range map[string]any{
+		"id": second.String(), "account_id": f.account().String(), "operation": "create_order", "recovery_point": "charge_created",
+		"state": "needs_review", "attempt": 1.0, "last_run_at": "2026-01-02T03:04:05Z",
+	} {
+		require.Equal(t, want, items[0][name], name)
+	}
+	require.NotNil(t, items[0]["needs_review_at"])
+	require.Contains(t, items[0]["last_error"], "the payment provider is unavailable")
 }
 
 func TestKeysShow(t *testing.T) {
@@ -117,9 +106,7 @@ func TestKeysShow(t *testing.T) {
 
 	for name, args := range map[string][]string{
 		"by the client's key": {"show", "an-abandoned-order"},
-		"before the flag":     {"show", "an-abandoned-order", "--account", account.String()},
 		"after the flag":      {"show", "--account=" + account.String(), "an-abandoned-order"},
-		"after --":            {"show", "--", "an-abandoned-order"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := f.part(t).keys(args...)
@@ -128,25 +115,15 @@ func TestKeysShow(t *testing.T) {
 		})
 	}
 
-	for name, test := range map[string]struct {
-		args []string
-		code int
-		want string
-	}{
-		"an unused key":   {[]string{"show", "an-unused-key-0001"}, 1, "there is no such key, or it was deleted after its retention"},
-		"an unknown id":   {[]string{"show", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
-		"another account": {[]string{"show", id.String(), "--account", uuid.NewString()}, 1, "there is no such key, or it was deleted after its retention"},
-		"an invalid account id": {
-			[]string{"show", id.String(), "--account", "mine"},
-			2,
-			`wrong usage: invalid value "mine" for flag -account: invalid UUID length: 4` + "\nSee orders help keys show",
-		},
+	for name, args := range map[string][]string{
+		"an unused key":   {"show", "an-unused-key-0001"},
+		"another account": {"show", id.String(), "--account", uuid.NewString()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := f.part(t).keys(test.args...)
-			require.Equal(t, test.code, code)
+			code, stdout, stderr := f.part(t).keys(args...)
+			require.Equal(t, 1, code)
 			require.Empty(t, stdout)
-			require.Equal(t, "orders: "+test.want+"\n", stderr)
+			require.Equal(t, "orders: there is no such key, or it was deleted after its retention\n", stderr)
 		})
 	}
 
@@ -157,7 +134,6 @@ func TestKeysShow(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
 }
 
-// part returns the fixture for a subtest.
 func (f *fixture) part(t *testing.T) *fixture {
 	part := *f
 	part.t = t
@@ -233,27 +209,10 @@ func TestKeysResolve(t *testing.T) {
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
 	require.Empty(t, f.stripe.Charges())
-	stored := regexp.MustCompile(`(?m)^422 (.*)$`).FindStringSubmatch(stdout)[1]
-
-	a := f.serve(f.environ, "--shutdown-delay", "0")
-	response, err := a.order(key, tea)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusUnprocessableEntity, response.status)
-	require.Equal(t, stored, response.body)
-	require.Equal(t, "true", response.header.Get("Idempotent-Replayed"))
-	a.stop()
 
 	code, _, stderr = run(t, f.environ, "keys", "resolve", key, "--reason", "once more")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
-
-	// A key in progress cannot be resolved.
-	f.abandon("an-order-that-runs-1")
-	f.exec("UPDATE idempotency_keys SET locked_at = now() WHERE idempotency_key = 'an-order-that-runs-1'")
-	code, stdout, stderr = run(t, f.environ, "keys", "resolve", "an-order-that-runs-1", "--reason", "impatience")
-	require.Equal(t, 1, code)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "is still unfinished, at charge_created: a request with this idempotency key is in progress\n")
 }
 
 // retry and resolve need the provider.
@@ -267,7 +226,6 @@ func TestKeys_noProvider(t *testing.T) {
 	}
 }
 
-// The commands handle keys of orders and of refunds.
 func TestKeys_refund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -276,19 +234,12 @@ func TestKeys_refund(t *testing.T) {
 	require.NoError(t, err)
 	order := requirePaid(t, paid)
 	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "POST /v1/refunds", Times: stripetest.Always})
-	for _, key := range []string{"a-refund-to-retry-1", "a-refund-to-resolve"} {
-		response, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {key}})
-		require.NoError(t, err)
-		require.Equal(t, http.StatusServiceUnavailable, response.status, response.body)
-	}
+	response, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {"a-refund-to-retry-1"}})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, response.status, response.body)
 	rejecting.Release()
 	a.stop()
 
-	_, list, _ := f.keys("list")
-	require.NotContains(t, list, "create_refund", "they are recent")
-	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '9 minutes'")
-	_, list, _ = f.keys("list")
-	require.Equal(t, 2, strings.Count(list, "create_refund  refund_created  waiting"), list)
 	code, history, stderr := f.keys("show", "a-refund-to-retry-1")
 	require.Zero(t, code, stderr)
 	for _, line := range []string{
@@ -301,16 +252,7 @@ func TestKeys_refund(t *testing.T) {
 		require.Regexp(t, "(?m)^"+line+"$", history)
 	}
 
-	code, _, stderr = run(t, f.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
-	require.Equal(t, 1, code, "a refund sent nine minutes ago may still execute")
-	require.Contains(t, stderr, "is still unfinished, at refund_created: the outcome of the payment is not known yet: ")
-	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '11 minutes'")
-	code, stdout, stderr := run(t, f.environ, "keys", "resolve", "a-refund-to-resolve", "--reason", "the customer keeps the tea")
-	require.Zero(t, code, stderr)
-	require.Regexp(t, `\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
-	require.Empty(t, f.stripe.Refunds())
-
-	code, stdout, stderr = run(t, f.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
+	code, stdout, stderr := run(t, f.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `\n201 \{"id":.*"status":"succeeded".*\}\n$`, stdout)
 	require.Len(t, f.stripe.Refunds(), 1)

@@ -48,7 +48,6 @@ func newMailServer(t *testing.T, password string) *mailServer {
 	return m
 }
 
-// received returns the mails accepted so far.
 func (m *mailServer) received() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

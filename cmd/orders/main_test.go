@@ -22,8 +22,7 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// beProgram is the variable that makes the test binary run as the program. So the
-// program is built once, and with the race detector if the tests are.
+// beProgram makes the test binary run as the program, so that no other build is needed.
 const beProgram = "ORDERS_TEST_BE_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -31,7 +30,7 @@ func TestMain(m *testing.M) {
 		orders.Main()
 		os.Exit(0)
 	}
-	// The tests mostly wait for processes. A -parallel flag overrides this.
+	// The tests mostly wait for processes. The flag -parallel overrides this.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
@@ -41,7 +40,6 @@ func TestMain(m *testing.M) {
 // waitTimeout bounds every wait, on a busy machine too.
 const waitTimeout = time.Minute
 
-// process is a running program.
 type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
@@ -49,7 +47,6 @@ type process struct {
 	exited         chan struct{}
 }
 
-// output collects the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -67,7 +64,6 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// start starts the program in this environment, see environ.
 func start(t *testing.T, environ []string, args ...string) *process {
 	t.Helper()
 	program, err := os.Executable()
@@ -96,7 +92,6 @@ func start(t *testing.T, environ []string, args ...string) *process {
 	return p
 }
 
-// lastLines returns the last 30 lines.
 func lastLines(text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-30):], "")
@@ -122,15 +117,12 @@ func (p *process) wait() int {
 	}
 }
 
-// stop stops the process and expects exit code 0.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	require.Zero(p.t, p.wait(), "%s", &p.stderr)
 }
 
-// waitFor waits until the output matches the pattern, and returns the match with its
-// groups.
 func (p *process) waitFor(out *output, pattern string) []string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -153,7 +145,6 @@ func (p *process) hasExited() bool {
 	}
 }
 
-// run runs the program until it exits.
 func run(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	p := start(t, environ, args...)
@@ -176,8 +167,7 @@ func eventually(t *testing.T, done func() bool) {
 	}
 }
 
-// environ returns an environment with a temporary home and these settings. It has none
-// of the test's own variables.
+// environ returns an environment with a temporary home and these settings only.
 func environ(t *testing.T, settings ...string) []string {
 	t.Helper()
 	home, err := os.MkdirTemp("", "orders-home-")
@@ -189,12 +179,10 @@ func environ(t *testing.T, settings ...string) []string {
 		require.NoError(t, os.MkdirAll(folder, 0o755))
 		require.NoError(t, os.Chmod(folder, 0o755))
 	}
-	// No admin listener, because many processes run at once, and no pause of a second
-	// that the race detector makes at each exit.
+	// The race detector sleeps for a second at each exit unless GORACE disables that.
 	return append([]string{"ADMIN_ADDR=", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
 }
 
-// value returns a variable of an environment.
 func value(environ []string, name string) string {
 	found := ""
 	for _, setting := range environ {
@@ -205,8 +193,8 @@ func value(environ []string, name string) string {
 	return found
 }
 
-// serverPrograms returns the folder of the tests' PostgreSQL programs, so that no
-// temporary home downloads them.
+// serverPrograms returns the folder of the PostgreSQL programs, so that no process
+// downloads them.
 func serverPrograms(t *testing.T) string {
 	t.Helper()
 	var folder string

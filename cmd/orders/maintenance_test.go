@@ -11,8 +11,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// abandon creates orders whose confirms the provider rejected and whose clients did not
-// retry. Their last runs were ten minutes ago.
+// abandon creates orders whose confirms were rejected. Their last runs were ten minutes ago.
 func (f *fixture) abandon(idempotencyKeys ...string) {
 	f.t.Helper()
 	a := f.serve(f.environ, "--shutdown-delay", "0")
@@ -32,8 +31,7 @@ func (f *fixture) abandonAt(a *api, idempotencyKeys ...string) {
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 }
 
-// rejectConfirms makes the provider reject every confirm with 401 until it is released.
-// Such a call is not retried, so that it takes no time.
+// rejectConfirms makes the provider reject every confirm with 401, which is not retried.
 func (f *fixture) rejectConfirms() *stripetest.Injection {
 	return f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint, Times: stripetest.Always})
 }
@@ -51,7 +49,6 @@ func (f *fixture) count(query string, arguments ...any) int {
 	return n
 }
 
-// lines returns the lines that contain text.
 func lines(output, text string) []string {
 	var found []string
 	for line := range strings.Lines(output) {
@@ -62,7 +59,7 @@ func lines(output, text string) []string {
 	return found
 }
 
-// requireOneLine checks that a run logs its result in one line.
+// requireOneLine checks that one log line has the text and the fields.
 func requireOneLine(t *testing.T, stderr, text string, fields ...string) {
 	t.Helper()
 	found := lines(stderr, text)
@@ -110,22 +107,6 @@ func TestCompleter_providerFails(t *testing.T) {
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 waiting=0 failed=1 needs_review=1")
 	require.Len(t, lines(stderr, `level=ERROR msg="abandoned key needs review, no attempts are left"`), 1)
 	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
-}
-
-// A failed run does not end a repeating completer.
-func TestCompleter_repeating(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	rejecting := f.rejectConfirms()
-	c := start(t, f.environ, "completer", "--every", "20ms")
-	c.waitFor(&c.stderr, `msg="completer pass" completed=0`)
-	f.abandon("abandoned-order-021") // which releases its own fault only
-	c.waitFor(&c.stderr, `level=ERROR msg="run failed" command=completer error="abandoned keys not completed: 1 will be tried again`)
-	rejecting.Release()
-	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 day'")
-	c.waitFor(&c.stderr, `msg="completer pass" completed=1`)
-	c.stop()
-	require.Len(t, f.stripe.Charges(), 1)
 }
 
 // After a signal, the completer finishes the key in progress and starts no other.
@@ -182,20 +163,8 @@ func TestReaper_singleRun(t *testing.T) {
 	require.Equal(t, "finished keys older than 6m0s: 0; none was deleted\n", stdout)
 }
 
-func TestReaper_repeating(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	r := start(t, f.environ, "reaper", "--every", "20ms", "--batch", "1")
-	r.waitFor(&r.stderr, `msg="reaper pass" deleted=0`)
-	f.createPaidOrder("ancient-order-011")
-	f.exec("UPDATE idempotency_keys SET finished_at = now() - interval '73 hours'")
-	r.waitFor(&r.stderr, `msg="reaper pass" deleted=1`)
-	r.stop()
-	require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))
-}
-
 // A repeating command continues after errors of the database.
-func TestReaper_repeating_databaseFails(t *testing.T) {
+func TestReaper_repeating(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := start(t, f.environ, "reaper", "--every", "20ms")

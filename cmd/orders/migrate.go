@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -41,10 +42,7 @@ func migrateDown(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		if name == "" {
-			name = "nothing"
-		}
-		fmt.Fprintf(call.stdout, "rolled back: %s\n", name)
+		fmt.Fprintf(call.stdout, "rolled back: %s\n", cmp.Or(name, "nothing"))
 		return nil
 	})
 }
@@ -53,7 +51,7 @@ func migrateDown(ctx context.Context, call invocation) error {
 func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database boot.Database) error {
 	config, err := pgx.ParseConfig(string(database.URL))
 	if err != nil {
-		return errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
+		return errors.New("DATABASE_URL cannot be parsed") // the driver's error contains the password
 	}
 	fmt.Fprintf(out, "This deletes the tables and columns of the newest migration in the database %s at %s.\nType the name of the database to continue: ",
 		config.Database, config.Host)
@@ -92,10 +90,7 @@ func migrateStatus(ctx context.Context, call invocation) error {
 
 func withMigrator(ctx context.Context, call invocation, flags *flag.FlagSet, work func(*migrations.Migrator, boot.Database) error) error {
 	var config boot.DatabaseOnly
-	if err := call.parse(flags, &config); err != nil {
-		return err
-	}
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(flags, &config); err != nil {
 		return err
 	}
 	return boot.WithMigrator(ctx, config.Database, config.Logger(call.stderr), func(m *migrations.Migrator) error {

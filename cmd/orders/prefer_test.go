@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// orderAs sends an order with a preference.
 func (a *api) orderAs(idempotencyKey, preference string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", tea,
 		http.Header{"Idempotency-Key": {idempotencyKey}, "Prefer": {preference}})
@@ -71,22 +70,38 @@ func TestServe_killedAfterA202(t *testing.T) {
 	b.stop()
 }
 
-// A stop waits for a run whose client got a 202.
-func TestServe_stopWaitsForABackgroundRun(t *testing.T) {
+// A stop waits for a run that has no client any more (R10).
+func TestServe_stopWaitsForARunWithoutClient(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	a := f.serve(f.environ, "--shutdown-delay", "0")
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	a.accepted("accepted-order-key")
-	<-held.Reached()
-	a.signal(syscall.SIGTERM)
-	eventually(t, func() bool { return a.ready() == 0 })
-	require.False(t, a.hasExited())
-	held.Release()
-	require.Zero(t, a.wait())
-	require.Contains(t, a.stderr.String(), `msg="background run"`)
-	require.Equal(t, 1, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
-	require.Len(t, f.stripe.Charges(), 1)
+	for name, send := range map[string]func(a *api, reached <-chan struct{}){
+		"202": func(a *api, _ <-chan struct{}) { a.accepted("a-run-without-client") },
+		"disconnected": func(a *api, reached <-chan struct{}) {
+			ctx, disconnect := context.WithCancel(context.Background())
+			go func() {
+				<-reached
+				disconnect()
+			}()
+			_, err := a.do(ctx, http.MethodPost, "/v1/orders", tea, http.Header{"Idempotency-Key": {"a-run-without-client"}})
+			require.ErrorIs(a.t, err, context.Canceled)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			a := f.serve(f.environ, "--shutdown-delay", "0")
+			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
+			send(a, held.Reached())
+			<-held.Reached()
+			a.signal(syscall.SIGTERM)
+			eventually(t, func() bool { return a.ready() == 0 })
+			require.False(t, a.hasExited())
+			held.Release()
+			require.Zero(t, a.wait())
+			require.Equal(t, 1, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
+			require.Equal(t, 1, f.staged())
+			require.Len(t, f.stripe.Charges(), 1)
+		})
+	}
 }
 
 // A stop releases the waiters and waits for the run that they wait for.
@@ -95,21 +110,9 @@ func TestServe_stopReleasesWaiters(t *testing.T) {
 	f := newFixture(t)
 	a := f.serve(f.environ, "--shutdown-delay", "0")
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
-	type result struct {
-		apiResponse
-		err error
-	}
-	send := func(preference string) <-chan result {
-		done := make(chan result, 1)
-		go func() {
-			response, err := a.orderAs("awaited-order-key-1", preference)
-			done <- result{response, err}
-		}()
-		return done
-	}
-	first := send("")
+	first := a.orderAsync("awaited-order-key-1")
 	<-held.Reached()
-	waiting := send("wait=30")
+	waiting := a.orderAsync("awaited-order-key-1", "wait=30")
 	eventually(t, func() bool { // the key is polled
 		return f.count(`
 SELECT count(*)

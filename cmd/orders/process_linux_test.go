@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// attributes put a program into a session of its own, by which its subprocesses are
-// found, and end it with the test binary.
+// attributes give a program a session of its own, which identifies its subprocesses, and
+// end it with the test binary.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -28,7 +28,6 @@ func (p *process) requireNoProcessLeft() {
 	})
 }
 
-// sessionOf returns the processes of a session.
 func sessionOf(t *testing.T, session int) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/stat")

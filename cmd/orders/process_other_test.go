@@ -6,9 +6,8 @@ import "syscall"
 
 func attributes() *syscall.SysProcAttr { return nil }
 
-// requireNoProcessLeft cannot list processes here. start detects an orphaned child that
-// keeps its output open.
+// requireNoProcessLeft cannot list processes here, but start detects an orphaned child.
 func (p *process) requireNoProcessLeft() { <-p.exited }
 
-// signalGroup sends a signal to one process only, because the test is in its group.
+// signalGroup signals one process only, because the test is in its group.
 func (p *process) signalGroup(signal syscall.Signal) { p.signal(signal) }

@@ -13,35 +13,21 @@ import (
 	"example.com/orders-api/internal/metrics"
 )
 
-// reapBatch is how many keys one transaction deletes. Fifty take about six
-// milliseconds, so that orders do not wait long for them (BenchmarkReap in package
-// orders).
+// reapBatch is how many keys one transaction deletes. Fifty take about six milliseconds
+// (BenchmarkReap in bench/orders), so that orders do not wait long.
 const reapBatch = 50
 
-// reaperEnv is the environment of orders reaper.
-type reaperEnv struct {
-	boot.Maintenance
-	boot.OptionalAdmin
-}
-
-// reaper deletes finished keys whose retention is over, once or repeatedly.
 func reaper(ctx context.Context, call invocation) error {
-	var config reaperEnv
+	var config struct {
+		boot.Maintenance
+		boot.OptionalAdmin
+	}
 	var interval interval
 	flags := call.flags()
 	interval.flag(flags)
 	batch := flags.Int("batch", reapBatch, "how many keys one transaction deletes")
 	dryRun := flags.Bool("dry-run", false, "count the keys and delete nothing")
-	if err := call.parse(flags, &config); err != nil {
-		return err
-	}
-	if *batch < 1 {
-		return wrongUsage(call.name, "--batch must be positive")
-	}
-	if err := interval.validate(call.name); err != nil {
-		return err
-	}
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(flags, &config, "batch", "every"); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
@@ -56,20 +42,15 @@ func reaper(ctx context.Context, call invocation) error {
 		if err != nil {
 			return err
 		}
-		stopAdmin, err := startAdmin(ctx, interval.adminAddr(config.OptionalAdmin), m, nil, logger)
-		if err != nil {
-			return err
-		}
-		defer stopAdmin()
-		return interval.run(ctx, call.name, logger, func(ctx context.Context) error {
-			if *dryRun {
-				n, err := r.Count(ctx)
-				if err == nil {
-					_, err = fmt.Fprintf(call.stdout, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
-				}
-				return err
+		return interval.runWithAdmin(ctx, call.name, config.OptionalAdmin, m, logger, func(ctx context.Context) error {
+			if !*dryRun {
+				return reap(ctx, r, m, logger)
 			}
-			return reap(ctx, r, m, logger)
+			n, err := r.Count(ctx)
+			if err == nil {
+				_, err = fmt.Fprintf(call.stdout, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
+			}
+			return err
 		})
 	})
 }
@@ -88,8 +69,7 @@ func reap(ctx context.Context, r *idempotency.Reaper, m *metrics.Metrics, logger
 	}
 	overdue, err := r.Overdue(ctx)
 	if overdue > 0 {
-		logger.WarnContext(ctx, "unfinished keys are older than the retention and not deleted; see orders keys list",
-			"keys", overdue)
+		logger.WarnContext(ctx, "unfinished keys are older than the retention and not deleted; see orders keys list", "keys", overdue)
 	}
 	return err
 }

@@ -20,8 +20,6 @@ import (
 // errNotCompared means that the comparison is incomplete: the exit code is 2.
 var errNotCompared = errors.New("records were not compared")
 
-// runReconcile compares our records with the provider's and prints the
-// discrepancies.
 func runReconcile(ctx context.Context, call invocation) error {
 	var config boot.KeyCommands
 	flags := call.flags()
@@ -29,7 +27,7 @@ func runReconcile(ctx context.Context, call invocation) error {
 	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
 	lostRows := flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
 	asJSON := flags.Bool("json", false, "print a JSON object")
-	if err := call.parse(flags, &config); err != nil {
+	if _, err := call.parse(flags, &config); err != nil {
 		return err
 	}
 	if err := boot.Load(&config); err != nil {
@@ -74,10 +72,8 @@ func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(report)
 	}
-	if len(report.Discrepancies) > 0 {
-		if err := printDiscrepancies(w, report.Discrepancies); err != nil {
-			return err
-		}
+	if err := printDiscrepancies(w, report.Discrepancies); err != nil {
+		return err
 	}
 	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
 		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
@@ -86,6 +82,9 @@ func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 }
 
 func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) error {
+	if len(discrepancies) == 0 {
+		return nil
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tACCOUNT\tORDER\tKEY\tINTENT\tREFUND\tCREATED\tLOCAL\tPROVIDER\tDETAIL")
 	for _, d := range discrepancies {
@@ -97,7 +96,7 @@ func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) erro
 	return table.Flush()
 }
 
-// detail is the detail of a discrepancy and the result of the fix.
+// detail describes a discrepancy and the result of its fix.
 func detail(d reconcile.Discrepancy) string {
 	switch {
 	case d.Fixed:
@@ -130,8 +129,7 @@ func moneyCell(m reconcile.Money) string {
 	return cell(fmt.Sprintf("%d %s", m.Amount, m.Currency))
 }
 
-// cell returns the text of a table cell, without characters that would break the
-// table.
+// cell replaces what would break a table.
 func cell(text string) string {
 	if text == "" {
 		return "-"

@@ -30,7 +30,6 @@ func newFixtureAnHourAgo(t *testing.T) *fixture {
 	return f
 }
 
-// ageRows makes orders and keys an hour older.
 func (f *fixture) ageRows() {
 	f.t.Helper()
 	for _, statement := range []string{
@@ -42,7 +41,6 @@ func (f *fixture) ageRows() {
 	}
 }
 
-// createPaidOrders creates paid orders and returns their ids.
 func (f *fixture) createPaidOrders(idempotencyKeys ...string) []string {
 	f.t.Helper()
 	a := f.serve(f.with("LOG_LEVEL=info"), "--shutdown-delay", "0")
@@ -122,41 +120,13 @@ func TestReconcile_fix(t *testing.T) {
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
 }
 
-// After a failover, the charge of an order that was created seconds ago is named at once.
-func TestReconcile_lostRows(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	a := f.serve(f.environ, "--shutdown-delay", "0")
-	response, err := a.order("the-key-of-a-lost-order", tea)
-	require.NoError(t, err)
-	id := requirePaid(t, response)
-	a.stop()
-	for _, table := range []string{"staged_jobs", "audit_records", "orders", "idempotency_keys"} {
-		_, err := f.pool.Exec(t.Context(), "DELETE FROM "+table)
-		require.NoError(t, err)
-	}
-	code, stdout, stderr := run(t, f.environ, "reconcile")
-	require.Zero(t, code, "recent activity may be in progress: %s%s", stdout, stderr)
-	code, stdout, stderr = run(t, f.environ, "reconcile", "--lost-rows", "--since", "24h")
-	require.Equal(t, 1, code, stderr)
-	require.Regexp(t, `(?m)^unrecorded_charge .*`+id+`.* 2500 usd  intent succeeded, order missing$`, stdout)
-}
-
 // An incomplete comparison exits with 2.
 func TestReconcile_incomplete(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
-	for range 101 {
-		f.createIntent(url.Values{"amount": {"500"}, "currency": {"usd"}})
-	}
 	const notCompared = "orders: records were not compared: "
-
-	code, stdout, stderr := run(t, f.environ, "reconcile")
-	require.Zero(t, code, stderr)
-	require.Contains(t, stdout, "Foreign intents: 101, of unknown accounts: 0.\n")
-
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.NextPageError, Endpoint: listEndpoint, Times: stripetest.Always})
-	code, stdout, stderr = run(t, f.environ, "reconcile", "--json")
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: listEndpoint, Times: stripetest.Always})
+	code, stdout, stderr := run(t, f.environ, "reconcile", "--json")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, notCompared+"list the provider's intents: payments: ")
@@ -170,7 +140,6 @@ func TestReconcile_incomplete(t *testing.T) {
 	require.Equal(t, "orders: wrong usage: --since 5m0s is not more than COMPLETER_GRACE, 5m0s, within which activity is ignored\nSee orders help reconcile\n", stderr)
 }
 
-// createIntent creates an intent at the provider.
 func (f *fixture) createIntent(form url.Values) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/internal/metrics"
 )
 
 // interval is the --every flag of the commands that cron starts.
@@ -17,8 +18,8 @@ func (i *interval) flag(flags *flag.FlagSet) {
 	flags.DurationVar(&i.every, "every", 0, "repeat the run at this interval until a signal arrives, instead of once")
 }
 
-// run calls work once and returns its error, or repeats it until ctx ends. Repeating
-// continues after an error, because the next run may succeed.
+// run calls work once and returns its error, or repeats it until ctx ends. An error does
+// not end the repetition, because the next run may succeed.
 func (i interval) run(ctx context.Context, command string, logger *slog.Logger, work func(context.Context) error) error {
 	if i.every == 0 {
 		return work(ctx)
@@ -39,18 +40,17 @@ func (i interval) run(ctx context.Context, command string, logger *slog.Logger, 
 	return nil
 }
 
-// adminAddr returns the address of the command's admin listener. A single run has
-// none, because it would end before a scrape.
-func (i interval) adminAddr(config boot.OptionalAdmin) string {
-	if i.every == 0 {
-		return ""
+// runWithAdmin is run with an admin listener while it repeats. A single run has none,
+// because it would end before a scrape.
+func (i interval) runWithAdmin(
+	ctx context.Context, command string, config boot.OptionalAdmin, m *metrics.Metrics, logger *slog.Logger, work func(context.Context) error,
+) error {
+	if i.every > 0 {
+		stopAdmin, err := startAdmin(ctx, config.AdminAddr, m, nil, logger)
+		if err != nil {
+			return err
+		}
+		defer stopAdmin()
 	}
-	return config.AdminAddr
-}
-
-func (i interval) validate(command string) error {
-	if i.every < 0 {
-		return wrongUsage(command, "--every %s is not a positive duration", i.every)
-	}
-	return nil
+	return i.run(ctx, command, logger, work)
 }

@@ -24,8 +24,8 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// pair is a primary and its standby, both durable, and a fixture whose environment names
-// both. make replication-check runs these tests.
+// pair is a primary, its standby, and a fixture whose environment names both. make
+// replication-check runs these tests.
 type pair struct {
 	*fixture
 	primary, standby *embeddedpg.Server
@@ -68,8 +68,7 @@ func (p *pair) startServer(folder string) (*embeddedpg.Server, *pgxpool.Pool) {
 	return server, pool
 }
 
-// copyPrimary creates the data folder of a standby, with the layout and the owner that
-// embeddedpg expects.
+// copyPrimary creates a standby's data folder with the owner that embeddedpg expects.
 func (p *pair) copyPrimary(folder string) {
 	p.t.Helper()
 	data := filepath.Join(folder, "data")
@@ -108,7 +107,6 @@ func (p *pair) url() string {
 	return first.String() + "&target_session_attrs=read-write"
 }
 
-// until runs a query until it returns true.
 func (p *pair) until(pool *pgxpool.Pool, query string) {
 	p.t.Helper()
 	eventually(p.t, func() (result bool) {
@@ -117,7 +115,6 @@ func (p *pair) until(pool *pgxpool.Pool, query string) {
 	})
 }
 
-// configure changes settings of a running server.
 func configure(t *testing.T, pool *pgxpool.Pool, statements ...string) {
 	t.Helper()
 	for _, statement := range append(statements, "SELECT pg_reload_conf()") {
@@ -126,7 +123,6 @@ func configure(t *testing.T, pool *pgxpool.Pool, statements ...string) {
 	}
 }
 
-// failOver kills the primary and promotes the standby.
 func (p *pair) failOver() {
 	p.t.Helper()
 	require.NoError(p.t, syscall.Kill(p.primary.PID(), syscall.SIGQUIT)) // immediate shutdown
@@ -160,8 +156,8 @@ func (p *pair) requireConsistent(responses map[string]apiResponse) {
 	require.Zero(p.t, code, report)
 }
 
-// reconcile runs orders reconcile until its output contains a text: activity within
-// COMPLETER_GRACE is ignored.
+// reconcile repeats orders reconcile, which ignores activity within COMPLETER_GRACE, until
+// its output contains a text.
 func (p *pair) reconcile(text string) (code int, report string) {
 	p.t.Helper()
 	eventually(p.t, func() bool {
@@ -220,9 +216,8 @@ func TestReplication_synchronous(t *testing.T) {
 	a.stop()
 }
 
-// With an asynchronous standby the newest rows can be lost. Here replication is stopped,
-// so that they are. A retry within a day does not charge twice (R5), and reconcile finds
-// the charges without an order.
+// With an asynchronous standby the newest rows can be lost. A retry within a day does not
+// charge twice (R5), and reconcile finds the charges without an order.
 func TestReplication_asynchronous(t *testing.T) {
 	p := newPair(t)
 	a := p.serve(p.environ, "--shutdown-delay", "0")

@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An idle process uses about 27 MiB. Much more means that something is allocated too
-// early. The race detector needs more memory, hence the build tag; make check runs
-// this test.
+// An idle process uses about 27 MiB, and more with the race detector, hence the build tag.
+// make memory runs this test.
 func TestServe_idleMemory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -22,26 +22,20 @@ import (
 	"example.com/orders-api/internal/connlimit"
 )
 
-// maxBackground bounds the runs in a process whose clients got a 202. If a run takes a
-// second, this is as many orders per second.
+// maxBackground bounds the runs whose clients got a 202.
 const maxBackground = 200
 
-// maxConnections bounds the client connections: 1,500 requests in flight, 1,000
-// waiters, and the rest for short requests and idle connections. At the limit, a new
-// connection closes the one that has been idle for the longest. An idle connection
-// uses 20 KiB.
+// maxConnections bounds the client connections: those of maxInFlight and maxWaiters, and
+// the rest for short requests and idle connections. At the limit, a new connection closes
+// the longest idle one. An idle connection uses 20 KiB.
 const maxConnections = 4000
 
-// serve runs the API until a signal arrives.
 func serve(ctx context.Context, call invocation) error {
 	var config boot.Serve
 	flags := call.flags()
 	delay := flags.Duration("shutdown-delay", 2*time.Second,
 		"how long a stopping server still accepts requests while /readyz returns 503,\nso that load balancers send new requests elsewhere")
-	if err := call.parse(flags, &config); err != nil {
-		return err
-	}
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(flags, &config); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
@@ -65,9 +59,9 @@ func serve(ctx context.Context, call invocation) error {
 	})
 }
 
-// tuneGC lets the heap grow to three times what is in use, which uses 5 % less CPU time per
-// order (make bench), but not beyond 96 MiB unless more is in use: that bounds the
-// memory under overload. The environment may set GOGC or GOMEMLIMIT instead.
+// tuneGC saves 5 % of the CPU time per order (make bench). The heap grows to three times
+// what is in use, but not beyond 96 MiB unless more is in use. GOGC and GOMEMLIMIT
+// override this.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -89,7 +83,7 @@ func listen(ctx context.Context, variable, address string) (net.Listener, error)
 	return listener, nil
 }
 
-// server is the API with what it needs to stop.
+// server is the API server.
 type server struct {
 	http   *http.Server
 	side   *pgxpool.Pool // see boot.SidePool
@@ -138,13 +132,11 @@ func newServer(ctx context.Context, a *app, database boot.Database, durations bo
 	return s, nil
 }
 
-// close closes what newServer opened.
 func (s *server) close() { s.side.Close() }
 
-// run serves until ctx ends. Then /readyz returns 503, and the server continues for
-// delay. After that it accepts no new connections, releases the waiters and lets runs
-// in progress finish, so that their clients get a response and no other process has
-// to take their keys over.
+// run serves until ctx ends. Then /readyz returns 503 for delay, while requests are still
+// accepted. After that it closes the listener, releases the waiters and lets runs in
+// progress finish, so that no other process has to take over their keys.
 func (s *server) run(ctx context.Context, listener net.Listener, delay time.Duration) error {
 	served := make(chan error, 1)
 	go func() { served <- connlimit.Serve(s.http, listener, maxConnections) }()
@@ -155,7 +147,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, delay time.Dura
 	case <-ctx.Done():
 	}
 	s.ready.Drain()
-	s.logger.Info("stopping: no longer ready, runs in progress finish", "shutdown_delay", delay, "then_at_most", s.drain)
+	s.logger.Info("stopping: not ready, finishing runs in progress", "shutdown_delay", delay, "drain_timeout", s.drain)
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
@@ -166,7 +158,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, delay time.Dura
 	s.engine.DrainWaiters()
 	err := s.http.Shutdown(drainCtx)
 	if err == nil {
-		err = s.runs.Wait(drainCtx) // the runs whose clients got a 202
+		err = s.runs.Wait(drainCtx)
 	}
 	if err != nil {
 		return fmt.Errorf("stopped during runs; their keys will be taken over: %w", err)

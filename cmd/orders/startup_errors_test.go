@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// requireStartupError checks that a command fails with these reasons, prints no secret
-// and leaves no process running.
+// requireStartupError checks that a command fails, prints the reasons and no secret, and
+// leaves no process running.
 func requireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
 	t.Helper()
 	p := start(t, environ, strings.Fields(command)...)
@@ -27,44 +27,45 @@ func requireStartupError(t *testing.T, environ []string, command string, reasons
 	p.requireNoProcessLeft()
 }
 
-func TestStartupError_allProblems(t *testing.T) {
+func TestStartupError(t *testing.T) {
 	t.Parallel()
-	env := environ(t, "DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x")
-	for _, command := range []string{"serve", "worker", "worker --once", "completer", "reaper", "keys list", "keys show K", "keys retry K --reason x", "migrate up", "accounts create --name x", "dev"} {
-		t.Run(command, func(t *testing.T) {
-			t.Parallel()
-			requireStartupError(t, env, command, "orders: wrong configuration:\n  DATABASE_URL: cannot be parsed", "\n  LOG_FORMAT: ")
-		})
-	}
-}
-
-// Every command that reads keys rejects durations out of order and prints all of them
-// (R9).
-func TestStartupError_durationsOutOfOrder(t *testing.T) {
-	t.Parallel()
-	env := environ(t, "DATABASE_URL=postgres://u:p@127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_test_1",
-		"LOCK_TIMEOUT=20s", "KEY_RETENTION=72s")
-	for _, command := range []string{"serve", "completer", "reaper", "reaper --dry-run", "keys list", "keys show K", "keys retry K --reason x", "keys resolve K --reason x"} {
-		t.Run(command, func(t *testing.T) {
-			t.Parallel()
-			requireStartupError(t, env, command, "\n  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s"+
-				"\n  durations out of order: CHARGE_WINDOW 24h0m0s must be less than KEY_RETENTION 1m12s\n")
-		})
-	}
-}
-
-func TestStartupError_liveKey(t *testing.T) {
-	t.Parallel()
-	env := environ(t, "STRIPE_SECRET_KEY=sk_live_canary")
-	requireStartupError(t, env, "dev", "STRIPE_SECRET_KEY: is not a test key")
-}
-
-func TestStartupError_outdatedSchema(t *testing.T) {
-	t.Parallel()
-	pool := dbtest.Empty(t)
-	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0")
-	for _, command := range []string{"serve", "worker", "completer", "reaper", "keys list", "accounts create --name x"} {
-		requireStartupError(t, env, command, "run `orders migrate up`")
+	const unreachable = "DATABASE_URL=postgres://u:canary@127.0.0.1:1/orders"
+	for name, test := range map[string]struct {
+		settings []string
+		commands string
+		reasons  []string
+	}{
+		"several invalid variables": {
+			[]string{"DATABASE_URL=postgres://u:canary@h:99999/x", "STRIPE_SECRET_KEY=sk_live_canary", "LOG_FORMAT=xml", "RECEIPTS_FROM=x"},
+			"serve, worker --once, completer, reaper, keys list, keys show K, keys retry K --reason x, migrate up, accounts create --name x, dev",
+			[]string{"orders: wrong configuration:\n  DATABASE_URL: cannot be parsed", "\n  LOG_FORMAT: "},
+		},
+		"durations out of order": { // R9: every command that reads keys checks them
+			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "LOCK_TIMEOUT=20s", "KEY_RETENTION=72s"},
+			"serve, completer, reaper, reaper --dry-run, keys list, keys show K, keys retry K --reason x, keys resolve K --reason x",
+			[]string{"\n  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s" +
+				"\n  durations out of order: CHARGE_WINDOW 24h0m0s must be less than KEY_RETENTION 1m12s\n"},
+		},
+		"live key": {
+			[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"},
+		},
+		"outdated schema": {
+			[]string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0"},
+			"serve, worker, completer, reaper, keys list, accounts create --name x",
+			[]string{"run `orders migrate up`"},
+		},
+		"unreachable database": {
+			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1"},
+			"serve, worker, migrate up, accounts create --name x, dev",
+			[]string{"connect to the database (DATABASE_URL): "},
+		},
+	} {
+		for command := range strings.SplitSeq(test.commands, ", ") {
+			t.Run(name+"/"+command, func(t *testing.T) {
+				t.Parallel()
+				requireStartupError(t, environ(t, test.settings...), command, test.reasons...)
+			})
+		}
 	}
 }
 
@@ -80,20 +81,7 @@ func TestStartupError_portInUse(t *testing.T) {
 	requireStartupError(t, f.with("LISTEN_ADDR="+address, "DATABASE_URL=", "STRIPE_SECRET_KEY=", "STRIPE_API_BASE="), "dev", reason)
 }
 
-func TestStartupError_unreachableDatabase(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close()) // no program listens there now
-	env := environ(t, "DATABASE_URL=postgres://u:canary@"+address+"/orders", "STRIPE_SECRET_KEY=sk_test_1")
-	for _, command := range []string{"serve", "worker", "migrate up", "migrate status", "accounts create --name x", "dev"} {
-		requireStartupError(t, env, command, "connect to the database (DATABASE_URL): ")
-	}
-}
-
-// A server that accepts the connection and does not respond blocks a start for a
-// bounded time. A log line before the wait names the server.
+// The wait for an unresponsive server is bounded, and a log line names the server first.
 func TestStartupError_unresponsiveDatabase(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,9 +14,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// The traces of an order, of one whose response from the provider was lost, of its
-// retry, of a replay, and of an order that the completer finishes. docs/tracing.md shows
-// the files with the expected traces. With -update the test writes them.
+// docs/tracing.md shows the files with the expected traces. -update writes them.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t), newCollector(t)
@@ -50,7 +48,6 @@ func TestTraces(t *testing.T) {
 	require.Len(t, traces, 7)
 }
 
-// requireTrace compares a trace with the one in a file.
 func requireTrace(t *testing.T, file, trace string) {
 	t.Helper()
 	// On a slow machine the API key is looked up again.
@@ -64,8 +61,7 @@ func requireTrace(t *testing.T, file, trace string) {
 	require.Equal(t, string(want), trace, "go test ./cmd/orders -run '^TestTraces$' -update writes the file")
 }
 
-// requireKeyIDs checks that all spans inside a step have the id of the step's key,
-// and that the request has it, too.
+// requireKeyIDs checks that a step, its request and its inner spans have the key's id.
 func (c *collector) requireKeyIDs() {
 	c.t.Helper()
 	byID := map[string]*tracepb.Span{}
@@ -84,7 +80,6 @@ func (c *collector) requireKeyIDs() {
 	}
 }
 
-// requireStatus sends an order.
 func (a *api) requireStatus(status int, idempotencyKey string) {
 	a.t.Helper()
 	response, err := a.order(idempotencyKey, tea)
@@ -121,8 +116,7 @@ func TestTraces_clientContext(t *testing.T) {
 	}
 }
 
-// A collector that accepts connections and never responds does not delay orders, and
-// delays a stop by seconds at most.
+// An unresponsive collector does not delay orders, and delays a stop by seconds at most.
 func TestTraces_collectorHangs(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -150,7 +144,6 @@ func TestTraces_invalidConfiguration(t *testing.T) {
 	}
 }
 
-// Nothing is traced without the address of a collector, or if tracing is disabled.
 func TestTraces_off(t *testing.T) {
 	t.Parallel()
 	s, c := newFixture(t), newCollector(t)

@@ -13,19 +13,12 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// worker sends staged receipts, once or until a signal arrives.
 func worker(ctx context.Context, call invocation) error {
 	var config boot.Worker
 	flags := call.flags()
 	once := flags.Bool("once", false, "send the receipts that are due, and fail if one could not be sent")
 	every := flags.Duration("every", time.Second, "how often to poll for new receipts")
-	if err := call.parse(flags, &config); err != nil {
-		return err
-	}
-	if *every <= 0 {
-		return wrongUsage(call.name, "--every %s is not a positive duration", *every)
-	}
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(flags, &config, "every"); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// createPaidOrder creates a paid order and returns its id.
 func (f *fixture) createPaidOrder(idempotencyKey string) string {
 	f.t.Helper()
 	a := f.serve(f.environ, "--shutdown-delay", "0")
@@ -21,7 +20,6 @@ func (f *fixture) createPaidOrder(idempotencyKey string) string {
 	return requirePaid(f.t, response)
 }
 
-// staged returns the number of receipts that are not sent.
 func (f *fixture) staged() int {
 	f.t.Helper()
 	var n int

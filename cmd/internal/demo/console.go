@@ -22,8 +22,8 @@ type Console struct {
 	starts chan scenario // from the page to Run, which runs one at a time
 }
 
-// NewConsole returns a console. Run starts it. The receipts of the worker must go
-// through [Console.Mailbox], which sends them with mailer.
+// NewConsole returns the console. The worker must send its receipts to [Console.Mailbox],
+// which passes them on to mailer.
 func NewConsole(ctx context.Context, options Options, mailer receipts.Mailer, logger *slog.Logger) (*Console, error) {
 	s, err := newSystem(ctx, options, mailer)
 	if err != nil {
@@ -35,8 +35,7 @@ func NewConsole(ctx context.Context, options Options, mailer receipts.Mailer, lo
 // Mailbox returns the mailer that records the receipts for the page.
 func (c *Console) Mailbox() *Mailbox { return c.mailbox }
 
-// Run runs the scenarios that the page starts until ctx ends, and then stops the API
-// process.
+// Run runs the scenarios that the page starts, until ctx ends.
 func (c *Console) Run(ctx context.Context) error {
 	for {
 		select {
@@ -56,8 +55,8 @@ var static embed.FS
 // Path is the path of the console.
 const Path = "/console"
 
-// Mount returns a handler that serves the console and passes every other request on to
-// the API. It adds the API key to the page of the contract.
+// Mount returns a handler that serves the console, and the API for any other request. It
+// adds the API key to the page of the contract.
 func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	page, err := template.ParseFS(static, "static/page.html")
 	if err != nil {
@@ -93,12 +92,11 @@ func (c *Console) Mount(api http.Handler) (http.Handler, error) {
 	}), nil
 }
 
-// file serves a static file of the page.
 func file(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, "static/"+name) }
 }
 
-// show responds with the latest play: GET, or null before the first.
+// show returns the latest play, or null before the first.
 func (c *Console) show(w http.ResponseWriter, r *http.Request) {
 	content := []byte("null")
 	if p := c.current.Load(); p != nil {
@@ -112,7 +110,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request) {
 // busyTimeout is longer than Run needs between two plays.
 const busyTimeout = time.Second
 
-// start starts a play: POST with card and fault.
+// start starts a play with the card and the fault of the form.
 func (c *Console) start(w http.ResponseWriter, r *http.Request) {
 	chosen, err := c.choose(r.PostFormValue("card"), r.PostFormValue("fault"))
 	if err != nil {
@@ -127,7 +125,7 @@ func (c *Console) start(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// decide closes the customer's window: POST with decision.
+// decide closes the customer's window with the decision of the form.
 func (c *Console) decide(w http.ResponseWriter, r *http.Request) {
 	decision := r.PostFormValue("decision")
 	switch p := c.current.Load(); {

@@ -12,8 +12,7 @@ import (
 	"example.com/orders-api/cmd/internal/hostcheck"
 )
 
-// policy lets the page load from and call its own server only. Inline scripts and
-// styles are not allowed.
+// policy restricts the page to its own server, without inline scripts and styles.
 const policy = "default-src 'none'; " +
 	"script-src 'self'; " +
 	"style-src 'self'; " +
@@ -23,8 +22,8 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// guard rejects requests that do not come from a person at this machine, because the
-// page places orders and shows an API key.
+// guard rejects requests from other users and machines, because the page places orders and
+// shows an API key.
 func (c *Console) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
@@ -51,13 +50,10 @@ func privateHeader(h http.Header) {
 // rejects returns the reason to reject a request, "" for none.
 //
 //   - The connection must come from a loopback address and not through a proxy.
-//   - The Host header must name this machine. Another name that resolves to it (DNS
-//     rebinding) is rejected.
-//   - An Origin header must name this origin, and a request that changes something
-//     must have one. So other pages in the same browser cannot place orders.
-//   - The browser must have opened [Console.URL] once, which sets a cookie. Otherwise
-//     other users of this machine could connect, and so could the clients of a proxy
-//     that sets Host to localhost and adds no header.
+//   - The Host header must name this machine, against DNS rebinding.
+//   - The Origin must be this one, against cross-site requests.
+//   - The cookie that [Console.URL] sets excludes other users of this machine, and clients
+//     of a proxy that sets Host to localhost and adds no header.
 func (c *Console) rejects(r *http.Request) string {
 	cookie, err := r.Cookie(cookieName)
 	switch {
@@ -72,7 +68,7 @@ func (c *Console) rejects(r *http.Request) string {
 	}
 }
 
-// opens sets the cookie if the URL has the token, and redirects to the URL without it.
+// opens sets the cookie if the URL has the token, and redirects without the token.
 func (c *Console) opens(w http.ResponseWriter, r *http.Request, path string) bool {
 	if r.Method != http.MethodGet || r.URL.Path != path || !isLocal(r) || !isSameOrigin(r) || !c.isToken(r.URL.Query().Get("token")) {
 		return false
@@ -85,7 +81,7 @@ func (c *Console) opens(w http.ResponseWriter, r *http.Request, path string) boo
 	return true
 }
 
-// isLocal reports whether the client is on this machine and no proxy.
+// isLocal reports whether the client is on this machine and not a proxy.
 func isLocal(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
 		if r.Header.Get(name) != "" {
@@ -102,18 +98,15 @@ func isSameOrigin(r *http.Request) bool {
 	return origin == "http://"+r.Host || origin == "" && reads
 }
 
-// cookieName is the name of the cookie that has the token.
 const cookieName = "orders_console"
 
-// URL returns the URL that opens the page. It contains a token.
+// URL returns the URL of the page, with the token.
 func (c *Console) URL() string { return c.BaseURL + Path + "?token=" + token(c.APIKey) }
 
-// DocsURL returns the URL of the contract's page with the API key filled in. It contains
-// a token.
+// DocsURL returns the URL of the contract's page with the API key, with the token.
 func (c *Console) DocsURL() string { return c.BaseURL + docsPath + "?token=" + token(c.APIKey) }
 
-// token returns the secret of the page. It is derived from the API key, so that a page
-// keeps working when dev is restarted.
+// token is derived from the API key, so that an open page works after a restart of dev.
 func token(apiKey string) string {
 	mac := hmac.New(sha256.New, []byte(apiKey))
 	mac.Write([]byte("console"))
@@ -124,12 +117,10 @@ func (c *Console) isToken(text string) bool {
 	return subtle.ConstantTimeCompare([]byte(text), []byte(token(c.APIKey))) == 1
 }
 
-// docsPath is the path of the contract's page.
 const docsPath = "/docs"
 
-// docs adds the API key to the contract's page, as an element that its script reads. A
-// page of another origin cannot read it, because the response has no CORS header and
-// cannot be framed. Without the cookie, the page is served unchanged.
+// docs adds the API key to the contract's page, for its script. Another origin cannot read
+// it, because the response has no CORS header. Without the cookie, the page is unchanged.
 func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler) {
 	if c.opens(w, r, docsPath) {
 		return
@@ -151,7 +142,6 @@ func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler)
 		[]byte(`<meta name="api-key" content="`+c.APIKey+`"></head>`), 1)) // fails only if the client is gone
 }
 
-// buffer keeps the status and the body of a response.
 type buffer struct {
 	http.ResponseWriter
 	status int

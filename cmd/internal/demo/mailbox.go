@@ -21,7 +21,7 @@ type Mail struct {
 	orderID uuid.UUID
 }
 
-// maxMails is how many mails a mailbox keeps: more than any tour or page reads.
+// maxMails is how many mails a mailbox keeps.
 const maxMails = 200
 
 // Mailbox is a mailer that records the accepted receipts.
@@ -32,7 +32,7 @@ type Mailbox struct {
 	mails []Mail // the latest, oldest first
 }
 
-// Send sends the receipt and records it if it was accepted, a second copy too.
+// Send sends the receipt and records each accepted copy.
 func (m *Mailbox) Send(ctx context.Context, message receipts.Message) error {
 	if m.next != nil {
 		if err := m.next.Send(ctx, message); err != nil {

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/cmd/internal/demo/faultproxy"
 )
 
-// noteResponse adds a response to the latest request.
 func (p *play) noteResponse(attempt client.Attempt) {
 	now := time.Now()
 	p.update(func(v *view) {
@@ -44,10 +43,10 @@ func (p *play) noteResponse(attempt client.Attempt) {
 	})
 }
 
-// clientSecret matches the secret of a required action, which the page does not get.
+// clientSecret matches the secret of a required action, which is removed from the view.
 var clientSecret = regexp.MustCompile(`("client_secret":\s*")[^"]*"`)
 
-// textOf describes a response in a few words, without its status.
+// textOf describes a response, without its status.
 func textOf(r client.Response) string {
 	text := problemOf(r)
 	switch {
@@ -64,7 +63,6 @@ func textOf(r client.Response) string {
 	return text
 }
 
-// describe returns status and text of a response.
 func describe(r client.Response) string { return fmt.Sprintf("%d %s", r.Status, textOf(r)) }
 
 // problemOf returns the slug of a problem response, "" for any other.
@@ -76,7 +74,6 @@ func problemOf(r client.Response) string {
 	return strings.TrimPrefix(problem.Type, "/problems/")
 }
 
-// noteCall adds a call to the provider.
 func (p *play) noteCall(call faultproxy.Call) {
 	e := event{ID: fmt.Sprintf("call-%d", call.Number), at: call.ArrivedAt, Lane: laneProvider}
 	var purpose string
@@ -108,7 +105,7 @@ func (p *play) noteCall(call faultproxy.Call) {
 	}
 }
 
-// providerChanged records when money may have moved. The provider's own times have
+// providerChanged records when money may have moved, because the provider's own times are
 // whole seconds.
 func (p *play) providerChanged(at time.Time) {
 	p.mu.Lock()
@@ -117,7 +114,6 @@ func (p *play) providerChanged(at time.Time) {
 	p.requestList()
 }
 
-// requestList makes refresh read the provider's payments.
 func (p *play) requestList() {
 	select {
 	case p.listDue <- struct{}{}:
@@ -125,8 +121,7 @@ func (p *play) requestList() {
 	}
 }
 
-// noteDropped adds a call that the proxy did not forward. Retries with one purpose
-// share an event.
+// noteDropped adds a call that the proxy did not forward. Its retries share one event.
 func (p *play) noteDropped(e event) {
 	p.update(func(v *view) {
 		v.Events = slices.DeleteFunc(v.Events, func(old event) bool { return old.ID == e.ID })

@@ -13,7 +13,7 @@ import (
 	"example.com/orders-api/client"
 )
 
-// play is one execution of a scenario. Its view is what the page shows of it.
+// play is one run of a scenario, with its view for the page.
 type play struct {
 	*system
 	scenario
@@ -23,10 +23,9 @@ type play struct {
 	decision  string        // the customer's; used by run only
 	end       state         // set by verify
 
-	// killDuringApproval makes askCustomer kill the API process.
-	killDuringApproval bool
+	killDuringApproval bool // of the API process
 
-	reading sync.Mutex // a read shows its result before the next one begins
+	reading sync.Mutex // the view never gets an older state
 
 	mu           sync.Mutex
 	began        time.Time
@@ -59,10 +58,10 @@ func newPlay(s *system, chosen scenario) *play {
 	}
 }
 
-// playTimeout bounds a play. The longest waits for the customer and for a lease.
+// playTimeout bounds a play, which may wait for the customer and for a lease.
 const playTimeout = 2 * time.Minute
 
-// run executes the scenario and checks its end state. The error is also in the view.
+// run runs the scenario and checks its end state. The error is also in the view.
 func (p *play) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, playTimeout, fmt.Errorf("took longer than %s", playTimeout))
 	defer cancel()
@@ -95,19 +94,16 @@ func (p *play) execute(ctx context.Context) error {
 	return p.verify(ctx, final)
 }
 
-// update changes the view.
 func (p *play) update(change func(*view)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(&p.view)
 }
 
-// check adds the result of a check.
 func (p *play) check(text string, ok bool, observed string) {
 	p.update(func(v *view) { v.Checks = append(v.Checks, check{text, ok, observed}) })
 }
 
-// checkProblem checks that a response is a problem with this status and slug.
 func (p *play) checkProblem(text string, r client.Response, status int, slug string) {
 	p.check(text, r.Status == status && problemOf(r) == slug, describe(r))
 }
@@ -125,7 +121,6 @@ func (p *play) failed() error {
 	return err
 }
 
-// pause gives people time to see what happened.
 func (p *play) pause(ctx context.Context) error { return wait(ctx, p.Latency) }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -137,7 +132,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// announce adds a request that is about to be sent, and an event for it.
+// announce adds a request before it is sent.
 func (p *play) announce(r requestView, text string) {
 	p.update(func(v *view) { v.Requests = append(v.Requests, r) })
 	p.note(event{Lane: laneClient, Text: text})
@@ -147,14 +142,13 @@ func (p *play) announceRequest(title string, r client.Request) {
 	p.announce(requestView{Title: title, Curl: curl(p.BaseURL, r)}, "sends: "+strings.ToLower(title[:1])+title[1:])
 }
 
-// send sends a request once.
 func (p *play) send(ctx context.Context, title string, r client.Request) (client.Response, error) {
 	p.announceRequest(title, r)
 	return p.client.Send(ctx, r)
 }
 
-// sendUntilFinal sends the order until its response is final. If the customer must
-// approve the payment, it continues after the decision.
+// sendUntilFinal sends the order until its response is final, also after the customer's
+// decision.
 func (p *play) sendUntilFinal(ctx context.Context, title string) (client.Response, error) {
 	p.announceRequest(title, p.request)
 	final, err := p.client.Do(ctx, p.request)
@@ -179,18 +173,15 @@ const (
 	quantity   = 2
 )
 
-// orderBody returns the body of an order.
 func orderBody(paymentMethod string, quantity int) []byte {
 	return fmt.Appendf(nil, `{"email":"ada@example.com","currency":"usd","payment_method":%q,`+
 		`"items":[{"sku":"tea","description":"Green tea","quantity":%d,"unit_amount":%d}]}`, paymentMethod, quantity, unitAmount)
 }
 
-// curl returns the command line that sends a request. API_KEY is a variable of the
-// reader's shell.
+// curl returns the command line that sends a request, with API_KEY of the user's shell.
 func curl(base string, r client.Request) string {
 	return fmt.Sprintf("curl -i %s \\\n  -H \"Authorization: Bearer $API_KEY\" \\\n  -H 'Content-Type: application/json' \\\n"+
 		"  -H %s \\\n  -d %s", base+r.Path, quoted("Idempotency-Key: "+string(r.Key)), quoted(string(r.Body)))
 }
 
-// quoted returns text quoted for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// card is a payment method with the result of an order without a customer's decision.
+// card is a payment method with its result.
 type card struct {
 	ID    string // at Stripe
 	Title string
@@ -22,7 +22,6 @@ func cards() []card {
 	}
 }
 
-// fault is a failure and how it is caused.
 type fault struct {
 	ID           string
 	Title        string
@@ -76,7 +75,7 @@ func (o Options) choose(cardID, faultID string) (scenario, error) {
 	return scenario{card: allCards[i], fault: allFaults[j]}, nil
 }
 
-// errNeedsStandIn means that a scenario does not work with Stripe itself.
+// errNeedsStandIn means that a scenario does not work with Stripe.
 type errNeedsStandIn struct{ reason string }
 
 func (e errNeedsStandIn) Error() string { return "needs the stand-in for Stripe: " + e.reason }

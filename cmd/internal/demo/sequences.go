@@ -16,7 +16,6 @@ import (
 // sequence sends an order, causes a fault and returns the final response.
 type sequence func(*play, context.Context) (client.Response, error)
 
-// concurrency is the number of concurrent requests with one key.
 const concurrency = 20
 
 // Titles of requests.
@@ -41,7 +40,6 @@ func (p *play) repeat(ctx context.Context) (client.Response, error) {
 	return first, p.sendReplay(ctx, first, again)
 }
 
-// sendReplay sends the request again and checks that the response is a replay.
 func (p *play) sendReplay(ctx context.Context, first client.Response, title string) error {
 	second, err := p.send(ctx, title, p.request)
 	if err != nil {
@@ -52,7 +50,6 @@ func (p *play) sendReplay(ctx context.Context, first client.Response, title stri
 	return nil
 }
 
-// concurrent sends the order several times at once.
 func (p *play) concurrent(ctx context.Context) (client.Response, error) {
 	lines := fmt.Sprintf("for i in $(seq %d); do\n%s &\ndone; wait", concurrency, curl(p.BaseURL, p.request))
 	p.announce(requestView{Title: "20 concurrent requests", Curl: lines, Concurrent: true}, fmt.Sprintf("sends %d concurrent requests", concurrency))
@@ -102,7 +99,7 @@ func (p *play) concurrent(ctx context.Context) (client.Response, error) {
 	return final, nil
 }
 
-// otherBody uses the order's key for another order.
+// otherBody sends another order with the same key.
 func (p *play) otherBody(ctx context.Context) (client.Response, error) {
 	final, err := p.sendUntilFinal(ctx, firstTime)
 	if err != nil {
@@ -120,8 +117,7 @@ func (p *play) otherBody(ctx context.Context) (client.Response, error) {
 	return final, err
 }
 
-// lostResponse drops the response to the confirm. It restores the connection when the
-// API has responded.
+// lostResponse drops the response to the confirm, until the API has responded.
 func (p *play) lostResponse(ctx context.Context) (client.Response, error) {
 	dropped := p.proxy.DropResponseAfterConfirm()
 	defer p.proxy.Restore()
@@ -144,11 +140,9 @@ func (p *play) lostResponse(ctx context.Context) (client.Response, error) {
 	return p.sendUntilFinal(ctx, again)
 }
 
-// errNoConfirm means that a request ended before the fault could be caused.
 var errNoConfirm = errors.New("the API did not confirm the payment")
 
-// killed kills the API process when the provider has charged, or while the customer must
-// approve, and starts it again.
+// killed restarts the API process after the charge, or while the customer must approve.
 func (p *play) killed(ctx context.Context) (client.Response, error) {
 	if p.card.Asks {
 		p.killDuringApproval = true
@@ -178,7 +172,6 @@ func (p *play) killed(ctx context.Context) (client.Response, error) {
 	return p.sendUntilFinal(ctx, again)
 }
 
-// kill kills the API process.
 func (p *play) kill(detail string) error {
 	killed := event{
 		at: time.Now(), Lane: laneRow, Kind: kindFault,
@@ -191,7 +184,6 @@ func (p *play) kill(detail string) error {
 	return nil
 }
 
-// restart starts the API process again.
 func (p *play) restart(ctx context.Context) error {
 	p.transport.CloseIdleConnections() // to the killed process
 	if err := p.pause(ctx); err != nil {
@@ -204,7 +196,7 @@ func (p *play) restart(ctx context.Context) error {
 	return nil
 }
 
-// storedError makes the stand-in respond to the confirm with 500, after its effect.
+// storedError makes the stand-in charge and respond with 500.
 func (p *play) storedError(ctx context.Context) (client.Response, error) {
 	injected := p.StandIn.Inject(stripetest.Rule{Fault: stripetest.ErrorAfter, Endpoint: "POST /v1/payment_intents/{id}/confirm"})
 	defer injected.Release()
@@ -246,7 +238,7 @@ func (p *play) askCustomer(ctx context.Context, action client.Action) error {
 	return p.pause(ctx)
 }
 
-// applyDecision tells the bank of the customer's decision, or lets a day pass without one.
+// applyDecision sends the decision to the bank, or makes the order a day older without one.
 func (p *play) applyDecision(ctx context.Context, intentID string) error {
 	if p.decision != leaves {
 		p.note(event{Lane: laneClient, Text: "the customer " + p.decision + "s", Detail: "the bank notifies the provider, not the API"})
@@ -258,7 +250,6 @@ func (p *play) applyDecision(ctx context.Context, intentID string) error {
 	if err := p.pause(ctx); err != nil {
 		return err
 	}
-	// Instead of a wait of a day.
 	if err := p.makeOlder(ctx, string(p.request.Key), chargeWindow); err != nil {
 		return err
 	}
@@ -272,11 +263,10 @@ func (p *play) applyDecision(ctx context.Context, intentID string) error {
 	return nil
 }
 
-// customerTimeout is how long the window stays open, as the page says. The rest of
-// playTimeout is for the order.
+// customerTimeout is how long the customer's window stays open. The page shows it.
 const customerTimeout = time.Minute
 
-// closeWindow closes the customer's window, or returns false if it is not open.
+// closeWindow returns false if the customer's window is not open.
 func (p *play) closeWindow(decision string) (open bool) {
 	p.update(func(v *view) { open, v.Asks = v.Asks, false })
 	if open {

@@ -14,7 +14,7 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// keyRow is the row of a key, as the page shows it.
+// keyRow is the row of a key.
 type keyRow struct {
 	Point     string `json:"point"`
 	Attempt   int    `json:"attempt"`
@@ -28,7 +28,7 @@ type keyRow struct {
 	jobs                 int       // their receipts that are staged and not sent
 }
 
-// readKey reads the row of a key. clock converts a time of the database to our clock.
+// readKey reads a key's row. clock converts a time of the database to our clock.
 func (s *system) readKey(ctx context.Context, key string) (row keyRow, clock func(time.Time) time.Time, err error) {
 	var databaseTime time.Time
 	before := time.Now()
@@ -66,8 +66,8 @@ SELECT k.recovery_point,
 	return row, func(at time.Time) time.Time { return at.Add(-ahead) }, nil
 }
 
-// makeOlder makes an order that waits for its customer older, and the last run of its
-// key too. No other statement of this package writes.
+// makeOlder changes the times of an order that waits for its customer. It is the only
+// statement of this package that writes.
 func (s *system) makeOlder(ctx context.Context, key string, by time.Duration) error {
 	tag, err := s.Pool.Exec(ctx, `
 WITH waiting AS (
@@ -92,8 +92,8 @@ UPDATE orders AS o
 	return nil
 }
 
-// refresh updates the view of a play in progress for the page. Errors are ignored: the
-// page reads again soon, and verify returns those of the last read.
+// refresh updates the view of a play in progress. It ignores errors, because the page
+// reads again soon.
 func (p *play) refresh(ctx context.Context) {
 	if p.phase() == phaseRunning {
 		_, _ = p.readState(ctx)
@@ -112,7 +112,6 @@ type state struct {
 	mails []Mail
 }
 
-// readState reads the state and shows it.
 func (p *play) readState(ctx context.Context) (s state, err error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
@@ -136,7 +135,7 @@ func (p *play) readState(ctx context.Context) (s state, err error) {
 	return s, nil
 }
 
-// showHistory shows which recovery points the row reached, from its audit records.
+// showHistory adds the recovery points that the audit records name.
 func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, clock func(time.Time) time.Time) {
 	v.Points = []pointView{{"started", p.since(clock(row.createdAt))}}
 	for _, record := range records {
@@ -168,8 +167,7 @@ func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, cl
 	}
 }
 
-// listPayments returns the provider's payments since a time by the given member of their
-// metadata.
+// listPayments returns the provider's payments by a member of their metadata.
 func (s *system) listPayments(ctx context.Context, since time.Time, member string) (map[string][]payments.Intent, error) {
 	const maxClockSkew = 10 * time.Minute // how far the provider's clock may be behind ours
 	intents := map[string][]payments.Intent{}
@@ -184,7 +182,6 @@ func (s *system) listPayments(ctx context.Context, since time.Time, member strin
 	return intents, nil
 }
 
-// charged returns the number of charges and their sum.
 func charged(intents []payments.Intent) (n int, amount int64) {
 	for _, intent := range intents {
 		if intent.Status == payments.StatusSucceeded {
@@ -195,7 +192,6 @@ func charged(intents []payments.Intent) (n int, amount int64) {
 	return n, amount
 }
 
-// readPayments reads the provider's payments of the key and shows them.
 func (p *play) readPayments(ctx context.Context) ([]payments.Intent, error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
@@ -224,7 +220,6 @@ func (p *play) readPayments(ctx context.Context) ([]payments.Intent, error) {
 	return intents, nil
 }
 
-// dollars formats an amount in cents. All orders of the demo are in US dollars.
 func dollars(cents int64) string { return fmt.Sprintf("$%d.%02d", cents/100, cents%100) }
 
 // charges returns the number of charges that the order must have.
@@ -235,7 +230,7 @@ func (p *play) charges() int {
 	return 0
 }
 
-// verify sends the order once more and checks the end state, which does not depend on
+// verify sends the order once more and checks the end state. The checks do not depend on
 // the fault.
 func (p *play) verify(ctx context.Context, final client.Response) error {
 	if err := p.pause(ctx); err != nil {
@@ -281,10 +276,9 @@ func (p *play) verify(ctx context.Context, final client.Response) error {
 	return nil
 }
 
-// receiptTimeout is how long a receipt may take. The worker polls once a second.
+// receiptTimeout bounds the wait for a receipt. The worker polls once a second.
 const receiptTimeout = 10 * time.Second
 
-// count returns a number with its noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -292,8 +286,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// summary returns the responses that the order got before verify, such as
-// "no response, 4 × 409 (in progress), 201".
+// summary returns the responses, such as "no response, 4 × 409 (in progress), 201".
 func (p *play) summary() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

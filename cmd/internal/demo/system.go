@@ -34,17 +34,16 @@ type Options struct {
 	ProviderURL string             // "" is Stripe's own
 	StandIn     *stripetest.Server // nil if the provider is Stripe itself
 
-	// BaseURL is the address of the API in the command lines that the page shows. That
-	// API uses the same database as the process that is killed.
+	// BaseURL is the API in the page's curl lines. It uses the same database as the process
+	// that is killed.
 	BaseURL string
 
-	// Latency is added to each call to the provider, so that people can follow an order
-	// from one recovery point to the next.
+	// Latency is added to each call to the provider, so that a user sees each recovery point.
 	Latency time.Duration
 }
 
-// system is an API process that a scenario can kill, with its provider, its client and
-// a mailbox. It runs one play at a time.
+// system is an API process with its provider, its client and a mailbox. It runs one play at
+// a time.
 type system struct {
 	Options
 	account   uuid.UUID
@@ -61,8 +60,7 @@ type system struct {
 	completer *subprocess.Process
 }
 
-// newSystem returns a system. The mailbox passes the receipts on to next, if it is not
-// nil.
+// newSystem returns a system. Its mailbox passes receipts on to next, if not nil.
 func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*system, error) {
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: options.Pool, Clock: time.Now})
 	if err != nil {
@@ -91,7 +89,6 @@ func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*sys
 	}, nil
 }
 
-// ready starts the API process unless it is running.
 func (s *system) ready(ctx context.Context) error {
 	if s.proxy == nil {
 		if err := s.prepare(ctx); err != nil {
@@ -104,9 +101,9 @@ func (s *system) ready(ctx context.Context) error {
 	return s.api.Serve(ctx, s.base+"/readyz")
 }
 
-// timeout is the STRIPE_TIMEOUT of the API process, and lease its LOCK_TIMEOUT. They
-// are short, so that the lease of a killed process expires soon. A confirm at Stripe
-// itself takes seconds over a slow link, and an attempt has only a part of the timeout.
+// timeout is the STRIPE_TIMEOUT of the API process, and lease its LOCK_TIMEOUT. They are
+// short, so that the lease of a killed process expires soon. A confirm at Stripe takes
+// seconds over a slow link.
 func (s *system) timeout() time.Duration {
 	if s.StandIn == nil {
 		return 20*time.Second + 2*s.Latency
@@ -116,10 +113,9 @@ func (s *system) timeout() time.Duration {
 
 func (s *system) lease() time.Duration { return s.timeout() + 2*time.Second }
 
-// chargeWindow is the CHARGE_WINDOW of the API process.
 const chargeWindow = 24 * time.Hour
 
-// prepare starts the proxy, and describes the API process and the completer.
+// prepare starts the proxy and sets the other members.
 func (s *system) prepare(ctx context.Context) error {
 	executable, err := os.Executable()
 	if err != nil {
@@ -183,7 +179,6 @@ func (s *system) prepare(ctx context.Context) error {
 	return nil
 }
 
-// close stops what ready started.
 func (s *system) close() error {
 	var err error
 	if s.api != nil {

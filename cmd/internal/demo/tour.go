@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// tour is one run of [Tour].
 type tour struct {
 	*system
 	out     io.Writer
@@ -21,8 +20,7 @@ type tour struct {
 }
 
 // Tour runs the scenario of each claim and prints a line for it. It stops at the first
-// claim that does not hold. After each claim it compares all orders so far with the
-// provider's list of payments.
+// claim that does not hold.
 func Tour(ctx context.Context, options Options, out io.Writer) error {
 	s, err := newSystem(ctx, options, nil)
 	if err != nil {
@@ -74,7 +72,6 @@ func (t *tour) failed(ctx context.Context, text string, err error) error {
 	return fmt.Errorf("%s: %w", text, err)
 }
 
-// prove runs the scenario of a claim.
 func (t *tour) prove(ctx context.Context, c claim) error {
 	chosen, err := t.choose(c.card, c.fault)
 	var skipped errNeedsStandIn
@@ -102,8 +99,8 @@ func (t *tour) prove(ctx context.Context, c claim) error {
 	return nil
 }
 
-// audit compares the provider's list of payments and the orders that the API lists with
-// the orders of the tour: each has exactly the charges that its response reported.
+// audit checks that the API lists each order so far, and that the provider lists exactly
+// the charges that its response reported.
 func (t *tour) audit(ctx context.Context) error {
 	listed, err := t.client.ListOrders(ctx, 100, "") // a tour creates less than a page
 	if err != nil {
@@ -125,7 +122,7 @@ func (t *tour) audit(ctx context.Context) error {
 	return nil
 }
 
-// countReceipts checks that each paid order has one receipt and no other order has one.
+// countReceipts checks that each paid order, and no other, has one receipt.
 func (t *tour) countReceipts(ctx context.Context) (total int, err error) {
 	for _, p := range t.plays {
 		if p.end, err = p.readState(ctx); err != nil {
@@ -140,7 +137,6 @@ func (t *tour) countReceipts(ctx context.Context) (total int, err error) {
 	return total, nil
 }
 
-// printTable prints the counts of all claims.
 func (t *tour) printTable() {
 	const line = "   %-42s %8d  %6d  %7d  %8d\n"
 	fmt.Fprintf(t.out, "\n   %-42s %8s  %6s  %7s  %8s\n", "", "requests", "orders", "charges", "receipts")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The types of this file are sent to the page as JSON. Times are milliseconds since
-// the beginning of the play.
+// The page gets the types of this file as JSON. Times are milliseconds since the beginning
+// of the play.
 
 // view is a play as the page shows it.
 type view struct {
@@ -34,13 +34,11 @@ const (
 	phaseFailed  = "failed" // the scenario did not reach its end
 )
 
-// pointView is a recovery point that the row reached.
 type pointView struct {
 	Name string  `json:"name"`
 	At   float64 `json:"at"`
 }
 
-// event is a line of the timeline.
 type event struct {
 	at      time.Time // at its source; zero means now
 	ID      string    `json:"id"` // the same from view to view
@@ -68,7 +66,6 @@ const (
 	kindMoney  = "money"  // money moved
 )
 
-// requestView is a request with all its responses.
 type requestView struct {
 	Title      string         `json:"title"`
 	Curl       string         `json:"curl"`
@@ -77,7 +74,7 @@ type requestView struct {
 	Body       string         `json:"body"` // of the last response
 }
 
-// responseView is one response; status 0 means no response.
+// responseView is a response; status 0 means none.
 type responseView struct {
 	At         float64 `json:"at"`
 	Status     int     `json:"status"`
@@ -86,7 +83,6 @@ type responseView struct {
 	RetryAfter int     `json:"retry_after"` // seconds, 0 without
 }
 
-// paymentView is a PaymentIntent at the provider.
 type paymentView struct {
 	ID      string `json:"id"`
 	Status  string `json:"status"`
@@ -96,7 +92,6 @@ type paymentView struct {
 	Reason  string `json:"reason"` // why the card was declined
 }
 
-// check is a property of the end state, and what was observed.
 type check struct {
 	Text     string `json:"text"`
 	OK       bool   `json:"ok"`
@@ -109,12 +104,10 @@ func (p *play) phase() string {
 	return p.view.Phase
 }
 
-// since returns the milliseconds from the beginning of the play.
 func (p *play) since(at time.Time) float64 {
 	return max(float64(at.Sub(p.began).Microseconds())/1000, 0)
 }
 
-// note adds an event that is not added again.
 func (p *play) note(e event) {
 	p.update(func(v *view) {
 		e.ID = fmt.Sprintf("%s-%d", e.Lane, len(v.Events))
@@ -122,8 +115,8 @@ func (p *play) note(e event) {
 	})
 }
 
-// put adds an event, or replaces the one with the same id and keeps its time. Events
-// are in the order in which they happened, not in the order in which they were observed.
+// put adds an event, or replaces the one with the same id and keeps its time. Events are in
+// the order in which they happened.
 func (p *play) put(v *view, e event) {
 	if e.at.IsZero() {
 		e.at = time.Now()
