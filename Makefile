@@ -12,7 +12,7 @@ GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 REDOCLY       := @redocly/cli@2.77.0
 SPECTRAL      := @stoplight/spectral-cli@6.16.3
 
-# The module of the program needs none of these modules.
+# The main module does not import these modules.
 NESTED := $(patsubst %/go.mod,%,$(wildcard */go.mod))
 
 # Packages must not run install scripts.
@@ -41,7 +41,7 @@ run: ## Run everything in one process, on a private PostgreSQL and a stand-in fo
 	@$(GO) build -o bin/orders ./cmd/orders
 	@$(LOAD_ENV); exec bin/orders dev $(RUN)
 
-# -vet=off: make lint vets. -parallel 4: most tests wait for the database. GOGC=400 makes
+# -vet=off: make lint runs vet. -parallel 4: most tests wait for the database. GOGC=400 makes
 # the compiler a tenth faster, -s -w omits debug tables, and atexit_sleep_ms=0 avoids the
 # race detector's pause of a second at the end of each process.
 .PHONY: test
@@ -201,12 +201,12 @@ mock-check: ## Request every example from a mock server generated from openapi.y
 	tools/contract/mock-check.sh
 
 .PHONY: docs-check
-docs-check: ## Press "Test Request" at /docs in a browser (needs Chromium)
+docs-check: ## Create an order at /docs in a browser (needs Chromium)
 	tools/contract/docs-check.sh
 
 # slim:begin
 .PHONY: console-check
-console-check: ## Click through /console in a browser (needs Chromium); PICTURES=folder keeps pictures
+console-check: ## Test /console in a browser (needs Chromium); PICTURES=folder stores screenshots
 	tools/console/check.sh $(PICTURES)
 # slim:end
 

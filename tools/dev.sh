@@ -1,17 +1,17 @@
-# To be sourced by checks: installs the npm packages that it is given and starts "orders
-# dev". Sets root, folder, log, url, docs, console and key. When the check ends, its folder is deleted and
-# the processes that it started end.
+# Checks source this file with npm packages as arguments. It installs them and starts
+# "orders dev". It sets root, folder, log, url, docs, console and key. At the end of the
+# check it deletes the folder and stops all background jobs.
 # shellcheck shell=bash
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=$(mktemp -d)
 trap 'jobs -p | xargs kill 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
-chmod 755 "$folder" # if root starts PostgreSQL, it runs as another user
+chmod 755 "$folder" # PostgreSQL does not run as root
 mkdir -m 755 "$folder/cache"
 npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --no-update-notifier "$@"
 
 go -C "$root" build -o "$folder/orders" ./cmd/orders
 log=$folder/log
-(umask 077 && : >"$log") # it has the API key
+(umask 077 && : >"$log") # it contains the API key
 XDG_CACHE_HOME=$folder/cache LISTEN_ADDR=127.0.0.1:0 ADMIN_ADDR= "$folder/orders" dev >"$log" 2>&1 &
 server=$!
 for _ in $(seq 120); do

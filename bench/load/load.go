@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Send sends request number i, counted from 0. It returns the status of the
-// response, or an error if there is no response. It must be safe for concurrent use.
+// Send sends request number i, counted from 0. It returns an error if there is no
+// response. It must be safe for concurrent use.
 type Send func(ctx context.Context, i int) (status int, err error)
 
-// Closed starts a number of clients, each of which sends one request after the other
-// until duration or ctx ends. It waits for the requests in flight.
+// Closed runs a number of clients until duration or ctx ends. It waits for the requests
+// in flight.
 func Closed(ctx context.Context, clients int, duration time.Duration, send Send) Report {
 	r := recorder{start: time.Now(), send: send}
 	var all sync.WaitGroup
@@ -26,10 +26,9 @@ func Closed(ctx context.Context, clients int, duration time.Duration, send Send)
 	return r.report()
 }
 
-// Open sends rate requests per second, evenly spaced, until duration or ctx ends. It
-// waits for the requests in flight. A request that is due while maxInFlight requests
-// are in flight is not sent and counts as [Report.Dropped]. Without this limit, the
-// generator would measure its own exhaustion.
+// Open sends rate requests per second until duration or ctx ends, and waits for the
+// requests in flight. A request that is due while maxInFlight are in flight is dropped.
+// Without this limit, the generator would measure its own exhaustion.
 func Open(ctx context.Context, rate float64, duration time.Duration, maxInFlight int, send Send) Report {
 	r := recorder{start: time.Now(), send: send}
 	slots := make(chan struct{}, maxInFlight)
@@ -55,7 +54,7 @@ func Open(ctx context.Context, rate float64, duration time.Duration, maxInFlight
 	return r.report()
 }
 
-// waitUntil waits until t. It returns false if ctx ended first.
+// waitUntil returns false if ctx ended first.
 func waitUntil(ctx context.Context, t time.Time) bool {
 	if d := time.Until(t); d > 0 {
 		timer := time.NewTimer(d)
@@ -68,7 +67,6 @@ func waitUntil(ctx context.Context, t time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// recorder sends requests and collects their results.
 type recorder struct {
 	start   time.Time
 	send    Send
@@ -79,7 +77,6 @@ type recorder struct {
 	requests []Request
 }
 
-// next returns the number of the next request.
 func (r *recorder) next() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +84,6 @@ func (r *recorder) next() int {
 	return r.sent - 1
 }
 
-// sendOne sends request i and records its result.
 func (r *recorder) sendOne(ctx context.Context, i int, due time.Time) {
 	status, err := r.send(ctx, i)
 	request := Request{At: due.Sub(r.start), Latency: time.Since(due), Status: status, Err: err}

@@ -13,7 +13,8 @@ import (
 	"example.com/orders-api/bench/load"
 )
 
-// server returns a Send that takes latency, with at most capacity requests at a time.
+// server returns a Send that takes latency and serves at most capacity requests at a
+// time.
 func server(capacity int, latency time.Duration) load.Send {
 	slots := make(chan struct{}, capacity)
 	return func(context.Context, int) (int, error) {
@@ -24,7 +25,7 @@ func server(capacity int, latency time.Duration) load.Send {
 	}
 }
 
-func TestClosed_rateFollowsTheServer(t *testing.T) {
+func TestClosed_rate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got := load.Closed(t.Context(), 4, 10*time.Second, server(2, 100*time.Millisecond))
@@ -34,7 +35,7 @@ func TestClosed_rateFollowsTheServer(t *testing.T) {
 	})
 }
 
-func TestOpen_rateIsConstant(t *testing.T) {
+func TestOpen_rate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got := load.Open(t.Context(), 30, 10*time.Second, 1000, server(2, 100*time.Millisecond))
@@ -45,8 +46,7 @@ func TestOpen_rateIsConstant(t *testing.T) {
 	})
 }
 
-// A generator that is behind its schedule must not reduce the measured latency.
-func TestOpen_latencyCountsFromTheDueTime(t *testing.T) {
+func TestOpen_latency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got := load.Open(t.Context(), 10, time.Second, 10, server(1, 200*time.Millisecond))
@@ -57,7 +57,7 @@ func TestOpen_latencyCountsFromTheDueTime(t *testing.T) {
 	})
 }
 
-func TestOpen_dropsRequestsAboveMaxInFlight(t *testing.T) {
+func TestOpen_maxInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var inFlight, most atomic.Int64
@@ -73,7 +73,7 @@ func TestOpen_dropsRequestsAboveMaxInFlight(t *testing.T) {
 	})
 }
 
-func TestContextEndsLoad(t *testing.T) {
+func TestLoad_canceled(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(context.Context, load.Send) load.Report{
 		"closed": func(ctx context.Context, send load.Send) load.Report { return load.Closed(ctx, 2, time.Hour, send) },
@@ -91,7 +91,7 @@ func TestContextEndsLoad(t *testing.T) {
 	}
 }
 
-func TestEndedWithin_rateOfSlowRequests(t *testing.T) {
+func TestEndedWithin_slowRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all := load.Closed(t.Context(), 10, 4*time.Second, server(10, time.Second))

@@ -8,21 +8,20 @@ import (
 
 // Request is the result of one request.
 type Request struct {
-	At      time.Duration // when it was due, since the start
+	At      time.Duration // due time, since the start
 	Latency time.Duration // from At to the end of the response
 	Status  int           // 0 without a response
-	Err     error         // why there is no response
+	Err     error
 }
 
 // Report is the result of all requests.
 type Report struct {
-	Duration time.Duration // from the start to the last response
-	Dropped  int           // due, but not sent: see [Open]
+	Duration time.Duration // until the last response
+	Dropped  int           // see [Open]
 	Requests []Request     // in the order of completion
 }
 
-// Filter returns a report of the requests for which keep returns true, with the same
-// duration.
+// Filter returns a report with the requests for which keep returns true.
 func (r Report) Filter(keep func(Request) bool) Report {
 	var kept []Request
 	for _, request := range r.Requests {
@@ -33,9 +32,8 @@ func (r Report) Filter(keep func(Request) bool) Report {
 	return Report{Duration: r.Duration, Requests: kept}
 }
 
-// EndedWithin returns a report of the requests whose response ended within duration
-// after start. Its rate has no error from the requests in flight at either end, which
-// matters if they take long.
+// EndedWithin returns a report of the requests that ended within duration after start. It
+// excludes the partial rates at both ends.
 func (r Report) EndedWithin(start, duration time.Duration) Report {
 	within := r.Filter(func(request Request) bool {
 		end := request.At + request.Latency
@@ -50,7 +48,7 @@ func (r Report) WithStatus(status int) Report {
 	return r.Filter(func(request Request) bool { return request.Err == nil && request.Status == status })
 }
 
-// Statuses counts the requests by status. Requests without a response count as 0.
+// Statuses counts the requests by status. 0 is no response.
 func (r Report) Statuses() map[int]int {
 	counts := map[int]int{}
 	for _, request := range r.Requests {
@@ -62,12 +60,11 @@ func (r Report) Statuses() map[int]int {
 	return counts
 }
 
-// Rate returns the number of requests per second.
+// Rate returns the requests per second.
 func (r Report) Rate() float64 { return float64(len(r.Requests)) / r.Duration.Seconds() }
 
-// Percentiles returns the latency at each percentile p, from 0 to 1, by the nearest
-// rank: the lowest latency that at least the fraction p of the requests did not
-// exceed. Without requests it is 0.
+// Percentiles returns the latency at each percentile p, from 0 to 1, by the nearest-rank
+// method. Without requests it is 0.
 func (r Report) Percentiles(p ...float64) []time.Duration {
 	latencies := make([]time.Duration, len(r.Requests))
 	for i, request := range r.Requests {

@@ -36,7 +36,7 @@ const (
 	retention   = 72 * time.Hour
 )
 
-// fixture is a service whose round trips and commits are counted.
+// fixture is a service on an instrumented pool.
 type fixture struct {
 	tb      testing.TB
 	service *orders.Service
@@ -60,7 +60,7 @@ func newFixtureOn(tb testing.TB, meter *idempotencytest.Meter, pool *pgxpool.Poo
 	tb.Cleanup(server.Close)
 	tb.Cleanup(stripe.Close)
 
-	const stepTimeout = 50 * time.Second // less than a lease, and more than a phase of BenchmarkWaiters
+	const stepTimeout = 50 * time.Second // less than a lease, and more than a step of BenchmarkWaiters
 	logger := slog.New(slog.DiscardHandler)
 	client, err := payments.New(payments.Config{SecretKey: "sk_test_orders", BaseURL: server.URL, Timeout: stepTimeout, Logger: logger})
 	require.NoError(tb, err)
@@ -77,7 +77,6 @@ const itemsJSON = `[
 	{"sku":"MUG-BLUE","quantity":1,"unit_amount":1800}
 ]`
 
-// request returns the request of an order of 43.00.
 func (f *fixture) request(key string) orders.Request {
 	f.tb.Helper()
 	params, err := idempotency.Canonicalize(fmt.Appendf(nil,
@@ -91,13 +90,11 @@ func (f *fixture) request(key string) orders.Request {
 	}
 }
 
-// create creates an order.
 func (f *fixture) create(key string) (idempotency.Result, error) {
 	return f.service.Create(f.tb.Context(), f.request(key))
 }
 
-// abandon leaves n orders unfinished: the endpoint of the provider rejects their
-// requests.
+// abandon leaves n orders unfinished, because the provider rejects requests to endpoint.
 func (f *fixture) abandon(n int, endpoint, name string) {
 	f.tb.Helper()
 	rejected := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: endpoint, Times: stripetest.Always})

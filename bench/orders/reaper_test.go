@@ -17,12 +17,12 @@ import (
 )
 
 // BenchmarkReap compares the latency of orders at a constant rate with and without a
-// reaper that deletes a million finished keys. One run takes some minutes.
+// reaper that deletes a million keys.
 func BenchmarkReap(b *testing.B) {
 	const (
 		keys  = 1_000_000
-		batch = 50                    // as in orders reaper
-		every = 10 * time.Millisecond // the interval between two orders
+		batch = 50 // as in orders reaper
+		every = 10 * time.Millisecond
 	)
 	for b.Loop() {
 		f := newFixture(b, 8)
@@ -59,8 +59,8 @@ func within(b *testing.B, d time.Duration) context.Context {
 	return ctx
 }
 
-// fill inserts finished keys that are past their retention, and their paid orders, of
-// typical size.
+// fill inserts paid orders of typical size, with finished keys that are past their
+// retention.
 func (f *fixture) fill(n int) {
 	f.tb.Helper()
 	pool, err := pgxpool.New(f.tb.Context(), dbtest.URL(f.pool)) // without the timeouts
@@ -113,8 +113,8 @@ func (f *fixture) newEngine() *idempotency.Engine {
 	return engine
 }
 
-// createSteadily creates an order at each interval until ctx ends, also while earlier
-// ones are in flight. It returns the sorted latencies, counted from the due time.
+// createSteadily creates an order at each interval, independent of orders in flight. It
+// returns the sorted latencies, counted from the due time.
 func (f *fixture) createSteadily(ctx context.Context, every time.Duration) []time.Duration {
 	f.tb.Helper()
 	ticker := time.NewTicker(every)
@@ -142,7 +142,6 @@ func (f *fixture) createSteadily(ctx context.Context, every time.Duration) []tim
 	return times
 }
 
-// milliseconds returns a percentile of sorted times.
 func milliseconds(sorted []time.Duration, percentile float64) float64 {
 	i := min(int(float64(len(sorted))*percentile/100), len(sorted)-1)
 	return float64(sorted[i]) / float64(time.Millisecond)

@@ -23,13 +23,12 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-// maxRatio bounds the median in the large store relative to the small one.
+// maxRatio bounds the ratio of the median in the large store to that in the small one.
 const maxRatio = 1.2
 
-// BenchmarkStore compares claims, orders, replays and completer runs in a database of
-// ten thousand finished keys with those in one of ten million. The two alternate, so
-// that other load affects both. It needs 25 GB of disk below the user's cache
-// directory, 20 GB of memory, and 6 to 18 minutes, most of them to fill the tables.
+// BenchmarkStore compares claims, orders, replays and completer runs with ten thousand
+// and ten million finished keys. The two alternate, so that other load affects both. It
+// needs 25 GB of disk, 20 GB of memory, and 6 to 18 minutes.
 func BenchmarkStore(b *testing.B) {
 	for b.Loop() {
 		server := onDisk(b)
@@ -57,8 +56,8 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// compare measures n runs in each store, alternately, and fails if the ratio of the
-// medians is too high. prepare returns a run. Its own time is not measured.
+// compare measures n runs in each store, in alternation. The time of prepare is not
+// measured.
 func compare(b *testing.B, name string, n int, stores [2]*store, prepare func(s *store, n int) func()) {
 	b.Helper()
 	var times [2][]time.Duration
@@ -82,9 +81,8 @@ func compare(b *testing.B, name string, n int, stores [2]*store, prepare func(s 
 	}
 }
 
-// onDisk starts a server with its data on disk and removes the data afterwards. Its
-// shared_buffers are a quarter of 24 GB. Commits do not wait for the disk: that wait
-// does not depend on the size of the store and would hide the difference.
+// onDisk starts a server with its data on disk. Commits do not wait for the disk, because
+// that wait does not depend on the size of the store.
 func onDisk(b *testing.B) *embeddedpg.Server {
 	b.Helper()
 	cache, err := embeddedpg.CacheDir()
@@ -110,12 +108,11 @@ func onDisk(b *testing.B) *embeddedpg.Server {
 	return server
 }
 
-// store is a service on a database with many orders.
 type store struct {
 	*fixture
 	completer *idempotency.Completer
-	keys      int   // number of finished keys, not past their retention
-	shuffled  []int // their numbers
+	keys      int // number of finished keys, not past their retention
+	shuffled  []int
 }
 
 func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *store {
@@ -149,11 +146,10 @@ func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *
 	return s
 }
 
-// filledKey returns the key of an inserted order. It has the length of a UUID.
+// filledKey returns a key with the length of a UUID.
 func filledKey(i int) string { return fmt.Sprintf("old-order-of-the-benchmark-%09d", i) }
 
-// fillTables inserts copies of a real key and its order, spread over the last three
-// days, and analyses the tables.
+// fillTables inserts copies of a real key and its order, spread over the last three days.
 func (s *store) fillTables(url string) {
 	s.tb.Helper()
 	const model, chunk = "a-model-for-many-old-orders-00000000", 500_000
@@ -167,7 +163,7 @@ func (s *store) fillTables(url string) {
 		_, err := conn.Exec(s.tb.Context(), statement, append([]any{pgx.QueryExecModeExec}, arguments...)...)
 		require.NoError(s.tb, err)
 	}
-	// Without checks of the foreign keys, which take as long as everything else.
+	// Checks of foreign keys would take as long as everything else.
 	run("SET session_replication_role = replica")
 	run("CREATE TEMPORARY TABLE model_key AS SELECT * FROM idempotency_keys")
 	run("CREATE TEMPORARY TABLE model_order AS SELECT * FROM orders")
@@ -188,8 +184,8 @@ func (s *store) fillTables(url string) {
 	run("COMMIT")
 	run("VACUUM ANALYZE")
 	run("CHECKPOINT")
-	// As on a server that has run for a while: the indexes are in shared_buffers, the keys
-	// in the cache of the operating system.
+	// On a server that has run for a while, shared_buffers contains the indexes and the
+	// OS cache contains the keys.
 	run("CREATE EXTENSION pg_prewarm")
 	run("SELECT pg_prewarm(indexrelid) FROM pg_index WHERE indrelid IN ('idempotency_keys'::regclass, 'orders'::regclass)")
 	run("SELECT pg_prewarm('idempotency_keys', 'read')")
@@ -198,8 +194,8 @@ func (s *store) fillTables(url string) {
 	report("Size: %s, after %s", size, time.Since(start).Round(time.Second))
 }
 
-// dropIndexes drops the indexes of the filled tables, and the constraints that use
-// them. It returns the statements that create them again.
+// dropIndexes drops the indexes and constraints. It returns the statements that create
+// them again.
 func (s *store) dropIndexes(conn *pgx.Conn) []string {
 	s.tb.Helper()
 	rows, err := conn.Query(s.tb.Context(), `
@@ -235,7 +231,6 @@ SELECT format('DROP INDEX %s', indexrelid::regclass),
 	return rebuild
 }
 
-// report prints the progress.
 func report(format string, arguments ...any) { fmt.Fprintf(os.Stderr, format+"\n", arguments...) }
 
 // The rows of orders number $1 to $2 of $3.
@@ -261,12 +256,10 @@ SELECT ` + derived + `, account_id, filled, email, currency, amount, items, meta
        LATERAL (SELECT 'old-order-of-the-benchmark-' || to_char(i, 'FM000000000'),
                        now() - interval '71 hours' * (1 - i::double precision / $3)) AS f (filled, at),`
 
-	// derived is the result of DeriveID for a hash: it overwrites the version (8) and the
-	// variant.
+	// derived is DeriveID of a hash: it sets the version (8) and the variant.
 	derived = `encode(set_byte(set_byte(substr(hash, 1, 16), 6, get_byte(hash, 6) & 15 | 128), 8, get_byte(hash, 8) & 63 | 128), 'hex')::uuid`
 )
 
-// warmUp prepares the statements and their plans on all connections.
 func (s *store) warmUp() {
 	for i := range 100 {
 		s.buy(fmt.Sprintf("a-warm-up-order-%d", i))
@@ -282,14 +275,12 @@ func (s *store) buy(key string) {
 	require.Equal(s.tb, http.StatusCreated, result.Response.Status)
 }
 
-// claim claims and finishes a key in one transaction.
 func (s *store) claim(n int) {
 	result, err := s.engine.Do(s.tb.Context(), s.request(fmt.Sprintf("a-key-that-is-claimed-%d", n)).Request, nothing{})
 	require.NoError(s.tb, err)
 	require.False(s.tb, result.Replayed)
 }
 
-// nothing is an operation that finishes with its first step.
 type nothing struct{}
 
 func (nothing) Name() string { return "nothing" }
@@ -300,7 +291,6 @@ func (nothing) Steps(*idempotency.Run) idempotency.Steps {
 	}}
 }
 
-// complete runs the completer over n abandoned keys.
 func (s *store) complete(n int) {
 	result, err := s.completer.RunOnce(s.tb.Context())
 	require.NoError(s.tb, err)

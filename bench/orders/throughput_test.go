@@ -11,8 +11,7 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// BenchmarkCreate measures orders without HTTP, with a provider that responds at once.
-// What remains is the time of the service and of the database.
+// BenchmarkCreate measures orders without HTTP and without a provider delay.
 func BenchmarkCreate(b *testing.B) {
 	f := newFixture(b, 8)
 	b.SetParallelism(8) // orders wait for the database, not for a processor
@@ -33,8 +32,8 @@ func BenchmarkCreate(b *testing.B) {
 	b.ReportMetric(float64(f.meter.RoundTrips())/orders, "roundtrips/order")
 }
 
-// BenchmarkComplete measures runs of the completer over a thousand abandoned orders,
-// half of them before each of the two provider calls. A run must end within a minute.
+// BenchmarkComplete measures the completer with a thousand abandoned orders, half of them
+// before each provider call.
 func BenchmarkComplete(b *testing.B) {
 	const keys = 1000
 	f := newFixture(b, 8)

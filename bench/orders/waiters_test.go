@@ -18,12 +18,11 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// waiters is how many requests wait for one key.
 const waiters = 500
 
-// BenchmarkWaiters compares the time of an order with and without many requests that
-// wait for one key of another account, on a pool of eight. The two cases alternate, so
-// that other load affects both: make bench-waiters.
+// BenchmarkWaiters compares the time of an order with and without many requests that wait
+// for one key of another account. The two cases alternate, so that other load affects
+// both.
 func BenchmarkWaiters(b *testing.B) {
 	const rounds = 50
 	for b.Loop() {
@@ -63,7 +62,7 @@ func (f *fixture) measure(name string) float64 {
 	f.tb.Helper()
 	const orders, clients = 200, 4
 	var group errgroup.Group
-	runtime.GC() // the garbage of starting the waiters is not their cost
+	runtime.GC() // excludes the garbage of the start
 	start := time.Now()
 	for c := range clients {
 		group.Go(func() error {
@@ -79,7 +78,6 @@ func (f *fixture) measure(name string) float64 {
 	return float64(time.Since(start)) / float64(time.Millisecond) * clients / orders
 }
 
-// waitingClients are many clients of one account.
 type waitingClients struct{ fixture }
 
 func newWaitingClients(f *fixture) *waitingClients {
@@ -88,8 +86,8 @@ func newWaitingClients(f *fixture) *waitingClients {
 	return c
 }
 
-// start makes the clients wait for an order whose call the provider holds. finish
-// releases the call and checks that all clients get the same response.
+// start makes the clients wait for an order whose provider call is held. finish releases
+// the call and checks that all clients get the same response.
 func (c *waitingClients) start(key string) (finish func()) {
 	c.tb.Helper()
 	req := c.request(key)
@@ -126,7 +124,6 @@ func (c *waitingClients) start(key string) (finish func()) {
 	}
 }
 
-// median sorts values and returns the one in the middle.
 func median(values []float64) float64 {
 	slices.Sort(values)
 	n := len(values)

@@ -1,5 +1,5 @@
-# To be sourced by checks that need a browser: sets browser, which is Chromium (the one on
-# the PATH, or CHROMIUM), and what ../dev.sh sets.
+# Checks with a browser source this file. It sets browser, which is CHROMIUM or a Chromium
+# on the PATH, and the variables of ../dev.sh.
 # shellcheck shell=bash
 browser=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome)} ||
 	{ echo "$(basename "$0" .sh): no Chromium found, set CHROMIUM" >&2; exit 2; }

@@ -1,4 +1,4 @@
-// Uses /console like a person, see check.sh.
+// Tests /console, see check.sh.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { chromium } from 'playwright-core';
@@ -10,8 +10,7 @@ const context = await chromium.launchPersistentContext(`${folder}/profile`, {
   executablePath,
   viewport: { width: 1400, height: 1000 },
   reducedMotion: 'reduce',
-  // The page's policy stays on: axe-core is loaded through the debugger and runs in an
-  // isolated world.
+  // The debugger loads axe-core in an isolated world, so the page's CSP stays enabled.
   args: [
     '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
     '--disable-component-update', '--disable-sync',
@@ -35,9 +34,8 @@ const expect = (good, what) => { if (!good) problems.push(what); };
 const text = (selector) => page.locator(selector).innerText();
 const picture = async (name) => { if (pictures) await page.screenshot({ path: `${pictures}/${name}.png`, fullPage: true }); };
 
-// pictureForReaders is docs/console.png: the page without its command lines, in 64
-// colours.
-async function pictureForReaders() {
+// documentationPicture writes docs/console.png: the page without commands, in 64 colours.
+async function documentationPicture() {
   if (!pictures) return;
   const height = await page.locator('.story').evaluate((story) => story.getBoundingClientRect().bottom + scrollY);
   const picture = await page.screenshot({ fullPage: true, clip: { x: 0, y: 0, width: 1400, height: height + 10 } });
@@ -45,7 +43,7 @@ async function pictureForReaders() {
   writeFileSync(`${pictures}/console.png`, Buffer.from(png.encode(png.toRGBA8(pixels), pixels.width, pixels.height, 64)));
 }
 
-// accessible runs axe-core for WCAG 2.2 AA.
+// accessible checks WCAG 2.2 AA.
 async function accessible(where) {
   const session = await context.newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');
@@ -61,13 +59,12 @@ async function accessible(where) {
   await session.detach();
 }
 
-// fits checks that the page is not wider than the window.
 async function fits(width) {
   await page.setViewportSize({ width, height: 900 });
-  expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `too wide for ${width} pixels`);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `the page is wider than ${width} pixels`);
 }
 
-// ended waits for the play that press starts, and returns its end state.
+// ended waits for the end of the scenario that press starts, and returns its state.
 async function ended(press) {
   const before = await page.evaluate(() => document.body.dataset.play ?? '');
   await press();
@@ -83,7 +80,7 @@ async function ended(press) {
   return { phase: await page.evaluate(() => document.body.dataset.phase), lines, timeline: await text('#timeline'), requests: await text('#requests') };
 }
 
-// What each fault must show beside the five checks that all have.
+// The results that each fault adds to the five common checks.
 const faults = {
   none: { checks: 5 },
   repeat: { checks: 6, timeline: [', replayed'] },
@@ -99,7 +96,7 @@ const cards = {
   pm_card_visa_chargeDeclinedInsufficientFunds: ['402 payment-declined', ...declined],
 };
 
-// What the customer does in the bank's window, and the result.
+// The customer's decisions in the approval dialog, and their results.
 const endings = {
   Approve: { seen: cards.pm_card_visa, checks: 1 },
   Decline: { seen: ['402 payment-declined', ...declined], checks: 2, timeline: ['cancel the intent'] },
@@ -115,8 +112,8 @@ async function play(card, fault, press, ending = { seen: cards[card], checks: 0 
   for (const seen of ending.seen) expect(lines.some((line) => line.seen === seen), `${where}: no check observed ${seen}`);
   for (const part of [...(wanted.timeline ?? []), ...(ending.timeline ?? [])]) expect(timeline.includes(part), `${where}: the timeline does not contain ${part}`);
   for (const part of wanted.requests ?? []) expect(requests.includes(part), `${where}: the requests do not contain ${part}`);
-  expect(await page.locator('#payments li').count() === 1, `${where}: the payments`);
-  expect(await page.locator('#mails li').count() === (ending.seen === cards.pm_card_visa ? 1 : 0), `${where}: the receipts`);
+  expect(await page.locator('#payments li').count() === 1, `${where}: there is not exactly one payment`);
+  expect(await page.locator('#mails li').count() === (ending.seen === cards.pm_card_visa ? 1 : 0), `${where}: wrong number of receipts`);
   expect(await page.locator('#points .reached').count() === 4, `${where}: the row is not finished`);
 }
 
@@ -124,7 +121,7 @@ const button = page.getByRole('button', { name: 'Order two teas' });
 await page.goto(process.env.CONSOLE_URL);
 expect(page.url() === `${url}/console`, 'the token is still in the URL');
 await page.getByText('No order yet.').waitFor();
-await accessible('at first');
+await accessible('empty page');
 
 for (const card of Object.keys(cards)) {
   for (const fault of Object.keys(faults)) {
@@ -132,11 +129,11 @@ for (const card of Object.keys(cards)) {
     await page.locator(`input[value=${fault}]`).check();
     await play(card, fault, () => button.click());
     await picture(`${fault}-${cards[card][0].slice(0, 3)}`);
-    if (card === 'pm_card_visa' && fault === 'lost') await pictureForReaders();
+    if (card === 'pm_card_visa' && fault === 'lost') await documentationPicture();
   }
 }
 
-// The card that needs an approval, in a small window: its buttons and Escape.
+// The card that requires approval, in a small window: the dialog's buttons and Escape.
 await page.setViewportSize({ width: 1280, height: 720 });
 await page.locator('input[value=pm_card_threeDSecure2Required]').check();
 await page.evaluate(() => scrollTo(0, 0));
@@ -154,18 +151,18 @@ for (const [fault, wanted] of [['none', faults.none], ['killed', killed]]) {
         expect(await visible(each), `${await each.innerText()} is not visible`);
       }
       if (pictures) await page.screenshot({ path: `${pictures}/window-${fault}-${name}.png` });
-      if (fault === 'none' && name === 'Approve') await accessible('the window');
+      if (fault === 'none' && name === 'Approve') await accessible('dialog');
       if (fault === 'killed' && name === 'Close') await page.keyboard.press('Escape');
       else await page.getByRole('dialog').getByRole('button', { name }).click();
       await page.getByRole('dialog').waitFor({ state: 'hidden' });
     }, ending, wanted);
-    expect(!(await page.content()).includes('_secret_'), 'the client secret is in the page');
+    expect(!(await page.content()).includes('_secret_'), 'the page contains the client secret');
     await picture(`${fault}-${name}`);
   }
 }
 await page.setViewportSize({ width: 1400, height: 1000 });
 
-// A page that is loaded now shows the last play, and the key can be copied.
+// A reload shows the last scenario again, and the button copies the API key.
 await page.reload();
 await page.locator('#checks li').first().waitFor();
 await page.getByRole('button', { name: 'Copy the API key' }).click();
@@ -173,17 +170,17 @@ await page.getByText('Copied').waitFor();
 const copied = await page.evaluate(() => navigator.clipboard.readText());
 expect(/^export API_KEY=ok_[A-Z2-7]+$/.test(copied), 'the API key is not on the clipboard');
 
-// With the keyboard alone: to the cards, along the faults, and Enter.
+// Keyboard only.
 await page.locator('input[value=pm_card_visa]').focus();
 await page.keyboard.press('Tab');
 for (const next of ['repeat', 'concurrent', 'other', 'lost', 'killed']) {
   await page.keyboard.press('ArrowDown');
   expect(await page.evaluate(() => document.activeElement.value) === next, `the arrow key does not reach ${next}`);
 }
-expect(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle) !== 'none', 'the focus cannot be seen');
+expect(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle) !== 'none', 'the focus is not visible');
 await play('pm_card_visa', 'killed', () => page.keyboard.press('Enter'));
 await page.keyboard.press('Tab');
-expect(await page.evaluate(() => document.activeElement.type) === 'submit', 'the button is not behind the choices');
+expect(await page.evaluate(() => document.activeElement.type) === 'submit', 'Tab does not move the focus to the button');
 
 for (const colorScheme of ['light', 'dark']) {
   await page.emulateMedia({ colorScheme });
@@ -196,4 +193,4 @@ for (const colorScheme of ['light', 'dark']) {
 await context.close();
 for (const problem of problems) console.error(problem);
 if (problems.length > 0) process.exit(1);
-console.log('/console: 7 faults with a card that pays and one that does not, and 3 decisions of a customer, all checks pass; by keyboard too; axe-core finds nothing, light and dark, at 360, 768 and 1400 pixels');
+console.log('/console: all checks pass for 7 faults with an accepted and a declined card, 3 customer decisions, and the keyboard; axe-core finds no violation, light and dark, at 360, 768 and 1400 pixels');

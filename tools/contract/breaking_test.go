@@ -1,5 +1,5 @@
-// Package contract_test compares openapi.yaml with the released one and rates it. It is
-// here and not beside the API because what it needs takes long to build: make contract.
+// Package contract_test compares openapi.yaml with the released contract and rates it. It
+// is in this module because its dependencies take long to build: make contract.
 package contract_test
 
 import (
@@ -22,9 +22,9 @@ const (
 	released  = "testdata/openapi.released.yaml"
 )
 
-// change is a difference between two contracts that could break a client.
+// change is a difference between two contracts that can break a client.
 type change struct {
-	ID        string // oasdiff's name of the kind of change
+	ID        string // oasdiff's id of the rule
 	Text      string
 	Operation string // its method
 	Path      string
@@ -34,21 +34,20 @@ func (c change) String() string {
 	return fmt.Sprintf("`%s %s`, `%s`: %s", c.Operation, c.Path, c.ID, c.Text)
 }
 
-// breaking asks oasdiff, whose version go.mod pins. The first call on a machine
-// builds it.
+// breaking runs oasdiff in the version of go.mod. The first call on a machine builds it.
 func breaking(t *testing.T, base, revision string) []change {
 	t.Helper()
 	path, err := exec.CommandContext(t.Context(), "go", "tool", "-n", "oasdiff").Output()
-	require.NoError(t, explain(err))
+	require.NoError(t, withStderr(err))
 	report, err := exec.CommandContext(t.Context(), strings.TrimSpace(string(path)), "breaking", base, revision, "--format", "json").Output()
-	require.NoError(t, explain(err))
+	require.NoError(t, withStderr(err))
 	var all []change
 	require.NoError(t, json.Unmarshal(report, &all))
 	return all
 }
 
-// explain adds what a command said.
-func explain(err error) error {
+// withStderr adds the standard error of a command.
+func withStderr(err error) error {
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
 		return fmt.Errorf("%w: %s", err, failed.Stderr)
@@ -56,7 +55,7 @@ func explain(err error) error {
 	return err
 }
 
-// unannounced returns the changes without a line in the changelog, see there.
+// unannounced returns the changes without a line in the changelog.
 func unannounced(changes []change, changelog string) []string {
 	_, section, _ := strings.Cut(changelog, "\n## [Unreleased]\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -75,54 +74,54 @@ func unannounced(changes []change, changelog string) []string {
 	return missing
 }
 
-func TestNothingBreaksUnannounced(t *testing.T) {
+func TestBreaking_released(t *testing.T) {
 	t.Parallel()
 	announced, err := os.ReadFile(changelog)
 	require.NoError(t, err)
 	require.Empty(t, unannounced(breaking(t, released, current), string(announced)),
-		"these break clients of the released contract; avoid them, or announce them in CHANGELOG.md")
+		"these changes can break clients of the released contract: revert them, or announce them in CHANGELOG.md")
 }
 
-func TestABreakingChangeIsNoticedUntilItIsAnnounced(t *testing.T) {
+func TestBreaking_announced(t *testing.T) {
 	t.Parallel()
 	spec, err := os.ReadFile(current)
 	require.NoError(t, err)
 	const before = "# Changelog\n\n## [Unreleased]\n\n### Breaking\n\n"
 	for name, test := range map[string]struct {
 		old, edited string
-		line        string // that announces it; none: nothing breaks
+		line        string // that announces the change; empty: the change is compatible
 	}{
-		"an address is gone": {
+		"path removed": {
 			"\n  /readyz:\n", "\n  /ready:\n",
-			"- `GET /readyz`, `api-path-removed-without-deprecation`: ask /ready.",
+			"- `GET /readyz`, `api-path-removed-without-deprecation`: use /ready.",
 		},
-		"a member of the request is needed": {
+		"request member required": {
 			"required: [email, currency, payment_method, items]\n", "required: [email, currency, payment_method, items, metadata]\n",
 			"- `POST /v1/orders`, `request-property-became-required`: send it.",
 		},
-		"a header of the request is needed": {
+		"request header required": {
 			"      name: Idempotency-Key\n", "      name: Idempotency-Name\n",
 			"- `POST /v1/orders`, `new-required-request-parameter`, `request-parameter-removed`: rename it.\n" +
 				"- `POST /v1/orders/{id}/refunds`, `new-required-request-parameter`, `request-parameter-removed`: likewise.",
 		},
-		"a status is gone": {
+		"status removed": {
 			"        '200':\n          description: A page of orders", "        '206':\n          description: A page of orders",
 			"- `GET /v1/orders`, `response-success-status-removed`: expect 206.",
 		},
-		"an answer has another type": {
+		"response member with another type": {
 			"          description: True if older orders follow.\n          type: boolean\n", "          description: True if older orders follow.\n          type: string\n",
-			"- `GET /v1/orders`, `response-property-type-changed`: compare with a text.",
+			"- `GET /v1/orders`, `response-property-type-changed`: compare with a string.",
 		},
-		"a description": {"Newest first.", "The newest come first.", ""},
-		"a member more in an answer": {
+		"description": {"Newest first.", "The newest come first.", ""},
+		"response member added": {
 			"        has_more:\n          description: True if", "        total: { type: integer }\n        has_more:\n          description: True if", "",
 		},
-		"a status more of an order": {"refunded]\n", "refunded, lost]\n", ""},
+		"order status added": {"refunded]\n", "refunded, lost]\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			edited := strings.Replace(string(spec), test.old, test.edited, 1)
-			require.NotEqual(t, string(spec), edited, "the contract has no such place any more")
+			require.NotEqual(t, string(spec), edited, "openapi.yaml does not contain the text that this test replaces")
 			revision := filepath.Join(t.TempDir(), "openapi.yaml")
 			require.NoError(t, os.WriteFile(revision, []byte(edited), 0o600))
 
@@ -133,14 +132,13 @@ func TestABreakingChangeIsNoticedUntilItIsAnnounced(t *testing.T) {
 			}
 			require.NotEmpty(t, changes)
 			require.NotEmpty(t, unannounced(changes, before))
-			require.NotEmpty(t, unannounced(changes, before+"\n## [1.0.0]\n\n### Breaking\n\n"+test.line), "that was an earlier release")
+			require.NotEmpty(t, unannounced(changes, before+"\n## [1.0.0]\n\n### Breaking\n\n"+test.line), "an announcement in an earlier release must not count")
 			require.Empty(t, unannounced(changes, before+test.line+"\n"))
 		})
 	}
 }
 
-// Clients handle four values of retry. A fifth one breaks each operation.
-func TestAFifthValueOfRetryBreaks(t *testing.T) {
+func TestBreaking_retryValue(t *testing.T) {
 	t.Parallel()
 	spec, err := os.ReadFile(current)
 	require.NoError(t, err)
@@ -155,13 +153,12 @@ func TestAFifthValueOfRetryBreaks(t *testing.T) {
 	}
 }
 
-// The released contract is that of the last release in the changelog.
-func TestTheChangelogNamesTheRelease(t *testing.T) {
+func TestReleased_changelog(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(changelog)
 	require.NoError(t, err)
 	releases := regexp.MustCompile(`(?m)^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$`).FindStringSubmatch(string(text))
-	require.NotNil(t, releases)
+	require.NotNil(t, releases, "CHANGELOG.md has no release")
 	spec, err := os.ReadFile(released)
 	require.NoError(t, err)
 	require.Contains(t, string(spec), "\n  version: "+releases[1]+"\n")

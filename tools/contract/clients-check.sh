@@ -14,7 +14,7 @@ quietly() { "$@" >generated.log 2>&1 || { cat generated.log >&2; return 1; }; }
 
 cp -R "$here/testdata/clients/." "$folder"
 cd "$folder"
-mv clients.mod go.mod # with this name it would take the folder out of the module around it
+mv clients.mod go.mod # in the repository, a go.mod would make the folder a module
 mv clients.sum go.sum
 node later.mjs "$url" >later.log &
 quietly npx openapi-typescript "$spec" --output contract.ts
@@ -22,7 +22,7 @@ npx tsc --strict --skipLibCheck --target es2022 --module nodenext --moduleResolu
 quietly go tool ogen -config ogen.yml -target ogen/client -package client "$spec"
 mkdir oapicodegen/client
 quietly go tool oapi-codegen -generate types,client -package client -o oapicodegen/client/client.go "$spec"
-go build -trimpath -o bin/ ./ogen ./oapicodegen # the path of the folder would make the build cache useless
+go build -trimpath -o bin/ ./ogen ./oapicodegen # otherwise the temporary path would prevent use of the build cache
 
 later=$(cat later.log)
 node client.mjs "$url" "$key" "$later"

@@ -1,4 +1,4 @@
-// Uses /docs and the problem pages as a person would, see docs-check.sh.
+// Tests /docs and the problem pages, see docs-check.sh.
 import { chromium } from 'playwright-core';
 
 const [, , executablePath, url, key, folder] = process.argv;
@@ -35,7 +35,7 @@ const openRequest = () => page.getByRole('button', { name: /Test Request.*post \
 
 await page.goto(`${url}/docs`);
 const token = page.locator('input[placeholder=Token]:visible').first();
-if (await token.inputValue()) faults.push('the API key is in the page without the cookie');
+if (await token.inputValue()) faults.push('the page contains the API key without the cookie');
 await token.fill(key);
 await openRequest();
 const replays = [await send(), await send()];
@@ -45,7 +45,7 @@ if (replays[0] !== undefined || replays[1] !== 'true') faults.push(`replayed: ${
 await page.goto(process.env.DOCS_URL);
 if (page.url() !== `${url}/docs`) faults.push('the token is still in the URL');
 await openRequest();
-if ((await send()) !== 'true') faults.push('the API key that is filled in is that of another account');
+if ((await send()) !== 'true') faults.push('the filled-in API key belongs to another account');
 
 for (const colorScheme of ['light', 'dark']) {
   await page.emulateMedia({ colorScheme });
@@ -55,9 +55,9 @@ for (const colorScheme of ['light', 'dark']) {
     const href = await link.getAttribute('href');
     if (href.startsWith('/') && !(await page.request.get(url + href)).ok()) faults.push(`dead link ${href}`);
   }
-  if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)) faults.push('too wide for a phone');
+  if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)) faults.push('the problem page is wider than 360 pixels');
 }
 await context.close();
 for (const fault of faults) console.error(fault);
 if (faults.length > 0) process.exit(1);
-console.log('/docs: Test Request made an order (201), and the same one again when sent twice; the printed URL has the API key filled in; the problem pages fit a phone');
+console.log('/docs: Test Request created an order (201) and a second send replayed it; the printed URL fills in the API key; the problem pages fit 360 pixels');

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Opens /docs of "orders dev" in a browser, presses "Test Request" and "Send",
-# and wants to see 201.
+# Creates an order at /docs of "orders dev" in a browser, with "Test Request" and "Send".
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../browser/dev.sh
 . "$here/../browser/dev.sh" playwright-core@1.65.1
 cp "$here/docs-check.mjs" "$folder"
-# The URL has a token, which other users must not see among the arguments.
+# The URL contains a token, and other users can see the arguments of a process.
 DOCS_URL=$docs node "$folder/docs-check.mjs" "$browser" "$url" "$key" "$folder"

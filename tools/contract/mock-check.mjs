@@ -1,4 +1,4 @@
-// Asks Prism for every example of the contract, see mock-check.sh.
+// Requests every example of the contract from Prism, see mock-check.sh.
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -12,7 +12,7 @@ const contract = parse(readFileSync(file, 'utf8'));
 const resolve = (node) =>
   node?.$ref ? resolve(node.$ref.slice(2).split('/').reduce((at, name) => at[name.replaceAll('~1', '/')], contract)) : node;
 
-// Prism listens where it is told; ask the system for a free port.
+// Prism cannot choose a free port.
 const port = await new Promise((done) => {
   const server = createServer().listen(0, '127.0.0.1', () => {
     const { port } = server.address();
@@ -26,18 +26,18 @@ const prism = spawn(
 );
 process.on('exit', () => prism.kill());
 await new Promise((ready, failed) => {
-  prism.on('exit', (code) => failed(new Error(`Prism ended with ${code}`)));
+  prism.on('exit', (code) => failed(new Error(`Prism exited with ${code}`)));
   prism.stdout.on('data', (lines) => /listening/i.test(lines) && ready());
 });
 
-// examples returns [name, value], name being null for the only one.
+// examples returns pairs [name, value]. The name of a single example is null.
 const examples = (content) =>
   content?.examples
     ? Object.entries(content.examples).map(([name, example]) => [name, resolve(example).value])
     : content?.example !== undefined ? [[null, content.example]] : [];
 
-// ask sends the operation's example, with another body or for another answer.
-async function ask(path, method, operation, { body, code, example }) {
+// send sends the operation's example, optionally with another body or Prefer.
+async function send(path, method, operation, { body, code, example }) {
   const url = new URL(`http://127.0.0.1:${port}`);
   const headers = {};
   if (operation.security?.length !== 0) headers.authorization = 'Bearer ok_EXAMPLE';
@@ -48,51 +48,51 @@ async function ask(path, method, operation, { body, code, example }) {
     if (parameter.in === 'query' && value !== undefined) url.searchParams.set(parameter.name, value);
   }
   url.pathname = path;
-  const wish = { code, example };
+  const preference = { code, example };
   if ((operation.parameters ?? []).map(resolve).some((p) => p.name.toLowerCase() === 'prefer')) {
-    // Prefer is the operation's own here, so Prism hears it another way.
-    for (const [name, value] of Object.entries(wish)) if (value) url.searchParams.set(`__${name}`, value);
+    // The operation documents Prefer, so Prism gets its preference in the query.
+    for (const [name, value] of Object.entries(preference)) if (value) url.searchParams.set(`__${name}`, value);
   } else if (code) {
-    headers.prefer = Object.entries(wish).filter(([, value]) => value).map(([name, value]) => `${name}=${value}`).join(', ');
+    headers.prefer = Object.entries(preference).filter(([, value]) => value).map(([name, value]) => `${name}=${value}`).join(', ');
   }
   const json = resolve(operation.requestBody)?.content?.['application/json'];
   if (json) {
     headers['content-type'] = 'application/json';
     body ??= examples(json)[0][1];
   }
-  const answer = await fetch(url, { method, headers, body: body && JSON.stringify(body) });
-  return { status: answer.status, type: answer.headers.get('content-type') ?? '', text: await answer.text(), violations: answer.headers.get('sl-violations') };
+  const response = await fetch(url, { method, headers, body: body && JSON.stringify(body) });
+  return { status: response.status, type: response.headers.get('content-type') ?? '', text: await response.text(), violations: response.headers.get('sl-violations') };
 }
 
-let asked = 0;
+let sent = 0;
 const faults = [];
-const expect = (good, where, answer) => {
-  asked++;
-  if (!good || answer.violations) faults.push(`${where}: ${answer.status} ${answer.violations ?? answer.text}`);
+const expect = (good, where, response) => {
+  sent++;
+  if (!good || response.violations) faults.push(`${where}: ${response.status} ${response.violations ?? response.text}`);
 };
 for (const [path, item] of Object.entries(contract.paths)) {
   for (const [method, operation] of Object.entries(item)) {
     const verb = method.toUpperCase();
     const where = `${verb} ${path}`;
     for (const [name, body] of examples(resolve(operation.requestBody)?.content?.['application/json'])) {
-      const answer = await ask(path, verb, operation, { body });
-      expect(answer.status < 300, `${where}, request ${name}`, answer);
+      const response = await send(path, verb, operation, { body });
+      expect(response.status < 300, `${where}, request ${name}`, response);
     }
     for (const [code, reference] of Object.entries(operation.responses)) {
-      if (code === 'default') continue; // it stands for statuses, and is none
+      if (code === 'default') continue; // no status
       const content = Object.entries(resolve(reference).content ?? { none: undefined });
       for (const [type, media] of content) {
         const wanted = type === 'none' ? [[null, undefined]] : examples(media);
         if (wanted.length === 0) faults.push(`${where} ${code}: no example`);
         for (const [example, value] of wanted) {
-          const answer = await ask(path, verb, operation, { code, example });
-          const same = typeof value === 'object' ? isDeepStrictEqual(JSON.parse(answer.text), value) : answer.text === (value ?? '');
-          expect(String(answer.status) === code && answer.type.startsWith(type === 'none' ? '' : type) && same, `${where} ${code} ${example ?? ''}`, answer);
+          const response = await send(path, verb, operation, { code, example });
+          const same = typeof value === 'object' ? isDeepStrictEqual(JSON.parse(response.text), value) : response.text === (value ?? '');
+          expect(String(response.status) === code && response.type.startsWith(type === 'none' ? '' : type) && same, `${where} ${code} ${example ?? ''}`, response);
         }
       }
     }
   }
 }
 for (const fault of faults) console.error(fault);
-console.log(`Prism answered ${asked - faults.length} of ${asked} questions as the contract says`);
+console.log(`${sent - faults.length} of ${sent} responses of Prism match the contract`);
 process.exit(faults.length > 0 ? 1 : 0);

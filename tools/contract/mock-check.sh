@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lets Prism, a mock server, serve openapi.yaml, and asks it for every example.
-# Everything happens in a folder that is gone afterwards; packages come from npm.
+# Requests every example of openapi.yaml from Prism, a mock server. It works in a
+# temporary folder; packages come from npm.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 

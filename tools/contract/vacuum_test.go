@@ -15,12 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// minScore is the lowest score of openapi.yaml by vacuum's recommended rules, of 100.
-// vacuum takes minutes to build, hence the build tag: make spec runs this test.
+// minScore is the lowest score by vacuum's recommended rules, of 100. vacuum takes
+// minutes to build, hence the build tag: make spec runs this test.
 const minScore = 90
 
-// The names of JSON members are in snake_case, as in Stripe's API, so the rule for camel
-// case is off.
+// JSON members are in snake_case, as in Stripe's API, so the rule for camel case is off.
 func TestVacuum_score(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile(current)
@@ -37,7 +36,7 @@ func TestVacuum_scoreFalls(t *testing.T) {
 	require.NotEmpty(t, violations)
 }
 
-// vacuum returns the score of a document, and what lowered it.
+// vacuum returns the score of a document and its violations.
 func vacuum(t *testing.T, document []byte) (score int, violations []string) {
 	t.Helper()
 	rules := rulesets.BuildDefaultRuleSets().GenerateOpenAPIRecommendedRuleSet()

@@ -16,7 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// request is one request as it is sent. The target is not encoded again.
+// request is one request. Its target is not encoded again.
 type request struct {
 	operation *operation
 	method    string
@@ -35,17 +35,16 @@ func (r request) set(name string, values ...string) request {
 
 func (r request) with(body []byte) request { r.body = body; return r }
 
-// exchange is a request with its response.
 type exchange struct {
 	request
 	status   int
 	header   http.Header // of the response
 	reply    []byte
 	document node // the decoded reply, nil if it is no JSON object
-	resent   bool // because the server had too much to do
+	resent   bool // because of a 429 or 503
 }
 
-// text returns a member of the reply. It is "" without a response.
+// text returns a member of the reply, or "".
 func (x *exchange) text(member string) string {
 	if x == nil {
 		return ""
@@ -59,17 +58,16 @@ func (x *exchange) slug() string { return strings.TrimPrefix(x.text("type"), "/p
 
 func (x *exchange) replayed() bool { return x.header.Get("Idempotent-Replayed") == "true" }
 
-// requiresAction reports whether the customer must approve the payment.
 func (x *exchange) requiresAction() bool {
 	return x.status == http.StatusAccepted && x.text("state") == "requires_action"
 }
 
-// final reports whether the response is one that is stored under the key.
+// final reports whether the response is stored under the key.
 func (x *exchange) final() bool {
 	return x.status == http.StatusCreated || x.text("outcome") == "final" && x.text("retry") == "new-key"
 }
 
-// transportHeaders are headers that the contract does not document, with the reason.
+// transportHeaders are undocumented headers, with the reason.
 var transportHeaders = map[string]string{
 	"Accept-Ranges":           "of files; the contract promises no ranges",
 	"Cache-Control":           "for caches; documented except for responses that belong to no operation",
@@ -86,7 +84,8 @@ var transportHeaders = map[string]string{
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
-// check returns each rule of the contract that the response breaks. It decodes the reply.
+// check returns the rules of the contract that the response violates. It decodes the
+// reply.
 func (c *contract) check(x *exchange) (broken []string) {
 	report := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
 	if x.status == http.StatusInternalServerError {
@@ -155,7 +154,6 @@ func containsFold(headers map[string]header, name string) bool {
 	return false
 }
 
-// check validates the lines of a header.
 func (h header) check(lines []string) error {
 	var value any = lines[0]
 	switch {
@@ -169,13 +167,12 @@ func (h header) check(lines []string) error {
 	case h.boolean:
 		value = lines[0] == "true"
 		if lines[0] != "true" && lines[0] != "false" {
-			return fmt.Errorf("%q is no boolean", lines[0])
+			return fmt.Errorf("%q is not a boolean", lines[0])
 		}
 	}
 	return h.schema.Validate(value)
 }
 
-// decode checks media type and body.
 func (x *exchange) decode(documented *response) error {
 	if len(documented.content) == 0 {
 		if len(x.reply) > 0 {
@@ -215,24 +212,23 @@ func (x *exchange) decode(documented *response) error {
 	return schema.Validate(value)
 }
 
-// sameResponse returns how the response to the same request under the same key differs
-// from the first one.
+// sameResponse returns the difference between two responses to one request under one key.
 func (x *exchange) sameResponse(first *exchange) error {
 	switch {
 	case x.status != first.status:
-		return fmt.Errorf("status %d, and %d at first", x.status, first.status)
+		return fmt.Errorf("status %d differs from the first status, %d", x.status, first.status)
 	case !bytes.Equal(x.reply, first.reply):
-		return fmt.Errorf("the body differs from the first one:\n%s", first.reply)
+		return fmt.Errorf("the body differs from the first body:\n%s", first.reply)
 	}
 	for _, name := range []string{"Content-Type", "Location"} {
 		if x.header.Get(name) != first.header.Get(name) {
-			return fmt.Errorf("%s is %q, and %q at first", name, x.header.Get(name), first.header.Get(name))
+			return fmt.Errorf("header %s is %q, but %q in the first response", name, x.header.Get(name), first.header.Get(name))
 		}
 	}
 	return nil
 }
 
-// String shows the exchange as in a violation. The API key is not shown.
+// String never contains the API key.
 func (x *exchange) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "  > %s %s\n", x.method, short(x.target))

@@ -42,8 +42,7 @@ func problemDocument(slug string, status int, retry, outcome string) node {
 	return node{"type": "/problems/" + slug, "title": "t", "status": status, "detail": "d", "retry": retry, "outcome": outcome, "request_id": "request-1"}
 }
 
-// TestCheck_wrongResponses changes one thing of a correct response at a time.
-func TestCheck_wrongResponses(t *testing.T) {
+func TestCheck_responses(t *testing.T) {
 	c := readContract(t)
 	correct := func() (*exchange, node) {
 		operation := c.operations["createOrder"]
@@ -115,7 +114,6 @@ func TestCheck_wrongResponses(t *testing.T) {
 	}
 }
 
-// TestCloseObjects_composed closes open schemas, an allOf as a whole.
 func TestCloseObjects_composed(t *testing.T) {
 	c, err := loadContract([]byte(`
 paths:
@@ -260,8 +258,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(201, order)
 }
 
-// TestSequence_wrongServer runs sequences against a server with one defect.
-func TestSequence_wrongServer(t *testing.T) {
+func TestSequence_defects(t *testing.T) {
 	for defect, want := range map[string]string{
 		"":                                   "",
 		"replay differs by a byte":           "responses under one key differ",
@@ -310,7 +307,6 @@ func TestSequence_wrongServer(t *testing.T) {
 	}
 }
 
-// TestFaults_invalid generates bodies and faults: the validator must agree.
 func TestFaults_invalid(t *testing.T) {
 	c := readContract(t)
 	for number := range 200 {

@@ -13,13 +13,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxEvent is the size of the largest event, as openapi.yaml states it in prose.
+// maxEvent is the maximum size of an event, from the prose of openapi.yaml.
 const maxEvent = 262_144
 
-// standInKey is the key of the stand-in for Stripe. It is no secret.
+// standInKey is the key of the stand-in for Stripe, not a secret.
 const standInKey = "sk_test_stand_in"
 
-// signed is the request with the signature of Stripe, of a time relative to now.
+// signed adds Stripe's signature with a time relative to now.
 func signed(r request, secret string, age time.Duration) request {
 	at := strconv.FormatInt(time.Now().Add(-age).Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -27,7 +27,7 @@ func signed(r request, secret string, age time.Duration) request {
 	return r.set("Stripe-Signature", "t="+at+",v1="+hex.EncodeToString(mac.Sum(nil)))
 }
 
-// events sends events of the provider, most of which the server must reject.
+// events sends events of the provider. The server must reject most of them.
 func (s *sequence) events() {
 	event := node{"id": "evt_fuzz", "object": "event", "type": "payment_intent.succeeded", "data": node{"object": s.intent()}}
 	r := s.request("receiveStripeEvent").set("Content-Type", "application/json").with(encode(event))
@@ -49,7 +49,7 @@ func (s *sequence) events() {
 	}
 	if s.secret == "" { // the webhook may be off
 		x := s.send(r)
-		s.expect(x, isProblem(x, "malformed-request", "not-found"), "unsigned event")
+		s.expect(x, isProblem(x, "malformed-request", "not-found"), "an unsigned event was not rejected")
 		return
 	}
 	malformed := func(name string, r request) {
@@ -72,8 +72,7 @@ func (s *sequence) events() {
 	}
 }
 
-// intent is the payment of a new order, as the stand-in for Stripe has it, or that of
-// another program.
+// intent is the payment of a new order, or a payment of another program.
 func (s *sequence) intent() any {
 	foreign := node{"id": "pi_foreign", "object": "payment_intent", "metadata": node{"order": "7"}}
 	if s.provider == "" || s.g.chance(50) {

@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// fuzzer sends sequences of requests and checks the responses.
 type fuzzer struct {
 	contract *contract
 	base     *url.URL
 	apiKey   string
-	secret   string // of the webhook, "" if it is not known
-	provider string // base URL of the stand-in for Stripe, "" if it is not known
-	run      string // makes the keys differ from those of another run
+	secret   string // of the webhook, "" if unknown
+	provider string // base URL of the stand-in for Stripe, "" if unknown
+	run      string // prefix of the keys of this run
 	seed     uint64
 	client   *http.Client
 
@@ -31,10 +30,9 @@ type fuzzer struct {
 	checks     int
 	total      int
 	violations map[string]*violation
-	paid       map[string]bool // ids of orders that were created with 201
+	paid       map[string]bool // ids of orders with a 201 response
 }
 
-// violation is one kind of violation, with its first occurrence.
 type violation struct {
 	text     string
 	count    int
@@ -45,7 +43,6 @@ type violation struct {
 func newFuzzer(c *contract, base *url.URL, apiKey string, seed uint64) *fuzzer {
 	return &fuzzer{
 		contract: c, base: base, apiKey: apiKey, seed: seed,
-		// The contract is about requests, so connections are reused.
 		client: &http.Client{
 			Transport:     &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // no redirect is documented
@@ -55,8 +52,8 @@ func newFuzzer(c *contract, base *url.URL, apiKey string, seed uint64) *fuzzer {
 	}
 }
 
-// connection sends the sequences number, number+of, number+2·of … until it has sent
-// its share of the requests.
+// connection sends the sequences number, number+of, number+2·of … until it has sent its
+// share of the requests.
 func (f *fuzzer) connection(ctx context.Context, number, of, requests int) {
 	sent := 0
 	for n := number; sent < requests && ctx.Err() == nil; n += of {
@@ -64,8 +61,8 @@ func (f *fuzzer) connection(ctx context.Context, number, of, requests int) {
 	}
 }
 
-// sequence sends one sequence. It depends on the seed and its number only, and on
-// nothing that another sequence has done. It returns the number of requests.
+// sequence sends one sequence and returns the number of requests. It depends only on the
+// seed and its number.
 func (f *fuzzer) sequence(ctx context.Context, number int) int {
 	source := rand.New(rand.NewPCG(f.seed, uint64(number)))
 	s := &sequence{fuzzer: f, ctx: ctx, number: number}
@@ -80,7 +77,6 @@ func (f *fuzzer) sequence(ctx context.Context, number int) int {
 	return s.sent
 }
 
-// sequence is a few requests that belong together.
 type sequence struct {
 	*fuzzer
 	ctx    context.Context
@@ -92,7 +88,6 @@ type sequence struct {
 	sent   int
 }
 
-// request makes a request of an operation, with its path filled in.
 func (s *sequence) request(id string, path ...string) request {
 	o := s.contract.operations[id]
 	if o == nil {
@@ -108,7 +103,6 @@ func (s *sequence) request(id string, path ...string) request {
 	return r
 }
 
-// fill replaces the parameters of a path.
 func fill(path string, values []string) string {
 	for _, value := range values {
 		start, end := strings.Index(path, "{"), strings.Index(path, "}")
@@ -120,12 +114,11 @@ func fill(path string, values []string) string {
 	return path
 }
 
-// key returns a new idempotency key.
 func (s *sequence) key() string {
 	s.keys++
 	key := fmt.Sprintf("%s.%s.%s.", s.run, strconv.FormatInt(int64(s.number), 36), strconv.FormatInt(int64(s.keys), 36))
 	if s.g.chance(3) {
-		key = `"` + key // has the quoted form only
+		key = `"` + key // valid only in quotes
 	}
 	length := pick(s.g, []int{16, 16, 17, 36, 36, 36, 255, 20 + s.g.IntN(200)})
 	for len(key) < length {
@@ -134,7 +127,7 @@ func (s *sequence) key() string {
 	return key
 }
 
-// keyed returns the request under a key, in one of the key's forms.
+// keyed returns the request with the key in one of its forms.
 func (s *sequence) keyed(r request, key string) request {
 	if strings.HasPrefix(key, `"`) || s.g.chance(30) {
 		return r.set("Idempotency-Key", quoted(key))
@@ -146,8 +139,8 @@ func quoted(key string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
 }
 
-// send sends a request and checks its response. A server that has too much to do gets
-// the request again, as the contract demands. It returns nil without a response.
+// send sends a request and checks its response. It retries after a rejection because of
+// overload, as the contract demands. It returns nil without a response.
 func (s *sequence) send(r request) *exchange {
 	for attempt := 0; ; attempt++ {
 		x := s.try(r)
@@ -219,7 +212,6 @@ func (f *fuzzer) count(x *exchange) {
 	f.total++
 }
 
-// fail records a violation.
 func (s *sequence) fail(x *exchange, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	kind, _, _ := strings.Cut(text, "\n")
@@ -232,7 +224,6 @@ func (s *sequence) fail(x *exchange, format string, args ...any) {
 	s.violations[id].count++
 }
 
-// expect checks a claim about a response.
 func (s *sequence) expect(x *exchange, holds bool, format string, args ...any) bool {
 	s.mu.Lock()
 	s.checks++
@@ -243,7 +234,6 @@ func (s *sequence) expect(x *exchange, holds bool, format string, args ...any) b
 	return x != nil && holds
 }
 
-// problem expects a problem of a type.
 func (s *sequence) problem(x *exchange, fault string, status int, slugs ...string) bool {
 	if x == nil {
 		return false

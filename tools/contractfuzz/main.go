@@ -1,14 +1,14 @@
-// Command contractfuzz sends valid and invalid requests, which it generates from
-// openapi.yaml, to a server, and checks each response against the document. It uses
-// another validator than the tests of the API, so an error of one validator shows.
+// Command contractfuzz generates valid and invalid requests from openapi.yaml, sends them
+// to a server, and checks each response against the document. Its validator differs from
+// that of the API's tests, so a bug of one is detected.
 //
 //	make contract-fuzz
 //	make contract-fuzz FUZZ='-seed 7 -requests 100000'
 //	bin/contractfuzz -url http://localhost:8080 -key ok_…
 //
-// The requests are sent in sequences. A sequence depends on the seed and its number
-// only, so -seed and -sequence repeat it. The timing does not repeat: it determines which
-// of several concurrent requests is executed, and the content of lists.
+// A sequence of requests depends only on the seed and its number, so -seed and -sequence
+// repeat it. Timing does not repeat. It determines which of several concurrent requests
+// is executed, and the content of lists.
 package main
 
 import (
@@ -89,12 +89,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if started != nil {
 		f.provider = started.stripePage
 	} else {
-		f.run += strconv.FormatInt(time.Now().Unix()%46_656, 36) // the keys of an earlier run are used
+		f.run += strconv.FormatInt(time.Now().Unix()%46_656, 36) // keys of earlier runs are used
 	}
 	return f.fuzz(ctx, o, started, out)
 }
 
-// fuzz sends the requests and prints the summary. Violations are an error.
+// fuzz returns an error if there are violations.
 func (f *fuzzer) fuzz(ctx context.Context, o options, started *server, out io.Writer) error {
 	start := time.Now()
 	since := start.UTC().Format("2006-01-02T15:04:05.000000Z")

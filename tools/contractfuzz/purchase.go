@@ -9,24 +9,23 @@ import (
 	"sync"
 )
 
-// maxBody is the size of the largest body, as openapi.yaml states it in prose.
+// maxBody is the maximum size of a body, from the prose of openapi.yaml.
 const maxBody = 65_536
 
-// purchase is a valid POST under a key of its own: an order or a refund.
+// purchase is a valid POST of an order or refund with its own key.
 type purchase struct {
 	*sequence
 	key     string
 	plain   request // with the key and the body
 	value   any     // of the body
-	pending bool    // a response was 202, 409 or lost, so even the first final response may be a replay
-	lost    bool    // a response was 503 or lost, and the run may have gone on
+	pending bool    // after 202, 409 or no response even the first final response may be a replay
+	lost    bool    // after 503 or no response the run may have continued
 
 	mu         sync.Mutex
 	first      *exchange // the first final response
-	executions int       // final responses that were no replays
+	executions int       // final responses that are not replays
 }
 
-// purchase makes a valid request of the operation. It is not sent yet.
 func (s *sequence) purchase(id string, path ...string) *purchase {
 	r := s.request(id, path...)
 	return s.purchaseOf(r, s.body(r.operation), s.key())
@@ -37,13 +36,13 @@ func (s *sequence) purchaseOf(r request, value any, key string) *purchase {
 	return &purchase{sequence: s, key: key, value: value, plain: s.keyed(r, key).with(encode(value))}
 }
 
-// cards are payment methods of the stand-in for Stripe. Most of them are paid.
+// cards are payment methods of the stand-in for Stripe. Most succeed.
 var cards = []string{
 	"pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex", "pm_card_pendingRefund", "pm_card_visa_chargeDeclined",
 	"pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_chargeDeclinedExpiredCard", "pm_card_authenticationRequired", "pm_card_nobody",
 }
 
-// body returns a valid body. The validator decides which ones are.
+// body returns a body that the validator accepts.
 func (s *sequence) body(o *operation) any {
 	g := s.g
 	for attempt := range 200 {
@@ -55,7 +54,7 @@ func (s *sequence) body(o *operation) any {
 			value["payment_method"] = pick(g, cards)
 		}
 		if _, ok := value["currency"]; ok && g.chance(85) {
-			value["currency"] = pick(g, []string{"usd", "eur", "jpy"}) // the provider supports few codes
+			value["currency"] = pick(g, []string{"usd", "eur", "jpy"}) // the provider supports few currencies
 		}
 		limitTotal(list(value["items"]))
 		if textSize(value["items"])+textSize(value["metadata"]) > maxText {
@@ -72,11 +71,11 @@ func (s *sequence) body(o *operation) any {
 	panic("no valid body for " + o.id)
 }
 
-// maxText is the size of the texts of items and metadata, as openapi.yaml states it in
-// prose.
+// maxText is the maximum size of the texts of items and metadata, from the prose of
+// openapi.yaml.
 const maxText = 16_384
 
-// textSize returns the bytes of the texts in a value, names of metadata included.
+// textSize includes the names of metadata.
 func textSize(value any) (size int) {
 	switch value := value.(type) {
 	case string:
@@ -96,7 +95,7 @@ func textSize(value any) (size int) {
 	return size
 }
 
-// limitTotal lowers the prices so that the total is one that the contract allows.
+// limitTotal lowers the prices so that the total is allowed.
 func limitTotal(items []any) {
 	for _, item := range items {
 		if item, ok := item.(node); ok {
@@ -107,10 +106,10 @@ func limitTotal(items []any) {
 	}
 }
 
-// maxTotal is the largest total of an order, as openapi.yaml states it in prose.
+// maxTotal is the maximum total of an order, from the prose of openapi.yaml.
 const maxTotal = 99_999_999
 
-// again is the same request in another form of the key and of the JSON.
+// again returns the same request with the key and the JSON in another form.
 func (p *purchase) again() request {
 	r := p.keyed(p.plain, p.key)
 	if text := p.g.rewritten(p.value); len(text) <= maxBody {
@@ -122,11 +121,11 @@ func (p *purchase) again() request {
 	return r
 }
 
-// preferences are values of Prefer: wanted, unknown and malformed ones.
+// preferences are valid, unknown and malformed values of Prefer.
 var preferences = strings.Split(`wait=1|wait=30|wait=31|wait=99999999999999999999|wait="2"|WAIT=2|wait = 2|foo=bar, wait=2|wait|wait=|wait=0|wait=-1|wait=x|wait=1.5|`+
 	`foo; bar="a, b"||,|"|=1|wait=1, wait=2|ä|respond-async=maybe|return=minimal|handling=strict`, "|")
 
-// post sends a request under the key and records what the response shows about executions.
+// post sends a request under the key and counts executions.
 func (p *purchase) post(r request) *exchange {
 	x := p.send(r)
 	p.mu.Lock()
@@ -155,7 +154,7 @@ func (p *purchase) post(r request) *exchange {
 	return x
 }
 
-// complete sends the request until it has its final response.
+// complete retries until the response is final.
 func (p *purchase) complete() bool {
 	for range 20 {
 		x := p.post(p.plain)
@@ -183,8 +182,7 @@ func (p *purchase) complete() bool {
 	return false
 }
 
-// actAsCustomer approves or declines the payment. It reports false if that is not
-// possible, because the provider is not the stand-in.
+// actAsCustomer approves or declines the payment. It returns false without the stand-in.
 func (p *purchase) actAsCustomer(x *exchange) bool {
 	action := object(x.document["action"])
 	id, _ := action["payment_intent_id"].(string)
@@ -193,23 +191,22 @@ func (p *purchase) actAsCustomer(x *exchange) bool {
 	if p.g.chance(30) {
 		act = "decline"
 	}
-	if !p.expect(x, id != "" && secret != "", "no action in a response that requires one") || p.provider == "" {
+	if !p.expect(x, id != "" && secret != "", "a response that requires an action contains none") || p.provider == "" {
 		return false
 	}
 	response, err := http.PostForm(p.provider+"/customer/"+id+"/"+act, url.Values{"client_secret": {secret}}) //nolint:noctx // a test's own server
 	if err != nil {
 		return false
 	}
-	return response.Body.Close() == nil // 409: another request has locked the intent, or the customer has acted
+	return response.Body.Close() == nil // 409: the intent is locked, or the customer has already acted
 }
 
-// replay repeats a finished request.
 func (p *purchase) replay() {
 	x := p.post(p.again())
-	p.expect(x, x != nil && x.final() && x.replayed(), "the same request again was not replayed")
+	p.expect(x, x != nil && x.final() && x.replayed(), "a repeated request was not replayed")
 }
 
-// reuse sends another request under the key of a finished one. It need not be valid.
+// reuse sends another request, valid or not, under the key of a finished one.
 func (p *purchase) reuse() {
 	r := p.plain
 	switch other := p.body(r.operation); {
@@ -230,18 +227,18 @@ func (p *purchase) reuse() {
 	}
 	x := p.send(r)
 	if r.operation.id == "createRefund" && r.target != p.plain.target && x != nil && x.status == http.StatusNotFound {
-		return // the address is checked as well
+		return // checks the address first
 	}
 	p.problem(x, "another request under the key", http.StatusUnprocessableEntity, "idempotency-key-reused")
 }
 
-// anyID is the id of nothing.
+// anyID belongs to no resource.
 const anyID = "3eeb7e96-e59c-840f-9cb1-a089daba079f"
 
 // status reads the status of the finished key.
 func (p *purchase) status() {
 	x := p.send(p.request("getIdempotencyKey", p.key))
-	if !p.expect(x, x != nil && x.status == http.StatusOK && x.text("state") == "finished" && x.text("key") == p.key, "the status of a finished key") {
+	if !p.expect(x, x != nil && x.status == http.StatusOK && x.text("state") == "finished" && x.text("key") == p.key, "the status of a finished key is wrong") {
 		return
 	}
 	stored := object(x.document["response"])
@@ -251,14 +248,14 @@ func (p *purchase) status() {
 		"the status of a key has another response than the request got")
 }
 
-// read reads what the request created, or the order that failed.
+// read reads the created resource, or the order that failed.
 func (p *purchase) read() *exchange {
 	if location := p.first.header.Get("Location"); location != "" {
 		r := p.request("getOrder", p.first.text("id"))
 		if p.plain.operation.id == "createRefund" {
 			r = p.request("getRefund", p.first.text("order_id"), p.first.text("id"))
 		}
-		p.expect(p.first, location == r.target, "Location is %q", location)
+		p.expect(p.first, location == r.target, "Location is %q, not the address of the resource", location)
 		x := p.send(r)
 		p.expect(x, x != nil && x.status == http.StatusOK && (x.text("status") != p.first.text("status") || string(x.reply) == string(p.first.reply)),
 			"the created object differs from the response that created it")
@@ -272,8 +269,7 @@ func (p *purchase) read() *exchange {
 	return nil
 }
 
-// unused expects that a rejected request did not use its key: nothing is known of the
-// key, and the corrected request succeeds under it.
+// unused expects that a rejected request did not use its key.
 func (p *purchase) unused() {
 	if p.g.chance(50) {
 		p.problem(p.send(p.request("getIdempotencyKey", p.key)), "the key of a rejected request", http.StatusNotFound, "not-found")
@@ -283,10 +279,9 @@ func (p *purchase) unused() {
 	}
 }
 
-// keyPath is the address of the status of a key.
 func keyPath(key string) string { return "/v1/idempotency-keys/" + url.PathEscape(key) }
 
-// orderOf is a valid order that is paid, for refunds.
+// orderOf returns a paid order for refunds.
 func (s *sequence) orderOf(amount int) *purchase {
 	value := node{
 		"email": "ada@example.com", "currency": "usd", "payment_method": pick(s.g, cards[:5]),
@@ -295,7 +290,6 @@ func (s *sequence) orderOf(amount int) *purchase {
 	return s.purchaseOf(s.request("createOrder"), value, s.key())
 }
 
-// concurrently sends requests at the same time.
 func (s *sequence) concurrently(requests []request, post func(int, request)) {
 	var all sync.WaitGroup
 	for i, r := range requests {
@@ -304,7 +298,6 @@ func (s *sequence) concurrently(requests []request, post func(int, request)) {
 	all.Wait()
 }
 
-// isProblem reports whether the response is one of these problems.
 func isProblem(x *exchange, slugs ...string) bool {
 	return x != nil && strings.Contains(" "+strings.Join(slugs, " ")+" ", " "+x.slug()+" ")
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// kind is a kind of sequence, with its share of all sequences.
+// kind is a kind of sequence, with its share.
 type kind struct {
 	percent int
 	run     func(*sequence)
@@ -32,7 +32,6 @@ func kinds() []kind {
 	}
 }
 
-// orders creates an order and comes back to it.
 func (s *sequence) orders() {
 	p := s.purchase("createOrder")
 	if s.g.chance(10) {
@@ -49,7 +48,6 @@ func (s *sequence) orders() {
 	}
 }
 
-// bodyFaults sends a body with one fault.
 func (s *sequence) bodyFaults() {
 	p := s.target()
 	if p == nil {
@@ -94,7 +92,7 @@ func (s *sequence) bodyFaults() {
 	p.unused()
 }
 
-// target is a valid order, or a valid refund of a paid order.
+// target returns a valid order, or a valid refund of a paid order.
 func (s *sequence) target() *purchase {
 	if s.g.chance(85) {
 		return s.purchase("createOrder")
@@ -106,7 +104,7 @@ func (s *sequence) target() *purchase {
 	return s.purchase("createRefund", order.first.text("id"))
 }
 
-// invalid returns a value with one fault, or no name if none was found.
+// invalid returns a value with one fault, or no name if it found none.
 func (s *sequence) invalid(o *operation, value any) (string, any) {
 	faults := s.g.faults(o.body, value, nil)
 	for range 20 {
@@ -118,8 +116,8 @@ func (s *sequence) invalid(o *operation, value any) (string, any) {
 	return "", nil
 }
 
-// location is the path of a fault without indexes and names that the client chose, so
-// that the same violation has the same text.
+// location is the path of a fault without indexes and client-defined names, so that equal
+// violations have equal texts.
 func location(path []any) string {
 	var text strings.Builder
 	for _, step := range path {
@@ -132,13 +130,12 @@ func location(path []any) string {
 
 var memberName = regexp.MustCompile(`^[a-z_]{1,20}$`)
 
-// padded is a body with blanks at its end.
 func padded(body []byte, size int) []byte {
 	return slices.Concat(body, bytes.Repeat([]byte(" "), size-len(body)))
 }
 
-// headerFault is a change of the headers or of the query of a POST. Without a status it
-// is allowed.
+// headerFault changes the headers or the query of a POST. Without a status the change is
+// allowed.
 type headerFault struct {
 	name   string
 	change func(request) request
@@ -181,7 +178,6 @@ func (s *sequence) headerFault(key string) headerFault {
 	})
 }
 
-// headerFaults sends a request with a fault outside of its body.
 func (s *sequence) headerFaults() {
 	p := s.target()
 	if p == nil {
@@ -198,8 +194,8 @@ func (s *sequence) headerFaults() {
 	p.unused()
 }
 
-// duplicates sends one request several times at once, sometimes with another one under
-// the same key.
+// duplicates sends one request several times at once, sometimes with a different request
+// under the same key.
 func (s *sequence) duplicates() {
 	p := s.target()
 	if p == nil {
@@ -218,26 +214,25 @@ func (s *sequence) duplicates() {
 	s.concurrently(requests, func(i int, r request) {
 		if mixed && i == 0 {
 			x := other.post(r)
-			s.expect(x, x != nil && (x.final() || x.requiresAction() || x.status == http.StatusConflict || isProblem(x, "idempotency-key-reused")), "a different request at the same time")
+			s.expect(x, x != nil && (x.final() || x.requiresAction() || x.status == http.StatusConflict || isProblem(x, "idempotency-key-reused")), "unexpected response to a different concurrent request")
 			return
 		}
 		x := p.post(r)
-		s.expect(x, x != nil && (x.final() || x.requiresAction() || x.status == http.StatusConflict || mixed && isProblem(x, "idempotency-key-reused")), "the same request at the same time")
+		s.expect(x, x != nil && (x.final() || x.requiresAction() || x.status == http.StatusConflict || mixed && isProblem(x, "idempotency-key-reused")), "unexpected response to a concurrent duplicate")
 	})
 	if other.executions > 0 {
 		s.expect(other.first, p.executions == 0, "two different requests were executed under one key")
 		return
 	}
 	if mixed && p.first == nil {
-		return // the other one may have won
+		return // the other request may have claimed the key
 	}
 	if p.complete() {
-		s.expect(p.first, p.executions == 1 || p.lost, "%d of the requests at the same time were executed", p.executions)
+		s.expect(p.first, p.executions == 1 || p.lost, "%d of the concurrent requests were executed", p.executions)
 		p.replay()
 	}
 }
 
-// async prefers not to wait.
 func (s *sequence) async() {
 	p := s.target()
 	if p == nil {
@@ -262,7 +257,7 @@ func (s *sequence) async() {
 	}
 }
 
-// refunds refunds a paid order in parts, and never more than was paid.
+// refunds refunds a paid order in parts, up to the paid amount.
 func (s *sequence) refunds() {
 	amount := 100 + s.g.IntN(100_000)
 	order := s.orderOf(amount)
@@ -283,7 +278,7 @@ func (s *sequence) refunds() {
 			if s.problem(x, "refund of too much", http.StatusUnprocessableEntity, "refund-exceeds-remaining") {
 				s.expect(x, fmt.Sprint(x.document["remaining"]) == strconv.Itoa(remaining), "remaining is not %d", remaining)
 			}
-		case chosen == 1: // two at once, of which one is too much
+		case chosen == 1: // two at once, of which only one is possible
 			pair := []*purchase{refund(node{"amount": remaining}), refund(node{"amount": remaining})}
 			s.concurrently([]request{pair[0].plain, pair[1].plain}, func(i int, r request) { pair[i].post(r) })
 			made := 0
@@ -292,7 +287,7 @@ func (s *sequence) refunds() {
 					made++
 				}
 			}
-			s.expect(order.first, made <= 1, "both of two refunds of the whole were made")
+			s.expect(order.first, made <= 1, "two concurrent full refunds both succeeded")
 			remaining -= made * remaining
 		default:
 			value := node{}
@@ -307,7 +302,7 @@ func (s *sequence) refunds() {
 				continue
 			}
 			made, _ := p.first.document["amount"].(json.Number).Int64()
-			s.expect(p.first, value["amount"] == nil && int(made) == remaining || value["amount"] == int(made), "another amount was refunded")
+			s.expect(p.first, value["amount"] == nil && int(made) == remaining || value["amount"] == int(made), "the refunded amount differs from the request")
 			remaining -= int(made)
 			pick(s.g, []func(){p.replay, p.reuse, p.status, func() { p.read() }})()
 		}
@@ -321,17 +316,15 @@ func (s *sequence) refunds() {
 	order.replay()
 }
 
-// page checks a page of a list.
 func (s *sequence) page(x *exchange, limit int) {
 	data := list(x.document["data"])
 	sorted := slices.IsSortedFunc(data, func(a, b any) int {
 		return strings.Compare(fmt.Sprint(object(b)["created_at"]), fmt.Sprint(object(a)["created_at"]))
 	})
-	s.expect(x, x.status == http.StatusOK && len(data) <= limit, "a page of %d", len(data))
+	s.expect(x, x.status == http.StatusOK && len(data) <= limit, "a page contains %d entries", len(data))
 	s.expect(x, sorted, "a page is not sorted by time, newest first")
 }
 
-// reads reads with valid and invalid parameters.
 func (s *sequence) reads() {
 	ids := []string{anyID, strings.ToUpper(anyID), "00000000-0000-0000-0000-000000000000", "x", strings.ReplaceAll(anyID, "-", ""), "{" + anyID + "}", "urn:uuid:" + anyID, "a/b", "%", "ä", "\x00"}
 	id := pick(s.g, []string{"getOrder", "getRefund", "getIdempotencyKey", "listRefunds", "listOrders", "listOrders", "listOrders"})
@@ -382,7 +375,7 @@ func (s *sequence) reads() {
 	}
 }
 
-// methods sends other methods, and requests to other addresses.
+// methods sends other methods, and requests to unknown addresses.
 func (s *sequence) methods() {
 	c := s.contract
 	rejected := c.operations["listOrders"].responses["401"]
@@ -403,15 +396,15 @@ func (s *sequence) methods() {
 		x := s.send(r)
 		s.expect(x, x != nil && sameMethods(x.header.Get("Allow"), c.allowed[path]), "Allow is not %v", c.allowed[path])
 	case 1:
-		// Not "/", where orders dev has its console.
+		// Not "/": orders dev serves its console there.
 		r.method, r.target = pick(s.g, []string{"GET", "POST", "DELETE", "BREW"}), pick(s.g, []string{"/v1", "/v1/", "/v1/orders/", "/v2/orders", "/v1/order", "/V1/orders", "/v1/orders%2F", "/v1/../healthz", "/docs/", "/healthz/x"})
 		r.operation = &operation{id: "(unknown address)", responses: map[string]*response{"404": c.notFound, "401": rejected}}
 		if s.g.chance(70) {
 			r = r.set("Authorization", "Bearer "+s.apiKey)
-			s.problem(s.send(r), "unknown address", http.StatusNotFound, "not-found")
+			s.problem(s.send(r), "an unknown address was not rejected", http.StatusNotFound, "not-found")
 		} else {
 			x := s.send(r)
-			s.expect(x, x != nil && (x.status == http.StatusNotFound || x.status == http.StatusUnauthorized), "unknown address")
+			s.expect(x, x != nil && (x.status == http.StatusNotFound || x.status == http.StatusUnauthorized), "an unknown address was not rejected")
 		}
 	default:
 		r.method = pick(s.g, []string{"GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "get"})
@@ -442,7 +435,7 @@ func (s *sequence) service() {
 		r = r.set("Accept-Encoding", "gzip")
 	}
 	x := s.send(r)
-	if !s.expect(x, x != nil && x.status == http.StatusOK, "a page is not there") {
+	if !s.expect(x, x != nil && x.status == http.StatusOK, "a page does not have the status 200") {
 		return
 	}
 	if tag := x.header.Get("ETag"); tag != "" {
@@ -459,8 +452,8 @@ func (s *sequence) service() {
 	}
 }
 
-// ledger compares the orders that the server lists with those that were created with
-// 201. since is the time of the first request.
+// ledger compares the listed orders with those created with 201. since is the time of the
+// first request.
 func (f *fuzzer) ledger(s *sequence, since string) {
 	found, r := map[string]bool{}, s.request("listOrders")
 	var last *exchange
@@ -485,7 +478,7 @@ func (f *fuzzer) ledger(s *sequence, since string) {
 	}
 	for _, id := range sortedKeys(found) {
 		s.expect(last, !found[id] || f.paid[id], "an order is paid without a 201: %s", id)
-		s.expect(last, found[id] || !f.paid[id], "an order is not paid although there was a 201: %s", id)
+		s.expect(last, found[id] || !f.paid[id], "an order has a 201 but is not paid: %s", id)
 	}
 	for _, id := range sortedKeys(f.paid) {
 		_, listed := found[id]

@@ -12,26 +12,25 @@ import (
 	"time"
 )
 
-// server is "orders dev" with a private PostgreSQL and a stand-in for Stripe. Its data is
-// temporary.
+// server is "orders dev" with a private PostgreSQL and a stand-in for Stripe, in a
+// temporary folder.
 type server struct {
 	program, folder         string
 	process                 *os.Process
-	ended                   chan struct{} // closed when the process has ended
+	ended                   chan struct{} // closed when the process has exited
 	url, apiKey             string
 	databaseURL, stripePage string
 }
 
-// webhookSecret is that of the server that the fuzzer starts.
 const webhookSecret = "whsec_contractfuzz"
 
-// grace is how long reconcile ignores an order after its last change.
+// grace is the time after an order's last change during which reconcile ignores it.
 const grace = 3 * time.Second
 
 func startServer(ctx context.Context, program string) (*server, error) {
 	parent := os.TempDir()
 	if memory := "/dev/shm"; isFolder(memory) {
-		parent = memory // dev's database is durable, which is slow on a disk
+		parent = memory // the database of orders dev is durable, which is slow on a disk
 	}
 	folder, err := os.MkdirTemp(parent, "contractfuzz")
 	if err != nil {
@@ -51,7 +50,7 @@ func isFolder(path string) bool {
 
 func (s *server) start(ctx context.Context) error {
 	cache := filepath.Join(s.folder, "cache")
-	if err := errors.Join(os.Chmod(s.folder, 0o755), os.Mkdir(cache, 0o755)); err != nil { // if root starts PostgreSQL, it runs as another user
+	if err := errors.Join(os.Chmod(s.folder, 0o755), os.Mkdir(cache, 0o755)); err != nil { // PostgreSQL does not run as root
 		return err
 	}
 	log, err := os.Create(filepath.Join(s.folder, "log"))
@@ -100,8 +99,7 @@ func line(text []byte, pattern string) string {
 	return ""
 }
 
-// reconcile compares the orders with the provider's records, and requires at least this many of them.
-// It returns the report.
+// reconcile requires a comparison of at least this many orders. It returns the report.
 func (s *server) reconcile(ctx context.Context, least int) (string, error) {
 	pause(ctx, grace)
 	command := exec.CommandContext(ctx, s.program, "reconcile", "--since=1h")
@@ -109,12 +107,11 @@ func (s *server) reconcile(ctx context.Context, least int) (string, error) {
 		"STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE="+grace.String(), "LOG_LEVEL=warn")
 	report, err := command.CombinedOutput()
 	if compared, _ := strconv.Atoi(line(report, `Compared (\d+) intents`)); err == nil && compared < least {
-		err = fmt.Errorf("of %d intents", least)
+		err = fmt.Errorf("reconcile compared fewer than %d intents", least)
 	}
 	return string(report), err
 }
 
-// stop stops the server, which stops its database, and removes the data.
 func (s *server) stop() error {
 	if s.process != nil {
 		_ = s.process.Signal(os.Interrupt)

@@ -14,10 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// node is a JSON object.
 type node = map[string]any
 
-// contract is openapi.yaml, ready for checks.
 type contract struct {
 	operations map[string]*operation // by operationId
 	allowed    map[string][]string   // the methods of each path
@@ -25,14 +23,14 @@ type contract struct {
 	notAllowed *response
 }
 
-// operation is one operation of the contract. Those of OPTIONS, of methods that are not
-// allowed and of unknown addresses are made by the fuzzer.
+// operation is one operation. The fuzzer adds those of OPTIONS, of methods that are not
+// allowed and of unknown addresses.
 type operation struct {
 	id, method, path string
 	secured          bool
-	body             node // schema of the request body, nil without one
+	body             node // nil without a body
 	bodySchema       *jsonschema.Schema
-	query            map[string]node // schemas of the query parameters
+	query            map[string]node // by name
 	responses        map[string]*response
 }
 
@@ -46,7 +44,7 @@ type header struct {
 	schema                     *jsonschema.Schema
 }
 
-// loader reads the document. It keeps the first error.
+// loader keeps the first error.
 type loader struct {
 	root     any
 	compiler *jsonschema.Compiler
@@ -93,8 +91,8 @@ func loadContract(text []byte) (*contract, error) {
 		c.allowed[path] = append(c.allowed[path], "OPTIONS")
 		slices.Sort(c.allowed[path])
 	}
-	// A 405 belongs to no operation. The default response has its headers as optional
-	// ones, because it is also the response of proxies.
+	// A 405 belongs to no operation. The default response documents its headers as
+	// optional, because proxies use it too.
 	c.notAllowed = l.response(shared["UnexpectedProblem"])
 	for _, name := range []string{"Allow", "X-Request-Id"} {
 		h := c.notAllowed.headers[name]
@@ -144,8 +142,8 @@ func (l *loader) response(definition any) *response {
 	return r
 }
 
-// problems returns the union of the problems of which the response has examples. The
-// published schema is that of any problem.
+// problems returns the union of the problems in the response's examples. The published
+// schema allows any problem.
 func (l *loader) problems(content node) node {
 	types := map[any]bool{object(content["example"])["type"]: true}
 	for _, example := range object(content["examples"]) {
@@ -172,8 +170,8 @@ func (l *loader) keep(err error) {
 	}
 }
 
-// resolve returns a copy of a value in which each $ref is replaced by a copy of its
-// target. Members beside the $ref of a schema hold as well, so they make an allOf.
+// resolve replaces each $ref by a copy of its target. Members beside a schema's $ref
+// apply too, so they become an allOf.
 func (l *loader) resolve(value any, depth int) any {
 	if depth > 100 {
 		l.keep(fmt.Errorf("recursive $ref"))
@@ -210,7 +208,7 @@ func (l *loader) resolve(value any, depth int) any {
 	}
 }
 
-// target returns the value of a JSON pointer in the document.
+// target returns the value of a JSON pointer.
 func (l *loader) target(ref string) any {
 	path, inside := strings.CutPrefix(ref, "#/")
 	value := l.root
@@ -223,10 +221,9 @@ func (l *loader) target(ref string) any {
 	return value
 }
 
-// closeObjects forbids members that the schema of a response does not document, and
-// values that an open enumeration does not list. The published schemas are open for the
-// sake of clients; the server must send nothing undocumented. A part of an allOf or a
-// oneOf stays open, because the schema around it is closed (outer).
+// closeObjects forbids undocumented members and unlisted values of open enumerations. The
+// published schemas are open for clients, but the server must send nothing undocumented.
+// A part of an allOf or oneOf stays open, because the outer schema is closed.
 func closeObjects(schema any, outer bool) {
 	s, ok := schema.(node)
 	if !ok {
@@ -259,7 +256,7 @@ func closeObjects(schema any, outer bool) {
 
 var unicodeEscape = regexp.MustCompile(`\\u([0-9A-Fa-f]{4})`)
 
-// goPattern writes a pattern of ECMA 262 for package regexp.
+// goPattern converts a pattern of ECMA 262 for package regexp.
 func goPattern(pattern string) string { return unicodeEscape.ReplaceAllString(pattern, `\x{$1}`) }
 
 func object(value any) node { o, _ := value.(node); return o }

@@ -14,23 +14,23 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// style is how a value is chosen among those that a schema allows.
+// style controls the choice of a value.
 type style int
 
 const (
 	anyStyle style = iota
-	smallest       // optional members are left out, limits are met at their lower end
-	largest        // all members, limits are met at their upper end
+	smallest       // no optional members, lower limits
+	largest        // all members, upper limits
 	styles
 )
 
-// generator makes values from schemas. The same source gives the same values.
+// generator makes values from schemas, always the same from the same source.
 type generator struct {
 	*rand.Rand
 	style style
 }
 
-// between returns a number of the range, and often one of its ends.
+// between often returns one of the limits.
 func (g generator) between(low, high int) int {
 	switch {
 	case g.style == smallest || high <= low:
@@ -46,8 +46,7 @@ func (g generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g generator, all []T) T { return all[g.IntN(len(all))] }
 
-// value returns a value that the schema allows, by the keywords that this function
-// implements. The caller validates it.
+// value implements some keywords only. The caller validates its result.
 func (g generator) value(schema node) any {
 	if values := list(schema["enum"]); values != nil {
 		return pick(g, values)
@@ -89,7 +88,7 @@ func (g generator) value(schema node) any {
 	}
 }
 
-// text returns a string of any characters, control characters included.
+// text includes control characters.
 func (g generator) text(low, high int) string {
 	alphabet := []rune("abcXYZ019 _-./~\\\"<>&%\x00\n\x7fäß€中\u2028\ufffd😀")
 	text := make([]rune, g.between(low, high))
@@ -99,8 +98,7 @@ func (g generator) text(low, high int) string {
 	return string(text)
 }
 
-// matching returns a string that matches the pattern, of the given number of characters
-// if the pattern allows it.
+// matching returns a string that matches the pattern, with the given length if possible.
 func (g generator) matching(pattern string, low, high int) string {
 	expression, err := syntax.Parse(goPattern(pattern), syntax.Perl)
 	if err != nil {
@@ -110,7 +108,7 @@ func (g generator) matching(pattern string, low, high int) string {
 	for attempt := range 20 {
 		var out strings.Builder
 		if attempt == 1 {
-			g.style = anyStyle // the longest or the shortest text does not fit
+			g.style = anyStyle // the extreme length does not fit
 		}
 		g.match(expression, high, &out)
 		text = out.String()
@@ -145,7 +143,7 @@ func (g generator) match(e *syntax.Regexp, high int, out *strings.Builder) {
 		}
 	}
 	if len(e.Sub) > 0 && e.Sub[0].Op == syntax.OpCapture {
-		repeat = min(repeat, low+3) // of a group, a few
+		repeat = min(repeat, low+3)
 	}
 	for range g.between(low, repeat) {
 		for _, part := range e.Sub {
@@ -154,7 +152,7 @@ func (g generator) match(e *syntax.Regexp, high int, out *strings.Builder) {
 	}
 }
 
-// member returns a character of a class, most often an ASCII one.
+// member returns a character of a class, usually an ASCII one.
 func (g generator) member(ranges []rune) rune {
 	if first, last := ranges[0], ranges[1]; first < utf8.RuneSelf && g.chance(80) {
 		if len(ranges) > 2 && ranges[2] < utf8.RuneSelf && g.chance(80) {
@@ -176,13 +174,13 @@ func (g generator) member(ranges []rune) rune {
 // fault is one change that makes a valid value invalid.
 type fault struct {
 	name  string
-	path  []any // members and indexes
+	path  []any // names and indexes
 	value any   // absent{} removes
 }
 
 type absent struct{}
 
-// addresses are near the border between valid and invalid. The validator decides.
+// addresses are near the limit between valid and invalid. The validator decides.
 var addresses = []any{
 	"ada@-example.com", "ada@example-.com", "ada@exa_mple.com", "ada@example", "a..b@example.com", ".a@example.com", "a.@example.com",
 	`"a b"@example.com`, "ada@[127.0.0.1]", "Ada <ada@example.com>", "ada@example.com, bob@example.com", "ada@example.com\r\nBcc: b@example.com",
@@ -190,13 +188,13 @@ var addresses = []any{
 	addressOf(254), addressOf(255), "ada@" + strings.Repeat("l", 63) + ".com", "ada@" + strings.Repeat("l", 64) + ".com", "ådå@example.com", "ada@exämple.com", "A+b@EXAMPLE.co", "",
 }
 
-// addressOf is an address of so many characters whose parts have the longest size.
+// addressOf returns an address of this length whose parts have the maximum size.
 func addressOf(length int) string {
 	label := strings.Repeat("l", 63) + "."
 	return strings.Repeat("a", 64) + "@" + label + label + strings.Repeat("l", length-len(label)*2-65)
 }
 
-// faults lists changes of a value, most of which its schema does not allow.
+// faults lists changes of a value, most of them invalid.
 func (g generator) faults(schema node, value any, path []any) []fault {
 	var all []fault
 	here := func(name string, value any) { all = append(all, fault{name, path, value}) }
@@ -256,7 +254,6 @@ func (g generator) faults(schema node, value any, path []any) []fault {
 	return all
 }
 
-// apply returns a copy of the value with the fault.
 func (f fault) apply(value any) any {
 	if len(f.path) == 0 {
 		return f.value
@@ -280,7 +277,6 @@ func (f fault) apply(value any) any {
 	}
 }
 
-// valid reports whether the validator accepts a value.
 func valid(schema *jsonschema.Schema, value any) bool {
 	decoded, err := jsonschema.UnmarshalJSON(bytes.NewReader(encode(value)))
 	return err == nil && schema.Validate(decoded) == nil
@@ -294,8 +290,8 @@ func encode(value any) []byte {
 	return text
 }
 
-// unreadable changes the text of a body so that it is not the JSON that a request must
-// be. The introduction of the contract lists the changes.
+// unreadable changes a body so that it is no valid JSON, in the ways that the contract's
+// introduction lists.
 func (g generator) unreadable(text []byte) (name string, changed []byte) {
 	open := func(member string) []byte { return append([]byte("{"+member+","), text[1:]...) }
 	if len(text) == 2 {
@@ -338,8 +334,8 @@ func (g generator) unreadable(text []byte) (name string, changed []byte) {
 	}
 }
 
-// rewritten returns the same JSON in another form: another order of members, white
-// space, escapes and forms of numbers.
+// rewritten returns the same JSON with other white space, escapes, number forms and order
+// of members.
 func (g generator) rewritten(value any) string {
 	space := pick(g, []string{"", " ", "\n\t", "\r\n"})
 	switch value := value.(type) {

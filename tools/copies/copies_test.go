@@ -1,8 +1,7 @@
 //go:build copies
 
-// Package copies_test renames copies of the repository in the ways that the guides
-// describe, and checks that they build and pass tests: make rename-check and make
-// engine-check.
+// Package copies_test renames and slims copies of the repository, and checks that they
+// build and pass tests: make rename-check, make slim-check and make engine-check.
 package copies_test
 
 import (
@@ -25,8 +24,7 @@ import (
 	modzip "golang.org/x/mod/zip"
 )
 
-// everything selects make test, which takes minutes, instead of the tests that depend
-// on the path of the module.
+// everything selects make test instead of the tests that depend on the module path.
 var everything = flag.Bool("all", false, "run all tests of the renamed module")
 
 const (
@@ -35,10 +33,8 @@ const (
 	version = "v0.0.1"
 )
 
-// nested returns the folders of the nested modules.
 func nested() []string { return []string{"bench", "tools"} }
 
-// oldPath returns the path of the module.
 func oldPath(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -46,7 +42,7 @@ func oldPath(t *testing.T) string {
 	return modfile.ModulePath(text)
 }
 
-// files lists the files of the repository, with slashes, without what is not committed.
+// files lists the files of the repository, without those that are not committed.
 func files(t *testing.T) []string {
 	t.Helper()
 	var list []string
@@ -67,7 +63,7 @@ func files(t *testing.T) []string {
 	return list
 }
 
-func TestMakeRename(t *testing.T) {
+func TestRename(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "shop")
 	for _, name := range files(t) {
 		copyFile(t, folder, name)
@@ -77,7 +73,6 @@ func TestMakeRename(t *testing.T) {
 	requireWorks(t, folder)
 }
 
-// copyFile copies one of our files to the same place in another folder.
 func copyFile(t *testing.T, folder, name string) {
 	t.Helper()
 	copied, original := filepath.Join(folder, filepath.FromSlash(name)), filepath.Join(root, filepath.FromSlash(name))
@@ -89,8 +84,8 @@ func copyFile(t *testing.T, folder, name string) {
 	require.NoError(t, os.WriteFile(copied, text, info.Mode().Perm()))
 }
 
-// requireRenamed checks that no file has the old path. Pages may have it, in the output
-// of commands.
+// requireRenamed checks that no file contains the old path. Output in pages may contain
+// it.
 func requireRenamed(t *testing.T, folder string) {
 	t.Helper()
 	for _, name := range files(t) {
@@ -102,7 +97,7 @@ func requireRenamed(t *testing.T, folder string) {
 	}
 }
 
-// gonew copies the modules from a proxy. It needs one call for each module.
+// gonew copies modules from a proxy, with one call for each module.
 func TestGonew(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, oldPath(t), "")
@@ -110,7 +105,7 @@ func TestGonew(t *testing.T) {
 		publish(t, proxy, oldPath(t)+"/"+name, name+"/")
 	}
 	gonew := strings.TrimSpace(run(t, ".", nil, "go", "tool", "-n", "gonew"))
-	// A temporary module cache, because the usual one would keep the modules.
+	// The usual module cache would keep the modules.
 	env := []string{"GOPROXY=file://" + filepath.ToSlash(proxy), "GOMODCACHE=" + t.TempDir(), "GOFLAGS=-modcacherw", "GOSUMDB=off", "GOWORK=off"}
 	parent := t.TempDir()
 	folder := filepath.Join(parent, "shop")
@@ -119,12 +114,12 @@ func TestGonew(t *testing.T) {
 	for _, name := range nested() {
 		run(t, parent, env, gonew, oldPath(t)+"/"+name+"@"+version, newPath+"/"+name, filepath.Join(folder, name))
 	}
-	run(t, folder, nil, "make", "rename", "MODULE="+newPath) // gonew renames only the paths in each module itself
+	run(t, folder, nil, "make", "rename", "MODULE="+newPath) // gonew renames only the paths of each module itself
 	requireRenamed(t, folder)
 	requireWorks(t, folder)
 }
 
-// publish puts the module in a folder into a proxy made of files.
+// publish adds the module in a folder to a file proxy.
 func publish(t *testing.T, proxy, path, below string) {
 	t.Helper()
 	var content []modzip.File
@@ -152,14 +147,12 @@ func publish(t *testing.T, proxy, path, below string) {
 	}
 }
 
-// file is a file of a module.
 type file struct{ path, source string }
 
 func (f file) Path() string                 { return f.path }
 func (f file) Lstat() (os.FileInfo, error)  { return os.Lstat(f.source) }
 func (f file) Open() (io.ReadCloser, error) { return os.Open(f.source) }
 
-// requireWorks builds, vets and tests.
 func requireWorks(t *testing.T, folder string) {
 	t.Helper()
 	require.Equal(t, newPath, strings.TrimSpace(run(t, folder, nil, "go", "list", "-m")))
@@ -179,7 +172,7 @@ func requireWorks(t *testing.T, folder string) {
 	run(t, filepath.Join(folder, "tools"), nil, "go", "test", "-run", "Generated|Client|TestStart", "./docscheck", "./stripemock")
 }
 
-// run runs a program, which must succeed, and returns its standard output.
+// run requires success and returns the standard output.
 func run(t *testing.T, folder string, env []string, program string, args ...string) string {
 	t.Helper()
 	out, err := output(t, folder, env, program, args)
@@ -187,7 +180,7 @@ func run(t *testing.T, folder string, env []string, program string, args ...stri
 	return out
 }
 
-// tryRun runs a program and returns its error, with what it printed.
+// tryRun returns the error of a program, with its output.
 func tryRun(t *testing.T, folder, program string, args ...string) error {
 	t.Helper()
 	_, err := output(t, folder, nil, program, args)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The files of docs/guides/engine-only.md, and no others, make a module that builds and
-// passes the tests of the engine.
+// The files of docs/guides/engine-only.md alone must build and pass the tests of the
+// engine.
 func TestEngine(t *testing.T) {
 	const module = "github.com/you/payouts"
 	folder := t.TempDir()
@@ -47,7 +47,6 @@ func TestEngine(t *testing.T) {
 	t.Logf("%d direct dependencies:\n%s", len(strings.Fields(direct)), direct)
 }
 
-// rewrite changes the module path of a copy.
 func rewrite(t *testing.T, folder, from, to string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSlim slims a renamed copy. What is left builds, passes its tests and has no dead
-// link; slim refuses to delete what git could not restore.
+// A slimmed copy builds, passes its tests and has no dead link. slim refuses to delete
+// uncommitted files.
 func TestSlim(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "shop")
 	for _, name := range files(t) {

@@ -1,5 +1,5 @@
-// Command count prints the size of each package and of the pages, by group, and compares
-// the main module with its targets: make count.
+// Command count prints the size of each package and of the pages, and compares the main
+// module with its targets: make count.
 //
 // Code is Go and SQL without comments and blank lines. Tests are the _test.go files.
 package main
@@ -22,8 +22,8 @@ import (
 
 const product, demo, harness, nested = "product", "demo and development", "test harness", "module "
 
-// groups maps files, and folders with everything below them, to groups. The longest path
-// wins. Everything else is the product.
+// groups maps files and folders to groups. The longest path wins, and the default is the
+// product.
 func groups() map[string]string {
 	return map[string]string{
 		"cmd/internal/console": demo, "cmd/internal/demo": demo, "cmd/internal/faultproxy": demo, "cmd/internal/tour": demo,
@@ -33,7 +33,6 @@ func groups() map[string]string {
 	}
 }
 
-// size counts lines of code and words.
 type size struct{ code, tests, comments, pages int }
 
 func (s size) plus(o size) size {
@@ -78,7 +77,6 @@ func measure(root fs.FS) (map[string]size, error) {
 	})
 }
 
-// count returns the size of a file.
 func count(name string, content []byte) size {
 	switch path.Ext(name) {
 	case ".md":
@@ -111,7 +109,6 @@ func lines(content []byte) int {
 	return len(regexp.MustCompile(`(?m)^.*\S.*$`).FindAll(content, -1))
 }
 
-// report prints the folders, the totals of the groups, and the main module.
 func report(out io.Writer, root fs.FS) error {
 	sizes, err := measure(root)
 	if err != nil {

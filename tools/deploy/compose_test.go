@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// project reads docker-compose.yml as docker compose does.
+// project loads docker-compose.yml with the library of docker compose.
 func project(t *testing.T, environment []string, profiles ...string) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{root + "/docker-compose.yml"},
@@ -25,10 +25,10 @@ func project(t *testing.T, environment []string, profiles ...string) *types.Proj
 func TestCompose_profiles(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ profiles, services []string }{
-		"make up":         {nil, []string{"mailpit", "postgres"}},
-		"the stand-in":    {[]string{"app"}, []string{"api", "completer", "mailpit", "migrate", "postgres", "reaper", "stripe", "worker"}},
-		"Stripe's own":    {[]string{"stripe-test"}, []string{"api-stripe-test", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe-test-key", "worker"}},
-		"docker's marker": {[]string{"*"}, []string{"api", "api-stripe-test", "completer", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe", "stripe-test-key", "worker"}},
+		"make up":     {nil, []string{"mailpit", "postgres"}},
+		"app":         {[]string{"app"}, []string{"api", "completer", "mailpit", "migrate", "postgres", "reaper", "stripe", "worker"}},
+		"stripe-test": {[]string{"stripe-test"}, []string{"api-stripe-test", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe-test-key", "worker"}},
+		"all":         {[]string{"*"}, []string{"api", "api-stripe-test", "completer", "completer-stripe-test", "mailpit", "migrate", "postgres", "reaper", "stripe", "stripe-test-key", "worker"}},
 	} {
 		names := project(t, nil, test.profiles...).ServiceNames()
 		slices.Sort(names)
@@ -36,7 +36,7 @@ func TestCompose_profiles(t *testing.T) {
 	}
 }
 
-// targets are the Dockerfile's stages of the images that are ours.
+// targets maps this repository's images to stages of the Dockerfile.
 var targets = map[string]string{"orders-api": "orders", "orders-api-stripetest": "stripetest"}
 
 func TestCompose_services(t *testing.T) {
@@ -45,12 +45,12 @@ func TestCompose_services(t *testing.T) {
 	var built []string
 	for name, service := range p.Services {
 		for _, port := range service.Ports {
-			require.Equal(t, "127.0.0.1", port.HostIP, "%s: no port is for the network", name)
+			require.Equal(t, "127.0.0.1", port.HostIP, "%s: a port is published on an address other than 127.0.0.1", name)
 		}
 		require.True(t, service.ReadOnly, name)
 		require.Contains(t, service.SecurityOpt, "no-new-privileges:true", name)
 		if target := targets[service.Image]; target == "" {
-			require.Regexp(t, `^[^:@]+:v?\d`, service.Image, "%s: pinned", name)
+			require.Regexp(t, `^[^:@]+:v?\d`, service.Image, "%s: the image has no version", name)
 		} else if require.Equal(t, []string{"ALL"}, service.CapDrop, name); service.Build != nil {
 			require.Equal(t, target, service.Build.Target, name)
 			built = append(built, service.Image)
@@ -58,14 +58,14 @@ func TestCompose_services(t *testing.T) {
 		for other, dependency := range service.DependsOn {
 			switch dependency.Condition {
 			case types.ServiceConditionHealthy:
-				require.NotNil(t, p.Services[other].HealthCheck, "%s waits for %s", name, other)
+				require.NotNil(t, p.Services[other].HealthCheck, "%s waits until %s is healthy, which has no health check", name, other)
 			case types.ServiceConditionCompletedSuccessfully:
-				require.Contains(t, []string{"", "no"}, p.Services[other].Restart, "%s waits for the end of %s", name, other)
+				require.Contains(t, []string{"", "no"}, p.Services[other].Restart, "%s waits until %s has exited, which is restarted", name, other)
 			}
 		}
 	}
-	require.ElementsMatch(t, []string{"orders-api", "orders-api-stripetest"}, built, "each once")
-	require.Equal(t, "/var/lib/postgresql", p.Services["postgres"].Volumes[0].Target, "where version 18 keeps its data")
+	require.ElementsMatch(t, []string{"orders-api", "orders-api-stripetest"}, built, "each image is built once")
+	require.Equal(t, "/var/lib/postgresql", p.Services["postgres"].Volumes[0].Target, "PostgreSQL 18 stores its data in this folder")
 }
 
 func TestCompose_commands(t *testing.T) {
@@ -88,7 +88,7 @@ func TestCompose_commands(t *testing.T) {
 		requireCommand(t, service.Command, environment)
 		ran[service.Command[0]] = true
 
-		grace := 10 * time.Second // Docker's own
+		grace := 10 * time.Second // the default of Docker
 		if service.StopGracePeriod != nil {
 			grace = time.Duration(*service.StopGracePeriod)
 		}
@@ -103,10 +103,10 @@ func TestCompose_commands(t *testing.T) {
 	require.Equal(t, map[string]bool{"migrate": true, "serve": true, "worker": true, "completer": true, "reaper": true}, ran)
 }
 
-// Who has a live key in the environment must not charge cards by trying this out.
-func TestCompose_takesATestKeyOnly(t *testing.T) {
+// A live key in the environment must not charge cards.
+func TestCompose_testKey(t *testing.T) {
 	t.Parallel()
-	for key, taken := range map[string]bool{
+	for key, accepted := range map[string]bool{
 		"sk_test_1":      true,
 		"rk_test_1":      true,
 		"":               false,
@@ -119,8 +119,8 @@ func TestCompose_takesATestKeyOnly(t *testing.T) {
 		shell := exec.CommandContext(t.Context(), line[0], line[1:]...)
 		shell.Env = []string{"STRIPE_SECRET_KEY=" + *service.Environment["STRIPE_SECRET_KEY"]}
 		out, err := shell.CombinedOutput()
-		require.Equal(t, taken, err == nil, "%q: %s", key, out)
-		require.Equal(t, taken, len(out) == 0, "%q: %s", key, out)
+		require.Equal(t, accepted, err == nil, "%q: %s", key, out)
+		require.Equal(t, accepted, len(out) == 0, "%q: %s", key, out)
 		require.NotContains(t, string(out), "canary")
 	}
 }

@@ -20,10 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// imageVersion is the VERSION of the build.
 const imageVersion = "1.2.3-test"
 
-// stages reads the Dockerfile as BuildKit does.
+// stages parses the Dockerfile with BuildKit's parser.
 func stages() ([]instructions.Stage, error) {
 	file, err := os.Open(filepath.Join(root, "Dockerfile"))
 	if err != nil {
@@ -38,9 +37,8 @@ func stages() ([]instructions.Stage, error) {
 	return list, err
 }
 
-// build does in folder what the Dockerfile's stage "build" does, for
-// this system: with the files that .dockerignore lets through, in the environment
-// and with the command that are written there.
+// build runs the commands of the Dockerfile's stage "build" in folder, for this system,
+// with its environment and the files that .dockerignore includes.
 func build() error {
 	all, err := stages()
 	if err != nil {
@@ -64,7 +62,7 @@ func build() error {
 		case *instructions.RunCommand:
 			line := strings.Join(c.CmdLine, " ")
 			if !strings.HasPrefix(line, "go build ") {
-				continue // the modules are there
+				continue // the modules are already downloaded
 			}
 			shell := exec.Command("sh", "-c", strings.Replace(line, " /out/ ", " ../out/ ", 1))
 			shell.Dir, shell.Env = filepath.Join(folder, "src"), environment
@@ -76,7 +74,7 @@ func build() error {
 	return nil
 }
 
-// copyContext copies what the builder would get to see.
+// copyContext copies the files of the build context.
 func copyContext(to string) error {
 	file, err := os.Open(filepath.Join(root, ".dockerignore"))
 	if err != nil {
@@ -137,7 +135,7 @@ func TestDockerfile(t *testing.T) {
 		if i, own := instructions.HasStage(all, stage.BaseName); own {
 			require.Equal(t, "base", all[i].Name)
 		} else {
-			require.Regexp(t, `^[^:@]+:[^:@]+$`, stage.BaseName, "pinned")
+			require.Regexp(t, `^[^:@]+:[^:@]+$`, stage.BaseName, "the base image has no version")
 			require.NotContains(t, stage.BaseName, ":latest")
 		}
 		for _, command := range stage.Commands {
@@ -148,7 +146,7 @@ func TestDockerfile(t *testing.T) {
 				}
 			case *instructions.UserCommand:
 				user, err := strconv.Atoi(strings.Split(c.User, ":")[0])
-				require.NoError(t, err, "Kubernetes checks numbers only")
+				require.NoError(t, err, "Kubernetes can only check a numeric user")
 				require.NotZero(t, user)
 			case *instructions.CopyCommand:
 				require.Equal(t, "build", c.From)
@@ -157,10 +155,10 @@ func TestDockerfile(t *testing.T) {
 				require.DirExists(t, filepath.Join(root, "cmd", filepath.Base(c.SourcePaths[0])))
 				require.Equal(t, "/"+filepath.Base(c.SourcePaths[0]), c.DestPath)
 			case *instructions.EntrypointCommand:
-				require.False(t, c.PrependShell, "there is no shell")
+				require.False(t, c.PrependShell, "the image has no shell")
 				entrypoints[stage.Name] = c.CmdLine[0]
 			case *instructions.CmdCommand:
-				require.False(t, c.PrependShell, "there is no shell")
+				require.False(t, c.PrependShell, "the image has no shell")
 				if stage.Name == "orders" {
 					_, err := orders(t, append(c.CmdLine[:len(c.CmdLine):len(c.CmdLine)], "-h")...)
 					require.NoError(t, err)
@@ -172,7 +170,7 @@ func TestDockerfile(t *testing.T) {
 	for name := range entrypoints {
 		require.Equal(t, `"$VERSION"`, labels[name+" org.opencontainers.image.version"])
 	}
-	require.Equal(t, "orders", all[len(all)-1].Name, "what docker build makes when it is told nothing")
+	require.Equal(t, "orders", all[len(all)-1].Name, "docker build without --target builds the last stage")
 }
 
 func TestDockerfile_version(t *testing.T) {
@@ -184,7 +182,7 @@ func TestDockerfile_version(t *testing.T) {
 	}
 }
 
-// A secret that lies about must not get into a layer.
+// A secret in the folder must not become part of a layer.
 func TestDockerignore(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, built())

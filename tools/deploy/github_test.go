@@ -13,25 +13,25 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// requireTargets checks that every "make TARGET" in a text is one of the Makefile's.
+// requireTargets checks that the Makefile has each "make TARGET" of a text.
 func requireTargets(t *testing.T, text, pattern string) {
 	t.Helper()
 	makefile := read(t, "Makefile")
 	found := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
 	require.NotEmpty(t, found)
 	for _, match := range found {
-		require.Contains(t, makefile, "\n"+match[1]+":")
+		require.Contains(t, makefile, "\n"+match[1]+":", "the Makefile has no target %s", match[1])
 	}
 }
 
-// make workflows lints them; whether the targets exist only we know.
+// make workflows lints the workflows, but does not know the targets of the Makefile.
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	text := read(t, ".github/workflows/ci.yml")
 	requireTargets(t, text, `(?:run: make| {10}-) ([a-z-]+)`)
 	for line := range strings.Lines(read(t, ".ci/run")) {
 		if target, found := strings.CutPrefix(line, "make "); found {
-			require.Contains(t, text, "run: make "+strings.TrimSpace(target), "what must pass before a change lands")
+			require.Contains(t, text, "run: make "+strings.TrimSpace(target), "CI does not run a target of .ci/run")
 		}
 	}
 	var workflow struct {
@@ -42,7 +42,7 @@ func TestWorkflows(t *testing.T) {
 		}
 	}
 	for _, match := range regexp.MustCompile(`(?m)^([a-z]+-check):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
-		require.Regexp(t, `(run: make| {10}-) `+match[1]+`\n`, text, "nobody runs it")
+		require.Regexp(t, `(run: make| {10}-) `+match[1]+`\n`, text, "no workflow runs make %s", match[1])
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &workflow))
 	require.Equal(t, map[string]string{"contents": "read"}, workflow.Permissions)
@@ -70,7 +70,7 @@ func TestDependabot(t *testing.T) {
 	}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(read(t, ".github/dependabot.yml")), &config))
 	require.Equal(t, 2, config.Version)
-	where := map[string]string{
+	files := map[string]string{
 		"gomod":          "go.mod",
 		"github-actions": ".github/workflows/ci.yml",
 		"docker":         "Dockerfile",
@@ -78,8 +78,8 @@ func TestDependabot(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, update := range config.Updates {
-		require.Contains(t, where, update.Ecosystem)
-		require.FileExists(t, filepath.Join(root, update.Directory, where[update.Ecosystem]))
+		require.Contains(t, files, update.Ecosystem)
+		require.FileExists(t, filepath.Join(root, update.Directory, files[update.Ecosystem]))
 		require.Equal(t, "weekly", update.Schedule.Interval)
 		require.NotEmpty(t, update.Groups, update.Ecosystem)
 		seen[update.Ecosystem+" "+update.Directory] = true
@@ -116,8 +116,8 @@ func TestDevcontainer(t *testing.T) {
 
 var consoleLine = regexp.MustCompile(`(?m)^\$ (.*)$`)
 
-// The page for people names commands, targets and files.
-func TestDeployPage(t *testing.T) {
+// The commands, targets and files that docs/deploy.md names exist.
+func TestPage_deploy(t *testing.T) {
 	t.Parallel()
 	text := read(t, "docs/deploy.md")
 	requireTargets(t, text, "(?:^\\$ |`)make ([a-z-]+)")

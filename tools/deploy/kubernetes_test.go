@@ -26,11 +26,11 @@ import (
 
 const manifests = root + "/deploy/kubernetes"
 
-// cluster is what the manifests make.
+// cluster contains the objects of the manifests.
 type cluster struct {
 	config      map[string]string
 	secrets     map[string]map[string]string
-	pods        map[string]corev1.PodTemplateSpec // by the name of what makes them
+	pods        map[string]corev1.PodTemplateSpec // by the name of their workload
 	deployments []appsv1.Deployment
 	crons       []batchv1.CronJob
 	services    []corev1.Service
@@ -39,7 +39,7 @@ type cluster struct {
 	namespaces  []string
 }
 
-// decode reads one object, and fails at a field that Kubernetes does not know.
+// decode rejects unknown fields.
 func decode[T any](t *testing.T, document []byte) T {
 	t.Helper()
 	var object T
@@ -79,7 +79,7 @@ func newCluster(t *testing.T) cluster {
 		case "NetworkPolicy":
 			c.policies = append(c.policies, decode[networkingv1.NetworkPolicy](t, document))
 		default:
-			require.Fail(t, "nobody checks a "+kind)
+			require.Fail(t, "no test checks objects of the kind "+kind)
 		}
 		require.Equal(t, "orders", resource.GetNamespace(), resource.GetName())
 	}
@@ -94,7 +94,7 @@ func newCluster(t *testing.T) cluster {
 	return c
 }
 
-// selected are the names of those whose pods a selector finds.
+// selected returns the workloads whose pods match a selector.
 func (c cluster) selected(t *testing.T, selector *metav1.LabelSelector) []string {
 	t.Helper()
 	s, err := metav1.LabelSelectorAsSelector(selector)
@@ -117,23 +117,23 @@ func TestKubernetes_commands(t *testing.T) {
 	for name, pod := range c.pods {
 		require.Len(t, pod.Spec.Containers, 1, name)
 		container := pod.Spec.Containers[0]
-		require.Empty(t, container.Command, "%s: the image's own", name)
-		require.Regexp(t, `^registry\.example\.com/shop/orders@sha256:[0-9a-f]{64}$`, container.Image, "%s: pinned", name)
+		require.Empty(t, container.Command, "%s: use the command of the image", name)
+		require.Regexp(t, `^registry\.example\.com/shop/orders@sha256:[0-9a-f]{64}$`, container.Image, "%s: the image has no digest", name)
 		require.Equal(t, "orders", container.EnvFrom[0].ConfigMapRef.Name, name)
 		environment := maps.Clone(c.config)
 		needed := variablesOf(t, container.Args)
 		for _, source := range container.EnvFrom[1:] {
 			require.Contains(t, c.secrets, source.SecretRef.Name, name)
 			for variable, value := range c.secrets[source.SecretRef.Name] {
-				require.Contains(t, needed, variable, "%s has a secret that it does not need", name)
+				require.Contains(t, needed, variable, "%s gets a secret that it does not need", name)
 				environment[variable] = value
 			}
 		}
-		require.Equal(t, name == "orders-migrate", strings.Contains(environment["DATABASE_URL"], "orders_owner"), "%s: only migrations change the schema", name)
+		require.Equal(t, name == "orders-migrate", strings.Contains(environment["DATABASE_URL"], "orders_owner"), "%s: only migrations may use the role that changes the schema", name)
 		requireCommand(t, container.Args, environment)
 		ran[container.Args[0]] = true
 
-		grace := 30 * time.Second // Kubernetes' own
+		grace := 30 * time.Second // the default of Kubernetes
 		if seconds := pod.Spec.TerminationGracePeriodSeconds; seconds != nil {
 			grace = time.Duration(*seconds) * time.Second
 		}
@@ -144,7 +144,7 @@ func TestKubernetes_commands(t *testing.T) {
 	}, ran)
 }
 
-// What the standard "restricted" asks for, and a little more.
+// The restricted Pod Security Standard, and memory limits.
 func TestKubernetes_pods(t *testing.T) {
 	t.Parallel()
 	for name, pod := range newCluster(t).pods {
@@ -165,7 +165,7 @@ func TestKubernetes_pods(t *testing.T) {
 	}
 }
 
-func TestKubernetes_theAPI(t *testing.T) {
+func TestKubernetes_api(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	for _, deployment := range c.deployments {
@@ -189,10 +189,10 @@ func TestKubernetes_theAPI(t *testing.T) {
 		container.ReadinessProbe: "/readyz",
 	} {
 		require.Equal(t, path, probe.HTTPGet.Path)
-		require.Equal(t, "admin", probe.HTTPGet.Port.StrVal, "not the clients' port: connections of clients must not delay a probe")
+		require.Equal(t, "admin", probe.HTTPGet.Port.StrVal, "probes use the admin port, because connections of clients must not delay them")
 	}
 
-	// Out of the service before the door closes.
+	// Readiness must fail before the server stops accepting connections.
 	unready := time.Duration(container.ReadinessProbe.PeriodSeconds*container.ReadinessProbe.FailureThreshold) * time.Second
 	require.Greater(t, flagOf(t, container.Args, "shutdown-delay"), unready)
 
@@ -202,7 +202,8 @@ func TestKubernetes_theAPI(t *testing.T) {
 	require.Len(t, c.budgets, 1)
 	require.Equal(t, api, c.selected(t, c.budgets[0].Spec.Selector))
 
-	// Nobody gets in anywhere, everybody to the API, and Prometheus to the metrics.
+	// The default policy denies all connections. Only the API port is open to all
+	// clients, and the admin port to Prometheus.
 	open := map[string][]string{}
 	for _, policy := range c.policies {
 		if len(policy.Spec.Ingress) == 0 {
@@ -229,13 +230,13 @@ func TestKubernetes_crons(t *testing.T) {
 		require.Len(t, strings.Fields(cron.Spec.Schedule), 5, cron.Name)
 		require.Equal(t, batchv1.ForbidConcurrent, cron.Spec.ConcurrencyPolicy, cron.Name)
 		require.Positive(t, *cron.Spec.StartingDeadlineSeconds, cron.Name)
-		require.Zero(t, *cron.Spec.JobTemplate.Spec.BackoffLimit, "%s: the next pass is the retry", cron.Name)
+		require.Zero(t, *cron.Spec.JobTemplate.Spec.BackoffLimit, "%s: the next run of the job is the retry", cron.Name)
 		require.Positive(t, *cron.Spec.JobTemplate.Spec.ActiveDeadlineSeconds, cron.Name)
 		require.Equal(t, corev1.RestartPolicyNever, cron.Spec.JobTemplate.Spec.Template.Spec.RestartPolicy, cron.Name)
 	}
 }
 
-// The example is no secret, and is not applied by mistake.
+// The example contains no real secret and is not part of the kustomization.
 func TestKubernetes_secret(t *testing.T) {
 	t.Parallel()
 	for _, secret := range newCluster(t).secrets {

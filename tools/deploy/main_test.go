@@ -1,8 +1,7 @@
-// Package deploy_test checks what the program is deployed with: the image, the
-// containers, the manifests, the units and the workflows. What reads them is the
-// library of the program that will, and every command in them is asked of the
-// orders that the Dockerfile builds. It is here because those libraries are large:
-// make contract.
+// Package deploy_test checks the image, the containers, the manifests, the units and the
+// workflows. It parses each file with the library of the program that uses it, and runs
+// each command's help with the orders binary of the Dockerfile. It is in this module
+// because those libraries are large: make contract.
 package deploy_test
 
 import (
@@ -19,11 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the repository's.
 const root = "../.."
 
-// folder is where the programs are built. It is a variable of the package because
-// the tests have nothing else in common.
+// folder contains the built programs. It is a package variable because tests share no
+// other state.
 var folder string
 
 func TestMain(m *testing.M) {
@@ -36,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built builds orders and stripetest, once.
+// built builds orders and stripetest once.
 var built = sync.OnceValue(build)
 
 func program(t *testing.T, name string) string {
@@ -45,22 +43,21 @@ func program(t *testing.T, name string) string {
 	return filepath.Join(folder, "out", name)
 }
 
-// orders runs the program in an empty environment.
 func orders(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program(t, "orders"), args...)
 	cmd.Env = []string{}
-	var out, problem bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problem
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err = cmd.Run(); err != nil {
-		t.Logf("orders %q: %s", args, problem.String())
+		t.Logf("orders %q: %s", args, stderr.String())
 	}
 	return out.String(), err
 }
 
 var variable = regexp.MustCompile(`(?m)^  ([A-Z][A-Z0-9_]+)(?: \(default (.*)\))?$`)
 
-// variables are those that a help text of orders lists, with their defaults.
+// variables returns the variables in a help text of orders, with their defaults.
 func variables(help string) map[string]string {
 	known := map[string]string{}
 	for _, match := range variable.FindAllStringSubmatch(help, -1) {
@@ -72,13 +69,13 @@ func variables(help string) map[string]string {
 // variablesOf returns the variables that a command reads, with their defaults.
 func variablesOf(t *testing.T, args []string) map[string]string {
 	t.Helper()
-	help, err := orders(t, append(args[:len(args):len(args)], "-h")...) // it parses what stands before -h
+	help, err := orders(t, append(args[:len(args):len(args)], "-h")...) // it parses the arguments before -h
 	require.NoError(t, err, "orders %q", args)
 	return variables(help)
 }
 
-// requireCommand checks that orders takes the arguments, that the environment has
-// what the command cannot do without, and that orders knows each variable there is.
+// requireCommand checks that orders accepts the arguments, that required variables are
+// set, and that orders knows each variable.
 func requireCommand(t *testing.T, args []string, environment map[string]string) {
 	t.Helper()
 	read := variablesOf(t, args)
@@ -88,7 +85,7 @@ func requireCommand(t *testing.T, args []string, environment map[string]string) 
 		}
 	}
 	if args[0] == "reconcile" {
-		require.Contains(t, args, "--fix", "without it, an orphaned intent fails every run until it is older than --since")
+		require.Contains(t, args, "--fix", "without --fix, an orphaned intent fails every run until it is older than --since")
 	}
 	known := knownVariables(t)
 	for name := range environment {
@@ -96,7 +93,7 @@ func requireCommand(t *testing.T, args []string, environment map[string]string) 
 	}
 }
 
-// knownVariables are all that orders reads, with their defaults.
+// knownVariables returns all variables that orders reads, with their defaults.
 func knownVariables(t *testing.T) map[string]string {
 	t.Helper()
 	all, err := orders(t, "help", "env")
@@ -104,7 +101,7 @@ func knownVariables(t *testing.T) map[string]string {
 	return variables(all)
 }
 
-// flagOf returns the value of a flag in args, or its default in orders' help.
+// flagOf returns the value of a flag in args, or its default.
 func flagOf(t *testing.T, args []string, name string) time.Duration {
 	t.Helper()
 	text := ""
@@ -127,8 +124,7 @@ func flagOf(t *testing.T, args []string, name string) time.Duration {
 	return value
 }
 
-// longestStop is what a command may take to stop: serve its notice and its longest
-// run, the completer and reconcile a run, the worker a mail and its queries.
+// longestStop returns how long a command may take to stop.
 func longestStop(t *testing.T, args []string, environment map[string]string) time.Duration {
 	t.Helper()
 	text := environment["STRIPE_TIMEOUT"]
@@ -150,7 +146,6 @@ func longestStop(t *testing.T, args []string, environment map[string]string) tim
 	}
 }
 
-// read returns a file of the repository.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
@@ -158,7 +153,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// goVersion is the one that go.mod names.
+// goVersion returns the version in go.mod.
 func goVersion(t *testing.T) string {
 	t.Helper()
 	match := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Creates an order, replays it, and requires the same response and one charge:
 #   tools/deploy/order.sh http://127.0.0.1:8080 ok_… [http://127.0.0.1:12111]
-# The last is the address of the stand-in. Without it, the charges are not counted.
+# The last argument is the address of the stand-in. Without it, charges are not checked.
 set -euo pipefail
 api=$1 key=$2 stripe=${3:-}
 folder=$(mktemp -d)
@@ -24,7 +24,7 @@ place first
 place again
 grep -q '"status":"paid"' "$folder/first.json" || fail "not paid: $(cat "$folder/first.json")"
 cmp "$folder/first.json" "$folder/again.json" || fail "the replay differs"
-grep -qi '^Idempotent-Replayed: true' "$folder/again.head" || fail "the second response is no replay"
+grep -qi '^Idempotent-Replayed: true' "$folder/again.head" || fail "the second response is not a replay"
 if [ -n "$stripe" ]; then
 	intent=$(grep -o 'pi_[A-Za-z0-9]*' "$folder/first.json")
 	order=$(grep -o '^{"id":"[^"]*' "$folder/first.json" | cut -d'"' -f4)

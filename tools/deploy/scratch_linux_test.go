@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -20,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program that wants a loader or a C library does not start in an empty image.
-func TestPrograms_areStatic(t *testing.T) {
+// An empty image has no loader and no C library.
+func TestPrograms_static(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"orders", "stripetest"} {
 		file, err := elf.Open(program(t, name))
@@ -35,7 +34,7 @@ func TestPrograms_areStatic(t *testing.T) {
 	}
 }
 
-// image is a folder that holds the programs and nothing else.
+// image is a folder that contains only the programs.
 type image struct {
 	t    *testing.T
 	root string
@@ -54,8 +53,8 @@ func newImage(t *testing.T) image {
 	return image{t, folder}
 }
 
-// confinement makes the folder a process's root, and the process the image's user:
-// for root that is all there is to do, others are given a namespace of users.
+// confinement makes the folder a process's root, with the image's user. A user other than
+// root needs a user namespace for that.
 func (i image) confinement() *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Chroot: i.root}
 	if os.Getuid() == 0 {
@@ -68,7 +67,6 @@ func (i image) confinement() *syscall.SysProcAttr {
 	return attributes
 }
 
-// process is a program, running.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -83,7 +81,6 @@ func (p *process) Write(text []byte) (int, error) {
 	return p.output.Write(text)
 }
 
-// String is what it has printed so far.
 func (p *process) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,11 +96,11 @@ func start(t *testing.T, cmd *exec.Cmd) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = cmd.Wait() // wait looks at the exit code
+		_ = cmd.Wait() // wait returns the exit code
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // most have ended long ago
+		_ = cmd.Process.Signal(syscall.SIGTERM) // most have exited
 		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		<-p.exited
@@ -114,9 +111,8 @@ func start(t *testing.T, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// start starts a program in its empty root, with this environment only. A system
-// that lets nobody change a root gets an empty working directory instead, and the
-// log says so.
+// start runs a program in its empty root, with only this environment. Without the
+// permission to change the root, it uses an empty working directory and logs that.
 func (i image) start(environment []string, name string, args ...string) *process {
 	i.t.Helper()
 	confined := func() (*process, error) {
@@ -130,7 +126,7 @@ func (i image) start(environment []string, name string, args ...string) *process
 		p, err = confined()
 	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
-		i.t.Logf("%s gets no root of its own: %v", name, err)
+		i.t.Logf("%s runs without a private root: %v", name, err)
 		cmd := exec.Command(filepath.Join(i.root, name), args...)
 		cmd.Dir, cmd.Env = i.root, append([]string{}, environment...)
 		p, err = start(i.t, cmd)
@@ -140,7 +136,7 @@ func (i image) start(environment []string, name string, args ...string) *process
 }
 
 // newDatabase returns the URLs of an empty database, for the role that migrates and for
-// the role of all other commands. It is on the private PostgreSQL of an orders dev.
+// the role of all other commands. The server is that of orders dev.
 func newDatabase(t *testing.T) (owner, user string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "orders-dev-")
@@ -148,7 +144,7 @@ func newDatabase(t *testing.T) (owner, user string) {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
 	cache := filepath.Join(folder, "cache")
 	require.NoError(t, os.Mkdir(cache, 0o755))
-	require.NoError(t, os.Chmod(folder, 0o755)) // root's PostgreSQL runs as nobody
+	require.NoError(t, os.Chmod(folder, 0o755)) // PostgreSQL does not run as root
 	cmd := exec.Command(program(t, "orders"), "dev")
 	cmd.Env = os.Environ()
 	for name := range knownVariables(t) {
@@ -177,7 +173,7 @@ func newDatabase(t *testing.T) (owner, user string) {
 	return as("orders_owner"), as("orders")
 }
 
-// patience bounds what takes a moment, or fetches PostgreSQL, on a machine that is busy.
+// patience bounds every wait. A busy machine may need it to download PostgreSQL.
 const patience = 3 * time.Minute
 
 func (p *process) wait() int {
@@ -186,13 +182,12 @@ func (p *process) wait() int {
 	case <-p.exited:
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		require.Fail(p.t, "the process does not end", "%v", p.cmd.Args)
+		require.Fail(p.t, "the process has not exited", "%v", p.cmd.Args)
 		return 0
 	}
 }
 
-// waitFor waits until the process has printed something that matches, and returns
-// the first group.
+// waitFor waits until the output matches, and returns the first group.
 func (p *process) waitFor(pattern string) string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -206,15 +201,15 @@ func (p *process) waitFor(pattern string) string {
 		select {
 		case <-ticker.C:
 		case <-p.exited:
-			require.Regexp(p.t, expression, p.String(), "the process ended")
+			require.Regexp(p.t, expression, p.String(), "the process has exited")
 		case <-deadline:
-			require.Fail(p.t, "this takes too long", pattern)
+			require.Fail(p.t, "the output has not matched", pattern)
 		}
 	}
 }
 
-// Everything that the containers do, but for the mail.
-func TestPrograms_inAnEmptyRoot(t *testing.T) {
+// All steps of compose-check.sh except the mail.
+func TestPrograms_emptyRoot(t *testing.T) {
 	t.Parallel()
 	i := newImage(t)
 	stripe := i.start(nil, "stripetest", "-addr", "127.0.0.1:0")
@@ -223,13 +218,13 @@ func TestPrograms_inAnEmptyRoot(t *testing.T) {
 	environment := []string{
 		"DATABASE_URL=" + user,
 		"LISTEN_ADDR=127.0.0.1:0",
-		"ADMIN_ADDR=", // the default may be somebody else's
+		"ADMIN_ADDR=", // the default may be in use
 		"STRIPE_API_BASE=" + provider,
 		"STRIPE_SECRET_KEY=sk_test_stand_in",
 	}
 
 	migrate := i.start(environment, "orders", "migrate", "up")
-	require.NotZero(t, migrate.wait(), "it has no right to")
+	require.NotZero(t, migrate.wait(), "the role may not change the schema")
 	require.Contains(t, migrate.String(), "permission denied")
 	migrate = i.start([]string{"DATABASE_URL=" + owner}, "orders", "migrate", "up")
 	require.Zero(t, migrate.wait(), migrate)
@@ -245,12 +240,12 @@ func TestPrograms_inAnEmptyRoot(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "./order.sh", "http://"+address, key, provider).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, command := range []string{"completer", "reaper", "reconcile"} {
-		pass := i.start(environment, "orders", command)
-		require.Zero(t, pass.wait(), command)
+		run := i.start(environment, "orders", command)
+		require.Zero(t, run.wait(), command)
 	}
 
 	require.NoError(t, api.cmd.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, api.wait())
-	require.True(t, strings.Contains(api.String(), "msg=stopped"))
+	require.Contains(t, api.String(), "msg=stopped")
 	require.Equal(t, 1, healthcheck())
 }

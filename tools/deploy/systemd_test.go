@@ -20,7 +20,7 @@ const (
 	installed = "/usr/local/bin/orders"
 )
 
-// file is a unit as its sections and options.
+// file contains the options of a unit, by section.
 type file map[string]map[string]string
 
 func parseUnit(t *testing.T, name string) file {
@@ -48,7 +48,7 @@ func unitNames(t *testing.T, pattern string) []string {
 	return names
 }
 
-// example is the environment of a file made from .env.example.
+// example returns the variables of .env.example.
 func example(t *testing.T) map[string]string {
 	t.Helper()
 	environment := map[string]string{}
@@ -74,7 +74,7 @@ func TestSystemd_services(t *testing.T) {
 		requireCommand(t, words[1:], environment)
 		ran[words[1]] = true
 
-		grace := 90 * time.Second // systemd's own
+		grace := 90 * time.Second // the default of systemd
 		if text := service["TimeoutStopSec"]; text != "" {
 			seconds, err := strconv.Atoi(text)
 			require.NoError(t, err, name)
@@ -90,12 +90,11 @@ func TestSystemd_services(t *testing.T) {
 		"migrate": true, "serve": true, "worker": true, "completer": true, "reaper": true, "reconcile": true,
 	}, ran)
 	for _, name := range unitNames(t, "orders-*.timer") {
-		require.Contains(t, unitNames(t, "*.service"), strings.TrimSuffix(name, ".timer")+".service", "what it starts")
+		require.Contains(t, unitNames(t, "*.service"), strings.TrimSuffix(name, ".timer")+".service", "the timer has no service")
 		require.NotEmpty(t, parseUnit(t, name)["Timer"]["OnCalendar"], name)
 	}
 }
 
-// All of them run as nobody and write nothing.
 func TestSystemd_hardening(t *testing.T) {
 	t.Parallel()
 	service := parseUnit(t, "orders-.service.d/hardening.conf")["Service"]
@@ -114,9 +113,9 @@ func TestSystemd_crontab(t *testing.T) {
 		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, "SHELL=") || strings.HasPrefix(line, "MAILTO=") {
 			continue
 		}
-		require.NotContains(t, line, "%", "which cron takes for the end of the line")
+		require.NotContains(t, line, "%", "cron treats % as the end of the command")
 		words := strings.Fields(line)
-		require.Equal(t, "orders", words[5], "the user, behind five fields of time")
+		require.Equal(t, "orders", words[5], "the user follows five time fields")
 		i := slices.Index(words, installed)
 		require.Positive(t, i, line)
 		require.Contains(t, line, "; . /etc/orders/orders.env; exec "+installed)
@@ -126,15 +125,15 @@ func TestSystemd_crontab(t *testing.T) {
 	require.Equal(t, []string{"completer", "reaper", "reconcile"}, ran)
 }
 
-// systemd's own opinion, where it is.
+// systemd-analyze checks the units if it is installed.
 func TestSystemd_verify(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Log("no systemd-analyze: the units were parsed only")
+		t.Log("systemd-analyze is not installed: the units were only parsed")
 		return
 	}
-	// It wants the program to be there, but not what is in the environment's file.
+	// It requires that the program exists, but not the environment file.
 	folder := t.TempDir()
 	require.NoError(t, os.CopyFS(folder, os.DirFS(filepath.Join(root, units))))
 	paths, err := filepath.Glob(filepath.Join(folder, "*.*"))
@@ -154,7 +153,7 @@ func TestSystemd_verify(t *testing.T) {
 	require.Len(t, all, 9)
 	out, err := exec.CommandContext(t.Context(), analyze, append([]string{"verify", "--man=no"}, all...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Empty(t, string(out), "what it does not understand")
+	require.Empty(t, string(out), "systemd-analyze reported warnings")
 	for _, path := range services {
 		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=yes", "--threshold=25", path).CombinedOutput()
 		require.NoError(t, err, "%s", out)

@@ -18,14 +18,13 @@ import (
 
 var update = flag.Bool("update", false, "write the code blocks of the guides")
 
-// block matches a code block that comes from a file. After the path of the file, a
-// marker names the declarations to show. Without names, it shows the whole file:
+// block matches a code block from a file. A marker names the file and the declarations to
+// show, or only the file:
 //
 //	<!-- code:begin examples/credits/credits.go Service Service.Grant -->
 //	<!-- code:end -->
 var block = regexp.MustCompile(`(?s)<!-- code:begin (\S+)([^\n]*) -->\n(.*?)<!-- code:end -->\n`)
 
-// TestGenerated compares each block with its file.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	blocks := 0

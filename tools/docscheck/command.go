@@ -9,18 +9,18 @@ import (
 // Command is one command line of a block and the output that the page shows.
 type Command struct {
 	At    string   // page and line
-	Text  string   // all its lines, without prompt
+	Text  string   // without prompt
 	Parts []Simple // of a pipeline or list, in order
-	Shown []string // the lines that follow
+	Shown []string // the output
 }
 
 // Simple is one program with its words.
 type Simple struct {
 	Assignments []string // NAME=value before the program
-	Words       []string // the program and its arguments, quotes removed
+	Words       []string // without quotes
 }
 
-// Program is the first word, or empty where only variables are set.
+// Program is the first word, or empty if only variables are set.
 func (s Simple) Program() string {
 	if len(s.Words) == 0 {
 		return ""
@@ -41,8 +41,8 @@ func (p Page) Commands() ([]Command, error) {
 	return all, nil
 }
 
-// Commands returns the commands of a block: in a console the lines with a
-// prompt, in a script every line. Other blocks have none.
+// Commands returns the lines with a prompt in a console, and every line in a script.
+// Other blocks have none.
 func (b Block) Commands() ([]Command, error) {
 	console := b.Language == "console"
 	if !console && b.Language != "sh" && b.Language != "bash" {
@@ -79,9 +79,7 @@ func (b Block) Commands() ([]Command, error) {
 
 var errUnfinished = errors.New("the command is incomplete at the end of its block")
 
-// Split parses a command line of a shell, as far as the pages need it: quotes, escapes,
-// comments, variables set before a program, and the operators between programs. It
-// expands nothing.
+// Split parses the parts of a shell's syntax that the pages use. It expands nothing.
 func Split(line string) ([]Simple, error) {
 	var parts []Simple
 	var current Simple

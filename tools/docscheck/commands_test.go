@@ -11,8 +11,7 @@ import (
 	"example.com/orders-api/tools/docscheck"
 )
 
-// runners lists the programs that pages may call, with the check of their arguments. The
-// paths in all arguments must exist.
+// runners lists the programs that pages may call, with the check of their arguments.
 var runners = map[string]func(t *testing.T, at string, words []string){
 	"":           nil, // variables only: TestDocuments
 	"export":     nil, // the same
@@ -20,7 +19,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"bin/orders": nil, // the same
 	"curl":       nil, // the same
 	"grep":       nil, // the same, in a pipeline
-	"psql":       nil, // the same for a statement on "$DATABASE_URL"; other calls need the reader's server
+	"psql":       nil, // a statement on "$DATABASE_URL"; other calls need the reader's server
 	"make":       requireTarget,
 	"docker":     requireCompose,
 	"chmod":      notRun("make rename-check does it to the copies"),
@@ -38,7 +37,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 
 func notRun(string) func(*testing.T, string, []string) { return nil }
 
-func TestCommands_areRun(t *testing.T) {
+func TestCommands(t *testing.T) {
 	t.Parallel()
 	s := everything(t)
 	for _, page := range allPages(t) {
@@ -59,7 +58,7 @@ func TestCommands_areRun(t *testing.T) {
 		for _, name := range page.Spans() {
 			parts, err := docscheck.Split(name)
 			if err != nil || len(parts) == 0 || parts[0].Program() != "make" {
-				continue // TestDocuments_mentions checks our own commands
+				continue // TestDocuments_mentions checks these commands
 			}
 			requireTarget(t, page.Path, parts[0].Words)
 		}
@@ -69,7 +68,7 @@ func TestCommands_areRun(t *testing.T) {
 func requireRunner(t *testing.T, s sources, at string, part docscheck.Simple) {
 	t.Helper()
 	check, known := runners[part.Program()]
-	want(t, known, "%s: no test runs %q: add one, or a reason in runners", at, part.Program())
+	want(t, known, "%s: no test runs %q: add the program to runners, with a check or a reason", at, part.Program())
 	if check != nil {
 		check(t, at, part.Words)
 	}
@@ -90,16 +89,15 @@ func requireTarget(t *testing.T, at string, words []string) {
 			want(t, strings.Contains(string(makefile), "$("+name+")"), "%s: the Makefile has no variable %s", at, name)
 		default:
 			target := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(word) + `:.*##`)
-			want(t, target.Match(makefile), "%s: there is no make %s", at, word)
+			want(t, target.Match(makefile), "%s: the Makefile has no target %s", at, word)
 		}
 	}
 }
 
-// requireCompose checks the profiles and files in a call of docker compose.
 func requireCompose(t *testing.T, at string, words []string) {
 	t.Helper()
 	if len(words) < 2 || words[1] != "compose" {
-		return // build and run need an engine
+		return // build and run need a Docker engine
 	}
 	file := "docker-compose.yml"
 	for i, word := range words[:len(words)-1] {

@@ -21,10 +21,8 @@ import (
 
 var fetch = flag.Bool("fetch", false, "request every external link")
 
-// root is the root of the repository.
 var root = os.DirFS("../..")
 
-// pages returns every page.
 var pages = sync.OnceValues(func() ([]docscheck.Page, error) { return docscheck.Pages(root) })
 
 func allPages(t *testing.T) []docscheck.Page {
@@ -35,7 +33,7 @@ func allPages(t *testing.T) []docscheck.Page {
 	return all
 }
 
-// want reports a fault of a page without ending the test, so that one run reports all.
+// want reports a failure without ending the test, so that one run reports all.
 func want(t *testing.T, ok bool, format string, arguments ...any) {
 	t.Helper()
 	if !ok {
@@ -71,7 +69,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// External links need a network: make links-check.
 func TestLinks_outside(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -109,8 +106,8 @@ var (
 type sources struct {
 	files  map[string]bool // by path
 	bases  map[string]bool // by name
-	folder map[string]bool // top-level folders
-	text   string          // of all files that are not pages
+	folder map[string]bool // top-level
+	text   string          // of all files except pages
 }
 
 var repository = sync.OnceValues(func() (sources, error) {
@@ -145,7 +142,6 @@ func everything(t *testing.T) sources {
 	return s
 }
 
-// The files, variables and tests that a page names exist.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	s := everything(t)
@@ -169,8 +165,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// requirePath checks that a word exists if it is a path of the repository, by its first
-// folder.
+// requirePath checks a word that begins with a top-level folder.
 func requirePath(t *testing.T, s sources, where, word string) {
 	t.Helper()
 	word = strings.TrimPrefix(word, "./")

@@ -20,9 +20,10 @@ import (
 	"example.com/orders-api/tools/programtest"
 )
 
-// Runs every command of this program and every curl line of the pages, in order. Each
-// must succeed and print what the page shows. The table runners names the tests of the
-// others.
+func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
+
+// Each command of this program and each curl line must succeed and print the shown
+// output. The table runners lists the other programs.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	for _, page := range allPages(t) {
@@ -32,61 +33,39 @@ func TestDocuments(t *testing.T) {
 		}
 		t.Run(page.Path, func(t *testing.T) {
 			t.Parallel()
-			newReader(t, "own curl").follow(commands)
+			newReader(t).follow(commands)
 		})
-		if _, err := exec.LookPath("curl"); err == nil && slices.ContainsFunc(commands, isCurl) {
-			t.Run(page.Path+" with the real curl", func(t *testing.T) {
-				t.Parallel()
-				newReader(t, "").follow(slices.DeleteFunc(slices.Clone(commands), func(c docscheck.Command) bool { return !isCurl(c) && !isAssignment(c) }))
-			})
-		}
 	}
 }
 
-// isOurs reports whether this test can run all parts of a command.
 func isOurs(command docscheck.Command) bool {
 	return !slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool {
 		return !slices.Contains([]string{"", "export", "orders", "bin/orders", "curl", "grep"}, part.Program()) && !isStatement(part)
 	})
 }
 
-// isStatement reports whether a command is psql with a statement.
 func isStatement(part docscheck.Simple) bool {
 	return len(part.Words) == 4 && part.Words[0] == "psql" && part.Words[1] == "$DATABASE_URL" && part.Words[2] == "-c"
-}
-
-func isCurl(command docscheck.Command) bool { return calls(command, "curl") }
-
-// isAssignment reports whether a command only sets variables of the shell.
-func isAssignment(command docscheck.Command) bool {
-	return len(command.Parts) == 1 && command.Parts[0].Program() == ""
 }
 
 func calls(command docscheck.Command, program string) bool {
 	return slices.ContainsFunc(command.Parts, func(part docscheck.Simple) bool { return filepath.Base(part.Program()) == program })
 }
 
-// reader runs the commands of one page on a fixture.
 type reader struct {
 	*programtest.Fixture
 
-	folder string           // the working directory
+	folder string
 	api    *programtest.API // started for the first curl line
 }
 
-// newReader returns a reader with the program on its PATH, and with our own curl
-// unless curl is "".
-func newReader(t *testing.T, curl string) *reader {
+// newReader returns a reader with the program on its PATH.
+func newReader(t *testing.T) *reader {
 	t.Helper()
 	r := &reader{Fixture: programtest.NewFixture(t), folder: t.TempDir()}
 	bin := filepath.Join(r.folder, "bin")
 	require.NoError(t, os.Mkdir(bin, 0o755))
 	require.NoError(t, os.Symlink(programtest.Program(), filepath.Join(bin, "orders")))
-	if curl != "" {
-		tests, err := os.Executable()
-		require.NoError(t, err)
-		require.NoError(t, os.Symlink(tests, filepath.Join(bin, "curl")))
-	}
 	r.Environ = r.With("PATH="+bin+":"+os.Getenv("PATH"), "API_KEY="+r.APIKey, "ADMIN_ADDR=127.0.0.1:0")
 	return r
 }
@@ -107,8 +86,8 @@ func (r *reader) follow(commands []docscheck.Command) {
 	}
 }
 
-// set sets the variables that a page sets. A value with "…" is a placeholder, for which
-// the reader must have a value already.
+// set sets the variables of a page. A value with "…" is a placeholder for one that the
+// reader already has.
 func (r *reader) set(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
@@ -123,20 +102,18 @@ func (r *reader) set(command docscheck.Command) {
 	}
 }
 
-// isLongRunning reports whether a command runs until it is stopped.
 func isLongRunning(words []string) bool {
 	return len(words) > 1 && filepath.Base(words[0]) == "orders" && (slices.Contains([]string{"serve", "dev"}, words[1]) ||
 		words[1] == "worker" && !slices.Contains(words, "--once") || slices.Contains(words, "--every"))
 }
 
-// startAndStop starts a long-running command, waits until it is ready and stops it.
 func (r *reader) startAndStop(part docscheck.Simple) {
 	r.T.Helper()
 	arguments := part.Words[1:]
 	p := programtest.Start(r.T, r.With(part.Assignments...), arguments...)
 	sign, known := map[string]string{"serve": "listening", "dev": "listening", "worker": "receipts"}[arguments[0]]
 	if !known {
-		sign = "pass"
+		sign = `msg="` + arguments[0]
 	}
 	p.WaitFor(&p.Stderr, sign)
 	p.Stop()
@@ -144,12 +121,12 @@ func (r *reader) startAndStop(part docscheck.Simple) {
 
 var openVariable = regexp.MustCompile(`\b[A-Z_]+='?[^\s']*…[^\s']*'? `)
 
-// runInShell runs a command in a shell. It replaces the addresses of the pages by those
-// of the reader's API, and KEY by an abandoned key.
+// runInShell replaces the addresses of the pages by those of the reader's API, and KEY by
+// an abandoned key.
 func (r *reader) runInShell(command docscheck.Command) {
 	r.T.Helper()
 	for _, part := range command.Parts {
-		require.False(r.T, isLongRunning(part.Words), "%s: a long-running command needs a line of its own", command.At)
+		require.False(r.T, isLongRunning(part.Words), "%s: put a long-running command on a separate line", command.At)
 	}
 	text := openVariable.ReplaceAllString(command.Text, "")
 	if calls(command, "curl") {
@@ -180,8 +157,7 @@ func (r *reader) runInShell(command docscheck.Command) {
 	}
 }
 
-// abandon creates an order whose confirm the provider rejected and whose client did not
-// retry. Its last run was ten minutes ago.
+// abandon creates an order whose confirm the provider rejected, ten minutes ago.
 func (r *reader) abandon(idempotencyKey string) {
 	r.T.Helper()
 	a := r.Serve(r.Environ, "--shutdown-delay", "0")
@@ -196,7 +172,6 @@ func (r *reader) abandon(idempotencyKey string) {
 	r.Exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
 }
 
-// Checks the commands and flags in prose, crontabs and manifests.
 func TestDocuments_mentions(t *testing.T) {
 	t.Parallel()
 	crontab := regexp.MustCompile(`/orders ([^;\n]+)$`)
@@ -226,8 +201,8 @@ func TestDocuments_mentions(t *testing.T) {
 	}
 }
 
-// requireCommand checks that a command with these flags exists, by its help. -h is
-// given twice, because the first one is the value of a flag without one.
+// requireCommand checks a command with its help. The first -h may be the value of a flag,
+// so there are two.
 func requireCommand(t *testing.T, at string, words []string) {
 	t.Helper()
 	p := programtest.Start(t, nil, append(slices.Clone(words), "-h", "-h")...)
@@ -236,7 +211,6 @@ func requireCommand(t *testing.T, at string, words []string) {
 	}
 }
 
-// The output of make run.
 func TestDocuments_run(t *testing.T) {
 	t.Parallel()
 	a := programtest.StartDev(t, programtest.Environ(t))
@@ -246,7 +220,7 @@ func TestDocuments_run(t *testing.T) {
 
 // slim:begin
 
-// The results of make demo. Its figures differ from run to run.
+// The figures of make demo differ between runs.
 func TestDocuments_demo(t *testing.T) {
 	t.Parallel()
 	result := regexp.MustCompile(`(?m)^ [✓✗–] .+?(?:  | \d{3} )`)
@@ -258,7 +232,6 @@ func TestDocuments_demo(t *testing.T) {
 
 // slim:end
 
-// shownBelow returns the output that a page shows below a command.
 func shownBelow(t *testing.T, path, command string) []string {
 	t.Helper()
 	for _, page := range allPages(t) {
@@ -272,7 +245,6 @@ func shownBelow(t *testing.T, path, command string) []string {
 	return nil
 }
 
-// Links to the API must work.
 func TestDocuments_addresses(t *testing.T) {
 	t.Parallel()
 	f := programtest.NewFixture(t)

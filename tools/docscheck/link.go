@@ -15,7 +15,7 @@ var (
 	linkText   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 )
 
-// Links returns where the page points: paths, anchors and addresses.
+// Links returns paths, anchors and addresses.
 func (p Page) Links() []string {
 	prose := span.ReplaceAllString(p.Prose, "")
 	var links []string
@@ -27,7 +27,7 @@ func (p Page) Links() []string {
 	return links
 }
 
-// Anchors returns the names of the page's headings, as GitHub makes them.
+// Anchors returns the names of the headings, as GitHub generates them.
 func (p Page) Anchors() map[string]bool {
 	anchors := map[string]bool{}
 	for _, match := range heading.FindAllStringSubmatch(p.Prose, -1) {
@@ -40,8 +40,6 @@ func (p Page) Anchors() map[string]bool {
 	return anchors
 }
 
-// anchor is a heading in small letters, without markup and punctuation, and with
-// a hyphen for each space.
 func anchor(heading string) string {
 	text := strings.NewReplacer("`", "", "*", "").Replace(linkText.ReplaceAllString(heading, "$1"))
 	return strings.Map(func(r rune) rune {

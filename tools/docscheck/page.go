@@ -12,21 +12,21 @@ import (
 type Page struct {
 	Path   string // from the root of the repository, with slashes
 	Blocks []Block
-	Prose  string // everything outside of blocks, with as many lines as the file
+	Prose  string // everything outside of blocks, with empty lines in their place
 }
 
 // Block is a fenced block.
 type Block struct {
 	Page     string
-	Line     int // of its first line, counted from 1
+	Line     int // of its first line, from 1
 	Language string
 	Lines    []string // without the indentation of the fence
 }
 
-// At returns the position of the block, as editors read it.
+// At returns the position as path:line.
 func (b Block) At() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// Pages reads all pages below a root, except in the folders that Walk skips.
+// Pages parses all pages below a root that Walk visits.
 func Pages(root fs.FS) ([]Page, error) {
 	var pages []Page
 	err := Walk(root, func(path string, content []byte) error {
@@ -40,8 +40,8 @@ func Pages(root fs.FS) ([]Page, error) {
 	return pages, err
 }
 
-// Walk reads every file of the repository, without build results, dependencies, test data
-// and hidden folders.
+// Walk visits every file except build results, dependencies, test data and hidden
+// folders.
 func Walk(root fs.FS, visit func(path string, content []byte) error) error {
 	return fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
 		switch name := entry.Name(); {

@@ -45,7 +45,7 @@ func TestPages(t *testing.T) {
 	}, commands)
 }
 
-func TestPages_writtenWrong(t *testing.T) {
+func TestPages_invalid(t *testing.T) {
 	t.Parallel()
 	_, err := parsed(t, "a\n```\nb\n")
 	require.EqualError(t, err, "page.md:3: the block is never closed")
@@ -74,13 +74,13 @@ func TestCompare(t *testing.T) {
 			"HTTP/1.1 201 Created", "Date: Sun, 22 Nov 2026 11:00:00 GMT", "X: y", "",
 			`{"id":"aaaaaaaa-bbbb-8ccc-8ddd-eeeeeeeeeeee","status":"paid","amount":2500}`,
 		}},
-		"some of them":        {shown: []string{"HTTP/1.1 201 Created", "…", `{"id":"…","status":"paid",…}`}},
-		"another status":      {shown: []string{"HTTP/1.1 200 OK", "…"}, wrong: true},
-		"another member":      {shown: []string{"…", `{"id":"…","status":"pending",…}`}, wrong: true},
-		"a line left out":     {shown: []string{"HTTP/1.1 201 Created", "X: y", "…"}, wrong: true},
-		"the end left out":    {shown: []string{"HTTP/1.1 201 Created"}, wrong: true},
-		"an id that is not":   {shown: []string{"…", `{"id":"1","status":"paid","amount":2500}`}, wrong: true},
-		"signs with meanings": {shown: []string{"…", "X: .", "…"}, wrong: true},
+		"some lines":         {shown: []string{"HTTP/1.1 201 Created", "…", `{"id":"…","status":"paid",…}`}},
+		"another status":     {shown: []string{"HTTP/1.1 200 OK", "…"}, wrong: true},
+		"another member":     {shown: []string{"…", `{"id":"…","status":"pending",…}`}, wrong: true},
+		"a missing line":     {shown: []string{"HTTP/1.1 201 Created", "X: y", "…"}, wrong: true},
+		"a missing end":      {shown: []string{"HTTP/1.1 201 Created"}, wrong: true},
+		"an invalid id":      {shown: []string{"…", `{"id":"1","status":"paid","amount":2500}`}, wrong: true},
+		"regular expression": {shown: []string{"…", "X: .", "…"}, wrong: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ var changing = regexp.MustCompile(strings.Join([]string{
 }, "|"))
 
 // Compare returns an error if an output differs from the lines that a page shows. A line
-// "…" matches any number of lines, "…" within a line any text. Values such as ids and
-// times need the same form only.
+// "…" matches any lines, and "…" within a line any text. Values such as ids and times
+// only need the same form.
 func Compare(shown []string, output string) error {
 	var pattern strings.Builder
 	for _, line := range shown {
@@ -47,7 +47,6 @@ func Compare(shown []string, output string) error {
 	return nil
 }
 
-// like returns the expression that matches a line.
 func like(line string) string {
 	var pattern strings.Builder
 	line = strings.TrimRight(line, " \t")

@@ -12,15 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// length is the length of the series, which have one sample per minute: 0x90 is always
-// 0, 0+60x90 is a counter that grows by one per second. Alerts are evaluated at the end.
+// length is the length of the series, with one sample per minute. 0x90 is a constant,
+// 0+60x90 grows by one per second. Alerts are evaluated at the end.
 const length = 90 * time.Minute
 
-// situations are, for each alert, series with which it fires and with which it does not.
+// situations are, for each alert, series with which it fires and series with which it
+// does not.
 var situations = map[string]struct{ fires, silent []string }{
 	"OrdersDown": {
 		fires:  []string{`up{job="orders", instance="a"} 1x80 0x10`},
-		silent: []string{`up{job="orders", instance="a"} 1x89 0`, `up{job="other"} 0x90`}, // has just restarted; another job
+		silent: []string{`up{job="orders", instance="a"} 1x89 0`, `up{job="other"} 0x90`}, // just restarted; another job
 	},
 	"OrdersDatabaseUnreadable": {
 		fires:  []string{`orders_database_up{instance="a"} 0x90`, `orders_database_up{instance="b"} 0x90`},
@@ -128,13 +129,13 @@ func TestAlerts(t *testing.T) {
 	seen := map[string]bool{}
 	for _, rule := range rules(t) {
 		situation, known := situations[rule.Alert]
-		require.True(t, known, "%s is not tested", rule.Alert)
+		require.True(t, known, "no test checks the alert %s", rule.Alert)
 		seen[rule.Alert] = true
-		require.True(t, fires(t, rule.Expr, time.Duration(rule.For), situation.fires), rule.Alert)
-		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), situation.silent), rule.Alert)
-		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), nil), "%s without any metrics", rule.Alert)
+		require.True(t, fires(t, rule.Expr, time.Duration(rule.For), situation.fires), "%s does not fire", rule.Alert)
+		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), situation.silent), "%s fires", rule.Alert)
+		require.False(t, fires(t, rule.Expr, time.Duration(rule.For), nil), "%s fires without metrics", rule.Alert)
 	}
-	require.Len(t, seen, len(situations), "situations of alerts that do not exist")
+	require.Len(t, seen, len(situations), "a situation names an alert that does not exist")
 }
 
 // fires reports whether an alert fires at the end: some series was present for the
@@ -159,7 +160,7 @@ func fires(t *testing.T, expression string, wait time.Duration, series []string)
 	return false
 }
 
-// load returns a storage of series, in the notation of Prometheus's own tests.
+// load parses series in the notation of Prometheus's own tests.
 func load(t *testing.T, descriptions []string) storage.Queryable {
 	t.Helper()
 	var all []promql.Series
@@ -195,7 +196,6 @@ func matches(metric labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-// seriesSet iterates over a list.
 type seriesSet struct {
 	at   storage.Series
 	rest []storage.Series

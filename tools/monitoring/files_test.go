@@ -1,8 +1,7 @@
-// Package monitoring_test checks the rules for Prometheus and the dashboard for
-// Grafana with Prometheus's own parser and engine: they can be parsed, the program has
-// each metric and label that they name, each alert has an entry in the runbook, and it
-// fires when it should and only then. The package is in this module because its
-// dependencies take long to build: make contract.
+// Package monitoring_test checks the Prometheus rules and the Grafana dashboard with
+// Prometheus's parser and engine: metrics and labels exist, each alert has a runbook
+// entry, and it fires only when it should. It is in this module because its dependencies
+// take long to build: make contract.
 package monitoring_test
 
 import (
@@ -28,7 +27,6 @@ const (
 	metricsFile   = "../../internal/metrics/testdata/metrics.txt"
 )
 
-// rules returns the alerts.
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	content, err := os.ReadFile(rulesFile)
@@ -71,8 +69,8 @@ func dashboard(t *testing.T) map[string][]string {
 	return queries
 }
 
-// allMetrics returns the labels of each metric: those of the program, and those that
-// Prometheus and its client library add.
+// allMetrics returns the labels of each metric, including those of Prometheus and its
+// client library.
 func allMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	content, err := os.ReadFile(metricsFile)
@@ -98,11 +96,9 @@ func allMetrics(t *testing.T) map[string][]string {
 	return found
 }
 
-// scrapeLabels are the labels that the scrape configuration adds to every metric.
 var scrapeLabels = []string{"job", "instance", "command"}
 
-// requireKnown checks that an expression can be parsed, and that the metrics and
-// labels that it names exist.
+// requireKnown parses an expression and checks its metrics and labels.
 func requireKnown(t *testing.T, metrics map[string][]string, expression string) {
 	t.Helper()
 	expression = strings.ReplaceAll(expression, "$__rate_interval", "5m")

@@ -29,7 +29,7 @@ func TestDashboard_knownMetrics(t *testing.T) {
 	}
 }
 
-// The tests above would pass with any name if the list contained too much.
+// An incomplete or too long list of metrics would hide errors.
 func TestAllMetrics_unknown(t *testing.T) {
 	t.Parallel()
 	metrics := allMetrics(t)
@@ -39,7 +39,6 @@ func TestAllMetrics_unknown(t *testing.T) {
 	require.Contains(t, metrics["orders_http_request_duration_seconds_bucket"], "le")
 }
 
-// The rules use labels that the scrape configuration adds.
 func TestScrapeConfiguration(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(scrapeFile)
@@ -64,7 +63,6 @@ func TestScrapeConfiguration(t *testing.T) {
 	}
 }
 
-// Each alert has an entry in the runbook, and each entry an alert.
 func TestRules_runbook(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(runbookFile)
@@ -80,5 +78,5 @@ func TestRules_runbook(t *testing.T) {
 		require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
 		require.Contains(t, []string{"page", "ticket"}, rule.Labels["severity"], rule.Alert)
 	}
-	require.Empty(t, entries, "entries without an alert")
+	require.Empty(t, entries, "the runbook has entries without an alert")
 }

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs the tests through PgBouncer in transaction mode, with the files of
-# deploy/pgbouncer. The program is PGBOUNCER, or the one on the PATH, or Debian's, which
-# is unpacked into a cache folder. The script installs nothing and runs nothing as root.
+# Runs the tests through PgBouncer in transaction mode, with the files of deploy/pgbouncer.
+# The program is PGBOUNCER, or the one on the PATH, or Debian's, unpacked into a cache
+# folder. The script installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/orders-api/pgbouncer
 
 fail() { echo "pgbouncer-check: $*" >&2; exit 2; }
 
-# fetch unpacks Debian's package, and what it needs and this machine has not.
+# fetch unpacks Debian's package and the libraries that are not installed.
 fetch() {
 	cd "$folder"
 	for library in $(apt-cache depends pgbouncer | awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }'); do
 		dpkg-query -W -f '${db:Status-Status}' "$library" 2>/dev/null | grep -qx installed || echo "$library"
 	done >libraries
 	xargs apt-get -qq -o APT::Sandbox::User=root download pgbouncer <libraries ||
-		fail "Debian's package cannot be downloaded; does apt-get update help?"
+		fail "Debian's package cannot be downloaded; try apt-get update"
 	for package in *.deb; do dpkg -x "$package" unpacked; done
 	mkdir -p "$cache"
 	cp -R unpacked/. "$cache"
@@ -31,7 +31,7 @@ if [ -z "$program" ]; then
 	program=$cache/pgbouncer
 	if [ ! -x "$program" ]; then
 		command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
-			fail "no pgbouncer on the PATH, and only Debian's can be fetched: install it, or name it in PGBOUNCER"
+			fail "no pgbouncer on the PATH, and no apt-get to download it: install it, or set PGBOUNCER"
 		folder=$(mktemp -d)
 		trap 'rm -rf "$folder"' EXIT
 		(fetch)

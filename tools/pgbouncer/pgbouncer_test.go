@@ -27,16 +27,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(programtest.Main{M: m}.Run()) }
 
-// pooledFixture is a fixture with its own server and pooler. Its pool connects to the
-// server directly.
+// pooledFixture has its own server and pooler. Its pool connects to the server directly.
 type pooledFixture struct {
 	*programtest.Fixture
 
 	server *embeddedpg.Server
-	direct []string // an environment without the pooler
+	direct []string // without the pooler
 }
 
-// startServer starts a private PostgreSQL.
 func startServer(t *testing.T) *embeddedpg.Server {
 	t.Helper()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{
@@ -63,8 +61,7 @@ func newPooledFixture(t *testing.T) *pooledFixture {
 	return f
 }
 
-// pooler starts a pooler and puts it into the environment. With port 0 it chooses a
-// free port.
+// pooler starts a pooler and adds it to the environment. Port 0 is a free port.
 func (f *pooledFixture) pooler(port int, settings string) *pooler {
 	f.T.Helper()
 	p, err := startPooler(f.T.Context(), options{server: f.server.URL("postgres"), port: port, settings: settings})
@@ -74,8 +71,8 @@ func (f *pooledFixture) pooler(port int, settings string) *pooler {
 	return p
 }
 
-// orderUntilPaid retries an order until its response is final, which must be 201. It
-// returns an error instead of failing the test, so that any goroutine may call it.
+// orderUntilPaid retries until the response is final, which must be 201. It returns an
+// error, so that any goroutine may call it.
 func orderUntilPaid(ctx context.Context, a *programtest.API, idempotencyKey string) error {
 	ctx, cancel := context.WithTimeout(ctx, programtest.Timeout)
 	defer cancel()
@@ -100,7 +97,6 @@ func orderUntilPaid(ctx context.Context, a *programtest.API, idempotencyKey stri
 	}
 }
 
-// requireStartupError checks that a command fails with these reasons.
 func requireStartupError(t *testing.T, environ []string, command string, reasons ...string) {
 	t.Helper()
 	p := programtest.Start(t, environ, strings.Fields(command)...)
@@ -111,8 +107,8 @@ func requireStartupError(t *testing.T, environ []string, command string, reasons
 	}
 }
 
-// keepsStatements reports whether the pooler can track prepared statements, as it can
-// from 1.21 on.
+// keepsStatements reports whether the pooler tracks prepared statements, which needs
+// version 1.21.
 func keepsStatements(t *testing.T, p *pooler) bool {
 	t.Helper()
 	var major, minor int
@@ -121,8 +117,8 @@ func keepsStatements(t *testing.T, p *pooler) bool {
 	return major > 1 || minor >= 21
 }
 
-// preparing returns the pooler's URL without the query mode of docs/scaling.md, so that
-// the program prepares its statements.
+// preparing returns the pooler's URL without the query mode, so that the program prepares
+// its statements.
 func preparing(t *testing.T, p *pooler) string {
 	t.Helper()
 	u, err := url.Parse(p.url("postgres"))
@@ -152,7 +148,6 @@ func TestPooler_startupErrors(t *testing.T) {
 	}
 }
 
-// With session pooling, every command works.
 func TestPooler_sessionPooling(t *testing.T) {
 	t.Parallel()
 	f := newPooledFixture(t)
@@ -162,8 +157,7 @@ func TestPooler_sessionPooling(t *testing.T) {
 	require.Equal(t, "applied: 0\n", programtest.Run(t, env, "migrate", "up"))
 }
 
-// From 1.21 on the pooler can track prepared statements, and DATABASE_URL needs no query
-// mode. An older one cannot.
+// With version 1.21 or later, DATABASE_URL needs no query mode.
 func TestPooler_preparedStatements(t *testing.T) {
 	t.Parallel()
 	f := newPooledFixture(t)
@@ -191,8 +185,7 @@ func TestPooler_preparedStatements(t *testing.T) {
 	a.Stop()
 }
 
-// The pooler is killed and restarted under load: clients get 503 or 409, retry, and
-// each order is charged once.
+// Clients get 503 or 409 and retry, and each order is charged once.
 func TestPooler_restarted(t *testing.T) {
 	t.Parallel()
 	f := newPooledFixture(t)
@@ -253,9 +246,9 @@ func TestPooler_exhausted(t *testing.T) {
 	a.Stop()
 }
 
-// A COMMIT that no standby confirmed gets no final response (R22): the server's warning
-// passes the pooler, and the pooler does not cancel the COMMIT of a killed process,
-// which would make it visible.
+// A COMMIT that no standby confirmed gets no final response (R22). The pooler forwards
+// the server's warning. It does not cancel the COMMIT of a killed process, which would
+// make it visible.
 func TestPooler_notReplicated(t *testing.T) {
 	t.Parallel()
 	f := newPooledFixture(t)
@@ -315,9 +308,8 @@ func TestPooler_notReplicated(t *testing.T) {
 	b.Stop()
 }
 
-// The tests of the module through the pooler. Skipped are tests that need prepared
-// statements, timeouts of their own, the lock of migrations or the names of sessions,
-// which a pooled session does not have. make test runs them.
+// The skipped tests need prepared statements, their own timeouts, the migration lock or
+// session names. A pooled session has none of these. make test runs them.
 func TestModule(t *testing.T) {
 	t.Parallel()
 	const skipped = "^(TestActions_waiting|TestAllocations|TestAuthenticate_lookupTimeout|TestCommit_delayed|TestPlans_useIndexes|TestConsole.*|TestDemo_doubleCharge" +

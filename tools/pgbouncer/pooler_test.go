@@ -1,8 +1,8 @@
 //go:build pgbouncer
 
-// Package pgbouncer_test runs the program, and the tests of its module, through
-// PgBouncer in transaction mode with the files of deploy/pgbouncer. docs/scaling.md
-// explains the files. make pgbouncer-check finds the program and runs the tests.
+// Package pgbouncer_test runs the program and the tests of its module through PgBouncer
+// in transaction mode, with the files of deploy/pgbouncer: make pgbouncer-check.
+// docs/scaling.md explains the files.
 package pgbouncer_test
 
 import (
@@ -28,40 +28,35 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// program is the variable that names the PgBouncer program.
+// program is the variable with the path of PgBouncer.
 const program = "PGBOUNCER"
 
-// files is the folder of the two files that the tests use.
 const files = "../../deploy/pgbouncer"
 
-// roleName is the role of role.sql.
 const roleName = "orders"
 
 // startTimeout bounds the start of a pooler, which takes about 20 ms.
 const startTimeout = 30 * time.Second
 
-// maxAttempts bounds the starts of a pooler. A start fails if another program has taken
-// the port since it was chosen.
+// maxAttempts bounds the starts of a pooler. Another program may have taken the port.
 const maxAttempts = 5
 
-// options configure a pooler.
 type options struct {
 	server   string // the URL of a superuser, whose password the role gets
-	port     int    // at 127.0.0.1; 0: a free one
-	settings string // lines after those of pgbouncer.ini, which they override
+	port     int    // at 127.0.0.1; 0: a free port
+	settings string // appended to pgbouncer.ini
 }
 
-// pooler is a running PgBouncer.
 type pooler struct {
 	version  string // such as 1.18.0
 	password string // of the role
 	port     int
-	pipe     *os.File // the pooler is killed when this end of a pipe is closed
+	pipe     *os.File // closing this end kills the pooler
 	exited   chan struct{}
 }
 
-// startPooler creates the role of role.sql, as a superuser, and starts a pooler for all
-// databases of the server.
+// startPooler creates the role of role.sql as a superuser and starts a pooler for all
+// databases.
 func startPooler(ctx context.Context, options options) (*pooler, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -101,7 +96,6 @@ func (p *pooler) start(ctx context.Context, options options, server *pgx.ConnCon
 	return p.launch(ctx, folder)
 }
 
-// createRole creates the role unless it exists, and applies the settings of role.sql.
 func createRole(ctx context.Context, server *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, server)
 	if err != nil {
@@ -130,8 +124,8 @@ func createRole(ctx context.Context, server *pgx.ConnConfig) error {
 	return err
 }
 
-// freePort returns a free port. It is random and below the ephemeral ports of the
-// system, so that it is probably still free when a killed pooler is restarted there.
+// freePort returns a random port below the system's ephemeral ports, so that a restarted
+// pooler can probably use it again.
 func freePort() (int, error) {
 	for attempt := 1; ; attempt++ {
 		offset, err := rand.Int(rand.Reader, big.NewInt(20_000))
@@ -149,9 +143,8 @@ func freePort() (int, error) {
 	}
 }
 
-// configure writes the pooler's files: pgbouncer.ini, and then lines that override its
-// addresses. They continue the last section, because a second header would reset its
-// settings.
+// configure appends lines to pgbouncer.ini. They continue the last section, because a
+// second header would reset it.
 func (p *pooler) configure(folder string, server *pgx.ConnConfig, settings string) error {
 	configuration, err := os.ReadFile(filepath.Join(files, "pgbouncer.ini"))
 	if err != nil {
@@ -179,10 +172,9 @@ func (p *pooler) configure(folder string, server *pgx.ConnConfig, settings strin
 	)
 }
 
-// watcher is the shell script that runs a pooler. Its arguments are a folder to remove
-// at the end and the pooler's command line. Standard input is a pipe whose other end
-// only our process holds. When our process exits, the read ends and the pooler is
-// killed. It has no state to lose.
+// watcher is a shell script whose arguments are a folder to remove and the pooler's
+// command line. Only this process holds the other end of its standard input. When this
+// process exits, the read ends and the script kills the pooler.
 const watcher = `
 folder=$1; shift
 exec 9<&0
@@ -194,7 +186,6 @@ kill $watch
 rm -rf "$folder"
 exit $status`
 
-// launch starts the pooler and waits until it reports that it is up.
 func (p *pooler) launch(ctx context.Context, folder string) error {
 	input, pipe, err := os.Pipe()
 	if err != nil {
@@ -205,7 +196,7 @@ func (p *pooler) launch(ctx context.Context, folder string) error {
 	output, printed := io.Pipe()
 	cmd := exec.Command("/bin/sh", "-c", watcher, "sh", folder, os.Getenv(program), filepath.Join(folder, "pgbouncer.ini"))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, printed, printed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C does not reach them
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not reach them
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, pipe.Close(), os.RemoveAll(folder))
 	}
@@ -228,8 +219,8 @@ func (p *pooler) launch(ctx context.Context, folder string) error {
 
 var upLine = regexp.MustCompile(`process up: PgBouncer ([0-9.]+)`)
 
-// readOutput reads the pooler's output and sends its version when the pooler is up. If
-// it does not start, the error contains the output. Later output is discarded.
+// readOutput sends the pooler's version when it is up, and discards later output. If the
+// pooler does not start, the error contains its output.
 func readOutput(output *io.PipeReader, up chan<- string) error {
 	defer output.Close() // otherwise the pooler would block on a write
 	var printed strings.Builder
@@ -245,8 +236,7 @@ func readOutput(output *io.PipeReader, up chan<- string) error {
 	return fmt.Errorf("%w%s", lines.Err(), &printed)
 }
 
-// url returns the connection string of one of the server's databases, with the query
-// mode of docs/scaling.md, which leaves no prepared statements in a session.
+// url returns the connection string of a database with the query mode of docs/scaling.md.
 func (p *pooler) url(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -258,7 +248,6 @@ func (p *pooler) url(database string) string {
 	return u.String()
 }
 
-// stop kills the pooler and waits until it has exited.
 func (p *pooler) stop() error {
 	err := p.pipe.Close()
 	<-p.exited

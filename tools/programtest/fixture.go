@@ -19,8 +19,8 @@ import (
 const Tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 
-// Fixture is a database with one account, a stand-in for Stripe, and the environment
-// that names both.
+// Fixture is a database with one account, a stand-in for Stripe, and the environment for
+// both.
 type Fixture struct {
 	T       *testing.T
 	Pool    *pgxpool.Pool
@@ -38,8 +38,7 @@ func NewFixture(t *testing.T) *Fixture {
 	return f
 }
 
-// NewFixtureOn returns a fixture without an account, on the database that the pool and
-// the URL name.
+// NewFixtureOn returns a fixture without an account on this database.
 func NewFixtureOn(t *testing.T, pool *pgxpool.Pool, url string, settings ...string) *Fixture {
 	t.Helper()
 	stripe := stripetest.New(stripetest.Options{})

@@ -1,5 +1,5 @@
 // Package programtest builds the program and runs it as a process, with a database and
-// the stand-in for Stripe, for the other tests of this module.
+// the stand-in for Stripe.
 package programtest
 
 import (
@@ -24,8 +24,8 @@ import (
 // Timeout bounds every wait, on a busy machine too.
 const Timeout = time.Minute
 
-// program is the path of the program, which [Main] builds. It is a variable of the
-// package because the tests of a binary share nothing else.
+// program is the path that [Main] sets. It is a package variable because tests share no
+// other state.
 var program string
 
 // Main builds the program, runs the tests and stops their database server:
@@ -82,7 +82,7 @@ type Process struct {
 	exited chan struct{}
 }
 
-// Start starts the program in this environment. The end of the test kills it.
+// Start starts the program. The end of the test kills it.
 func Start(t *testing.T, environ []string, args ...string) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: exec.CommandContext(t.Context(), program, args...), exited: make(chan struct{})}
@@ -103,8 +103,7 @@ func Start(t *testing.T, environ []string, args ...string) *Process {
 	return p
 }
 
-// Run runs the program until it exits, and requires the exit code 0. It returns the
-// standard output.
+// Run requires the exit code 0 and returns the standard output.
 func Run(t *testing.T, environ []string, args ...string) string {
 	t.Helper()
 	p := Start(t, environ, args...)
@@ -139,8 +138,7 @@ func (p *Process) Stop() {
 	require.Zero(p.t, p.Wait(), "%s", &p.Stderr)
 }
 
-// WaitFor waits until the output matches the pattern. It returns the match with its
-// groups.
+// WaitFor waits until the output matches, and returns the groups.
 func (p *Process) WaitFor(out *Output, pattern string) []string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -178,14 +176,13 @@ func Eventually(t *testing.T, done func() bool) {
 	}
 }
 
-// Environ returns an environment with a temporary home and these settings. It has none
-// of the test's own variables.
+// Environ returns only these settings and a temporary home.
 func Environ(t *testing.T, settings ...string) []string {
 	t.Helper()
 	home, err := os.MkdirTemp("", "orders-home-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(home)) })
-	// For root, the private PostgreSQL runs as nobody, which needs access.
+	// PostgreSQL does not run as root and needs access.
 	temporary := filepath.Join(home, "tmp")
 	for _, folder := range []string{home, temporary, filepath.Join(home, ".cache"), filepath.Join(home, "Library"), filepath.Join(home, "Library/Caches")} {
 		require.NoError(t, os.MkdirAll(folder, 0o755))
@@ -205,8 +202,8 @@ func Value(environ []string, name string) string {
 	return found
 }
 
-// ServerPrograms returns the folder of the tests' PostgreSQL programs, so that no
-// temporary home downloads them.
+// ServerPrograms returns the folder of the tests' PostgreSQL programs. A temporary home
+// would download them again.
 func ServerPrograms(t *testing.T) string {
 	t.Helper()
 	var folder string

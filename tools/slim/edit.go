@@ -6,14 +6,12 @@ import (
 	"strings"
 )
 
-// A section to remove stands between a line with sectionBegin and a line with
-// sectionEnd, in a comment of the file's language.
+// These comments enclose a section to remove, in the comment syntax of the file.
 const (
 	sectionBegin = "slim:begin"
 	sectionEnd   = "slim:end"
 )
 
-// removeSections returns the text without its marked sections.
 func removeSections(text string) (string, error) {
 	var kept strings.Builder
 	inside := false
@@ -21,12 +19,12 @@ func removeSections(text string) (string, error) {
 		switch {
 		case marks(line, sectionBegin):
 			if inside {
-				return "", errors.New("a marked section begins within another")
+				return "", errors.New("slim:begin within a marked section")
 			}
 			inside = true
 		case marks(line, sectionEnd):
 			if !inside {
-				return "", errors.New("a marked section ends that did not begin")
+				return "", errors.New("slim:end without slim:begin")
 			}
 			inside = false
 		case !inside:
@@ -34,12 +32,12 @@ func removeSections(text string) (string, error) {
 		}
 	}
 	if inside {
-		return "", errors.New("a marked section does not end")
+		return "", errors.New("slim:begin without slim:end")
 	}
 	return kept.String(), nil
 }
 
-// marks reports whether the line is a comment with nothing but the mark.
+// marks reports whether the line is a comment that contains only the mark.
 func marks(line, mark string) bool {
 	line = strings.TrimSpace(line)
 	for _, comment := range []string{"// ", "# ", "<!-- ", "-- "} {
@@ -55,9 +53,8 @@ var (
 	firstLink = regexp.MustCompile(`^(?:\| *|[-*] +)(?:\*\*)?!?\[[^\]]*\]\(([^)\s]+)\)`)
 )
 
-// removeLinks returns a page without links to files that do not exist. A table row or
-// list item that begins with such a link is dropped, a picture too; elsewhere the
-// text of the link stays.
+// removeLinks removes links to missing files. It drops a picture, and a table row or list
+// item that begins with such a link. In other places the link text stays.
 func removeLinks(page string, exists func(target string) bool) string {
 	gone := func(target string) bool {
 		path, _, _ := strings.Cut(target, "#")

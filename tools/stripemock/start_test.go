@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package stripemock_test sends the requests of package payments to stripe-mock, Stripe's
-// server that checks requests against the published API description. It checks whether
-// parameters exist and have the right type, which the stand-in of payments/stripetest
-// cannot do.
+// Package stripemock_test sends the requests of package payments to stripe-mock, which
+// validates parameters against Stripe's published API description. The stand-in in
+// payments/stripetest does not.
 //
 // The first start on a machine builds stripe-mock, which takes some seconds.
 package stripemock_test
@@ -21,12 +20,11 @@ import (
 	"time"
 )
 
-// startTimeout is long compared with the second in which an idle machine reads the API
-// description of 8 MB.
+// startTimeout is long: an idle machine reads the API description of 8 MB in a second.
 const startTimeout = time.Minute
 
-// start runs stripe-mock on a free port of the loopback interface and returns its URL.
-// The process ends with the test, or with the test binary if that is killed.
+// start returns the URL of a stripe-mock process, which ends with the test or with a
+// killed test binary.
 func start(t testing.TB) (baseURL string) {
 	t.Helper()
 	binary, err := build()
@@ -35,8 +33,8 @@ func start(t testing.TB) (baseURL string) {
 	}
 
 	output, printed := io.Pipe()
-	// Without -https-addr it would listen on its default port. The test's context ends,
-	// and kills it, before the cleanups run.
+	// Without -https-addr it uses its default port. The test's context ends, and kills
+	// it, before the cleanups run.
 	cmd := exec.CommandContext(t.Context(), binary, "-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0")
 	cmd.Stdout, cmd.Stderr = printed, printed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -45,11 +43,11 @@ func start(t testing.TB) (baseURL string) {
 	t.Cleanup(func() { <-exited })
 	go func() {
 		defer close(exited)
-		// The kernel kills it when the thread that started it ends, so this thread must
-		// live until then.
+		// Pdeathsig applies when the starting thread ends, so this thread must stay
+		// alive.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		printed.CloseWithError(errors.Join(errors.New("stripe-mock ended"), cmd.Run()))
+		printed.CloseWithError(errors.Join(errors.New("stripe-mock exited"), cmd.Run()))
 	}()
 
 	address := make(chan string, 1)
@@ -66,15 +64,15 @@ func start(t testing.TB) (baseURL string) {
 	return ""
 }
 
-// build returns the path of the tool of go.mod, and builds it if it is not in the build
-// cache. "go tool" would be another process between it and the test.
+// build returns the path of the tool in go.mod. "go tool" would add a process between it
+// and the test.
 func build() (string, error) {
 	out, err := exec.Command("go", "tool", "-n", "stripe-mock").Output()
 	return strings.TrimSpace(string(out)), err
 }
 
-// follow reads stripe-mock's output until it ends, and sends the address on which it
-// listens. It must keep reading, because each request prints a line.
+// follow sends the address of stripe-mock, and reads its output until it ends, because
+// each request prints a line.
 func follow(output io.Reader, address chan<- string) error {
 	last := ""
 	lines := bufio.NewScanner(output)
@@ -84,5 +82,5 @@ func follow(output io.Reader, address chan<- string) error {
 			address <- a
 		}
 	}
-	return fmt.Errorf("%w, its last line being %q", lines.Err(), last)
+	return fmt.Errorf("%w; last line: %q", lines.Err(), last)
 }

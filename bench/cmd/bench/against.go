@@ -8,8 +8,7 @@ import (
 	"example.com/orders-api/bench/load"
 )
 
-// compare measures this build in alternation with that of -against, on one
-// PostgreSQL.
+// compare measures this build and that of -against in alternation, on one PostgreSQL.
 func (b *bench) compare(ctx context.Context) (err error) {
 	if b.against == "" {
 		return nil

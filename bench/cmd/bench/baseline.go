@@ -22,20 +22,17 @@ import (
 	"example.com/orders-api/internal/postgres"
 )
 
-// baseline is a minimal program that shows the CPU cost of the libraries. For each
-// order it makes the API's round trips to the database and calls to the provider,
-// with net/http, pgx and stripe-go. It does not validate, replay or recover, so it
-// is the lower bound of the CPU per order of an API with these libraries.
+// baseline is a minimal program with the round trips and provider calls of an order. It
+// uses the same libraries, but does not validate, replay or recover. Its CPU time per
+// order is therefore a lower bound.
 type baseline struct {
 	pool     *pgxpool.Pool
 	provider paymentintent.Client
-	trips    [][]string // statements of floor.sql, by round trip
+	trips    [][]string // of floor.sql, by round trip
 	orders   atomic.Int64
-	first    int64 // number of the first order
+	first    int64
 }
 
-// baselineCommand is the argument with which bench runs itself as the baseline
-// program.
 const baselineCommand = "baseline"
 
 func serveBaseline(ctx context.Context, getenv func(string) string) error {
@@ -127,7 +124,6 @@ func (b *baseline) order(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(order)
 }
 
-// trip sends round trip i of floor.sql for order n.
 func (b *baseline) trip(ctx context.Context, i int, n string) error {
 	batch := &pgx.Batch{}
 	for _, statement := range b.trips[i] {
@@ -140,7 +136,7 @@ func (b *baseline) trip(ctx context.Context, i int, n string) error {
 	return b.pool.SendBatch(ctx, batch).Close()
 }
 
-// least compares the API's CPU per order with that of the baseline program. Both run
+// least compares the API's CPU time per order with that of the baseline program. Both run
 // at the same time, and each gets every second order.
 func (b *bench) least(ctx context.Context) (err error) {
 	s, err := b.startSystem(ctx, 0, 1)

@@ -16,8 +16,8 @@ import (
 	"example.com/orders-api/internal/embeddedpg"
 )
 
-// durable returns settings under which a COMMIT is durable, which are PostgreSQL's
-// defaults. The sizes prevent checkpoints within a window.
+// durable returns PostgreSQL's defaults for durable commits. The sizes prevent
+// checkpoints within a window.
 func durable() map[string]string {
 	return map[string]string{
 		"fsync":              "on",
@@ -28,15 +28,14 @@ func durable() map[string]string {
 	}
 }
 
-// bench is one run of the benchmark.
 type bench struct {
 	options
 	out      io.Writer
 	folder   string // logs and PostgreSQL's data
-	programs string // folder of orders and stripetest
+	programs string
 	postgres *embeddedpg.Server
 	admin    *pgxpool.Pool
-	systems  int // number of systems started
+	systems  int
 	windows  []window
 }
 
@@ -57,7 +56,7 @@ func (b *bench) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The cache of orders dev is on a disk. A folder in memory would make COMMIT too fast.
+	// A folder in memory would make COMMIT too fast. This one is on a disk.
 	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // the server's OS user needs access
 		return err
 	}
@@ -89,13 +88,12 @@ func (b *bench) start(ctx context.Context) error {
 	return nil
 }
 
-// createDatabase creates a database and returns its URL.
 func (b *bench) createDatabase(ctx context.Context, name string) (string, error) {
 	_, err := b.admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
 	return b.postgres.URL(name), err
 }
 
-// wal returns the number of bytes written to the write-ahead log so far.
+// wal returns the bytes of WAL written so far.
 func (b *bench) wal(ctx context.Context) (int64, error) {
 	var bytes int64
 	err := b.admin.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&bytes)

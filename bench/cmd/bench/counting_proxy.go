@@ -12,8 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// countingProxy is a TCP proxy in front of PostgreSQL that counts round trips and
-// commits.
+// countingProxy is a TCP proxy for PostgreSQL that counts round trips and commits.
 type countingProxy struct {
 	listener net.Listener
 	target   string
@@ -22,8 +21,7 @@ type countingProxy struct {
 	commits    atomic.Int64
 }
 
-// newCountingProxy starts a proxy. It returns the URL of the database through the
-// proxy.
+// newCountingProxy returns the proxy and the database URL through it.
 func newCountingProxy(ctx context.Context, database string) (*countingProxy, string, error) {
 	u, err := url.Parse(database)
 	if err != nil {
@@ -49,7 +47,7 @@ func (p *countingProxy) serve(ctx context.Context) {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
-			return // closed
+			return
 		}
 		server, err := new(net.Dialer).DialContext(ctx, "tcp", p.target)
 		if err != nil {
@@ -60,7 +58,6 @@ func (p *countingProxy) serve(ctx context.Context) {
 	}
 }
 
-// forward copies in both directions until either side closes its connection.
 func (p *countingProxy) forward(client, server net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -74,7 +71,6 @@ func (p *countingProxy) forward(client, server net.Conn) {
 	both.Wait()
 }
 
-// countMessages reads the server's messages until the connection ends.
 func (p *countingProxy) countMessages(stream io.Reader) {
 	messages := pgproto3.NewFrontend(stream, nil)
 	for {

@@ -20,14 +20,12 @@ import (
 //go:embed floor.sql
 var floorSQL []byte
 
-// floorAccount is the id of the account in floor.sql.
 const floorAccount = "11111111-1111-4111-8111-111111111111"
 
-// floor is a database on which pgbench runs the SQL of an order.
 type floor struct {
 	bench    *bench
 	pool     *pgxpool.Pool
-	pgbench  string // path of the program
+	pgbench  string
 	script   string
 	database string // URL
 }
@@ -55,7 +53,6 @@ func (b *bench) openFloor(ctx context.Context) (*floor, error) {
 	return f, nil
 }
 
-// createTables applies the migrations and creates the account.
 func (f *floor) createTables(ctx context.Context) error {
 	migrator, err := migrations.New(f.pool, nil)
 	if err != nil {
@@ -73,8 +70,8 @@ func (f *floor) createTables(ctx context.Context) error {
 
 func (f *floor) close() { f.pool.Close() }
 
-// findPgbench prefers the pgbench in the folder of the server's programs, which has
-// the server's version.
+// findPgbench prefers the folder of the server's programs, where pgbench has the server's
+// version.
 func (b *bench) findPgbench() (string, error) {
 	for _, folder := range []string{os.Getenv("PG_BIN"), b.postgres.BinDir()} {
 		program := filepath.Join(folder, "pgbench")
@@ -95,8 +92,7 @@ var (
 	failedLine = regexp.MustCompile(`(?m)^number of failed transactions: 0 `)
 )
 
-// run runs pgbench with a number of clients. It returns the orders per second and
-// the bytes of WAL per order.
+// run returns the orders per second and the bytes of WAL per order.
 func (f *floor) run(ctx context.Context, clients int, duration time.Duration) (rate, wal float64, err error) {
 	before, err := f.written(ctx)
 	if err != nil {
@@ -117,7 +113,6 @@ func (f *floor) run(ctx context.Context, clients int, duration time.Duration) (r
 	return rate, float64(after.wal-before.wal) / float64(after.orders-before.orders), err
 }
 
-// written is the number of orders, and the bytes of WAL so far.
 type written struct{ orders, wal int64 }
 
 func (f *floor) written(ctx context.Context) (written, error) {

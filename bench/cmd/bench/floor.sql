@@ -1,4 +1,4 @@
--- The SQL of an order, made from what the program sends (make generate).
+-- The SQL of an order, generated from the program's statements (make generate).
 \set n random(100000000000000, 999999999999999)
 \startpipeline
 SELECT

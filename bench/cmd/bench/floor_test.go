@@ -32,8 +32,8 @@ var update = flag.Bool("update", false, "rewrite floor.sql")
 
 func TestMain(m *testing.M) { os.Exit(dbtest.Main{M: m}.Run()) }
 
-// TestGenerated compares floor.sql with the statements that the program sends: the
-// same statements with values of the same sizes, in the same round trips.
+// TestGenerated compares floor.sql with the program's statements: the same round trips,
+// and values of the same sizes.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	tracer := &tracer{}
@@ -79,10 +79,9 @@ func TestGenerated(t *testing.T) {
 		require.NoError(t, os.WriteFile("floor.sql", []byte(generated), 0o600))
 		return
 	}
-	require.Equal(t, generated, string(floorSQL), "the statements of an order have changed: run make generate")
+	require.Equal(t, generated, string(floorSQL), "floor.sql is out of date: run make generate")
 }
 
-// tracer records statements by round trip.
 type tracer struct{ pipelines [][]statement }
 
 type statement struct {
@@ -114,15 +113,14 @@ func (t *tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceB
 
 func (*tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// dynamic is a value that differs between orders, and the SQL expression that
-// generates one in pgbench.
+// dynamic is a value that differs between orders, and the SQL expression that generates
+// it.
 type dynamic struct{ value, expression string }
 
-// script returns the pgbench script of the pipelines.
 func script(pipelines [][]statement, values []dynamic) string {
 	var out strings.Builder
-	out.WriteString("-- The SQL of an order, made from what the program sends (make generate).\n\\set n random(100000000000000, 999999999999999)\n")
-	n := 0 // numbers the arguments
+	out.WriteString("-- The SQL of an order, generated from the program's statements (make generate).\n\\set n random(100000000000000, 999999999999999)\n")
+	n := 0
 	for _, pipeline := range pipelines {
 		out.WriteString("\\startpipeline\n")
 		for _, s := range pipeline {
@@ -186,7 +184,6 @@ func literal(arg any, values []dynamic, n int) string {
 	}
 }
 
-// object returns JSON as SQL.
 func object(s string, values []dynamic) string {
 	if expression := text(s, values); strings.Contains(expression, " || ") {
 		return "(" + expression + ")::jsonb"

@@ -11,14 +11,13 @@ import (
 	"example.com/orders-api/client"
 )
 
-// firstOrders is the time before the measurement: longer than an order takes with the
-// slow provider, so that the rate is one of orders that end while others begin.
+// firstOrders is the warm-up time. It is longer than an order takes with the slow
+// provider, so that the rate is stable.
 const firstOrders = time.Second
 
-// insistent offers orders by clients that ignore Retry-After: after a rejection they
-// send the next request immediately. The ratio compares their rate with a bound: the
-// rate of 16 clients in the same round, or the ideal rate with a slow provider if
-// that is lower.
+// insistent measures clients that ignore Retry-After. The ratio compares their rate with
+// that of 16 clients in the same round. With a slow provider the ideal rate is the bound,
+// if it is lower.
 func (b *bench) insistent(ctx context.Context) (err error) {
 	fast, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
@@ -92,8 +91,8 @@ func (b *bench) insistent(ctx context.Context) (err error) {
 	return errors.Join(fast.retryUnfinished(ctx), slow.retryUnfinished(ctx), fast.audit(ctx), slow.audit(ctx))
 }
 
-// noisyNeighbour measures one client of an account while 200 clients of another
-// account ignore Retry-After.
+// noisyNeighbour measures one client while 200 clients of another account ignore
+// Retry-After.
 func (s *system) noisyNeighbour(ctx context.Context) error {
 	apiKey, err := s.createAccount(ctx, "single")
 	if err != nil {
@@ -116,7 +115,6 @@ func (s *system) noisyNeighbour(ctx context.Context) error {
 	return nil
 }
 
-// allCreatedOrShed returns an error unless every response has status 201, 429 or 503.
 func allCreatedOrShed(report load.Report) error {
 	for status := range report.Statuses() {
 		switch status {

@@ -29,7 +29,6 @@ func main() {
 	}
 }
 
-// options are the values of the flags.
 type options struct {
 	clients []int
 	rounds  int
@@ -39,13 +38,12 @@ type options struct {
 	against string
 }
 
-// scenario is one kind of measurement.
 type scenario struct {
 	name string
 	run  func(context.Context) error
 }
 
-// scenarios returns all scenarios, in the order in which they run. -only selects one.
+// scenarios returns all scenarios in the order in which they run.
 func (b *bench) scenarios() []scenario {
 	return []scenario{
 		{"orders", b.orders},

@@ -12,27 +12,27 @@ import (
 	"example.com/orders-api/client"
 )
 
-// window is one measurement of a few seconds, as -record writes it.
+// window is one measurement, as -record writes it.
 type window struct {
 	Scenario   string
 	Clients    int
 	Round      int
 	Orders     float64       // per second
-	Floor      float64       // per second: the floor, or what else the ratio compares with
+	Floor      float64       // per second: the reference of the ratio
 	P50, P99   time.Duration // of an order
 	WAL        float64       // bytes per order
 	FloorWAL   float64
 	API        float64 // CPU seconds per order, as the next four
 	Least      float64 // the baseline program
 	PostgreSQL float64
-	StandIn    float64 // the fake Stripe
-	Load       float64 // the load generator, which is this process
+	StandIn    float64
+	Load       float64 // this process
 	Replays    float64 // per second
-	Memory     uint64  // peak resident memory, in bytes
+	Memory     uint64  // peak resident bytes
 }
 
-// orders measures orders and replays at each number of clients, in alternation with
-// the floor.
+// orders measures orders and replays at each number of clients, in alternation with the
+// floor.
 func (b *bench) orders(ctx context.Context) (err error) {
 	s, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
@@ -44,7 +44,6 @@ func (b *bench) orders(ctx context.Context) (err error) {
 		return err
 	}
 	defer f.close()
-	// Warm up: load code, open connections and prepare statements.
 	load.Closed(ctx, slices.Max(b.clients), 3*time.Second, s.createOrders(s.clients, "warm"))
 
 	b.printHeader()
@@ -71,8 +70,7 @@ func (b *bench) orders(ctx context.Context) (err error) {
 	return s.audit(ctx)
 }
 
-// measure creates orders for a window, then replays them for half of one, and sets
-// the results in w.
+// measure creates orders for a window and replays them for half of one.
 func (s *system) measure(ctx context.Context, clients []*client.Client, w *window) error {
 	name := fmt.Sprintf("%s-%d-%d", w.Scenario, w.Clients, w.Round)
 	walBefore, err := s.bench.wal(ctx)
@@ -112,7 +110,6 @@ func (s *system) measure(ctx context.Context, clients []*client.Client, w *windo
 	return ctx.Err()
 }
 
-// allCreated returns an error unless every response has status 201.
 func allCreated(report load.Report) error {
 	for _, r := range report.Requests {
 		if r.Err != nil || r.Status != http.StatusCreated {
@@ -122,8 +119,8 @@ func allCreated(report load.Report) error {
 	return nil
 }
 
-// countRoundTrips starts another API process, which reaches the database through a
-// countingProxy. It returns that process's round trips and commits per order.
+// countRoundTrips returns the round trips and commits per order of an API process behind
+// a countingProxy.
 func (s *system) countRoundTrips(ctx context.Context) (roundTrips, commits float64, err error) {
 	proxy, database, err := newCountingProxy(ctx, s.database)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"example.com/orders-api/client"
 )
 
-// overload offers orders at a constant rate, independent of the responses: the rate
-// of 16 clients, which is measured just before, then three times and half that rate.
+// overload offers orders at a constant rate, independent of the responses. The rates are
+// that of 16 clients, measured just before, then three times and half that rate.
 func (b *bench) overload(ctx context.Context) (err error) {
 	s, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
@@ -49,7 +49,6 @@ func (b *bench) overload(ctx context.Context) (err error) {
 	return s.audit(ctx)
 }
 
-// overloadRound is the result of one offered load.
 type overloadRound struct {
 	capacity, rate, created, shed float64         // per second; rate is the offered one
 	createdLatency, shedLatency   []time.Duration // 50th and 99th percentile
@@ -57,8 +56,7 @@ type overloadRound struct {
 	recovery                      time.Duration // see recoveryTime
 }
 
-// overloadRound summarises a report of times the capacity. Any response other than
-// created or shed is an error.
+// overloadRound summarises a report. A response other than created or shed is an error.
 func (s *system) overloadRound(capacity, times float64, report load.Report) (overloadRound, error) {
 	if err := allCreatedOrShed(report); err != nil {
 		return overloadRound{}, err
@@ -75,7 +73,6 @@ func (s *system) overloadRound(capacity, times float64, report load.Report) (ove
 	}, err
 }
 
-// printOverload prints the medians of the rounds of one offered load.
 func (b *bench) printOverload(rounds []overloadRound) {
 	rate := func(get func(overloadRound) float64) float64 { return median(rounds, get) }
 	latency := func(get func(overloadRound) time.Duration) string {
@@ -103,8 +100,8 @@ func (b *bench) printOverload(rounds []overloadRound) {
 	}
 }
 
-// recoveryTime returns when the last request was due that was shed, or took longer
-// than a second. It counts from the start of the report.
+// recoveryTime returns the due time of the last request that was shed or took longer than
+// a second, since the start.
 func recoveryTime(report load.Report) time.Duration {
 	var last time.Duration
 	for _, r := range report.Requests {
@@ -115,8 +112,8 @@ func recoveryTime(report load.Report) time.Duration {
 	return last
 }
 
-// retryUnfinished retries each request whose key is claimed but not finished, until
-// it finishes. Most rejected requests have not claimed a key.
+// retryUnfinished retries each request whose key is claimed but not finished. Most
+// rejected requests have claimed no key.
 func (s *system) retryUnfinished(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, "SELECT idempotency_key FROM idempotency_keys WHERE finished_at IS NULL")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"example.com/orders-api/bench/load"
 )
 
-// processes compares two API processes with one, on the same cores and the same
-// database. Both run all the time; only the target of the requests changes.
+// processes compares two API processes with one, on the same cores and database. Both
+// always run; only the target of the requests changes.
 func (b *bench) processes(ctx context.Context) (err error) {
 	s, err := b.startSystem(ctx, 0, 2)
 	if err != nil {

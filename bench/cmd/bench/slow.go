@@ -9,14 +9,13 @@ import (
 	"example.com/orders-api/bench/load"
 )
 
-// rampUp is the time until all clients have an order in flight. They start at once,
-// so most of their first requests are rejected with a Retry-After of some seconds.
+// rampUp is the time until all clients have an order in flight. Most of their first
+// requests are rejected with a Retry-After of some seconds.
 const rampUp = 6 * time.Second
 
-// slowProvider measures the throughput with a slow provider. The ideal rate is the
-// number of orders in flight divided by the duration of an order's two provider
-// calls. If the cores cannot reach it, the bound is the rate of as many clients with
-// a provider without delay, measured in alternation.
+// slowProvider measures the throughput with a slow provider. The ideal rate is the number
+// of orders in flight divided by the duration of an order's two provider calls. If the
+// cores cannot reach it, the bound is the rate without a delay, measured in alternation.
 func (b *bench) slowProvider(ctx context.Context) error {
 	fmt.Fprintf(b.out, "\na slow provider, on a pool of 10 connections\n")
 	return errors.Join(
@@ -26,7 +25,6 @@ func (b *bench) slowProvider(ctx context.Context) error {
 	)
 }
 
-// slowProviderCase measures one number of orders in flight and one delay.
 func (b *bench) slowProviderCase(ctx context.Context, inFlight int, delay time.Duration) (err error) {
 	fast, err := b.startSystem(ctx, 0, 1)
 	if err != nil {
@@ -63,7 +61,7 @@ func (b *bench) slowProviderCase(ctx context.Context, inFlight int, delay time.D
 	return errors.Join(fast.audit(ctx), slow.audit(ctx))
 }
 
-// inFlight returns the orders per second after the ramp-up, for duration.
+// inFlight returns the orders per second after the ramp-up.
 func (s *system) inFlight(ctx context.Context, clients, round int, duration time.Duration) (rate float64, err error) {
 	report := load.Closed(ctx, clients, rampUp+duration, s.createWithRetries(s.clients, fmt.Sprintf("flight-%d", round)))
 	if err := allCreated(report); err != nil {

@@ -19,30 +19,27 @@ import (
 	"example.com/orders-api/internal/subprocess"
 )
 
-// system is the system under test: a database, a fake Stripe, and API processes
-// that use both.
+// system is a database, a fake Stripe, and API processes that use both.
 type system struct {
 	bench     *bench
-	programs  string // folder of orders and stripetest
+	programs  string
 	database  string // URL
 	pool      *pgxpool.Pool
 	apiKey    string
 	stripe    *subprocess.Process
 	environ   []string
 	apis      []*subprocess.Process
-	clients   []*client.Client // one for each process in apis
+	clients   []*client.Client // by process in apis
 	addresses []string
 	body      []byte
 	created   atomic.Int64 // 201 responses that are not replays
 }
 
-// startSystem starts a system with this many API processes, whose provider delays
-// each response.
+// startSystem starts API processes whose provider delays each response.
 func (b *bench) startSystem(ctx context.Context, delay time.Duration, apis int) (*system, error) {
 	return b.startSystemFrom(ctx, b.programs, delay, apis)
 }
 
-// startSystemFrom is startSystem with the programs in another folder.
 func (b *bench) startSystemFrom(ctx context.Context, programs string, delay time.Duration, apis int) (*system, error) {
 	b.systems++
 	s := &system{bench: b, programs: programs}
@@ -90,7 +87,6 @@ func (s *system) start(ctx context.Context, name string, delay time.Duration, ap
 	return nil
 }
 
-// command runs a command of orders and returns its standard output.
 func (s *system) command(ctx context.Context, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, filepath.Join(s.programs, "orders"), args...) //nolint:gosec // our own program
 	command.Env = append([]string{"DATABASE_URL=" + s.database}, s.environ...)
@@ -103,7 +99,6 @@ func (s *system) command(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// createAccount creates an account and returns its API key.
 func (s *system) createAccount(ctx context.Context, name string) (string, error) {
 	out, err := s.command(ctx, "accounts", "create", "--name", name)
 	lines := strings.Fields(out)
@@ -113,7 +108,6 @@ func (s *system) createAccount(ctx context.Context, name string) (string, error)
 	return lines[len(lines)-1], nil
 }
 
-// orderParams returns the order that every request creates, of typical size.
 func orderParams() client.OrderParams {
 	return client.OrderParams{
 		Email:         "buyer@example.com",
@@ -137,13 +131,11 @@ func (s *system) program(name string, args ...string) *subprocess.Process {
 	}
 }
 
-// startAPI starts another API process.
 func (s *system) startAPI(ctx context.Context, database string) error {
 	return s.startServer(ctx, s.program("orders", "serve"), database)
 }
 
-// startServer starts a process that serves POST /v1/orders, and adds a client for
-// it.
+// startServer starts a process that serves POST /v1/orders, and adds a client for it.
 func (s *system) startServer(ctx context.Context, process *subprocess.Process, database string) error {
 	address, err := subprocess.FreeAddress(ctx)
 	if err != nil {
@@ -167,8 +159,8 @@ func (s *system) startServer(ctx context.Context, process *subprocess.Process, d
 	return nil
 }
 
-// createOrders returns a load that creates one order per request, each with a new
-// idempotency key. The clients take turns. name must be unique.
+// createOrders creates one order per request, each with a new key. The clients take
+// turns. name must be unique.
 func (s *system) createOrders(clients []*client.Client, name string) load.Send {
 	return func(ctx context.Context, i int) (int, error) {
 		response, err := s.send(ctx, clients, i, key(name, i))
@@ -190,8 +182,7 @@ func (s *system) createWithRetries(clients []*client.Client, name string) load.S
 	}
 }
 
-// replay returns a load that repeats the first n requests of createOrders. Each
-// response must be a replay.
+// replay repeats the first n requests of createOrders. Each response must be a replay.
 func (s *system) replay(clients []*client.Client, name string, n int) load.Send {
 	return func(ctx context.Context, i int) (int, error) {
 		response, err := s.send(ctx, clients, i, key(name, i%n))
@@ -212,8 +203,7 @@ func (s *system) order(key client.Key) client.Request {
 	return client.Request{Key: key, Path: "/v1/orders", Body: s.body}
 }
 
-// audit compares the responses with the database, and with orders reconcile the
-// database with the provider.
+// audit compares the responses with the database, and the database with the provider.
 func (s *system) audit(ctx context.Context) error {
 	var paid, open, receipts int64
 	err := s.pool.QueryRow(ctx, `

@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// printHeader prints the column names for printRow.
 func (b *bench) printHeader() {
 	fmt.Fprintf(b.out, "medians of %d rounds of %s; CPU in ms per order\n", b.rounds, b.window)
 	fmt.Fprintf(b.out, "%8s %9s %9s %6s %8s %8s %8s %9s %6s %6s %6s %6s %9s %7s\n",
 		"clients", "orders/s", "floor/s", "ratio", "p50", "p99", "WAL/ord", "WAL/floor", "api", "pg", "stripe", "load", "replays/s", "RSS")
 }
 
-// printRow prints the medians of the windows of one number of clients. The ratio is
-// the median of the ratios of each round, because the speed of a machine drifts
-// between rounds.
+// printRow prints the medians for one number of clients. The ratio is the median of each
+// round's ratio, because the speed of a machine drifts.
 func (b *bench) printRow(rounds []window) {
 	of := func(get func(window) float64) float64 { return median(rounds, get) }
 	fmt.Fprintf(b.out, "%8d %9.0f %9.0f %6.2f %8s %8s %8.0f %9.0f %6.2f %6.2f %6.2f %6.2f %9.0f %4.0fMiB\n",
@@ -50,7 +48,6 @@ func median[T any](rounds []T, get func(T) float64) float64 {
 	return (values[len(values)/2] + values[(len(values)-1)/2]) / 2
 }
 
-// save writes all windows to the file of -record, if set.
 func (b *bench) save() error {
 	if b.record == "" {
 		return nil

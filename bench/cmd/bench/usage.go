@@ -20,8 +20,7 @@ func (u usage) per(n int) usage {
 	return usage{u.api / d, u.postgres / d, u.stripe / d, u.load / d}
 }
 
-// usage reads the CPU time of the benchmark, PostgreSQL and the system's processes.
-// Without /proc it is zero.
+// usage returns zero on a system without /proc.
 func (s *system) usage() (usage, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -57,8 +56,7 @@ func (s *system) usage() (usage, error) {
 	return u, nil
 }
 
-// cpu returns the CPU seconds that process i of apis has used. Without /proc it is
-// zero.
+// cpu returns the CPU seconds of process i of apis, or zero without /proc.
 func (s *system) cpu(i int) float64 {
 	p, err := procfs.NewProc(s.apis[i].PID())
 	if err != nil {
@@ -71,12 +69,11 @@ func (s *system) cpu(i int) float64 {
 	return stat.CPUTime()
 }
 
-// userHZ is the number of clock ticks per second in /proc/PID/stat, which is 100 on
-// Linux.
+// userHZ is the number of clock ticks per second in /proc/PID/stat on Linux.
 const userHZ = 100
 
-// peakMemory returns the peak resident memory of the first API process, in bytes.
-// Without /proc it is zero.
+// peakMemory returns the peak resident bytes of the first API process, or zero without
+// /proc.
 func (s *system) peakMemory() (uint64, error) {
 	p, err := procfs.NewProc(s.apis[0].PID())
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// response returns a final response, and its replay.
 func response(status int, body string) (stored []client.Response, replay *client.Response) {
 	first := client.Response{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
 	again := first
@@ -30,7 +29,7 @@ func newExchanges(key string, status int, body string) exchanges {
 const declinedBody = `{"type":"/problems/payment-declined","status":402,"retry":"new-key","order_id":"order-2"}`
 
 // valid returns an observation without a violation: a paid order with a refund and a
-// rejected one, and a declined order.
+// rejected refund, and a declined order.
 func valid() observation {
 	refunded := &refund{amount: 300, want: http.StatusCreated, exchanges: newExchanges("refund", http.StatusCreated,
 		`{"id":"refund-1","order_id":"order-1","amount":300,"currency":"usd","provider_refund_id":"re_1"}`)}
@@ -50,7 +49,7 @@ func valid() observation {
 		},
 		charges:  []stripetest.Charge{{OrderID: "order-1", Amount: 1000, Refunded: 300, Currency: "usd"}},
 		refunds:  []stripetest.Refund{{ID: "re_1", Name: "refund-1", Amount: 300, Currency: "usd", Status: "succeeded"}},
-		receipts: map[string]int{"a@example.com": 2}, // a second copy is allowed
+		receipts: map[string]int{"a@example.com": 2}, // a second receipt is allowed
 	}
 }
 
@@ -59,7 +58,6 @@ func TestCheck_valid(t *testing.T) {
 	require.Empty(t, check(valid()))
 }
 
-// Each violation is found.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	paid := func(o *observation) *purchase { return o.purchases[0] }
@@ -80,30 +78,30 @@ func TestCheck(t *testing.T) {
 			},
 			"1 charges at the provider without a response 201",
 		},
-		"a false decline": {func(o *observation) { declined(o).want = http.StatusCreated }, "falsely declined: status 402"},
-		"a false success": {func(o *observation) { paid(o).want = http.StatusPaymentRequired }, "status 201 instead of 402"},
-		"no response":     {func(o *observation) { paid(o).stored, paid(o).replay = nil, nil }, "lost: no final response"},
+		"a wrong decline": {func(o *observation) { declined(o).want = http.StatusCreated }, "wrongly declined: status 402"},
+		"a wrong success": {func(o *observation) { paid(o).want = http.StatusPaymentRequired }, "status 201 instead of 402"},
+		"no response":     {func(o *observation) { paid(o).stored, paid(o).replay = nil, nil }, "no final response"},
 		"a response only at the end": {
-			func(o *observation) { paid(o).stored = nil }, "lost: no final response",
+			func(o *observation) { paid(o).stored = nil }, "no final response",
 		},
 		"two final responses": {
 			func(o *observation) {
 				other, _ := response(http.StatusPaymentRequired, declinedBody)
 				paid(o).stored = append(paid(o).stored, other...)
-			}, "answered differently",
+			}, "two final responses differ",
 		},
 		"another body in the replay": {
-			func(o *observation) { paid(o).replay.Body = append([]byte(" "), paid(o).replay.Body...) }, "replayed differently",
+			func(o *observation) { paid(o).replay.Body = append([]byte(" "), paid(o).replay.Body...) }, "the replay differs",
 		},
 		"another Location in the replay": {
-			func(o *observation) { paid(o).replay.Header.Set("Location", "/v1/orders/order-1") }, "replayed differently",
+			func(o *observation) { paid(o).replay.Header.Set("Location", "/v1/orders/order-1") }, "the replay differs",
 		},
 		"a second execution instead of a replay": {
-			func(o *observation) { paid(o).replay.Header.Del("Idempotent-Replayed") }, "replayed differently",
+			func(o *observation) { paid(o).replay.Header.Del("Idempotent-Replayed") }, "the replay differs",
 		},
-		"no replay":                   {func(o *observation) { declined(o).replay = nil }, "not replayed"},
-		"a key that did not expire":   {func(o *observation) { declined(o).expires = true }, "not expired"},
-		"no receipt":                  {func(o *observation) { o.receipts = nil }, "lost: the receipt"},
+		"no replay":                   {func(o *observation) { declined(o).replay = nil }, "no replay after the faults"},
+		"a key that did not expire":   {func(o *observation) { declined(o).expires = true }, "the reaped key has not expired"},
+		"no receipt":                  {func(o *observation) { o.receipts = nil }, "no receipt"},
 		"a receipt of a failed order": {func(o *observation) { o.receipts["b@example.com"] = 1 }, "1 receipts of an order that was not paid"},
 		"a second refund":             {func(o *observation) { o.refunds = append(o.refunds, o.refunds[0]) }, "refunded 2 times"},
 		"no refund":                   {func(o *observation) { o.refunds = nil }, "refunded 0 times"},
@@ -112,11 +110,11 @@ func TestCheck(t *testing.T) {
 			func(o *observation) { o.refunds = append(o.refunds, stripetest.Refund{Name: "refund-2"}) },
 			"1 refunds refund-2 at the provider without a response 201",
 		},
-		"a false rejection of a refund": {
+		"a wrong rejection of a refund": {
 			func(o *observation) { paid(o).refunds[1].want = http.StatusCreated }, "refund: status 422 instead of 201",
 		},
 		"no response to a refund": {
-			func(o *observation) { paid(o).refunds[1].replay = nil }, "lost: no response to a refund",
+			func(o *observation) { paid(o).refunds[1].replay = nil }, "no final response to a refund",
 		},
 		"more refunded than paid": {
 			func(o *observation) {
@@ -124,7 +122,7 @@ func TestCheck(t *testing.T) {
 				paid(o).exchanges = newExchanges("paid", http.StatusCreated, `{"id":"order-1","amount":200,"currency":"usd"}`)
 			}, "refunded 300 of 200",
 		},
-		"an unfinished key":       {func(o *observation) { o.unfinished = []string{"unfinished key 1"} }, "in the database: unfinished key 1"},
+		"an unfinished key":       {func(o *observation) { o.unfinished = []string{"unfinished key 1"} }, "unfinished row: unfinished key 1"},
 		"a remaining discrepancy": {func(o *observation) { o.reconcile = []string{"stuck_key"} }, "orders reconcile: stuck_key"},
 	}
 	for name, test := range tests {
@@ -137,7 +135,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// An expired key names the order of its first response.
 func TestCheck_expired(t *testing.T) {
 	t.Parallel()
 	for order, violations := range map[string]int{"order-2": 0, "order-3": 1} {
@@ -152,7 +149,6 @@ func TestCheck_expired(t *testing.T) {
 	}
 }
 
-// Two concurrent refunds, of which only one is possible, must not both be rejected.
 func TestCheck_concurrentRefunds(t *testing.T) {
 	t.Parallel()
 	o := valid()
@@ -162,7 +158,6 @@ func TestCheck_concurrentRefunds(t *testing.T) {
 	require.Contains(t, fmt.Sprint(check(o)), "each of 1 concurrent refunds was rejected")
 }
 
-// Seed and number determine an order.
 func TestNewPurchase(t *testing.T) {
 	t.Parallel()
 	statuses := map[int]int{}

@@ -18,28 +18,27 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// purchase is one order of a customer and its refunds. Seed and number determine it.
+// purchase is one order and its refunds. Seed and number determine it.
 type purchase struct {
 	exchanges
 	email      string
 	method     string
 	amount     int64
 	want       int  // status of the final response
-	expires    bool // the key is reaped before its last request
+	expires    bool // is reaped before its last request
 	refunds    []*refund
 	atLeastOne bool // of the refunds must succeed
-	concurrent bool // the refunds are requested at the same time
+	concurrent bool // refunds are requested at the same time
 	body       []byte
 }
 
-// refund is one request for a refund.
 type refund struct {
 	exchanges
-	amount int64 // 0: all that is left
-	want   int   // 0: 201, or a rejection because of a concurrent refund
+	amount int64 // 0: the rest
+	want   int   // 0: 201, or 422 because of a concurrent refund
 }
 
-// method is a payment method with the status that the fake Stripe makes of it.
+// method is a payment method with the status that the fake Stripe returns for it.
 type method struct {
 	name   string
 	status int
@@ -62,7 +61,7 @@ func newPurchase(seed uint64, number, accounts int) (*purchase, error) {
 	r := random(seed, customerStream+uint64(number))
 	account := number % accounts
 	p := &purchase{
-		// The same key in each account names different orders (R20).
+		// The same key in different accounts names different orders (R20).
 		exchanges: exchanges{account: account, key: client.Key(fmt.Sprintf("soak-%d-order-%08d", seed, number/accounts))},
 		email:     fmt.Sprintf("buyer-%d@soak.example.com", number),
 		amount:    100 + r.Int64N(100_000),
@@ -85,8 +84,8 @@ func newPurchase(seed uint64, number, accounts int) (*purchase, error) {
 	return p, err
 }
 
-// planRefunds chooses the refunds of an order: in part, in full, too much, or two
-// concurrent ones of which only one is possible.
+// planRefunds chooses refunds: in part, in full, too much, or two concurrent ones of
+// which only one is possible.
 func (p *purchase) planRefunds(r *rand.Rand) {
 	add := func(amount int64, want int) {
 		p.refunds = append(p.refunds, &refund{
@@ -96,7 +95,7 @@ func (p *purchase) planRefunds(r *rand.Rand) {
 		})
 	}
 	switch part := 1 + r.Int64N(p.amount-1); r.IntN(12) {
-	case 0: // in full
+	case 0:
 		add(0, http.StatusCreated)
 	case 1: // in part, then the rest
 		add(part, http.StatusCreated)
@@ -111,7 +110,6 @@ func (p *purchase) planRefunds(r *rand.Rand) {
 	}
 }
 
-// customers buy at the API through real connections.
 type customers struct {
 	clients   []*client.Client // by account
 	transport *transport
@@ -122,7 +120,7 @@ type customers struct {
 	replays    int
 	sends      int
 	random     *rand.Rand
-	concurrent int // clients that sent the request of another one at the same time
+	concurrent int // extra clients that sent the same request at the same time
 }
 
 func newCustomers(addresses, apiKeys []string, seed uint64) (*customers, error) {
@@ -134,7 +132,7 @@ func newCustomers(addresses, apiKeys []string, seed uint64) (*customers, error) 
 	}
 	for account, apiKey := range apiKeys {
 		next, err := client.New(client.Config{
-			BaseURL:    "http://" + addresses[0], // the transport chooses another one
+			BaseURL:    "http://" + addresses[0], // the transport replaces it
 			APIKey:     apiKey,
 			Timeout:    5 * time.Second,
 			Backoff:    200 * time.Millisecond,
@@ -152,31 +150,29 @@ func newCustomers(addresses, apiKeys []string, seed uint64) (*customers, error) 
 
 func keyOf(account int, key client.Key) string { return fmt.Sprintf("%d %s", account, key) }
 
-// duplicates returns how many more clients send a request at the same time.
+// duplicates returns how many extra clients send a request at the same time.
 func (c *customers) duplicates() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := max(0, c.random.IntN(20)-16) // mostly none, at most three
+	n := max(0, c.random.IntN(20)-16) // mostly 0, at most 3
 	c.concurrent += n
 	return n
 }
 
-// disconnect returns how long a client waits for its first response before it
-// disconnects; mostly 0: it does not.
+// disconnect returns after which time a client closes its first connection. 0, the most
+// frequent value, means never.
 func (c *customers) disconnect() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return max(0, time.Duration(c.random.IntN(1000)-900)) * time.Millisecond
 }
 
-// watch stores the responses to a key in e.
 func (c *customers) watch(e *exchanges) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keys[keyOf(e.account, e.key)] = e
 }
 
-// observe records one response.
 func (c *customers) observe(account int, a client.Attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,14 +197,14 @@ func (c *customers) observe(account int, a client.Attempt) {
 	e.stored = append(e.stored, a.Response)
 }
 
-// buy creates an order and requests its refunds. It returns when each of the keys
-// has a final response, or when ctx ends.
+// buy creates an order and requests its refunds. It returns when each key has a final
+// response or ctx ends.
 func (c *customers) buy(ctx context.Context, p *purchase) {
 	c.watch(&p.exchanges)
 	response := c.finish(ctx, &p.exchanges, "/v1/orders", p.body)
 	var order client.Order
 	if response.Status != http.StatusCreated || json.Unmarshal(response.Body, &order) != nil {
-		p.refunds = nil // a purchase that was not expected to fail is reported
+		p.refunds = nil // an unexpected failure is reported
 		return
 	}
 	var all sync.WaitGroup
@@ -233,8 +229,8 @@ func (r *refund) body() []byte {
 	return fmt.Appendf(nil, `{"amount":%d}`, r.amount)
 }
 
-// finish sends a request, sometimes from several clients at once, and returns the
-// response of the first client.
+// finish sends a request, sometimes from several clients at once, and returns the first
+// client's response.
 func (c *customers) finish(ctx context.Context, e *exchanges, path string, body []byte) client.Response {
 	request := client.Request{Key: e.key, Path: path, Body: body}
 	var all sync.WaitGroup
@@ -243,7 +239,7 @@ func (c *customers) finish(ctx context.Context, e *exchanges, path string, body 
 	}
 	if patience := c.disconnect(); patience > 0 {
 		short, cancel := context.WithTimeout(ctx, patience)
-		_, _ = c.clients[e.account].Send(short, request) // observe has the response, if there is one
+		_, _ = c.clients[e.account].Send(short, request) // observe records the response
 		cancel()
 	}
 	response := c.insist(ctx, e.account, request)
@@ -251,7 +247,7 @@ func (c *customers) finish(ctx context.Context, e *exchanges, path string, body 
 	return response
 }
 
-// insist repeats a request as the reference client does, until its outcome is known.
+// insist retries as the reference client does, until the outcome is known.
 func (c *customers) insist(ctx context.Context, account int, request client.Request) client.Response {
 	for ctx.Err() == nil {
 		response, err := c.clients[account].Do(ctx, request)
@@ -259,13 +255,12 @@ func (c *customers) insist(ctx context.Context, account int, request client.Requ
 		if !errors.As(err, &unknown) {
 			return response
 		}
-		// The API rejected the last send, which does not settle the earlier ones.
+		// The API rejected the last send, but the outcome of the earlier ones is unknown.
 		pause(ctx, time.Second)
 	}
 	return client.Response{}
 }
 
-// replayAll sends each key once more.
 func (c *customers) replayAll(ctx context.Context, purchases []*purchase) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -281,7 +276,6 @@ func (c *customers) replayAll(ctx context.Context, purchases []*purchase) {
 	all.Wait()
 }
 
-// replay sends the keys of a purchase once more.
 func (c *customers) replay(ctx context.Context, p *purchase) {
 	again := func(e *exchanges, path string, body []byte) client.Response {
 		response := c.insist(ctx, e.account, client.Request{Key: e.key, Path: path, Body: body})
@@ -299,12 +293,12 @@ func (c *customers) replay(ctx context.Context, p *purchase) {
 	}
 }
 
-// transport sends each request to one of the API processes, chosen at random. Some
-// requests prefer a response at once, and some to wait.
+// transport sends each request to a random API process. Some requests have a Prefer
+// header.
 type transport struct {
 	addresses []string
 	base      *http.Transport
-	calm      atomic.Bool // no request prefers anything
+	calm      atomic.Bool // no Prefer header
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -326,7 +320,6 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// report prints a table of the responses.
 func (c *customers) report(w io.Writer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The streams of random numbers of a seed: a fault that takes a number more does not
-// change the others.
+// Each fault has its own stream of random numbers, so a change of one does not affect the
+// others.
 const (
 	killStream = iota
 	pauseStream
@@ -33,7 +33,7 @@ func random(seed, stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, stream)) //nolint:gosec // a seed repeats the faults
 }
 
-// pause waits and reports whether ctx is still alive.
+// pause waits, and reports whether ctx is still valid.
 func pause(ctx context.Context, duration time.Duration) bool {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()
@@ -44,7 +44,7 @@ func pause(ctx context.Context, duration time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// spread calls work n times at random moments, one in each n-th of duration.
+// spread calls work n times at random moments, once in each n-th of duration.
 func spread(ctx context.Context, r *rand.Rand, n int, duration time.Duration, work func()) {
 	start, part := time.Now(), duration/time.Duration(max(n, 1))
 	for i := range n {
@@ -56,7 +56,6 @@ func spread(ctx context.Context, r *rand.Rand, n int, duration time.Duration, wo
 	}
 }
 
-// faults kills, pauses and crashes processes.
 type faults struct {
 	system  *system
 	kills   map[string]int // by kind
@@ -67,7 +66,6 @@ type faults struct {
 	err     error
 }
 
-// run causes all faults and returns when they are over.
 func (f *faults) run(ctx context.Context, o options) {
 	during, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
@@ -95,12 +93,11 @@ func (f *faults) run(ctx context.Context, o options) {
 	all.Wait()
 }
 
-// kill kills a random process that runs.
 func (f *faults) kill(r *rand.Rand) {
 	for {
 		s := f.system.services[r.IntN(len(f.system.services))]
 		if s.kind == "reaper" && r.IntN(3) > 0 {
-			continue // rarely: the others move money
+			continue // rarely, because the others move money
 		}
 		if s.signal(syscall.SIGKILL) {
 			f.kills[s.kind]++
@@ -109,7 +106,7 @@ func (f *faults) kill(r *rand.Rand) {
 	}
 }
 
-// pause stops a process for up to two leases, while others take over its keys.
+// pause stops a process for up to two leases, so that others take over its keys.
 func (f *faults) pause(ctx context.Context, r *rand.Rand) {
 	s := f.system.services[r.IntN(len(f.system.services))]
 	if !s.signal(syscall.SIGSTOP) {
@@ -120,7 +117,7 @@ func (f *faults) pause(ctx context.Context, r *rand.Rand) {
 	s.signal(syscall.SIGCONT)
 }
 
-// signal sends a signal and reports whether the process runs.
+// signal reports whether the process runs.
 func (s *service) signal(signal syscall.Signal) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,9 +128,9 @@ func (s *service) signal(signal syscall.Signal) bool {
 	return err == nil && process.Signal(signal) == nil
 }
 
-// crash kills all processes of the database except for the first one, which is
-// stopped until the outage is over. It then loses the shared memory and recovers
-// from the write-ahead log, as after a power failure.
+// crash kills all processes of the database except the first one, which is paused until
+// the outage is over. It then recovers from the write-ahead log, as after a power
+// failure.
 func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
 	first, err := os.FindProcess(f.system.postgres.PID())
 	if err != nil {
@@ -144,7 +141,7 @@ func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
 		if pids, err = f.system.rows(ctx, "SELECT pid::text FROM pg_stat_activity"); err == nil {
 			break
 		}
-		if !pause(ctx, 200*time.Millisecond) { // the last crash is not over
+		if !pause(ctx, 200*time.Millisecond) { // the database still recovers
 			return err
 		}
 	}
@@ -157,7 +154,7 @@ func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
 			return errors.Join(err, first.Signal(syscall.SIGCONT))
 		}
 		if p, err := os.FindProcess(pid); err == nil {
-			_ = p.Kill() // it may have ended
+			_ = p.Kill() // it may have exited
 		}
 	}
 	f.crashes++
@@ -167,8 +164,8 @@ func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
 
 var fixedPattern = regexp.MustCompile(`fixed: (\d+)`)
 
-// reconcile runs orders reconcile --fix repeatedly. With faults it may find
-// discrepancies and lose the database.
+// reconcile runs orders reconcile --fix repeatedly. Discrepancies and database errors are
+// expected during faults.
 func (f *faults) reconcile(ctx context.Context) {
 	for pause(ctx, 10*time.Second) {
 		text, _ := f.system.command(ctx, "reconcile", "--fix", "--since", reconcileSince)
@@ -179,7 +176,6 @@ func (f *faults) reconcile(ctx context.Context) {
 	}
 }
 
-// report prints a table of the faults and of what happened beside the orders.
 func (f *faults) report(w io.Writer) {
 	provider := f.system.provider
 	fmt.Fprintf(w, "webhooks\t%d\t%d accepted\n", provider.delivered, provider.accepted)

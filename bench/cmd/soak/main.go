@@ -1,17 +1,16 @@
 //go:build unix
 
-// Command soak runs everything at once and checks that no order is charged twice,
-// lost or answered differently: `make soak`.
+// Command soak runs all faults at once and checks that no order is charged twice, lost,
+// or gets two different final responses: `make soak`.
 //
-// It starts a private PostgreSQL, a fake Stripe and a mail server, two processes of
-// the API, two completers, a worker and a reaper. Customers buy and request refunds,
-// several clients with the same key at a time, and repeat each request as the
-// contract requires. During this time processes are killed and paused, the database
-// crashes, the provider fails and responds late, and events arrive late, twice and out
-// of order.
+// It starts a private PostgreSQL, a fake Stripe and a mail server, two processes of the
+// API, two completers, a worker and a reaper. Clients create orders and refunds,
+// sometimes several with one key, and retry as the contract requires. Processes are
+// killed and paused, the database crashes, the provider fails, and events arrive late,
+// twice and out of order.
 //
-// When all faults are over, each key is sent once more. The responses, the provider's
-// ledger, the receipts and the database are compared (see check.go).
+// After all faults, each key is sent once more. check.go compares the responses with the
+// provider's ledger, the receipts and the database.
 //
 // The seed determines the orders and the faults, but not their timing.
 package main
@@ -34,7 +33,6 @@ import (
 	"time"
 )
 
-// options are the values of the flags.
 type options struct {
 	seed     uint64
 	orders   int
@@ -97,11 +95,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return os.RemoveAll(s.folder)
 }
 
-// patience bounds each phase after the faults. What is unfinished then is a violation.
+// patience bounds each step after the faults. A row that is unfinished then is a
+// violation.
 const patience = 3 * time.Minute
 
-// soak runs the orders with all faults, waits until the system is idle, replays
-// each key, and checks the result.
 func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation, error) {
 	start := time.Now()
 	purchases := make([]*purchase, o.orders)
@@ -123,7 +120,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "seed\t%d\n", o.seed)
 	fmt.Fprintf(w, "orders\t%d\t%s\n", o.orders, finals(purchases))
-	c.report(w) // without the replays below
+	c.report(w) // excludes the replays
 
 	observed, err := s.waitIdle(ctx)
 	if err != nil {
@@ -158,8 +155,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	return violations, w.Flush()
 }
 
-// buyAll starts the orders at a constant rate and causes all faults. It returns when
-// both are over.
+// buyAll creates the orders at a constant rate and causes all faults.
 func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase, o options) (*faults, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.duration+patience)
 	defer cancel()
@@ -185,14 +181,14 @@ func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase,
 	return f, f.err
 }
 
-// waitIdle waits until no row is unfinished and reconcile regards nothing as recent. It
-// then runs orders reconcile, first with --fix.
+// waitIdle waits until no row is unfinished and none is too recent for reconcile. It then
+// runs orders reconcile, first with --fix.
 func (s *system) waitIdle(ctx context.Context) (observation, error) {
 	var o observation
 	for start := time.Now(); ; {
 		var err error
 		if o.unfinished, err = s.rows(ctx, unfinishedQuery); err != nil {
-			o.unfinished = []string{err.Error()} // connections from before a crash
+			o.unfinished = []string{err.Error()} // stale connections after a crash
 		}
 		waited := time.Since(start)
 		if len(o.unfinished) == 0 && waited > completerGrace || waited > patience {
@@ -217,7 +213,6 @@ func (s *system) waitIdle(ctx context.Context) (observation, error) {
 	return o, nil
 }
 
-// finals counts the final responses by status.
 func finals(purchases []*purchase) string {
 	counts := map[int]int{}
 	for _, p := range purchases {

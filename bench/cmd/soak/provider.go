@@ -19,8 +19,8 @@ import (
 
 const webhookSecret = "whsec_soak"
 
-// provider is the fake Stripe in this process, which is never killed. It delivers
-// events late, repeatedly and out of order, settles what is pending, and fails.
+// provider is the fake Stripe in this process. It delivers events late, repeatedly and
+// out of order, settles pending payments, and fails.
 type provider struct {
 	stripe    *stripetest.Server
 	server    *http.Server
@@ -66,14 +66,14 @@ func (p *provider) chance(n int) int {
 	return p.random.IntN(n)
 }
 
-// ServeHTTP serves Stripe's API, and schedules events after a confirm or a refund.
+// ServeHTTP schedules events after a confirm or a refund.
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		id, ofIntent := strings.CutPrefix(r.URL.Path, "/v1/payment_intents/")
 		if id, confirmed := strings.CutSuffix(id, "/confirm"); confirmed {
 			p.schedule(id, "payment_intent.succeeded", "charge.succeeded", "payment_intent.processing")
 		} else if ofIntent && r.Method == http.MethodGet {
-			_ = p.stripe.Settle(id, true) // of a confirm that arrived after its intent was settled
+			_ = p.stripe.Settle(id, true) // a confirm that arrived after its intent was settled
 		}
 		if r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
 			if refunds := p.stripe.Refunds(); len(refunds) > 0 {
@@ -84,8 +84,8 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.stripe.ServeHTTP(w, r)
 }
 
-// schedule settles an intent or a refund a moment later, if it is pending, and
-// delivers events about it. Some contain the state before.
+// schedule settles a pending intent or refund after a moment, and delivers its events.
+// Some contain the earlier state.
 func (p *provider) schedule(id string, types ...string) {
 	moment := func(limit int) time.Duration { return time.Duration(p.chance(limit)) * time.Millisecond }
 	settle := moment(2000)
@@ -134,8 +134,9 @@ func (p *provider) deliver(payload []byte, signature string) {
 	}
 }
 
-// rule returns a random fault of a random endpoint. A refund waits for a day after a
-// stored 500 without effect, because it may still be made (R12), so none gets that.
+// rule returns a random fault of a random endpoint. A stored 500 without effect delays a
+// refund for a day, because the refund may still succeed (R12). Refunds therefore never
+// get that fault.
 func rule(r *rand.Rand) stripetest.Rule {
 	faults := []stripetest.Fault{
 		stripetest.CloseBefore, stripetest.RateLimit, stripetest.Unavailable, stripetest.KeyInUse, stripetest.LockTimeout,
@@ -152,20 +153,20 @@ func rule(r *rand.Rand) stripetest.Rule {
 	return stripetest.Rule{Fault: faults[r.IntN(len(faults))], Endpoint: endpoint, Times: 1 + r.IntN(3)}
 }
 
-// fail injects faults until ctx ends.
 func (p *provider) fail(ctx context.Context, r *rand.Rand, interval time.Duration) {
 	for pause(ctx, time.Duration(r.Int64N(int64(2*interval)))) {
 		i := p.stripe.Inject(rule(r))
 		p.mu.Lock()
 		p.faults = append(p.faults, i)
 		p.mu.Unlock()
-		// Longer than a lease at most: the response comes when another run has the key.
+		// Up to two leases: the response can arrive after another run has taken over the
+		// key.
 		time.AfterFunc(time.Duration(r.Int64N(int64(2*lockTimeout))), i.Release)
 	}
 }
 
-// recovered ends all faults, waits for the scheduled events, and settles the refunds
-// that are pending, without an event: reconcile --fix must find them.
+// recovered ends all faults, waits for the scheduled events, and settles pending refunds
+// without an event. reconcile --fix must find them.
 func (p *provider) recovered() {
 	p.mu.Lock()
 	faults := p.faults
@@ -179,7 +180,6 @@ func (p *provider) recovered() {
 	}
 }
 
-// triggered returns how often a fault was triggered.
 func (p *provider) triggered() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,24 +26,23 @@ import (
 	"example.com/orders-api/internal/subprocess"
 )
 
-// The shortest durations in the order of R9 that a provider with hiccups allows:
-// leases expire during the run.
+// These are the shortest durations in the order of R9 that the provider's delays allow.
+// Leases expire during the run.
 const (
 	stripeTimeout  = 2 * time.Second
 	lockTimeout    = 4 * time.Second
 	completerGrace = 6 * time.Second
 )
 
-// keyRetention is longer than any run: only the keys that age changes are deleted.
+// keyRetention is longer than any run. The reaper deletes only the keys that age changes.
 const keyRetention = "3h"
 
 // reconcileSince is longer than any run, and less than CHARGE_WINDOW.
 const reconcileSince = "1h"
 
-// accounts is the number of accounts, which use the same keys.
+// accounts is the number of accounts. They use the same keys.
 const accounts = 3
 
-// system is everything that runs during a soak test.
 type system struct {
 	folder    string // logs and PostgreSQL's data
 	program   string
@@ -56,7 +55,7 @@ type system struct {
 	environ   []string
 	services  []*service
 	running   sync.WaitGroup
-	stop      context.CancelFunc // of services
+	stop      context.CancelFunc // of the services
 
 	mu         sync.Mutex
 	stopErrors error
@@ -87,7 +86,7 @@ func (s *system) start(ctx context.Context, seed uint64, out io.Writer) error {
 	}
 	s.postgres, err = embeddedpg.Start(ctx, embeddedpg.Options{
 		BinDir:   os.Getenv("PG_BIN"),
-		DataDir:  filepath.Join(s.folder, "postgres"), // kept data is durable: fsync is on
+		DataDir:  filepath.Join(s.folder, "postgres"), // a folder that is kept is durable
 		Settings: map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"},
 		Logger:   slog.New(slog.DiscardHandler),
 		Notice:   func(line string) { fmt.Fprintln(out, line) },
@@ -123,7 +122,7 @@ func (s *system) start(ctx context.Context, seed uint64, out io.Writer) error {
 		"STRIPE_TIMEOUT=" + stripeTimeout.String(),
 		"LOCK_TIMEOUT=" + lockTimeout.String(),
 		"COMPLETER_GRACE=" + completerGrace.String(),
-		"CHARGE_WINDOW=2h", // longer than any run: a card without a fault must be charged
+		"CHARGE_WINDOW=2h", // longer than any run, so no order is too old to be charged
 		"KEY_RETENTION=" + keyRetention,
 	}
 	if _, err := s.command(ctx, "migrate", "up"); err != nil {
@@ -141,8 +140,7 @@ func (s *system) start(ctx context.Context, seed uint64, out io.Writer) error {
 	return nil
 }
 
-// startServices starts the processes, which are killed later. The clients retry until
-// the API listens.
+// Clients retry until the API listens.
 func (s *system) startServices(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(ctx)
 	add := func(kind string, environ []string, args ...string) {
@@ -171,7 +169,6 @@ func (s *system) startServices(ctx context.Context) {
 	add("reaper", nil, "reaper", "--every", "2s")
 }
 
-// command runs a command of orders and returns its standard output.
 func (s *system) command(ctx context.Context, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, s.program, args...) //nolint:gosec // our own program
 	command.Env = s.environ
@@ -184,7 +181,7 @@ func (s *system) command(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// unfinishedQuery returns what must end without help when all faults are over.
+// unfinishedQuery selects rows that must finish without an operator.
 const unfinishedQuery = `
 SELECT concat_ws(' ', 'unfinished key', id, recovery_point, last_error) FROM idempotency_keys WHERE finished_at IS NULL
 UNION ALL
@@ -194,7 +191,7 @@ SELECT concat_ws(' ', 'order', id, status) FROM orders WHERE status IN ('pending
 UNION ALL
 SELECT concat_ws(' ', 'job', id, kind, args, last_error) FROM staged_jobs`
 
-// refundsQuery returns the refunds that reconcile --fix should have settled.
+// refundsQuery selects refunds that reconcile --fix should have settled.
 const refundsQuery = `SELECT concat_ws(' ', 'refund', id, status) FROM refunds WHERE status <> 'succeeded'`
 
 func (s *system) rows(ctx context.Context, query string, args ...any) ([]string, error) {
@@ -205,8 +202,8 @@ func (s *system) rows(ctx context.Context, query string, args ...any) ([]string,
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// age makes the finished key of an order older than the retention, so that the
-// reaper deletes it.
+// age moves the finished key of an order past its retention, so that the reaper deletes
+// it.
 func (s *system) age(ctx context.Context, email string) {
 	for ctx.Err() == nil {
 		_, err := s.pool.Exec(ctx, `
@@ -222,7 +219,6 @@ UPDATE idempotency_keys k
 	}
 }
 
-// close stops everything. The data is removed by remove.
 func (s *system) close() error {
 	if s.stop != nil {
 		s.stop()
@@ -244,17 +240,17 @@ func (s *system) close() error {
 	return err
 }
 
-// service is a process that is started again whenever it ends.
+// service is a process that is restarted when it exits.
 type service struct {
 	kind    string
 	process *subprocess.Process
 
 	mu      sync.Mutex
-	pid     int  // 0 while it does not run
+	pid     int  // 0: not running
 	stopped bool // by SIGSTOP
 }
 
-// run starts the process again and again until ctx ends, and then stops it.
+// run restarts the process until ctx ends, then stops it.
 func (s *service) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := s.process.Start(); err != nil {
@@ -263,7 +259,7 @@ func (s *service) run(ctx context.Context) error {
 		s.setPID(s.process.PID())
 		ended := make(chan struct{})
 		go func() {
-			_ = s.process.Wait() // a kill, or no database at the start
+			_ = s.process.Wait() // it was killed, or the database was unavailable
 			s.setPID(0)
 			close(ended)
 		}()
@@ -285,8 +281,8 @@ func (s *service) setPID(pid int) {
 	s.pid = pid
 }
 
-// mailServer accepts receipts and counts them by recipient. Some get a temporary
-// error, and some are accepted without a response.
+// mailServer counts receipts by recipient. Some get a temporary error, and some are
+// accepted without a response.
 type mailServer struct {
 	address string
 	server  *smtp.Server
@@ -309,7 +305,6 @@ func startMail() (*mailServer, error) {
 	return m, nil
 }
 
-// accepted returns how often each recipient got a receipt.
 func (m *mailServer) accepted() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -330,7 +325,7 @@ func (s *mailSession) Rcpt(to string, _ *smtp.RcptOptions) error {
 	return nil
 }
 
-// Data rejects every 50th mail, and accepts another one with an error as response.
+// Data rejects every 50th mail, and accepts another one but returns an error.
 func (s *mailSession) Data(r io.Reader) error {
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return err

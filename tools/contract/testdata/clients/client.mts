@@ -1,4 +1,4 @@
-// Uses the client of openapi-typescript and openapi-fetch, see ogen/main.go.
+// Runs requests with openapi-typescript and openapi-fetch, see ogen/main.go.
 import { deepStrictEqual, equal, ok } from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import createClient from 'openapi-fetch';
@@ -16,7 +16,7 @@ async function create(baseUrl: string | undefined, idempotencyKey: string, payme
   return { status: response.status, order: data && 'amount' in data ? data : undefined, problem: error, replayed };
 }
 
-// The type of a known problem tells which members it has.
+// The compiler narrows a problem by its type.
 const orderOf = (problem: components['schemas']['Problem']) =>
   problem.type === '/problems/payment-declined' ? problem.order_id : undefined;
 

@@ -1,7 +1,6 @@
-// Responds to POST /v1/orders as a later version of the API may: with examples of the
-// contract to which an unknown member, an unknown status and an unknown problem type were
-// added. The last three characters of the Idempotency-Key select the status. The contract is
-// that of the server whose address is the argument. For clients-check.sh.
+// Responds to POST /v1/orders as a later version may: with the contract's examples, plus an
+// unknown member, status and problem type. The last three characters of the Idempotency-Key
+// select the status. The argument is the address of a server with the contract.
 import { createServer } from 'node:http';
 
 const contract = await (await fetch(`${process.argv[2]}/openapi.json`)).json();

@@ -1,4 +1,4 @@
-// Uses the client that oapi-codegen generated, see ../ogen.
+// Runs requests with the client that oapi-codegen generated, see ../ogen.
 package main
 
 import (
@@ -14,7 +14,6 @@ import (
 	"example.com/clients/oapicodegen/client"
 )
 
-// caller sends the requests of the check.
 type caller struct{ *client.ClientWithResponses }
 
 func newCaller(url, key string) caller {
@@ -28,7 +27,7 @@ func newCaller(url, key string) caller {
 	return caller{c}
 }
 
-// create returns the response and its problem, which is nil if there is none.
+// create returns the response and its problem, or nil.
 func (s caller) create(key, paymentMethod string) (*client.CreateOrderResponse, *client.ProblemDetails) {
 	res, err := s.CreateOrderWithResponse(context.Background(), &client.CreateOrderParams{IdempotencyKey: key}, client.OrderRequest{
 		Email: "ada@example.com", Currency: "usd", PaymentMethod: paymentMethod,

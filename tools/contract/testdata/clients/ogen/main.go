@@ -1,5 +1,5 @@
-// Uses the client that ogen generated, for clients-check.sh: ogen URL KEY LATER. URL is a
-// server and KEY its API key. LATER is the server of later.mjs.
+// Runs requests with the client that ogen generated, for clients-check.sh: ogen URL KEY
+// LATER. KEY is an API key of the server at URL. LATER is the server of later.mjs.
 package main
 
 import (
@@ -14,14 +14,12 @@ import (
 	"example.com/clients/ogen/client"
 )
 
-// apiKey is the credential of all requests.
 type apiKey string
 
 func (k apiKey) ApiKey(context.Context, client.OperationName) (client.ApiKey, error) {
 	return client.ApiKey{Token: string(k)}, nil
 }
 
-// caller sends the requests of the check.
 type caller struct{ *client.Client }
 
 func newCaller(url, key string) caller {
