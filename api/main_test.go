@@ -45,7 +45,7 @@ func (s suite) Run() int {
 		fmt.Fprintln(os.Stderr, "openapi.yaml promises what no test received:", promise)
 	}
 	if len(missing) > 0 {
-		fmt.Fprintln(os.Stderr, "Call fixture.expectResponses with requests that get these responses, or remove the promises. docs/add-an-operation.md has an example.")
+		fmt.Fprintln(os.Stderr, "Call fixture.expectResponses with requests that get these responses, or remove the promises.")
 	}
 	return min(len(missing), 1)
 }

@@ -15,11 +15,9 @@ import (
 type Stats struct {
 	Unfinished []Unfinished
 
-	ActionRequired       int
 	OldestActionRequired time.Duration // since it was claimed
 
-	NeedsReview       int
-	OldestNeedsReview time.Duration // since it was marked
+	NeedsReview int
 
 	// OldestFinished is an age. A running reaper keeps it below the retention.
 	OldestFinished time.Duration
@@ -48,10 +46,10 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 		return err
 	})
 	batch.Queue(statsActionRequiredSQL).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&stats.ActionRequired, &stats.OldestActionRequired)
+		return row.Scan(&stats.OldestActionRequired)
 	})
 	batch.Queue(needsReviewSQL).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&stats.NeedsReview, &stats.OldestNeedsReview)
+		return row.Scan(&stats.NeedsReview)
 	})
 	batch.Queue(oldestFinishedSQL).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&stats.OldestFinished)

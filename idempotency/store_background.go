@@ -357,15 +357,13 @@ SELECT operation,
  ORDER BY operation, recovery_point`
 
 const needsReviewSQL = `
-SELECT count(*),
-       coalesce(now() - min(needs_review_at), interval '0')
+SELECT count(*)
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND needs_review_at IS NOT NULL`
 
 const statsActionRequiredSQL = `
-SELECT count(*),
-       coalesce(now() - min(created_at), interval '0')
+SELECT coalesce(now() - min(created_at), interval '0')
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND needs_review_at IS NULL

@@ -40,7 +40,7 @@ type Config struct {
 
 	Logger *slog.Logger
 
-	// Registrations are operations of other packages, see docs/add-an-operation.md.
+	// Registrations are operations of other packages.
 	Registrations []Registration
 }
 

@@ -12,17 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/migrations/dbtest"
 )
 
 func normalize(report string) string {
 	return regexp.MustCompile(`127\.0\.0\.1(:\d+)?`).ReplaceAllString(report, "ADDRESS")
 }
 
-// Every secret is a canary.
+// The server is durable, and every secret is a canary.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := embeddedpg.Start(t.Context(), embeddedpg.Options{
 		BinDir: serverPrograms(t), Logger: discard(),
+		Settings: map[string]string{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
@@ -52,6 +54,12 @@ func TestDoctor(t *testing.T) {
 	require.Zero(t, code)
 	require.Empty(t, stderr)
 
+	t.Run("not durable", func(t *testing.T) {
+		t.Parallel()
+		code, report, _ := doctor("DATABASE_URL=" + dbtest.URL(dbtest.New(t)))
+		require.Equal(t, 1, code)
+		require.Contains(t, report, "\n✗ durability     fsync, full_page_writes, synchronous_commit off: a crash may lose orders")
+	})
 	t.Run("warnings only", func(t *testing.T) {
 		t.Parallel()
 		code, report, stderr := doctor("SMTP_URL=")

@@ -103,7 +103,27 @@ func (c Checker) checkDatabase(ctx context.Context) []Result {
 	if err := postgres.CheckSession(ctx, pool); err != nil {
 		sessions = failure("sessions", err, "docs/scaling.md says how to set them behind a pooler")
 	}
-	return []Result{{OK, "database", config.Database + " at " + config.Host}, sessions, checkMigrations(ctx, pool), checkClock(ctx, pool)}
+	return []Result{{OK, "database", config.Database + " at " + config.Host}, checkDurability(ctx, pool), sessions, checkMigrations(ctx, pool), checkClock(ctx, pool)}
+}
+
+// checkDurability checks the settings without which a crash of the server can lose an
+// order whose card was charged.
+func checkDurability(ctx context.Context, pool *pgxpool.Pool) Result {
+	const check = "durability"
+	var off string
+	err := pool.QueryRow(ctx, `
+SELECT coalesce(string_agg(name, ', ' ORDER BY name), '')
+  FROM pg_settings
+ WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
+   AND setting = 'off'`).Scan(&off)
+	switch {
+	case err != nil:
+		return failure(check, err, "try again")
+	case off != "":
+		return Result{Failure, check, off + " off: a crash may lose orders whose cards were charged → " +
+			"turn it on in postgresql.conf, and for the database and the role"}
+	}
+	return Result{OK, check, "fsync, full_page_writes and synchronous_commit are on"}
 }
 
 func checkMigrations(ctx context.Context, pool *pgxpool.Pool) Result {
@@ -163,7 +183,7 @@ func (c Checker) CheckStripe(ctx context.Context) Result {
 		missing, err = client.MissingPermissions(ctx)
 	}
 	if err == nil {
-		_, err = client.Ping(ctx)
+		err = client.Ping(ctx)
 	}
 	provider := c.Environment.ProviderURL()
 	var failed *payments.Error
