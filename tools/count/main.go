@@ -137,9 +137,11 @@ func report(out io.Writer, root fs.FS) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	code, tests := totals[product].code, main.tests+totals[harness].code
+	code := max(totals[product].code, 1)
+	perLine := func(tests int) float64 { return float64(tests) / float64(code) }
 	_, err = fmt.Fprintf(out, "\nMain module, with its targets:\nproduct: %d lines (at most 10500)\n"+
-		"tests and harness: %.2f lines per line of product code (at most 2.2)\ncomments and pages: %d words (at most 60000)\n",
-		code, float64(tests)/float64(max(code, 1)), main.comments+main.pages)
+		"tests of the product: %.2f lines per line of product code (at most 2.2); with all other tests and the harness: %.2f\n"+
+		"comments and pages: %d words (at most 60000)\n",
+		code, perLine(totals[product].tests), perLine(main.tests+totals[harness].code), main.comments+main.pages)
 	return err
 }
