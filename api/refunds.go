@@ -27,9 +27,13 @@ func (a refundsAPI) get(r *http.Request) ([]byte, error) {
 }
 
 func (a refundsAPI) list(r *http.Request) ([]byte, error) {
+	order, err := parseID(chi.URLParam(r, "id"))
+	if err != nil {
+		return nil, err
+	}
 	limit, after, err := parsePage(r.URL.RawQuery, "a refund")
 	if err != nil {
 		return nil, err
 	}
-	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), pathID(r, "id"), limit+1, after))
+	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), order, limit+1, after))
 }
