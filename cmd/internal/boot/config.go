@@ -30,7 +30,7 @@ func (d *Database) validate(p *problems) {
 	}
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil { // the driver's error would show the password
-		p.add("DATABASE_URL", "cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders")
+		p.add("DATABASE_URL", "cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded")
 		return
 	}
 	switch config.ConnConfig.DefaultQueryExecMode {

@@ -69,7 +69,7 @@ func TestLoad(t *testing.T) {
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
-				"DATABASE_URL: cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders",
+				"DATABASE_URL: cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
 				`LISTEN_ADDR: "8080" is not host:port, such as :8080 or 127.0.0.1:8080`,
 				`ADMIN_ADDR: "localhost" is not host:port, such as 127.0.0.1:8081; leave it empty to turn it off`,
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey,
