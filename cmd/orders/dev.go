@@ -84,6 +84,10 @@ type devRun struct {
 	logger   *slog.Logger
 	stdout   io.Writer
 	docsURL  string
+
+	// sendsEvents is set if the stand-in sends webhooks. With a secret of the user's own,
+	// the user sends them.
+	sendsEvents bool
 	// slim:begin
 	latency    time.Duration // of the console
 	consoleURL string
@@ -95,6 +99,7 @@ func (d devRun) run(ctx context.Context) error {
 		return err
 	}
 	if d.services.Stripe != nil && d.config.WebhookSecret == "" {
+		d.sendsEvents = true
 		d.config.WebhookSecret = boot.NewWebhookSecret()
 	}
 	return withApp(ctx, d.config.Database, d.config.Stripe, d.config.Durations, d.logger, func(a *app) error {
@@ -160,7 +165,7 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 	group.Go(func() error {
 		return interval{10 * time.Minute}.run(ctx, "reaper", d.logger, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, d.logger) })
 	})
-	if d.services.Stripe != nil {
+	if d.sendsEvents {
 		group.Go(func() error {
 			d.services.DeliverEvents(ctx, base+"/v1/webhooks/stripe", d.config.WebhookSecret, d.logger)
 			return nil
@@ -225,7 +230,11 @@ func (d devRun) printWelcome(base, key string) {
 		fmt.Fprintf(&text, "PostgreSQL   psql '%s'\n", d.services.Postgres.URL("postgres"))
 	}
 	if d.services.Stripe != nil {
-		fmt.Fprintf(&text, "Stripe       a stand-in that sends webhooks; its charges: %s\n", d.config.APIBase)
+		kind := "a stand-in"
+		if d.sendsEvents {
+			kind += " that sends webhooks"
+		}
+		fmt.Fprintf(&text, "Stripe       %s; its charges: %s\n", kind, d.config.APIBase)
 	} else if d.config.WebhookSecret == "" {
 		fmt.Fprintf(&text, "Webhooks     off; set STRIPE_WEBHOOK_SECRET to the secret that this command prints:\n"+
 			"             stripe listen --forward-to %s/v1/webhooks/stripe\n", base)

@@ -79,7 +79,7 @@ func (s *server) start(ctx context.Context) error {
 		}
 		if s.apiKey = line(text, `API key +(\S+)\n`); s.apiKey != "" {
 			s.url, s.databaseURL = line(text, `Orders API +(\S+)`), line(text, `PostgreSQL +psql '(\S+)'`)
-			s.stripePage = line(text, `it has charged: (\S+)`)
+			s.stripePage = line(text, `its charges: (\S+)`)
 			return nil
 		}
 		select {
