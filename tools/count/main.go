@@ -26,8 +26,7 @@ const product, demo, harness, nested = "product", "demo and development", "test 
 // product.
 func groups() map[string]string {
 	return map[string]string{
-		"cmd/internal/console": demo, "cmd/internal/demo": demo, "cmd/internal/faultproxy": demo, "cmd/internal/tour": demo,
-		"cmd/orders/console.go": demo, "cmd/orders/demo.go": demo, "cmd/orders/dev.go": demo, "cmd/orders/devfolder.go": demo,
+		"cmd/internal/demo": demo, "cmd/orders/console.go": demo, "cmd/orders/demo.go": demo, "cmd/orders/dev.go": demo, "cmd/orders/devfolder.go": demo,
 		"cmd/stripetest": demo, "examples": demo, "internal/embeddedpg": demo, "internal/subprocess": demo, "payments/stripetest": demo,
 		"idempotency/idempotencytest": harness, "internal/crash": harness, "migrations/dbtest": harness,
 	}
