@@ -1,7 +1,5 @@
-// Package ordersapi holds the contract of the orders API, openapi.yaml, for the
-// API that serves it and the tests that check against it. It knows nothing else:
-// a file can only be embedded from its own folder, and the contract belongs at
-// the top.
+// Package ordersapi embeds the contract and its workflows, because a file can only be
+// embedded by a package above it.
 package ordersapi
 
 import _ "embed"
@@ -10,3 +8,8 @@ import _ "embed"
 //
 //go:embed openapi.yaml
 var Spec []byte
+
+// Workflows are sequences of requests and their responses, an Arazzo document.
+//
+//go:embed orders.arazzo.yaml
+var Workflows []byte

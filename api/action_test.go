@@ -1,30 +1,20 @@
 package api_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/payments/stripetest"
 )
 
 const authenticatedCard = "pm_card_threeDSecure2Required"
 
-type action struct {
-	Type            string `json:"type"`
-	ClientSecret    string `json:"client_secret"`
-	PaymentIntentID string `json:"payment_intent_id"`
-}
-
-func actionOf(t *testing.T, got response) action {
+func actionOf(t *testing.T, got response) client.Action {
 	t.Helper()
-	var status struct {
-		State  string  `json:"state"`
-		Action *action `json:"action"`
-	}
-	require.NoError(t, json.Unmarshal(got.body, &status))
+	status := got.keyStatus(t)
 	require.Equal(t, "requires_action", status.State)
 	require.Equal(t, "5", got.header.Get("Retry-After"))
 	require.Equal(t, "no-store", got.header.Get("Cache-Control"))
@@ -38,43 +28,31 @@ func actionOf(t *testing.T, got response) action {
 func TestAction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for name, test := range map[string]struct {
-		approves bool
-		final    int
-		byStatus bool // the client reads the status instead of sending the request again
-	}{
-		"approved":                  {true, http.StatusCreated, false},
-		"approved, status read":     {true, http.StatusCreated, true},
-		"not approved":              {false, http.StatusPaymentRequired, false},
-		"not approved, status read": {false, http.StatusPaymentRequired, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
-			var required action
-			for range 2 {
-				got := f.create(t, key, order)
-				require.Equal(t, http.StatusAccepted, got.status)
-				require.Equal(t, keyPath(key), got.header.Get("Location"))
-				require.Equal(t, key, got.header.Get("Idempotency-Key"))
-				required = actionOf(t, got)
-				require.Equal(t, required, actionOf(t, f.getKey(t, key)), "the same secret")
-			}
-			orderPath := f.getKey(t, key).keyStatus(t).Order.Href
-			require.Contains(t, string(f.get(t, orderPath).body), `"status":"requires_action"`)
-
-			require.NoError(t, f.stripe.Authenticate(required.PaymentIntentID, test.approves))
-			if test.byStatus {
-				status := f.getKey(t, key).keyStatus(t)
-				require.Equal(t, "finished", status.State)
-				require.Equal(t, test.final, status.Response.Status)
-			}
+	for final, approves := range map[int]bool{http.StatusCreated: true, http.StatusPaymentRequired: false} {
+		key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+		var required client.Action
+		for range 2 {
 			got := f.create(t, key, order)
-			require.Equal(t, test.final, got.status)
-			require.NotContains(t, string(got.body), "client_secret")
-			require.Error(t, f.stripe.ConfirmAsCustomer(required.PaymentIntentID, "pm_card_visa"), "charged after the final response")
-			f.requireReplays(t, key, order, got)
-		})
+			require.Equal(t, http.StatusAccepted, got.status)
+			require.Equal(t, keyPath(key), got.header.Get("Location"))
+			require.Equal(t, key, got.header.Get("Idempotency-Key"))
+			required = actionOf(t, got)
+			require.Equal(t, required, actionOf(t, f.getKey(t, key)), "the same secret")
+		}
+		orderPath := f.getKey(t, key).keyStatus(t).Order.Href
+		require.Contains(t, string(f.get(t, orderPath).body), `"status":"requires_action"`)
+
+		require.NoError(t, f.stripe.Authenticate(required.PaymentIntentID, approves))
+		if !approves { // the client reads the status instead of sending the request again
+			status := f.getKey(t, key).keyStatus(t)
+			require.Equal(t, "finished", status.State)
+			require.Equal(t, final, status.Response.Status)
+		}
+		got := f.create(t, key, order)
+		require.Equal(t, final, got.status)
+		require.NotContains(t, string(got.body), "client_secret")
+		require.Error(t, f.stripe.ConfirmAsCustomer(required.PaymentIntentID, "pm_card_visa"), "charged after the final response")
+		f.requireReplays(t, key, order, got)
 	}
 }
 
@@ -102,7 +80,6 @@ func TestAction_wait(t *testing.T) {
 	require.Len(t, f.stripe.Charges(), 1)
 }
 
-// With both preferences, the response has the action.
 func TestAction_async(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -128,7 +105,6 @@ func TestAction_providerUnavailable(t *testing.T) {
 	actionOf(t, f.getKey(t, key))
 }
 
-// An off-session payment that requires approval is declined.
 func TestAction_offSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -2,40 +2,16 @@ package api
 
 import (
 	"container/list"
-	"context"
 	"net/http"
 	"sync"
 	"time"
-
-	"example.com/orders-api/internal/limiter"
 )
-
-// limitReads responds with the result of next, which has a permit and readTimeout. The
-// response is sent without a permit, because a client may be slow.
-func limitReads(l *limiter.Limiter) func(readFunc) handlerFunc {
-	return func(next readFunc) handlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) error {
-			var body []byte
-			err := l.Do(r.Context(), accountID(r.Context()), func(ctx context.Context) (err error) {
-				ctx, cancel := context.WithTimeout(ctx, readTimeout)
-				defer cancel()
-				body, err = next(r.WithContext(ctx))
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			write(w, http.StatusOK, "application/json", body)
-			return nil
-		}
-	}
-}
 
 // transfers bounds the memory of the bodies in transit. Beyond the limit, a new transfer
 // interrupts the longest one, so slow clients delay only each other (R25).
 type transfers struct {
-	limit     int // sum of the sizes
-	interrupt func(*http.ResponseController)
+	limit       int // sum of the sizes
+	setDeadline func(*http.ResponseController, time.Time) error
 
 	mu     sync.Mutex
 	total  int
@@ -46,11 +22,6 @@ type transfer struct {
 	connection  *http.ResponseController
 	size        int
 	interrupted bool
-}
-
-func newTransfers(limit int, setDeadline func(*http.ResponseController, time.Time) error) *transfers {
-	longAgo := time.Unix(1, 0)
-	return &transfers{limit: limit, interrupt: func(c *http.ResponseController) { _ = setDeadline(c, longAgo) }}
 }
 
 // do transfers a body, and reports whether it was interrupted.
@@ -67,7 +38,7 @@ func (t *transfers) begin(own *transfer) *list.Element {
 	for t.total+own.size > t.limit && t.active.Len() > 0 {
 		longest := t.remove(t.active.Front())
 		longest.interrupted = true
-		t.interrupt(longest.connection)
+		_ = t.setDeadline(longest.connection, time.Unix(1, 0)) // long ago
 	}
 	t.total += own.size
 	return t.active.PushBack(own)
@@ -90,7 +61,7 @@ func (t *transfers) remove(element *list.Element) *transfer {
 }
 
 func limitResponses(next http.Handler) http.Handler {
-	sent := newTransfers(maxResponses, (*http.ResponseController).SetWriteDeadline)
+	sent := &transfers{limit: maxResponses, setDeadline: (*http.ResponseController).SetWriteDeadline}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&limitedWriter{w, sent}, r)
 	})

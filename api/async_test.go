@@ -2,13 +2,11 @@ package api_test
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -23,7 +21,7 @@ func requireAccepted(t *testing.T, got response, key, applied string) {
 	require.Equal(t, applied, got.header.Get("Preference-Applied"))
 	require.Equal(t, key, got.header.Get("Idempotency-Key"))
 	require.Empty(t, got.header.Get("Idempotent-Replayed"))
-	require.Equal(t, key, got.keyStatus(t).Key)
+	require.EqualValues(t, key, got.keyStatus(t).Key)
 }
 
 func TestAsync_accepted(t *testing.T) {
@@ -62,7 +60,6 @@ func TestAsync_accepted(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// A request that fails before the claim gets its problem, not 202, and claims nothing.
 func TestAsync_notClaimed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -119,7 +116,6 @@ func TestAsync_withWait(t *testing.T) {
 	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
-// If there are too many background runs, the preference is ignored.
 func TestAsync_tooManyRuns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.background = 1 })
@@ -148,14 +144,6 @@ func TestAsync_tooManyRuns(t *testing.T) {
 	again.Release()
 	require.Equal(t, "finished", f.getKey(t, third, prefer("wait=30")).keyStatus(t).State)
 	require.Len(t, f.stripe.Charges(), 3)
-}
-
-func TestNewBackground_config(t *testing.T) {
-	t.Parallel()
-	_, err := api.NewBackground(0, slog.New(slog.DiscardHandler))
-	require.ErrorContains(t, err, "must be positive")
-	_, err = api.NewBackground(1, nil)
-	require.ErrorContains(t, err, "no logger")
 }
 
 func TestAsync_panic(t *testing.T) {

@@ -21,14 +21,8 @@ type Background struct {
 }
 
 // NewBackground returns a Background for up to limit runs at once.
-func NewBackground(limit int, logger *slog.Logger) (*Background, error) {
-	switch {
-	case limit < 1:
-		return nil, errors.New("api: the limit of background runs must be positive")
-	case logger == nil:
-		return nil, errors.New("api: no logger")
-	}
-	return &Background{slots: make(chan struct{}, limit), logger: logger}, nil
+func NewBackground(limit int, logger *slog.Logger) *Background {
+	return &Background{slots: make(chan struct{}, limit), logger: logger}
 }
 
 // Wait blocks until all runs have ended, or ctx ends. It occupies the slots, so no run
@@ -57,14 +51,14 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 	go func() {
 		defer func() { <-b.slots }()
 		begun := time.Now()
-		entry := &requestLog{}
+		entry := &requestState{}
 		result := recovered(ctx, run, entry)
 		entry.result(result.Result, result.err)
 		if result.err != nil && !errors.Is(result.err, idempotency.ErrActionRequired) {
 			entry.problem(ctx, problemOf(result.err), result.err)
 		}
 		b.logger.LogAttrs(ctx, entry.level, "background run", append([]slog.Attr{
-			slog.String("request_id", requestID(ctx)),
+			slog.String("request_id", stateOf(ctx).requestID),
 			slog.String("account_id", accountID(ctx).String()),
 			slog.String("key_id", result.KeyID.String()),
 			slog.Duration("duration", time.Since(begun)),
@@ -75,7 +69,7 @@ func (b *Background) start(ctx context.Context, run func(context.Context) runRes
 }
 
 // recovered turns a panic into an error: otherwise it would end the process.
-func recovered(ctx context.Context, run func(context.Context) runResult, entry *requestLog) (result runResult) {
+func recovered(ctx context.Context, run func(context.Context) runResult, entry *requestState) (result runResult) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			entry.add(slog.String("stack", string(debug.Stack())))
@@ -87,7 +81,7 @@ func recovered(ctx context.Context, run func(context.Context) runResult, entry *
 
 // serveAsync executes the request in the background. It responds with the result if the
 // client's wait suffices, otherwise with 202 once the key is durably claimed.
-func (a idempotentAPI) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
+func (a accountAPI) serveAsync(w http.ResponseWriter, r *http.Request, req idempotentRequest) error {
 	claimed := make(chan struct{})
 	claiming := req
 	claiming.OnClaim = sync.OnceFunc(func() { close(claimed) })
@@ -120,18 +114,13 @@ func awaitRun(claimed <-chan struct{}, done <-chan runResult, wait time.Duration
 	default:
 		return run, true // the run claimed nothing
 	}
-	switch {
-	case wait == 0:
-		return runResult{}, false
-	case !ended:
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
+	if !ended && wait > 0 {
 		select {
 		case run = <-done:
-		case <-timer.C:
-			return runResult{}, false
+			ended = true
+		case <-time.After(wait):
 		}
 	}
 	run.waited = wait
-	return run, true
+	return run, ended && wait > 0
 }

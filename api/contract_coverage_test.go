@@ -70,7 +70,7 @@ func (s *promiseCoverage) missing() []string {
 			}
 		}
 	}
-	for slug := range problems {
+	for slug := range c.problems() {
 		promised["problem "+slug] = true
 	}
 	maps.DeleteFunc(promised, func(promise string, required bool) bool { return !required || s.seen[promise] })
@@ -171,7 +171,6 @@ var fixedMembers = []string{
 
 var providerIDs = regexp.MustCompile(`\b[a-z]{2}_[0-9A-Za-z]{16,}`)
 
-// matchesExample compares members, types and the values of fixedMembers.
 func matchesExample(example, actual any, name string) bool {
 	switch e := example.(type) {
 	case map[string]any:
@@ -209,12 +208,10 @@ func matchesExample(example, actual any, name string) bool {
 	}
 }
 
-// The check against the contract finds each kind of violation.
 func TestContract_violations(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	c, err := loadContract()
-	require.NoError(t, err)
+	c := openContract(t)
 	sent := orderBody()
 	req := f.request(t, http.MethodPost, "/v1/orders", sent, header("Idempotency-Key", newKey()))
 	good, err := f.do(req)

@@ -11,31 +11,18 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-
-	"example.com/orders-api/payments/stripetest"
 )
 
-// A locked table is 503, not 409: no key is in progress (R21).
-func TestDatabase_tableLocked(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, func(s *options) {
-		s.pool = append(s.pool, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["lock_timeout"] = "20" })
-	})
-	order := f.create(t, newKey(), orderBody()).header.Get("Location")
-	for table, read := range map[string]func() response{
-		"orders": func() response { return f.get(t, order) },
-		"api_keys": func() response {
-			f.expireAPIKeys()
-			return f.create(t, newKey(), orderBody())
-		},
-	} {
-		tx, err := f.pool.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "LOCK TABLE "+table)
-		require.NoError(t, err)
-		got := read()
-		require.Equal(t, "temporarily-unavailable", got.problem(t).slug(), table)
-		require.NoError(t, tx.Rollback(t.Context()))
+// requestsOfAll sends a request to each operation that uses the database.
+func (f *fixture) requestsOfAll(t *testing.T, key, order, refund string) []response {
+	t.Helper()
+	return []response{
+		f.create(t, key, orderBody()),
+		f.createRefund(t, order, newKey(), `{}`),
+		f.get(t, order),
+		f.get(t, "/v1/orders"),
+		f.get(t, refund),
+		f.get(t, order+"/refunds"),
 	}
 }
 
@@ -43,31 +30,20 @@ func TestDatabase_tableLocked(t *testing.T) {
 func TestDatabase_tableMissing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	order := f.createPaid(t)
+	order, key := f.createPaid(t), newKey()
 	refund := f.createRefund(t, order, newKey(), `{"amount":1}`).header.Get("Location")
 	f.exec(t, "ALTER TABLE orders RENAME TO gone; ALTER TABLE refunds RENAME TO gone_too")
-	key := newKey()
-	for _, got := range []response{
-		f.create(t, key, orderBody()),
-		f.createRefund(t, order, newKey(), `{}`),
-		f.get(t, order),
-		f.get(t, "/v1/orders"),
-		f.get(t, refund),
-		f.get(t, order+"/refunds"),
-	} {
+	responses := f.requestsOfAll(t, key, order, refund)
+	f.exec(t, "ALTER TABLE gone RENAME TO orders; ALTER TABLE gone_too RENAME TO refunds")
+	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
+	f.exec(t, "ALTER TABLE idempotency_keys RENAME TO gone")
+	for _, got := range append(responses, f.getKey(t, key)) {
 		require.Equal(t, http.StatusInternalServerError, got.status)
 		require.NotContains(t, string(got.body), "relation")
 		line := f.log.await(t, map[string]any{"request_id": got.header.Get("X-Request-Id")})
 		require.Equal(t, "ERROR", line["level"])
 		require.Contains(t, line["error"], "42P01")
 	}
-	f.exec(t, "ALTER TABLE gone RENAME TO orders; ALTER TABLE gone_too RENAME TO refunds")
-	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-
-	f.exec(t, "ALTER TABLE idempotency_keys RENAME TO gone")
-	got := f.getKey(t, key)
-	require.Equal(t, http.StatusInternalServerError, got.status)
-	require.NotContains(t, string(got.body), "relation")
 }
 
 type databaseOutage struct {
@@ -109,17 +85,8 @@ func TestDatabase_down(t *testing.T) {
 	order, key := f.createPaid(t), newKey()
 	refund := f.createRefund(t, order, newKey(), `{"amount":1}`).header.Get("Location")
 	database.setDown(true)
-	for _, got := range []response{
-		f.create(t, key, orderBody()),
-		f.createRefund(t, order, newKey(), `{}`),
-		f.get(t, refund),
-		f.get(t, order+"/refunds"),
-		f.create(t, key, orderBody(), prefer(respondAsync)),
-		f.get(t, order),
-		f.get(t, "/v1/orders"),
-		f.getKey(t, key),
-		f.get(t, "/readyz"),
-	} {
+	responses := f.requestsOfAll(t, key, order, refund)
+	for _, got := range append(responses, f.create(t, key, orderBody(), prefer(respondAsync)), f.getKey(t, key), f.get(t, "/readyz")) {
 		require.Equal(t, http.StatusServiceUnavailable, got.status)
 		require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 		require.Equal(t, "2", got.header.Get("Retry-After"))
@@ -131,27 +98,6 @@ func TestDatabase_down(t *testing.T) {
 	database.setDown(false)
 	f.awaitReadyz(t, http.StatusOK)
 	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-}
-
-// Afterwards the order is found paid.
-func TestDatabase_downDuringCharge(t *testing.T) {
-	t.Parallel()
-	database := &databaseOutage{}
-	f := newFixture(t, func(s *options) { s.pool = append(s.pool, database.configure) })
-	key := newKey()
-	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint})
-	first := f.createAsync(t, key, orderBody())
-	<-held.Reached()
-	database.setDown(true)
-	held.Release()
-	got := receive(t, first)
-	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
-
-	database.setDown(false)
-	require.Equal(t, http.StatusConflict, f.create(t, key, orderBody()).status, "the lease could not be released")
-	f.exec(t, "UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour'")
-	require.Equal(t, http.StatusCreated, f.create(t, key, orderBody()).status)
-	f.requireOnePaidOrder(t)
 }
 
 func poolSize(size int32) func(*options) {

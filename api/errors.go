@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -57,19 +58,19 @@ type problem struct {
 
 	slug       string
 	retryAfter time.Duration
-	jitter     int // up to so many seconds are added to retryAfter
-	headers    [][2]string
+	headers    map[string]string
 }
 
 // Values of Retry-After if the cause of the problem has none.
 const (
 	inProgressRetryAfter  = time.Second     // most orders take less
 	unavailableRetryAfter = 2 * time.Second // a restart of the database, say
-
-	// Rejections come in bursts, so their Retry-After has jitter.
-	overloadRetryAfter = time.Second
-	overloadJitter     = 3
 )
+
+// overloadRetryAfter has jitter, because rejections come in bursts: 1 to 3 seconds.
+func overloadRetryAfter() time.Duration {
+	return time.Duration(1+rand.IntN(3)) * time.Second //nolint:gosec // not a secret
+}
 
 // problemOf maps an error to its problem. The text of an unknown error is only logged.
 func problemOf(err error) problem {
@@ -84,10 +85,11 @@ func problemOf(err error) problem {
 	switch {
 	case errors.Is(err, accounts.ErrUnauthorized):
 		p := problemUnauthorized.detail("Send a valid API key as a bearer token, in one Authorization header.")
-		if errors.Is(err, errInvalidToken) {
-			return p.header("WWW-Authenticate", `Bearer realm="orders", error="invalid_token"`)
+		p.headers = map[string]string{"WWW-Authenticate": `Bearer realm="orders"`}
+		if errors.Is(err, errInvalidToken) { // without a token no error (RFC 6750, 3.1)
+			p.headers["WWW-Authenticate"] += `, error="invalid_token"`
 		}
-		return p.header("WWW-Authenticate", `Bearer realm="orders"`) // without a token no error (RFC 6750, 3.1)
+		return p
 	case errors.Is(err, errNoPage):
 		return problemNotFound.detail("There is no resource at this address.")
 	case errors.Is(err, errNotFound), errors.Is(err, orders.ErrNotFound):
@@ -97,9 +99,10 @@ func problemOf(err error) problem {
 	case errors.Is(err, errTooLarge):
 		return problemTooLarge.detail(err.Error())
 	case errors.Is(err, errUnsupportedMedia):
-		p := problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.").header("Accept", "application/json")
+		p := problemUnsupportedMedia.detail("Send Content-Type: application/json, in UTF-8 and without a content encoding.")
+		p.headers = map[string]string{"Accept": "application/json"}
 		if errors.Is(err, errUnsupportedCoding) {
-			p = p.header("Accept-Encoding", "identity")
+			p.headers["Accept-Encoding"] = "identity"
 		}
 		return p
 	case errors.Is(err, errKeyMissing):
@@ -159,9 +162,9 @@ func problemOf(err error) problem {
 	case errors.Is(err, errBodyCut):
 		return problemUnavailable.detail("The body ended early. Send the same request again, with the same key.").after(unavailableRetryAfter)
 	case errors.Is(err, limiter.ErrRateLimited):
-		return problemRateLimited.detail("Send the same request again a little later, with the same key.").after(overloadRetryAfter).withJitter()
+		return problemRateLimited.detail("Send the same request again a little later, with the same key.").after(overloadRetryAfter())
 	case errors.Is(err, limiter.ErrOverloaded):
-		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, with the same key.").after(overloadRetryAfter).withJitter()
+		return problemUnavailable.detail("The server is overloaded. Send the same request again a little later, with the same key.").after(overloadRetryAfter())
 	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, idempotency.ErrNewerVersion), errors.Is(err, errNotReady):
 		return problemUnavailable.detail("Send the same request again, with the same key.").after(unavailableRetryAfter)
 	default:
@@ -204,17 +207,6 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	if p.Outcome == outcomeNone && (lookedUp && interrupted || !lookedUp && hasKey) {
 		p.Outcome = outcomeUnknown
 	}
-	return p
-}
-
-func (p problem) header(name, value string) problem {
-	p.headers = append(p.headers, [2]string{name, value})
-	return p
-}
-
-// withJitter adds a random number of seconds to Retry-After.
-func (p problem) withJitter() problem {
-	p.jitter = overloadJitter
 	return p
 }
 

@@ -1,19 +1,16 @@
 package api_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"example.com/orders-api/payments/stripetest"
 )
@@ -21,25 +18,23 @@ import (
 type networkFault string
 
 const (
-	noFault          networkFault = "nothing"
-	lostRequest      networkFault = "request lost"
-	cutRequest       networkFault = "request cut"
-	lostResponse     networkFault = "response lost"
-	cutResponse      networkFault = "response cut"
-	connectionReset  networkFault = "connection reset"
-	proxyErrorBefore networkFault = "502 of a proxy, not forwarded"
-	proxyErrorAfter  networkFault = "502 of a proxy, forwarded"
-	duplicated       networkFault = "sent three times at once"
+	noFault      networkFault = "nothing"
+	lostRequest  networkFault = "request lost"
+	cutRequest   networkFault = "request cut"
+	lostResponse networkFault = "response lost"
+	cutResponse  networkFault = "response cut"
+	proxyError   networkFault = "502 of a proxy, forwarded"
+	duplicated   networkFault = "sent three times at once"
 )
 
-var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, connectionReset, proxyErrorBefore, proxyErrorAfter, duplicated}
+var networkFaults = []networkFault{noFault, lostRequest, cutRequest, lostResponse, cutResponse, proxyError, duplicated}
 
 // faultProxy is the network between client and API. It does not cancel a forwarded
 // request.
 type faultProxy struct {
 	fixture  *fixture
 	url      string
-	inFlight sync.WaitGroup // requests in flight
+	inFlight sync.WaitGroup
 	counts   map[networkFault]int
 
 	mu     sync.Mutex
@@ -57,8 +52,7 @@ func newFaultProxy(t *testing.T, f *fixture) *faultProxy {
 	return p
 }
 
-// plan sets the faults of the next requests. The client disconnects while the provider
-// holds one.
+// plan sets the faults of the next requests. The client disconnects from a held one.
 func (p *faultProxy) plan(script []networkFault, hold *stripetest.Injection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,12 +99,9 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch fault {
 	case lostRequest:
 		panic(http.ErrAbortHandler)
-	case proxyErrorBefore:
-		badGateway(w)
-		return
 	case cutRequest:
-		p.forwardHalf(w, r, body)
-		return
+		p.forwardHalf(r, body)
+		panic(http.ErrAbortHandler)
 	case duplicated:
 		p.forward(r, body)
 		p.forward(r, body)
@@ -124,10 +115,10 @@ func (p *faultProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch fault {
 	case lostResponse:
 		panic(http.ErrAbortHandler)
-	case connectionReset:
-		resetConnection(w)
-	case proxyErrorAfter:
-		badGateway(w)
+	case proxyError:
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, "<html><h1>502 Bad Gateway</h1></html>")
 	case cutResponse:
 		deliver(w, got, len(got.body)/2)
 		_ = http.NewResponseController(w).Flush()
@@ -157,29 +148,18 @@ func (p *faultProxy) forward(r *http.Request, body []byte) <-chan response {
 	return arrived
 }
 
-func (p *faultProxy) forwardHalf(w http.ResponseWriter, r *http.Request, body []byte) {
-	conn, err := new(net.Dialer).DialContext(r.Context(), "tcp", strings.TrimPrefix(p.fixture.url, "http://"))
+// forwardHalf sends half of a body. The server then closes the connection.
+func (p *faultProxy) forwardHalf(r *http.Request, body []byte) {
+	half := io.MultiReader(bytes.NewReader(body[:len(body)/2]), iotest.ErrReader(io.ErrUnexpectedEOF))
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.fixture.url+r.URL.Path, half)
 	if err != nil {
-		panic(http.ErrAbortHandler)
+		panic(err)
 	}
-	defer conn.Close()
-	header := r.Header.Clone()
-	header.Set("Content-Length", strconv.Itoa(len(body)))
-	var half bytes.Buffer
-	fmt.Fprintf(&half, "%s %s HTTP/1.1\r\nHost: orders\r\n", r.Method, r.URL.Path)
-	_ = header.Write(&half)
-	fmt.Fprintf(&half, "\r\n%s", body[:len(body)/2])
-	_, _ = half.WriteTo(conn)
-	_ = conn.(*net.TCPConn).CloseWrite()
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		panic(http.ErrAbortHandler)
+	out.Header, out.ContentLength = r.Header.Clone(), int64(len(body))
+	resp, err := p.fixture.client.Transport.(*contractTransport).base.RoundTrip(out)
+	if err == nil {
+		_ = resp.Body.Close()
 	}
-	got, err := readResponse(resp)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	deliver(w, got, len(got.body))
 }
 
 // deliver writes a response with so many bytes of its body.
@@ -190,21 +170,4 @@ func deliver(w http.ResponseWriter, got response, bytes int) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(got.body)))
 	w.WriteHeader(got.status)
 	_, _ = w.Write(got.body[:bytes])
-}
-
-func badGateway(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/html")
-	w.WriteHeader(http.StatusBadGateway)
-	_, _ = io.WriteString(w, "<html><h1>502 Bad Gateway</h1></html>")
-}
-
-func resetConnection(w http.ResponseWriter) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
 }

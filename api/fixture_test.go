@@ -20,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
@@ -61,6 +60,7 @@ type options struct {
 	pool      []func(*pgxpool.Config)
 	transport http.RoundTripper           // to the provider
 	ready     func(context.Context) error // nil: ping the database
+	spec      []byte                      // as small as possible: each router encodes it
 	noWebhook bool
 	discard   bool // the log
 
@@ -70,10 +70,9 @@ type options struct {
 	backlog    int
 }
 
-// newFixture starts the API. At the end, no secret may be in the log.
 func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	t.Helper()
-	s := options{waiters: 1000, background: 100, work: 1000, backlog: 1000}
+	s := options{spec: []byte("openapi: 3.1.0"), waiters: 1000, background: 100, work: 1000, backlog: 1000}
 	for _, c := range change {
 		c(&s)
 	}
@@ -120,13 +119,11 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	})
 	require.NoError(t, err)
 	f.engine, f.service = engine, service
-	f.background, err = api.NewBackground(s.background, logger)
-	require.NoError(t, err)
-	f.router, err = api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: f.limiter, Spec: ordersapi.Spec, Logger: logger, Ready: api.NewReadiness(s.ready),
+	f.background = api.NewBackground(s.background, logger)
+	f.router = api.NewRouter(api.Config{
+		Orders: service, Authenticator: authenticator, Limiter: f.limiter, Spec: s.spec, Logger: logger, Ready: api.NewReadiness(s.ready),
 		Background: f.background, Retention: retention,
 	})
-	require.NoError(t, err)
 
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = api.NewServer(f.router, 3*stepTimeout, logger)
@@ -149,7 +146,6 @@ func newFixture(t testing.TB, change ...func(*options)) *fixture {
 	return f
 }
 
-// The clock of the Authenticator moves only in expireAPIKeys.
 func (f *fixture) newAuthenticator(t testing.TB) *accounts.Authenticator {
 	t.Helper()
 	config := f.pool.Config()
@@ -170,8 +166,8 @@ type response struct {
 	status int
 	header http.Header
 	body   []byte
-	head   bool // to HEAD, so without a body
-	closes bool // the server closes the connection
+	head   bool
+	closes bool
 }
 
 func decode[T any](t *testing.T, got response) (value T) {

@@ -18,8 +18,7 @@ import (
 // FuzzIdempotencyKeyHeader compares the parser with the contract's pattern, and both
 // forms of a key.
 func FuzzIdempotencyKeyHeader(f *testing.F) {
-	contract, err := loadContract()
-	require.NoError(f, err)
+	contract := openContract(f)
 	grammar := regexp.MustCompile(contract.doc.Components.Schemas["IdempotencyKey"].Value.Pattern)
 	for _, line := range []string{
 		"", " ", `"`, `""`, `"\"`, `\`, "0123456789abcdef", `"0123456789abcdef"`, `"0123456789\"\\cdef"`, `"0123456789abcdef\"`,
@@ -65,8 +64,7 @@ func canonical(line string) string { return strings.Trim(line, " \t") }
 // FuzzOrderRequest compares the decoder with the contract's schema. Only the total and
 // the names of metadata have rules that a schema cannot express.
 func FuzzOrderRequest(f *testing.F) {
-	contract, err := loadContract()
-	require.NoError(f, err)
+	contract := openContract(f)
 	schema := contract.doc.Components.Schemas["OrderRequest"].Value
 	beyondSchema := regexp.MustCompile(`the total must be|the name must be`)
 	f.Add([]byte(orderBody()))
@@ -78,6 +76,13 @@ func FuzzOrderRequest(f *testing.F) {
 		"a@" + strings.Repeat("d.", 125) + "dd", "a@" + strings.Repeat("d.", 125) + "ddd",
 	} {
 		f.Add([]byte(orderBody(withMember("email", address))))
+	}
+	for _, n := range []int{64, 65, 251, 252, 500, 501} { // the longest texts
+		text := strings.Repeat("x", n)
+		f.Add([]byte(orderBody(withMember("payment_method", "pppppppppp_"+text[11:]))))
+		for _, name := range []string{"sku", "description"} {
+			f.Add([]byte(strings.Replace(orderBody(), `"`+name+`":"`, `"`+name+`":"`+text, 1)))
+		}
 	}
 	f.Fuzz(func(t *testing.T, request []byte) {
 		params, err := idempotency.Canonicalize(request)

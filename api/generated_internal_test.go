@@ -207,5 +207,6 @@ func TestProblemTypes_complete(t *testing.T) {
 		require.NoError(t, json.Unmarshal(document, &shown))
 		require.Equal(t, []any{"/problems/" + p.Slug, p.Title, p.Status, p.Retry}, []any{shown.Type, shown.Title, shown.Status, shown.Retry})
 		require.Contains(t, p.Outcomes, shown.Outcome, p.Slug)
+		require.Equal(t, p.Stored != "", p.Retry == retryNewKey, "%s: a new key is another payment", p.Slug)
 	}
 }

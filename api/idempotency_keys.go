@@ -26,7 +26,7 @@ var retryAfter = map[string]time.Duration{
 
 // writeAccepted responds with 202 to a request that will be finished. required is nil if
 // no action is known.
-func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *orders.ActionRequiredError) error {
+func (a accountAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key idempotency.Key, applied preferences, required *orders.ActionRequiredError) error {
 	status, err := a.service.KeyStatus(r.Context(), accountID(r.Context()), key)
 	if err != nil {
 		return err // the same request again finds the key
@@ -34,7 +34,7 @@ func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key
 	state := idempotency.StateActionRequired
 	if required == nil {
 		state = idempotency.StateInProgress
-		logAttrs(r.Context()).setOutcome("accepted")
+		stateOf(r.Context()).setOutcome("accepted")
 	}
 	applied.write(w.Header())
 	w.Header().Set("Location", "/v1/idempotency-keys/"+url.PathEscape(string(key)))
@@ -42,13 +42,13 @@ func (a idempotentAPI) writeAccepted(w http.ResponseWriter, r *http.Request, key
 	return writeJSON(w, http.StatusAccepted, a.view(status, required))
 }
 
-func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
+func (a accountAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	key, err := pathKey(r)
 	if err != nil {
 		return errNotFound
 	}
 	account := accountID(r.Context())
-	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+	stateOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 	status, required, err := a.keyStatus(r.Context(), account, key)
 	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
@@ -68,7 +68,7 @@ func (a idempotentAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 }
 
 // keyStatus reads the status of a key, and the action that it requires.
-func (a idempotentAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status orders.KeyStatus, required *orders.ActionRequiredError, err error) {
+func (a accountAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempotency.Key) (status orders.KeyStatus, required *orders.ActionRequiredError, err error) {
 	err = a.limiter.Do(ctx, account, func(ctx context.Context) (err error) {
 		if status, err = a.service.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
 			return err
@@ -129,7 +129,7 @@ type responseView struct {
 }
 
 // view returns the view of a key, which requires an action unless required is nil.
-func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequiredError) keyView {
+func (a accountAPI) view(key orders.KeyStatus, required *orders.ActionRequiredError) keyView {
 	view := keyView{
 		Key:       key.Key,
 		State:     key.State(),
@@ -138,12 +138,10 @@ func (a idempotentAPI) view(key orders.KeyStatus, required *orders.ActionRequire
 		Resource:  key.Resource,
 	}
 	if !key.Expired {
-		lastRun := orders.Timestamp{Time: key.LastRunAt}
-		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &lastRun
+		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &orders.Timestamp{Time: key.LastRunAt}
 	}
 	if stored := key.Response; stored != nil {
-		expires := orders.Timestamp{Time: key.FinishedAt.Add(a.retention)}
-		view.ExpiresAt = &expires
+		view.ExpiresAt = &orders.Timestamp{Time: key.FinishedAt.Add(a.retention)}
 		view.Response = &responseView{Status: stored.Status, Type: optional(stored.Type), Location: optional(stored.Location)}
 	}
 	if key.OrderID != uuid.Nil {

@@ -14,8 +14,8 @@ import (
 	"example.com/orders-api/orders"
 )
 
-// idempotentAPI serves every POST under an Idempotency-Key.
-type idempotentAPI struct {
+// accountAPI serves the routes that need an API key. Every POST needs an Idempotency-Key.
+type accountAPI struct {
 	service    *orders.Service
 	background *Background
 	limiter    *limiter.Limiter
@@ -27,8 +27,10 @@ type idempotentRequest struct {
 	orders.Request
 	body    []byte
 	prefer  preferences
-	execute func(context.Context, orders.Request) (idempotency.Result, error)
+	execute executeFunc
 }
+
+type executeFunc func(context.Context, orders.Request) (idempotency.Result, error)
 
 type runResult struct {
 	idempotency.Result
@@ -37,14 +39,14 @@ type runResult struct {
 }
 
 // serve executes a POST under a key and writes its response.
-func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute func(context.Context, orders.Request) (idempotency.Result, error)) error {
+func (a accountAPI) serve(w http.ResponseWriter, r *http.Request, execute executeFunc) error {
 	key, err := readKey(r.Header)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Idempotency-Key", r.Header.Get("Idempotency-Key"))
 	account := accountID(r.Context())
-	logAttrs(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
+	stateOf(r.Context()).add(slog.String("key_id", idempotency.KeyID(account, key).String()))
 
 	if err := checkQuery(r.URL.RawQuery); err != nil {
 		return err // a client that expects an effect of the query must not be charged without it
@@ -65,7 +67,7 @@ func (a idempotentAPI) serve(w http.ResponseWriter, r *http.Request, execute fun
 
 // run executes the request. For up to the client's wait, without a permit, it waits for
 // another run of the key.
-func (a idempotentAPI) run(ctx context.Context, req idempotentRequest) (run runResult) {
+func (a accountAPI) run(ctx context.Context, req idempotentRequest) (run runResult) {
 	waiting, cancel := context.WithTimeout(ctx, req.prefer.wait)
 	defer cancel()
 	for {
@@ -88,7 +90,7 @@ func (a idempotentAPI) run(ctx context.Context, req idempotentRequest) (run runR
 }
 
 // execute has a permit, so the body of a shed request is not parsed (R25).
-func (a idempotentAPI) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
+func (a accountAPI) execute(ctx context.Context, req idempotentRequest) (result idempotency.Result, err error) {
 	if req.Params, err = idempotency.Canonicalize(req.body); err != nil {
 		return result, err
 	}
@@ -104,8 +106,8 @@ func (a idempotentAPI) execute(ctx context.Context, req idempotentRequest) (resu
 }
 
 // writeRunResult writes the response, the required action or the error of a run.
-func (a idempotentAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
-	logAttrs(r.Context()).result(run.Result, run.err)
+func (a accountAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
+	stateOf(r.Context()).result(run.Result, run.err)
 	applied := preferences{wait: run.waited}
 	var required *orders.ActionRequiredError
 	if errors.As(run.err, &required) {

@@ -18,8 +18,7 @@ import (
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	c, err := loadContract()
-	require.NoError(t, err)
+	c := openContract(t)
 	type operation struct {
 		*openapi3.Operation
 		method, path string
@@ -41,52 +40,13 @@ func TestLinks(t *testing.T) {
 	order, refundedThere := f.createPaid(t), f.createPaid(t) // intentID is that of the last one
 	f.refundAtProvider(t, f.intentID(t))
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint, After: 1})
-	var failing *stripetest.Injection
-	for _, row := range []struct {
-		operation, key string
-		status         int
-		send           func(key string) response
-	}{
-		{"createOrder", orderKey, 201, func(key string) response { return f.create(t, key, orderBody()) }},
-		{"createOrder", runningKey, 202, func(key string) response { return f.create(t, key, orderBody(), prefer(respondAsync)) }},
-		{"createOrder", runningKey, 409, func(key string) response { return f.create(t, key, orderBody()) }},
-		{"createOrder", newKey(), 402, func(key string) response {
-			held.Release()
-			return f.create(t, key, orderBody(withMember("payment_method", "pm_card_visa_chargeDeclined")))
-		}},
-		{"createOrder", newKey(), 422, func(key string) response {
-			return f.create(t, key, orderBody(withMember("payment_method", "pm_card_nobody")))
-		}},
-		{"createOrder", newKey(), 503, func(key string) response {
-			failing = f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
-			return f.create(t, key, orderBody())
-		}},
-		{"createRefund", newKey(), 503, func(key string) response {
-			failing.Release()
-			failing = f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: refundEndpoint, Times: stripetest.Always})
-			return f.createRefund(t, order, key, part)
-		}},
-		{"createRefund", refundKey, 201, func(key string) response {
-			failing.Release()
-			return f.createRefund(t, order, key, part)
-		}},
-		{"createRefund", newKey(), 202, func(key string) response { return f.createRefund(t, order, key, part, prefer(respondAsync)) }},
-		{"createRefund", newKey(), 422, func(key string) response { return f.createRefund(t, refundedThere, key, `{}`) }},
-		{"getIdempotencyKey", refundKey, 200, func(key string) response { return f.getKey(t, key) }},
-		{"createRefund", refundKey, 422, func(key string) response {
-			idempotencytest.Reap(t, f.pool)
-			return f.createRefund(t, order, key, part)
-		}},
-		{"createOrder", refundKey, 422, func(key string) response { return f.create(t, key, orderBody()) }},
-	} {
-		got := row.send(row.key)
-		require.Equal(t, row.status, got.status, "%s: %s", row.operation, got.body)
-		documented := operations[row.operation].Responses.Status(got.status)
+	follow := func(operation, key string, got response) {
+		documented := operations[operation].Responses.Status(got.status)
 		for name, link := range documented.Value.Links {
 			linked := operations[link.Value.OperationID]
 			path := linked.path
 			for parameter, expression := range link.Value.Parameters {
-				value := resolveExpression(t, expression.(string), row.key, got)
+				value := resolveExpression(t, expression.(string), key, got)
 				path = strings.ReplaceAll(path, "{"+parameter+"}", url.PathEscape(value))
 			}
 			if strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
@@ -94,17 +54,43 @@ func TestLinks(t *testing.T) {
 			}
 			delete(unresolved, documented.Ref+*documented.Value.Description+name)
 			if linked.method == http.MethodPost {
-				require.Equal(t, http.StatusCreated, f.send(t, linked.method, path, part, header("Idempotency-Key", newKey())).status, "%s of %s", name, row.operation)
+				require.Equal(t, http.StatusCreated, f.send(t, linked.method, path, part, header("Idempotency-Key", newKey())).status, "%s of %s", name, operation)
 			} else {
-				require.Equal(t, http.StatusOK, f.get(t, path).status, "%s of %s: %s", name, row.operation, path)
+				require.Equal(t, http.StatusOK, f.get(t, path).status, "%s of %s: %s", name, operation, path)
 			}
 		}
 	}
+	create := func(key string, edits ...requestEdit) {
+		follow("createOrder", key, f.create(t, key, orderBody(), edits...))
+	}
+	pay := func(method string) {
+		key := newKey()
+		follow("createOrder", key, f.create(t, key, orderBody(withMember("payment_method", method))))
+	}
+	refund := func(order, key string, edits ...requestEdit) {
+		follow("createRefund", key, f.createRefund(t, order, key, part, edits...))
+	}
+	create(orderKey)
+	create(runningKey, prefer(respondAsync)) // 202
+	create(runningKey)                       // 409
+	held.Release()
+	pay("pm_card_visa_chargeDeclined")
+	pay("pm_card_nobody")
+	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	create(newKey())
+	refund(order, newKey())
+	down.Release()
+	refund(order, refundKey)
+	refund(order, newKey(), prefer(respondAsync))
+	refund(refundedThere, newKey())
+	follow("getIdempotencyKey", refundKey, f.getKey(t, refundKey))
+	idempotencytest.Reap(t, f.pool)
+	refund(order, refundKey)
+	create(refundKey)
 	require.Empty(t, unresolved, "no response above has what these links refer to")
 }
 
-// resolveExpression returns the value of a runtime expression of OpenAPI, "" if the
-// response does not have it.
+// resolveExpression evaluates a runtime expression of OpenAPI, "" if it is absent.
 func resolveExpression(t *testing.T, expression, key string, got response) string {
 	t.Helper()
 	if expression == "$request.header.Idempotency-Key" {

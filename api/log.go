@@ -9,52 +9,54 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/limiter"
 )
 
-// requestLog collects the attributes of a request's log line.
-type requestLog struct {
+// requestState has the account of a request and what its log line contains.
+type requestState struct {
+	requestID string
+	account   uuid.UUID // uuid.Nil before requireAPIKey
+
 	level   slog.Level
 	attrs   []slog.Attr
 	outcome string // of the run under a key, "" without one
 }
 
-// logAttrs returns the request's log, or one that is discarded.
-func logAttrs(ctx context.Context) *requestLog {
-	if l, ok := ctx.Value(requestLogKey).(*requestLog); ok {
+type requestStateKey struct{}
+
+// stateOf returns the state of the request, or one that is discarded.
+func stateOf(ctx context.Context) *requestState {
+	if l, ok := ctx.Value(requestStateKey{}).(*requestState); ok {
 		return l
 	}
-	return &requestLog{}
+	return &requestState{}
 }
 
-func (l *requestLog) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
+func (l *requestState) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }
 
 // problem adds the problem of a failed request, and its cause unless the client is the
 // cause.
-func (l *requestLog) problem(ctx context.Context, p problem, cause error) {
+func (l *requestState) problem(ctx context.Context, p problem, cause error) {
 	l.add(slog.String("problem", p.slug))
+	if p.Status < http.StatusInternalServerError {
+		return
+	}
+	l.add(slog.String("error", cause.Error()))
 	switch {
-	case p.Status < http.StatusInternalServerError:
 	case errors.Is(cause, context.Canceled) && ctx.Err() != nil:
 		// The client closed the connection, which cancelled the query.
-		l.add(slog.String("error", cause.Error()))
 	case p.Status == http.StatusInternalServerError:
-		l.failed(cause)
+		l.level = slog.LevelError
 	default:
 		l.level = slog.LevelWarn // temporary
-		l.add(slog.String("error", cause.Error()))
 	}
 }
 
-func (l *requestLog) failed(cause error) {
-	l.level = slog.LevelError
-	l.add(slog.String("error", cause.Error()))
-}
-
 // result adds the result of a run. The client's key is never logged, only its id.
-func (l *requestLog) result(result idempotency.Result, err error) {
+func (l *requestState) result(result idempotency.Result, err error) {
 	l.setOutcome(outcome(result, err))
 	if result.Attempt > 0 { // the key exists
 		l.add(
@@ -65,7 +67,7 @@ func (l *requestLog) result(result idempotency.Result, err error) {
 	}
 }
 
-func (l *requestLog) setOutcome(outcome string) {
+func (l *requestState) setOutcome(outcome string) {
 	l.outcome = outcome
 	l.add(slog.String("outcome", outcome))
 }
@@ -94,11 +96,11 @@ func outcome(result idempotency.Result, err error) string {
 	}
 }
 
-func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
+func (l *requestState) write(logger *slog.Logger, r *http.Request, w middleware.WrapResponseWriter, took time.Duration) string {
 	ctx := r.Context()
 	route := chi.RouteContext(ctx).RoutePattern()
 	logger.LogAttrs(ctx, l.level, "request", append([]slog.Attr{
-		slog.String("request_id", requestID(ctx)),
+		slog.String("request_id", l.requestID),
 		slog.String("method", r.Method),
 		slog.String("route", route),
 		slog.Int("status", w.Status()),
@@ -107,12 +109,6 @@ func (l *requestLog) write(logger *slog.Logger, r *http.Request, w middleware.Wr
 		slog.String("client_ip", middleware.GetClientIP(ctx)),
 	}, l.attrs...)...)
 	return route
-}
-
-// Observer has optional callbacks for metrics. They are called synchronously.
-type Observer struct {
-	// OnRequest is called after each request.
-	OnRequest func(RequestEvent)
 }
 
 // RequestEvent describes a request and its response.
@@ -143,16 +139,4 @@ func Outcomes() []string {
 		"refund_synced",   // an event changed the status of a refund
 		"ignored",         // an event was not about an object of ours
 	}
-}
-
-func (o Observer) request(method, route string, status int, duration time.Duration, outcome string) {
-	if o.OnRequest == nil {
-		return
-	}
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost:
-	default:
-		method = "other"
-	}
-	o.OnRequest(RequestEvent{Method: method, Route: route, Status: status, Duration: duration, Outcome: outcome})
 }

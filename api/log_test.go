@@ -130,17 +130,13 @@ func TestLog_noSecrets(t *testing.T) {
 		withMember("metadata", map[string]any{secret("name"): secret("value")}),
 		withMember("items", []any{map[string]any{"sku": secret("sku"), "description": secret("text"), "quantity": 1, "unit_amount": 100}}),
 	)
-	for _, fault := range []stripetest.Fault{
-		stripetest.Unauthorized, stripetest.RateLimit, stripetest.KeyInUse, stripetest.LockTimeout, stripetest.ErrorBefore,
-		stripetest.ErrorAfter, stripetest.CloseAfter, stripetest.CutBody, stripetest.BadGateway,
-	} {
-		for _, endpoint := range []string{createEndpoint, confirmEndpoint, readEndpoint} {
-			injected := f.stripe.Inject(stripetest.Rule{Fault: fault, Endpoint: endpoint, Times: stripetest.Always})
-			key := newKey()
-			f.create(t, `"`+key+`"`, order)
-			injected.Release()
-			f.create(t, key, order)
-		}
+	// TestClassify_noSecrets of package payments has every fault.
+	for _, fault := range []stripetest.Fault{stripetest.Unauthorized, stripetest.LockTimeout, stripetest.ErrorAfter, stripetest.CloseAfter, stripetest.CutBody} {
+		injected := f.stripe.Inject(stripetest.Rule{Fault: fault, Times: stripetest.Always})
+		key := newKey()
+		f.create(t, `"`+key+`"`, order)
+		injected.Release()
+		f.create(t, key, order)
 	}
 	for _, card := range []string{
 		"pm_card_visa_chargeDeclined", "pm_card_authenticationRequired", "pm_card_nobody", stripetest.ProcessingCard,
@@ -170,7 +166,7 @@ func TestLog_noSecrets(t *testing.T) {
 	f.exec(t, "ALTER TABLE orders ADD CHECK (email = 'nobody')  NOT VALID")
 	require.Equal(t, http.StatusInternalServerError, f.create(t, newKey(), order).status)
 
-	require.Greater(t, strings.Count(f.log.String(), "\n"), 100)
+	require.Greater(t, strings.Count(f.log.String(), "\n"), 50)
 	require.Empty(t, f.secrets.in(f.log.String()))
 	require.NotEmpty(t, f.secrets.in("a line with "+f.apiKey), "the search works")
 }

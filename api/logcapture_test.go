@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -14,7 +13,7 @@ import (
 
 type logCapture struct {
 	mu      sync.Mutex
-	buffer  bytes.Buffer
+	text    strings.Builder
 	lines   []map[string]any
 	written chan struct{} // closed, and replaced, with each line
 }
@@ -29,16 +28,14 @@ func (l *logCapture) Write(line []byte) (int, error) {
 	l.lines = append(l.lines, attrs)
 	close(l.written)
 	l.written = make(chan struct{})
-	if err != nil {
-		return 0, err
-	}
-	return l.buffer.Write(line)
+	l.text.Write(line)
+	return len(line), err
 }
 
 func (l *logCapture) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.buffer.String()
+	return l.text.String()
 }
 
 func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,33 +19,8 @@ import (
 	"example.com/orders-api/internal/accounts"
 )
 
-type contextKey int
-
-const (
-	requestIDKey contextKey = iota
-	accountKey
-	requestLogKey
-)
-
 // requestIDPattern matches ids that are safe to log.
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
-
-// withRequestID uses the X-Request-Id of a proxy if it is safe, otherwise a new one.
-func withRequestID(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get("X-Request-Id")
-		if !requestIDPattern.MatchString(id) {
-			id = rand.Text()
-		}
-		w.Header().Set("X-Request-Id", id)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestIDKey, id)))
-	})
-}
-
-func requestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey).(string)
-	return id
-}
 
 // noContent is the policy of responses that load nothing and are never framed.
 const noContent = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -77,14 +53,18 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// withLog writes a log line, calls the observer and handles panics. The line has the
-// route, because a path may contain a secret.
-func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Handler {
+// withLog writes a log line, calls onRequest unless it is nil, and handles panics. The
+// line has the route, because a path may contain a secret.
+func withLog(logger *slog.Logger, onRequest func(RequestEvent)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			entry := &requestLog{} // see logAttrs
-			r = r.WithContext(context.WithValue(r.Context(), requestLogKey, entry))
+			entry := &requestState{requestID: r.Header.Get("X-Request-Id")} // of a proxy
+			if !requestIDPattern.MatchString(entry.requestID) {
+				entry.requestID = rand.Text()
+			}
+			w.Header().Set("X-Request-Id", entry.requestID)
+			r = r.WithContext(context.WithValue(r.Context(), requestStateKey{}, entry))
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			defer func() {
 				cause := recover()
@@ -93,14 +73,17 @@ func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Han
 					err := fmt.Errorf("panic: %v", cause)
 					entry.add(slog.String("stack", string(debug.Stack())))
 					if started {
-						entry.failed(err)
+						entry.level = slog.LevelError
+						entry.add(slog.String("error", err.Error()))
 					} else {
 						writeProblem(ww, r, err)
 					}
 				}
 				took := time.Since(start)
 				route := entry.write(logger, r, ww, took)
-				observer.request(r.Method, route, ww.Status(), took, entry.outcome)
+				if onRequest != nil {
+					onRequest(RequestEvent{knownMethod(r.Method), route, ww.Status(), took, entry.outcome})
+				}
 				if cause != nil && started {
 					panic(http.ErrAbortHandler) // closes the connection after a partial response
 				}
@@ -110,7 +93,15 @@ func withLog(logger *slog.Logger, observer Observer) func(http.Handler) http.Han
 	}
 }
 
-// requireAPIKey adds the account to the context, see [accountID].
+// knownMethod bounds the values of a metric's label.
+func knownMethod(method string) string {
+	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, method) {
+		return method
+	}
+	return "other"
+}
+
+// requireAPIKey sets the account of the request, see [accountID].
 func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return handlerFunc(func(w http.ResponseWriter, r *http.Request) error {
@@ -125,18 +116,17 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 			if err != nil {
 				return err
 			}
-			logAttrs(r.Context()).add(slog.String("account_id", account.String()))
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey, account)))
+			entry := stateOf(r.Context())
+			entry.account = account
+			entry.add(slog.String("account_id", account.String()))
+			next.ServeHTTP(w, r)
 			return nil
 		})
 	}
 }
 
 // accountID returns the account of a request that passed [requireAPIKey].
-func accountID(ctx context.Context) uuid.UUID {
-	account, _ := ctx.Value(accountKey).(uuid.UUID)
-	return account
-}
+func accountID(ctx context.Context) uuid.UUID { return stateOf(ctx).account }
 
 // bearerToken returns the token of the Authorization header, which must occur once
 // (RFC 6750).

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -12,21 +13,60 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/plainjson"
 	"example.com/orders-api/orders"
 )
 
-type ordersAPI struct{ idempotentAPI }
-
-func (a ordersAPI) create(w http.ResponseWriter, r *http.Request) error {
-	return a.serve(w, r, a.service.Create)
+// create serves POST of a resource.
+func (a accountAPI) create(execute executeFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error { return a.serve(w, r, execute) }
 }
 
-func (a ordersAPI) get(r *http.Request) ([]byte, error) {
-	return encode(a.service.Get(r.Context(), accountID(r.Context()), pathID(r, "id")))
+func (a accountAPI) createRefund(w http.ResponseWriter, r *http.Request) error {
+	order, err := parseID(chi.URLParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	return a.serve(w, r, func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
+		return a.service.Refund(ctx, order, req)
+	})
 }
 
-func (a ordersAPI) list(r *http.Request) ([]byte, error) {
+// readFunc reads what a GET asks for, and returns it as JSON.
+type readFunc func(r *http.Request) ([]byte, error)
+
+// read responds with the result of next, which has a permit and readTimeout. The response
+// is sent without a permit, because a client may be slow.
+func (a accountAPI) read(next readFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var body []byte
+		err := a.limiter.Do(r.Context(), accountID(r.Context()), func(ctx context.Context) (err error) {
+			ctx, cancel := context.WithTimeout(ctx, readTimeout)
+			defer cancel()
+			body, err = next(r.WithContext(ctx))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		write(w, http.StatusOK, "application/json", body)
+		return nil
+	}
+}
+
+// get reads the resource with the id in the path.
+func get[T any](read func(ctx context.Context, accountID, id uuid.UUID) (T, error)) readFunc {
+	return func(r *http.Request) ([]byte, error) {
+		return encode(read(r.Context(), accountID(r.Context()), pathID(r, "id")))
+	}
+}
+
+func (a accountAPI) getRefund(r *http.Request) ([]byte, error) {
+	return encode(a.service.GetRefund(r.Context(), accountID(r.Context()), pathID(r, "id"), pathID(r, "refund_id")))
+}
+
+func (a accountAPI) listOrders(r *http.Request) ([]byte, error) {
 	limit, after, err := parsePage(r.URL.RawQuery, "an order")
 	if err != nil {
 		return nil, err
@@ -36,6 +76,18 @@ func (a ordersAPI) list(r *http.Request) ([]byte, error) {
 		err = invalidQuery("/after", orders.CodeNotFound, "must be the id of an order of this account")
 	}
 	return body, err
+}
+
+func (a accountAPI) listRefunds(r *http.Request) ([]byte, error) {
+	order, err := parseID(chi.URLParam(r, "id"))
+	if err != nil {
+		return nil, err
+	}
+	limit, after, err := parsePage(r.URL.RawQuery, "a refund")
+	if err != nil {
+		return nil, err
+	}
+	return encodePage(limit, a.service.ListRefunds(r.Context(), accountID(r.Context()), order, limit+1, after))
 }
 
 // A list ends at maxPage objects or at maxPageSize, so it has up to 300 KiB.

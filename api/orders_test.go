@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/orders"
 )
@@ -47,27 +48,32 @@ func TestCreateOrder_paid(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// A final failure is stored, and no card is charged.
+// A final failure is stored, and no card is charged. The order states the reason, alone and
+// in a list.
 func TestCreateOrder_failed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for card, want := range map[string]struct {
-		status                  int
-		slug, code, declineCode string
+		status int
+		slug   string
+		client.Failure
 	}{
-		"pm_card_visa_chargeDeclinedInsufficientFunds": {http.StatusPaymentRequired, "payment-declined", "card_declined", "insufficient_funds"},
-		"pm_card_nobody": {http.StatusUnprocessableEntity, "payment-refused", "resource_missing", ""},
+		"pm_card_visa_chargeDeclinedInsufficientFunds": {http.StatusPaymentRequired, "payment-declined", client.Failure{Code: "card_declined", DeclineCode: "insufficient_funds"}},
+		"pm_card_nobody": {http.StatusUnprocessableEntity, "payment-refused", client.Failure{Code: "resource_missing"}},
 	} {
 		key, body := newKey(), orderBody(withMember("payment_method", card))
 		first := f.create(t, key, body)
 		require.Equal(t, want.status, first.status)
 		p := first.problem(t)
-		require.Equal(t, []string{want.slug, want.code, want.declineCode}, []string{p.slug(), p.Code, p.DeclineCode})
+		require.Equal(t, []string{want.slug, want.Code, want.DeclineCode}, []string{p.slug(), p.Code, p.DeclineCode})
 		require.Empty(t, first.header.Get("Location"))
 		again := f.create(t, key, body)
 		require.Equal(t, string(first.body), string(again.body))
 		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-		require.Equal(t, orders.StatusPaymentFailed, f.get(t, "/v1/orders/"+p.OrderID).order(t).Status)
+		order := f.get(t, "/v1/orders/"+p.OrderID)
+		require.Equal(t, orders.StatusPaymentFailed, order.order(t).Status)
+		require.Equal(t, &want.Failure, decode[client.Order](t, order).Failure)
+		require.Contains(t, string(f.get(t, "/v1/orders").body), string(order.body))
 	}
 	require.Empty(t, f.stripe.Charges())
 }
@@ -80,7 +86,7 @@ func TestCreateOrder_keyReused(t *testing.T) {
 
 	other := f.create(t, key, orderBody(withMember("currency", "eur")))
 	require.Equal(t, http.StatusUnprocessableEntity, other.status)
-	require.Equal(t, []string{"idempotency-key-reused", "final"}, []string{other.problem(t).slug(), other.problem(t).Outcome})
+	require.Equal(t, []any{"idempotency-key-reused", client.OutcomeFinal}, []any{other.problem(t).slug(), other.problem(t).Outcome})
 	require.Equal(t, key, other.header.Get("Idempotency-Key"))
 
 	invalid := f.create(t, key, `{"currency":"usd"}`)
@@ -96,11 +102,11 @@ func TestCreateOrder_keyInProgress(t *testing.T) {
 
 	second := f.create(t, key, orderBody())
 	require.Equal(t, http.StatusConflict, second.status)
-	require.Equal(t, []string{"idempotency-key-in-progress", "unknown"}, []string{second.problem(t).slug(), second.problem(t).Outcome})
+	require.Equal(t, []any{"idempotency-key-in-progress", client.OutcomeUnknown}, []any{second.problem(t).slug(), second.problem(t).Outcome})
 	require.Equal(t, "1", second.header.Get("Retry-After"))
 	require.Equal(t, key, second.header.Get("Idempotency-Key"))
 	reused := f.create(t, key, orderBody(withMember("currency", "eur"))).problem(t)
-	require.Equal(t, []string{"idempotency-key-reused", "unknown"}, []string{reused.slug(), reused.Outcome})
+	require.Equal(t, []any{"idempotency-key-reused", client.OutcomeUnknown}, []any{reused.slug(), reused.Outcome})
 
 	held.Release()
 	done := receive(t, first)

@@ -49,7 +49,6 @@ func requireRejected(t *testing.T, slug string, got response) {
 	require.LessOrEqual(t, wait, 3)
 }
 
-// Requests beyond the backlog write nothing.
 func TestOverload_backlogIsFull(t *testing.T) {
 	t.Parallel()
 	const work, backlog, requests = 1, 5, 10 // few enough for fast rejections
@@ -91,23 +90,6 @@ func TestOverload_backlogIsFull(t *testing.T) {
 	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
-// A request that waits for another run holds no permit, either.
-func TestOverload_waiters(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, poolSize(1), limiterBounds(1, 100))
-	key := newKey()
-	held, first := f.createHeld(t, key, orderBody())
-	duplicate := f.createAsync(t, key, orderBody(), prefer("wait=30"))
-	status := f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=30")))
-	f.awaitWaiters(t, 2)
-	require.Equal(t, http.StatusCreated, f.create(t, newKey(), orderBody()).status)
-	held.Release()
-	for _, done := range []<-chan asyncResponse{first, duplicate} {
-		require.Equal(t, http.StatusCreated, (<-done).status)
-	}
-	require.Equal(t, "finished", (<-status).keyStatus(t).State)
-}
-
 // An account that has its share gets 429, while other accounts are served.
 func TestOverload_oneAccount(t *testing.T) {
 	t.Parallel()
@@ -131,7 +113,8 @@ func TestOverload_oneAccount(t *testing.T) {
 	require.Empty(t, other)
 }
 
-// A rejection takes no connection and is not logged as an error (R25).
+// A rejection takes no connection and is not logged as an error (R25). Requests that are
+// rejected together get different values of Retry-After.
 func TestOverload_rejectionIsCheap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
@@ -142,6 +125,11 @@ func TestOverload_rejectionIsCheap(t *testing.T) {
 	got := f.create(t, newKey(), orderBody(), header("X-Request-Id", "rejected"))
 	requireRejected(t, "temporarily-unavailable", got)
 	require.Equal(t, "WARN", f.log.await(t, map[string]any{"request_id": "rejected"})["level"])
+	waits := map[string]bool{}
+	for n := 0; len(waits) < 2; n++ {
+		require.Less(t, n, 40) // otherwise a chance of 1 in 3^39
+		waits[f.create(t, newKey(), orderBody()).header.Get("Retry-After")] = true
+	}
 	require.Equal(t, http.StatusUnauthorized, f.get(t, "/v1/orders", header("Authorization", "Bearer nonsense")).status)
 	require.Equal(t, http.StatusOK, f.get(t, "/problems/rate-limited").status)
 }
@@ -169,16 +157,4 @@ func (f *fixture) awaitReadyz(t *testing.T, status int, edits ...requestEdit) (g
 		return got.status == status
 	}, responseTimeout, 20*time.Millisecond)
 	return got
-}
-
-// Requests that are rejected together get different values of Retry-After.
-func TestOverload_retryAfterHasJitter(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, limiterBounds(1, 1))
-	f.fillLimiter(t, uuid.New(), 2)
-	waits := map[string]bool{}
-	for n := 0; len(waits) < 2; n++ {
-		require.Less(t, n, 40) // otherwise a chance of 1 in 3^39
-		waits[f.create(t, newKey(), orderBody()).header.Get("Retry-After")] = true
-	}
 }

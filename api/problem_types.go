@@ -97,7 +97,7 @@ var (
 	problemMalformed = problemType{
 		Slug: "malformed-request", Status: http.StatusBadRequest, Retry: retryCorrected, Outcomes: noneOrUnknown,
 		Title:  "The request is malformed",
-		Help:   "The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. The absolute value of a number is 0 or from 1e-30 to 2^53 − 1, and an IEEE 754 double must keep all of its digits. The webhook accepts only snapshot events that the payment provider has signed.",
+		Help:   "The body must be one JSON object in UTF-8, without duplicate members and with at most 2,048 names and values. A number has at most 100 characters. Its absolute value is 0 or from 1e-30 to 2^53 − 1, and an IEEE 754 double must keep all of its digits. The webhook accepts only snapshot events that the payment provider has signed.",
 		Effect: effectNone,
 		Next:   nextCorrect,
 		See:    []string{"validation-failed", "unsupported-media-type"}, err: fmt.Errorf("%w: the body must be a JSON object", idempotency.ErrMalformed),

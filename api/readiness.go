@@ -46,22 +46,16 @@ func (r *Readiness) Check(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := r.recent(ctx)
-	if r.draining.Load() {
-		return errDraining
-	}
-	return err
-}
-
-// recent returns the last result, or runs the check without the probe's deadline, because
-// other probes wait for the result.
-func (r *Readiness) recent(ctx context.Context) error {
 	defer func() { <-r.turn }()
 	if time.Since(r.ended) >= readyMaxAge {
+		// Without the probe's deadline, because other probes wait for the result.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 		defer cancel()
 		r.err = r.check(ctx)
 		r.ended = time.Now()
+	}
+	if r.draining.Load() {
+		return errDraining
 	}
 	return r.err
 }

@@ -11,9 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/api"
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/payments/stripetest"
 )
 
 func (got response) page(t *testing.T) (ids []string, more bool) {
@@ -53,47 +51,6 @@ func TestListOrders_pages(t *testing.T) {
 	require.Empty(t, ids, "of another account")
 }
 
-// A failed order states its reason, alone and in a list. Other orders have none.
-func TestReads_failure(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	want := map[string]string{}
-	create := func(method, failure string) {
-		got := f.create(t, newKey(), orderBody(withMember("payment_method", method)))
-		if failure == "null" {
-			want[got.order(t).ID.String()] = failure
-			return
-		}
-		want[got.problem(t).OrderID] = failure
-	}
-	create("pm_card_visa", `null`)
-	create("pm_card_visa_chargeDeclinedLostCard", `{"code":"card_declined","decline_code":"lost_card"}`)
-	create("pm_card_nobody", `{"code":"resource_missing","decline_code":null}`)
-
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: createEndpoint, Times: stripetest.Always})
-	key := newKey()
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, orderBody()).status)
-	closed, err := f.service.Resolve(t.Context(), f.account, idempotency.KeyID(f.account, idempotency.Key(key)),
-		orders.OperatorAction{Actor: "test", Reason: "test"})
-	require.NoError(t, err)
-	want[response{body: closed.Response.Body}.problem(t).OrderID] = `{"code":"closed_by_operator","decline_code":null}`
-
-	type member struct {
-		ID      string          `json:"id"`
-		Failure json.RawMessage `json:"failure"`
-	}
-	var page struct{ Data []member }
-	require.NoError(t, json.Unmarshal(f.get(t, "/v1/orders").body, &page))
-	listed := map[string]string{}
-	for _, o := range page.Data {
-		listed[o.ID] = string(o.Failure)
-		var alone member
-		require.NoError(t, json.Unmarshal(f.get(t, "/v1/orders/"+o.ID).body, &alone))
-		require.Equal(t, o, alone)
-	}
-	require.Equal(t, want, listed)
-}
-
 // An object of another account gets the same response as one that does not exist.
 func TestReads_otherAccount(t *testing.T) {
 	t.Parallel()
@@ -114,8 +71,8 @@ func TestReads_otherAccount(t *testing.T) {
 	}
 }
 
-// [TestParameters_ids] has all forms. Here are those that depend on the path's encoding.
-func TestGetOrder_notFound(t *testing.T) {
+// [TestParameters_ids] has all forms. Here are those that depend on the path.
+func TestReads_notFound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.create(t, newKey(), orderBody()).order(t).ID.String()
@@ -128,6 +85,11 @@ func TestGetOrder_notFound(t *testing.T) {
 		"/v1/orders/" + "%" + strconv.FormatInt(int64(id[0]), 16) + id[1:],
 		"/v1/orders/..%2F" + id,
 		"/v1/orders/",
+		"/v1/orders/" + id + "/refunds/" + uuid.NewString(),
+		"/v1/orders/" + id + "/refunds/x",
+		"/v1/orders/x/refunds/" + uuid.NewString(),
+		"/v1/orders/x/refunds",
+		"/v1/orders/" + uuid.NewString() + "/refunds",
 	} {
 		got := f.get(t, path)
 		require.Equal(t, http.StatusNotFound, got.status, path)
@@ -140,8 +102,7 @@ func TestGetOrder_notFound(t *testing.T) {
 // has the right form, and no object has it.
 func TestParameters_ids(t *testing.T) {
 	t.Parallel()
-	c, err := loadContract()
-	require.NoError(t, err)
+	c := openContract(t)
 	id := uuid.NewString()
 	found := 0
 	for path, item := range c.doc.Paths.Map() {
@@ -162,6 +123,6 @@ func TestParameters_ids(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, found, 7)
-	_, err = api.ParseID(uuid.Nil.String())
+	_, err := api.ParseID(uuid.Nil.String())
 	require.Error(t, err)
 }

@@ -152,12 +152,9 @@ func (p preferences) write(header http.Header) {
 
 // parseWait reads delta-seconds, at most maxWait. It returns 0 for a malformed value.
 func parseWait(value string) time.Duration {
-	if value == "" || strings.Trim(value, "0123456789") != "" {
+	seconds, err := strconv.ParseUint(value, 10, 64)
+	if errors.Is(err, strconv.ErrSyntax) {
 		return 0
 	}
-	seconds, err := strconv.Atoi(value)
-	if err != nil || seconds > int(maxWait/time.Second) { // digits only, so err means out of range
-		return maxWait
-	}
-	return time.Duration(seconds) * time.Second
+	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second // if out of range, seconds is the maximum
 }

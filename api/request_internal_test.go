@@ -1,8 +1,8 @@
 package api
 
 import (
+	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -15,81 +15,54 @@ import (
 
 func TestCheckMediaType(t *testing.T) {
 	t.Parallel()
-	const contentType, encoding = "Content-Type", "Content-Encoding"
-	for name, test := range map[string]struct {
-		header http.Header // in addition to a Content-Type of JSON
-		want   bool
-	}{
-		"JSON":                        {nil, true},
-		"upper case":                  {http.Header{contentType: {"Application/Json"}}, true},
-		"UTF-8":                       {http.Header{contentType: {"application/json;charset=utf-8"}}, true},
-		"UTF-8 in quotes":             {http.Header{contentType: {`application/json; charset="UTF-8"`}}, true},
-		"another parameter":           {http.Header{contentType: {"application/json; v=1"}}, true},
-		"identity encoding":           {http.Header{encoding: {"Identity"}}, true},
-		"no media type":               {http.Header{contentType: nil}, false},
-		"empty media type":            {http.Header{contentType: {""}}, false},
-		"form":                        {http.Header{contentType: {"application/x-www-form-urlencoded"}}, false},
-		"text":                        {http.Header{contentType: {"text/json"}}, false},
-		"other JSON type":             {http.Header{contentType: {"application/merge-patch+json"}}, false},
-		"Latin-1":                     {http.Header{contentType: {"application/json; charset=iso-8859-1"}}, false},
-		"empty charset":               {http.Header{contentType: {`application/json; charset=""`}}, false},
-		"parameter without a value":   {http.Header{contentType: {"application/json; charset"}}, false},
-		"two charsets":                {http.Header{contentType: {"application/json; charset=utf-8; charset=utf-16"}}, false},
-		"two media types":             {http.Header{contentType: {"application/json, text/plain"}}, false},
-		"two lines":                   {http.Header{contentType: {"application/json", "application/json"}}, false},
-		"gzip":                        {http.Header{encoding: {"gzip"}}, false},
-		"identity, then gzip":         {http.Header{encoding: {"identity", "gzip"}}, false},
-		"identity and gzip, one line": {http.Header{encoding: {"identity, gzip"}}, false},
-		"unknown encoding":            {http.Header{encoding: {"zip"}}, false},
+	for want, headers := range map[error][]http.Header{
+		nil: {
+			{"Content-Type": {"Application/Json"}},
+			{"Content-Type": {`application/json; charset="UTF-8"`}},
+			{"Content-Type": {"application/json; v=1"}},
+			{"Content-Type": {"application/json"}, "Content-Encoding": {"Identity"}},
+		},
+		errUnsupportedMedia: {
+			{},
+			{"Content-Type": {""}},
+			{"Content-Type": {"text/json"}},
+			{"Content-Type": {"application/json; charset=iso-8859-1"}},
+			{"Content-Type": {`application/json; charset=""`}},
+			{"Content-Type": {"application/json; charset=utf-8; charset=utf-16"}},
+			{"Content-Type": {"application/json, text/plain"}},
+			{"Content-Type": {"application/json", "application/json"}},
+		},
+		errUnsupportedCoding: {
+			{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
+			{"Content-Type": {"application/json"}, "Content-Encoding": {"identity", "gzip"}},
+		},
 	} {
-		header := http.Header{contentType: {"application/json"}}
-		for field, lines := range test.header {
-			header[field] = lines
-		}
-		err := checkMediaType(header)
-		switch {
-		case test.want:
-			require.NoError(t, err, name)
-		case test.header[encoding] != nil:
-			require.ErrorIs(t, err, errUnsupportedCoding, name)
-		default:
-			require.ErrorIs(t, err, errUnsupportedMedia, name)
-			require.NotErrorIs(t, err, errUnsupportedCoding, name)
+		for _, header := range headers {
+			require.Equal(t, want, checkMediaType(header), "%v", header)
 		}
 	}
 }
 
 func TestBearerToken_headers(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	for _, test := range []struct {
+		token string // "" if the header is rejected
 		lines []string
-		token string
 	}{
-		"Bearer":               {[]string{"Bearer ok_1"}, "ok_1"},
-		"lower case":           {[]string{"bearer ok_1"}, "ok_1"},
-		"upper case":           {[]string{"BEARER ok_1"}, "ok_1"},
-		"scheme only":          {[]string{"Bearer"}, "no token"},
-		"two spaces":           {[]string{"Bearer  ok_1"}, "ok_1"},
-		"many spaces":          {[]string{"Bearer" + strings.Repeat(" ", 100) + "ok_1"}, "ok_1"},
-		"two spaces, no token": {[]string{"Bearer  "}, "no token"},
-		"two in one line":      {[]string{"Bearer ok_1, Bearer ok_1"}, "ok_1, Bearer ok_1"},
-		"a parameter":          {[]string{"Bearer ok_1; v=1"}, "ok_1; v=1"},
-		"in quotes":            {[]string{`Bearer "ok_1"`}, `"ok_1"`},
-		"missing":              {nil, "no token"},
-		"empty":                {[]string{""}, "no token"},
-		"token only":           {[]string{"ok_1"}, "no token"},
-		"Basic":                {[]string{"Basic ok_1"}, "no token"},
-		"tab":                  {[]string{"Bearer\tok_1"}, "no token"},
-		"two lines":            {[]string{"Bearer ok_1", "Bearer ok_1"}, "no token"},
-		"two lines, one empty": {[]string{"", "Bearer ok_1"}, "no token"},
+		{"ok_1", []string{"bearer ok_1"}},
+		{"ok_1", []string{"Bearer" + strings.Repeat(" ", 100) + "ok_1"}},
+		{"ok_1, Bearer ok_1", []string{"Bearer ok_1, Bearer ok_1"}}, // accounts rejects a malformed token
+		{"", nil},
+		{"", []string{""}},
+		{"", []string{"Bearer"}},
+		{"", []string{"Bearer  "}},
+		{"", []string{"Basic ok_1"}},
+		{"", []string{"Bearer\tok_1"}},
+		{"", []string{"", "Bearer ok_1"}},
 	} {
 		token, err := bearerToken(http.Header{"Authorization": test.lines})
-		if test.token == "no token" {
-			require.ErrorIs(t, err, accounts.ErrUnauthorized, name)
-			continue
-		}
-		require.NoError(t, err, name)
-		require.Equal(t, test.token, token, name) // accounts rejects a malformed one
+		require.Equal(t, test.token, token, "%q", test.lines)
+		require.Equal(t, test.token == "", errors.Is(err, accounts.ErrUnauthorized), "%q", test.lines)
 	}
 }
 
@@ -113,25 +86,17 @@ func TestParsePage_parameters(t *testing.T) {
 	for query, want := range map[string][]string{ // pointer and code of each error
 		"limit=0":                      {"/limit", out},
 		"limit=101":                    {"/limit", out},
-		"limit=-1":                     {"/limit", out},
-		"limit=":                       {"/limit", format},
 		"limit":                        {"/limit", format},
 		"limit=ten":                    {"/limit", format},
-		"limit=1.0":                    {"/limit", format},
 		"limit=010":                    {"/limit", format},
-		"limit=%2B5":                   {"/limit", format},
 		"limit=99999999999999999999":   {"/limit", out},
 		"limit=5&limit=5":              {"/limit", double},
-		"after=":                       {"/after", format},
 		"after=" + strings.ToUpper(id): {"/after", format},
-		"after=" + id + "%00":          {"/after", format},
 		"after=" + id + "&after=" + id: {"/after", double},
-		"after=" + url.QueryEscape("' OR 1=1 --"): {"/after", format},
-		"limit=0&after=x":                         {"/limit", out, "/after", format},
-		"Limit=5":                                 {"", unknown},
-		"page=2":                                  {"", unknown},
-		"limit=5;after=x":                         {"", format},
-		"limit=%zz":                               {"", format},
+		"limit=0&after=x":              {"/limit", out, "/after", format},
+		"Limit=5":                      {"", unknown},
+		"limit=5;after=x":              {"", format},
+		"limit=%zz":                    {"", format},
 	} {
 		_, _, err := parsePage(query, "an order")
 		problem := problemOf(err)

@@ -2,10 +2,8 @@ package api
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"time"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/plainjson"
@@ -21,9 +19,6 @@ func (h handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readFunc reads what a GET asks for, and returns it as JSON.
-type readFunc func(r *http.Request) ([]byte, error)
-
 // writeJSON writes v. It encodes the value first, so that an error leaves no partial
 // response.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
@@ -37,18 +32,16 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err).forRequest(r, err)
-	p.RequestID = requestID(r.Context())
-	logAttrs(r.Context()).problem(r.Context(), p, err)
-	for _, h := range p.headers {
-		w.Header().Set(h[0], h[1])
+	entry := stateOf(r.Context())
+	p.RequestID = entry.requestID
+	entry.problem(r.Context(), p, err)
+	for name, value := range p.headers {
+		w.Header().Set(name, value)
 	}
 	if p.Status == http.StatusRequestEntityTooLarge {
 		// chi's ResponseWriter hides the exceeded limit from net/http, which would read
 		// the rest
 		w.Header().Set("Connection", "close")
-	}
-	if p.jitter > 0 {
-		p.retryAfter += time.Duration(rand.IntN(p.jitter)) * time.Second //nolint:gosec // not a secret
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfterSeconds()))

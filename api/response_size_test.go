@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/api"
 )
 
 // insertLargestOrders uses characters that JSON for HTML escapes with six bytes.
@@ -72,25 +74,40 @@ func (c *slowClient) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// A slow client holds no permit. The server interrupts the oldest responses if their
-// total size exceeds a limit.
+// A slow client holds no permit and no connection.
 func TestReads_slowClients(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, poolSize(1), limiterBounds(1, 1))
-	f.insertLargestOrders(t, 20)
+	slow := newSlowClient()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.router.ServeHTTP(slow, f.request(t, http.MethodGet, "/v1/orders?limit=100", ""))
+	}()
+	<-slow.writing
+	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders?limit=1").status)
+	slow.end()
+	<-ended
+}
+
+// The server interrupts the oldest responses if their total size exceeds a limit.
+func TestLimitResponses_slowClients(t *testing.T) {
+	t.Parallel()
 	const limit, response = 32 << 20, 256 << 10
+	body := make([]byte, response)
+	handler := api.LimitResponses(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
 	var clients []*slowClient
 	var running sync.WaitGroup
 	for range limit/response + 20 {
 		c := newSlowClient()
-		running.Go(func() { f.router.ServeHTTP(c, f.request(t, http.MethodGet, "/v1/orders?limit=100", "")) })
+		running.Go(func() { handler.ServeHTTP(c, nil) })
 		<-c.writing
 		clients = append(clients, c)
 	}
 	for i, c := range clients {
 		select {
 		case <-c.ended:
-			require.Less(t, i, 40)
+			require.Less(t, i, 20)
 		default:
 			require.GreaterOrEqual(t, i, 20)
 			c.end()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/internal/accounts"
@@ -35,11 +36,11 @@ func TestRetry_correctedAfterLostResponse(t *testing.T) {
 		"content type":   f.create(t, key, order, header("Content-Type", "text/plain")),
 		"API key":        f.create(t, key, order, header("Authorization", "Bearer ok_unknown")),
 	} {
-		p, outcome := got.problem(t), "unknown" // the key was not looked up
+		p, outcome := got.problem(t), client.OutcomeUnknown // the key was not looked up
 		if name == "no header" {
-			outcome = "none"
+			outcome = client.OutcomeNone
 		}
-		require.Equal(t, []string{"corrected", outcome}, []string{p.Retry, p.Outcome}, name)
+		require.Equal(t, []any{client.RetryCorrected, outcome}, []any{p.Retry, p.Outcome}, name)
 	}
 	again := f.create(t, key, order)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
@@ -156,7 +157,6 @@ func (c *literalClient) run() bool {
 	}
 }
 
-// send returns the member retry, or "paid". No response means same-key.
 func (c *literalClient) send() string {
 	body := orderBody(withMember("payment_method", c.cards[0]))
 	fault := func(*http.Request) {}
@@ -282,7 +282,6 @@ func (c *literalClient) actOnAll() {
 	}
 }
 
-// deliverEvent delivers an event whose type may be untrue.
 func (c *literalClient) deliverEvent() {
 	if len(c.actions) == 0 {
 		return
@@ -337,7 +336,6 @@ SELECT count(*)
 	require.Zero(c.t, n, condition)
 }
 
-// endFaults returns the responses that violated the contract.
 func (c *literalClient) endFaults() error {
 	for _, fault := range c.faults {
 		fault.Release()

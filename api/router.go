@@ -1,7 +1,7 @@
 package api
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,17 +12,19 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"example.com/orders-api/api/docs"
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
 
-// Config configures the API. Only Trace and Observer are optional.
+// Config configures the API. Only Trace and OnRequest are optional.
 type Config struct {
 	Orders        *orders.Service
 	Authenticator *accounts.Authenticator
 	Limiter       *limiter.Limiter
 	Spec          []byte // openapi.yaml
+	Workflows     []byte // orders.arazzo.yaml
 	Logger        *slog.Logger
 
 	// Background holds the runs of respond-async. A process that stops waits for it.
@@ -37,32 +39,19 @@ type Config struct {
 	// Ready is the readiness check of /readyz. Its error is logged.
 	Ready *Readiness
 
-	Observer Observer
+	// OnRequest, if set, is called synchronously after each request, for metrics.
+	OnRequest func(RequestEvent)
 }
 
 // NewRouter returns the API.
-func NewRouter(config Config) (chi.Router, error) {
-	for name, missing := range map[string]bool{
-		"Orders": config.Orders == nil, "Authenticator": config.Authenticator == nil, "Limiter": config.Limiter == nil,
-		"Spec": len(config.Spec) == 0, "Logger": config.Logger == nil, "Background": config.Background == nil,
-		"Retention": config.Retention <= 0, "Ready": config.Ready == nil,
-	} {
-		if missing {
-			return nil, errors.New("api: Config has no " + name)
-		}
-	}
-	contractJSON, err := specJSON(config.Spec)
-	if err != nil {
-		return nil, err
-	}
+func NewRouter(config Config) chi.Router {
 	r := chi.NewRouter()
 	if config.Trace != nil {
 		r.Use(config.Trace)
 	}
 	r.Use(
-		withRequestID,
 		middleware.ClientIPFromRemoteAddr,
-		withLog(config.Logger, config.Observer),
+		withLog(config.Logger, config.OnRequest),
 		limitResponses,
 		withHeaders,
 		withOptions(r),
@@ -83,39 +72,37 @@ func NewRouter(config Config) (chi.Router, error) {
 	plain := r.With(withoutQuery)
 	plain.Method(http.MethodGet, "/healthz", handlerFunc(healthz))
 	plain.Method(http.MethodGet, "/readyz", readyz(config.Ready))
-	plain.Method(http.MethodGet, "/openapi.yaml", docs.Document("application/yaml", config.Spec))
-	plain.Method(http.MethodGet, "/openapi.json", docs.Document("application/json", contractJSON))
+	plain.Method(http.MethodGet, "/problems", handlerFunc(getProblemPage))
 	plain.Method(http.MethodGet, "/problems/{slug}", handlerFunc(getProblemPage))
-	docs.Routes(plain) // /docs, /docs/{file}
+	docs.Routes(plain, config.Spec, config.Workflows) // /openapi.yaml, /openapi.json, /orders.arazzo.yaml, /docs, /docs/{file}
 
 	r.Route("/v1", func(r chi.Router) {
-		webhooks := webhooksAPI{config.Orders, config.Limiter, newTransfers(maxWebhookBodies, (*http.ResponseController).SetReadDeadline)}
+		webhooks := webhooksAPI{config.Orders, config.Limiter, &transfers{limit: maxWebhookBodies, setDeadline: (*http.ResponseController).SetReadDeadline}}
 		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe)) // POST /v1/webhooks/stripe
 
-		idempotent := idempotentAPI{config.Orders, config.Background, config.Limiter, config.Retention}
-		orders, refunds := ordersAPI{idempotent}, refundsAPI{idempotent}
+		a := accountAPI{config.Orders, config.Background, config.Limiter, config.Retention}
 		r.Group(func(r chi.Router) {
 			r.Use(requireAPIKey(config.Authenticator))
-			read := limitReads(config.Limiter)
 			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405
 			r.MethodNotAllowed(notAllowed)
-			plain := r.With(withoutQuery)                                                           // the others check it themselves
-			r.Method(http.MethodPost, "/orders", handlerFunc(orders.create))                        // POST /v1/orders
-			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(refunds.create))          // POST /v1/orders/{id}/refunds
-			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(idempotent.getKey)) // GET /v1/idempotency-keys/{key}
-			r.Method(http.MethodGet, "/orders", read(orders.list))                                  // GET /v1/orders
-			plain.Method(http.MethodGet, "/orders/{id}", read(orders.get))                          // GET /v1/orders/{id}
-			r.Method(http.MethodGet, "/orders/{id}/refunds", read(refunds.list))                    // GET /v1/orders/{id}/refunds
-			plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", read(refunds.get))     // GET /v1/orders/{id}/refunds/{refund_id}
-			for _, registered := range config.Orders.Registrations() {
-				added := addedAPI{idempotent, registered}
-				path := strings.TrimPrefix(registered.Path, "/v1")
-				r.Method(http.MethodPost, path, handlerFunc(added.create))
-				plain.Method(http.MethodGet, path+"/{id}", read(added.get))
+			plain := r.With(withoutQuery)                                                         // the others check it themselves
+			r.Method(http.MethodPost, "/orders", a.create(a.service.Create))                      // POST /v1/orders
+			r.Method(http.MethodPost, "/orders/{id}/refunds", handlerFunc(a.createRefund))        // POST /v1/orders/{id}/refunds
+			plain.Method(http.MethodGet, "/idempotency-keys/{key}", handlerFunc(a.getKey))        // GET /v1/idempotency-keys/{key}
+			r.Method(http.MethodGet, "/orders", a.read(a.listOrders))                             // GET /v1/orders
+			plain.Method(http.MethodGet, "/orders/{id}", a.read(get(a.service.Get)))              // GET /v1/orders/{id}
+			r.Method(http.MethodGet, "/orders/{id}/refunds", a.read(a.listRefunds))               // GET /v1/orders/{id}/refunds
+			plain.Method(http.MethodGet, "/orders/{id}/refunds/{refund_id}", a.read(a.getRefund)) // GET /v1/orders/{id}/refunds/{refund_id}
+			for _, added := range a.service.Registrations {
+				path := strings.TrimPrefix(added.Path, "/v1")
+				r.Method(http.MethodPost, path, a.create(func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
+					return a.service.Execute(ctx, req, added.Operation)
+				}))
+				plain.Method(http.MethodGet, path+"/{id}", a.read(get(added.Get)))
 			}
 		})
 	})
-	return r, nil
+	return r
 }
 
 // methodNotAllowed sets the Allow header, which chi omits for a custom handler. chi also
@@ -141,13 +128,12 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 		return "" // chi's mount matches every method
 	}
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		match := method
-		if method == http.MethodHead {
-			match = http.MethodGet // see middleware.GetHead
-		}
-		if routes.Match(chi.NewRouteContext(), match, path) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if routes.Match(chi.NewRouteContext(), method, path) {
 			allowed = append(allowed, method)
+			if method == http.MethodGet {
+				allowed = append(allowed, http.MethodHead) // see middleware.GetHead
+			}
 		}
 	}
 	if len(allowed) == 0 {

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,9 +24,6 @@ import (
 
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
-	"example.com/orders-api/internal/accounts"
-	"example.com/orders-api/internal/limiter"
-	"example.com/orders-api/orders"
 )
 
 func (f *fixture) routes(t *testing.T) map[string][]string {
@@ -44,8 +40,7 @@ func (f *fixture) routes(t *testing.T) map[string][]string {
 
 func TestRouter_contract(t *testing.T) {
 	t.Parallel()
-	c, err := loadContract()
-	require.NoError(t, err)
+	c := openContract(t)
 	documented := map[string][]string{}
 	for path, item := range c.doc.Paths.Map() {
 		documented[path] = slices.Sorted(maps.Keys(item.Operations()))
@@ -64,7 +59,6 @@ func examplePath(pattern string) string {
 	).Replace(pattern)
 }
 
-// Every route rejects unknown parameters and stores nothing.
 func TestRouter_unknownParameters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -152,7 +146,7 @@ func TestRouter_notFound(t *testing.T) {
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v2/orders", "/v1/order", "/v1/orders/", "/v1/orders/x/refunds/", "/V1/orders", "//v1/orders", "/v1//orders", "/v1/./orders",
 		"/v1/../v1/orders", "/v1/webhooks", "/v1/webhooks/", "/v1/webhooks/stripe/", "/v1/webhooks/paypal", "/v1/%6Frders", "/v1/orders%2F", "/v1/orders%3Flimit=1", "/healthz/", "/readyz/x", "/metrics",
-		"/debug/pprof/", "/docs/", "/docs/..%2Fdocs.go", "/docs/page.html", "/problems", "/problems/",
+		"/debug/pprof/", "/docs/", "/docs/..%2Fdocs.go", "/docs/page.html", "/problems/",
 		"/problems/not-found/x", "/favicon.ico", "/.env", "/%00",
 		"/" + strings.Repeat("a", 8000),
 	} {
@@ -201,7 +195,7 @@ func TestRouter_head(t *testing.T) {
 	f := newFixture(t)
 	order := f.create(t, newKey(), orderBody()).header.Get("Location")
 	for _, path := range []string{
-		order, "/v1/orders", "/healthz", "/readyz", "/openapi.yaml", "/openapi.json", "/docs", "/docs/init.js", "/problems/not-found",
+		order, "/v1/orders", "/healthz", "/readyz", "/openapi.yaml", "/openapi.json", "/docs", "/docs/init.js", "/docs/decision.svg", "/orders.arazzo.yaml", "/problems", "/problems/not-found",
 		"/v1/orders/" + uuid.NewString(), "/v1/orders?limit=0", "/nothing", "/v1/nothing",
 	} {
 		identity := header("Accept-Encoding", "identity")
@@ -248,7 +242,7 @@ func TestRouter_probes(t *testing.T) {
 
 func TestRouter_spec(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := newFixture(t, func(s *options) { s.spec = ordersapi.Spec })
 	got := f.get(t, "/openapi.yaml", header("Authorization"))
 	require.Equal(t, "application/yaml", got.header.Get("Content-Type"))
 	require.True(t, bytes.Equal(ordersapi.Spec, got.body))
@@ -300,9 +294,6 @@ func TestRequestID_accepted(t *testing.T) {
 		"65 characters":    strings.Repeat("x", 65),
 		"a space":          "abcdefgh ijkl",
 		"a line for a log": `abcdefgh","level":"ERROR`,
-		"markup":           "<b>abcdefgh</b>",
-		"outside of ASCII": "abcdefghé",
-		"a path":           "../../../etc/passwd",
 	} {
 		got := f.get(t, "/nothing", header("X-Request-Id", sent))
 		id := got.header.Get("X-Request-Id")
@@ -334,22 +325,6 @@ func TestClientIP_stored(t *testing.T) {
 		require.NoError(t, f.pool.QueryRow(t.Context(),
 			"SELECT DISTINCT coalesce(request_ip::text, '') FROM audit_records WHERE resource_id = $1", order.ID).Scan(&ip))
 		require.Equal(t, want, ip)
-	}
-}
-
-func TestNewRouter_missingDependency(t *testing.T) {
-	t.Parallel()
-	whole := api.Config{
-		Orders: &orders.Service{}, Authenticator: &accounts.Authenticator{}, Limiter: &limiter.Limiter{}, Spec: ordersapi.Spec,
-		Logger: slog.New(slog.DiscardHandler), Ready: &api.Readiness{}, Background: &api.Background{}, Retention: retention,
-	}
-	_, err := api.NewRouter(whole)
-	require.NoError(t, err)
-	for _, name := range []string{"Orders", "Authenticator", "Limiter", "Spec", "Logger", "Ready", "Background", "Retention"} {
-		config := whole
-		reflect.ValueOf(&config).Elem().FieldByName(name).SetZero()
-		_, err := api.NewRouter(config)
-		require.ErrorContains(t, err, "no "+name)
 	}
 }
 

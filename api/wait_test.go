@@ -24,13 +24,20 @@ func (f *fixture) startWaiters(t *testing.T, n int, key, body string, edits ...r
 	return waiting
 }
 
+// Requests that wait for another run hold neither a permit nor a connection (R6).
 func TestWait_duplicates(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, poolSize(1))
+	f := newFixture(t, poolSize(1), limiterBounds(1, 100))
 	key, order := newKey(), orderBody()
 	held, first := f.createHeld(t, key, order)
 	waiting := f.startWaiters(t, 20, key, order)
-	require.Equal(t, http.StatusOK, f.get(t, "/v1/orders").status, "the only connection is free (R6)")
+	watching := make([]<-chan asyncResponse, 20)
+	for i := range watching {
+		watching[i] = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), "", prefer("wait=600")))
+	}
+	f.awaitWaiters(t, len(waiting)+len(watching))
+	other := f.create(t, newKey(), order)
+	require.Equal(t, http.StatusCreated, other.status)
 	held.Release()
 	created := receive(t, first)
 	require.Equal(t, http.StatusCreated, created.status)
@@ -42,11 +49,18 @@ func TestWait_duplicates(t *testing.T) {
 		require.Equal(t, "true", got.header.Get("Idempotent-Replayed"))
 		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
 	}
-	replay := f.create(t, key, order, prefer("wait=30"))
-	require.Equal(t, string(created.body), string(replay.body))
-	require.Empty(t, replay.header.Get("Preference-Applied"), "there was nothing to wait for")
-	require.Len(t, f.stripe.Requests(), 2, "one create, one confirm")
-	f.requireOnePaidOrder(t)
+	for _, done := range watching {
+		got := receive(t, done)
+		require.Equal(t, "wait=30", got.header.Get("Preference-Applied"))
+		require.Equal(t, "finished", got.keyStatus(t).State)
+		require.Equal(t, string(f.getKey(t, key).body), string(got.body))
+	}
+	for _, got := range []response{f.create(t, key, order, prefer("wait=30")), f.getKey(t, key, prefer("wait=30"))} {
+		require.Empty(t, got.header.Get("Preference-Applied"), "there was nothing to wait for")
+	}
+	require.Len(t, f.stripe.Charges(), 2)
+	require.Len(t, f.stripe.Requests(), 4, "a create and a confirm of each order")
+	require.Empty(t, f.stripe.OrdersChargedTwice())
 }
 
 // A wait that is too short ends with 409, and one beyond the limit of waiters is ignored.
@@ -63,6 +77,8 @@ func TestWait_inProgress(t *testing.T) {
 	}
 	requireInProgress("wait=1", "wait=1")
 	requireInProgress("wait=soon", "")
+	short := f.getKey(t, key, prefer("wait=1"))
+	require.Equal(t, []string{"in_progress", "wait=1"}, []string{short.keyStatus(t).State, short.header.Get("Preference-Applied")})
 	require.Equal(t, "idempotency-key-reused", f.create(t, key, orderBody(withMember("currency", "eur")), prefer("wait=30")).problem(t).slug(), "at once")
 	waiting := f.startWaiters(t, 1, key, orderBody())
 	requireInProgress("wait=30", "")

@@ -39,18 +39,17 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	verified, err := a.service.VerifyEvent(payload, r.Header.Get("Stripe-Signature"))
+	event, err := a.service.VerifyEvent(payload, r.Header.Get("Stripe-Signature"))
 	if err != nil {
 		return err
 	}
-	event := orders.Event{ID: verified.ID, Type: verified.Type}
-	err = a.limiter.Do(r.Context(), verified.AccountID, func(ctx context.Context) (err error) {
-		if event, err = a.service.HandleEvent(ctx, verified); err != nil {
+	err = a.limiter.Do(r.Context(), event.AccountID, func(ctx context.Context) (err error) {
+		if event, err = a.service.HandleEvent(ctx, event); err != nil {
 			err = &keyedError{error: err}
 		}
 		return err
 	})
-	logAttrs(r.Context()).event(event, err)
+	stateOf(r.Context()).event(event, err)
 	if errors.Is(err, limiter.ErrRateLimited) {
 		return limiter.ErrOverloaded // the provider is not that account
 	}
@@ -60,7 +59,7 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]bool{"received": true})
 }
 
-func (l *requestLog) event(event orders.Event, err error) {
+func (l *requestState) event(event orders.Event, err error) {
 	l.add(slog.String("event_id", event.ID), slog.String("event_type", event.Type))
 	if event.KeyID != uuid.Nil {
 		l.add(slog.String("key_id", event.KeyID.String()))

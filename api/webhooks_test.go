@@ -1,11 +1,8 @@
 package api_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -15,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -55,6 +53,13 @@ func (f *fixture) keyRows(t *testing.T) []string {
 	return keys
 }
 
+// createUnknownPaid creates an order whose payment succeeds after the response.
+func (f *fixture) createUnknownPaid(t *testing.T) {
+	t.Helper()
+	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
+	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+}
+
 func requireReceived(t *testing.T, got response) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
@@ -62,7 +67,6 @@ func requireReceived(t *testing.T, got response) {
 	require.NotContains(t, got.header, "Idempotency-Key")
 }
 
-// An event finishes an order whose client has disconnected.
 func TestWebhook_finishesOrder(t *testing.T) {
 	t.Parallel()
 	for name, paid := range map[string]bool{"paid": true, "declined": false} {
@@ -103,42 +107,28 @@ func signatureHeader(secret, payload string, at time.Time) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), stripetest.Sign(secret, []byte(payload), at))
 }
 
-func (f *fixture) sendPartialBodies(t *testing.T, n int) []net.Conn {
-	t.Helper()
-	conns := make([]net.Conn, n)
-	for i := range conns {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		require.NoError(t, conn.SetDeadline(time.Now().Add(responseTimeout)))
-		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\n"+
-			"Content-Length: 3000\r\nExpect: 100-continue\r\n\r\n", webhookPath)
-		require.NoError(t, err)
-		line, err := bufio.NewReader(conn).ReadString('\n')
-		require.NoError(t, err)
-		require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
-		conns[i] = conn
-	}
-	return conns
-}
-
 // Incomplete bodies do not block an event: of 101 bodies the longest one is interrupted
 // (R25).
 func TestWebhook_partialBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
-	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
-	conns := f.sendPartialBodies(t, 101)
-	response, err := io.ReadAll(conns[0])
-	require.NoError(t, err)
-	require.Contains(t, string(response), "HTTP/1.1 503 Service Unavailable\r\n")
-	require.Contains(t, string(response), "The body ended early.")
+	f.createUnknownPaid(t)
+	conns := make([]*rawConn, 101)
+	for i := range conns {
+		conns[i] = f.dial(t)
+		conns[i].write("POST " + webhookPath + " HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\nContent-Length: 3000\r\nExpect: 100-continue\r\n\r\n")
+		for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} {
+			line, err := conns[i].reader.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, want, line)
+		}
+	}
+	require.Equal(t, "The body ended early.", conns[0].readResponse().problem(t).Detail[:21])
 	requireReceived(t, f.deliverEvent(t, "payment_intent.succeeded"))
 	f.requireOnePaidOrder(t)
 	for _, conn := range conns[2:] {
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
-		_, err := conn.Read(make([]byte, 1))
+		_, err := conn.reader.Read(make([]byte, 1))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "still read")
 	}
 }
@@ -147,8 +137,7 @@ func TestWebhook_partialBodies(t *testing.T) {
 func TestWebhook_rejected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
-	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+	f.createUnknownPaid(t)
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	huge := `{"id":"evt_1","object":"event","type":"x","data":{"object":{"amount":1E400}}}`
 	thin := `{"id":"evt_1","object":"v2.core.event","type":"v1.payment_intent.succeeded","created":"2026-09-29T01:38:41.385Z","livemode":false,` +
@@ -191,20 +180,14 @@ func TestWebhook_accepted(t *testing.T) {
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	before := f.rowCounts(t)
 	largest := payload + strings.Repeat(" ", 256<<10-len(payload))
-	for name, test := range map[string]struct {
-		payload   string
-		signature string
-		edits     []requestEdit
-	}{
-		"first":             {payload, signature, nil},
-		"repeated":          {payload, signature, nil},
-		"chunked":           {payload, signature, []requestEdit{chunked}},
-		"a key, is ignored": {payload, signature, []requestEdit{header("Idempotency-Key", newKey())}},
-		"largest":           {largest, signatureHeader(f.webhook, largest, time.Now()), nil},
+	for _, got := range []response{
+		f.deliver(t, payload, signature),
+		f.deliver(t, payload, signature, chunked),
+		f.deliver(t, payload, signature, header("Idempotency-Key", newKey())),
+		f.deliver(t, largest, signatureHeader(f.webhook, largest, time.Now())),
 	} {
-		got := f.deliver(t, test.payload, test.signature, test.edits...)
 		requireReceived(t, got)
-		require.Empty(t, got.header.Get("Idempotent-Replayed"), name)
+		require.Empty(t, got.header.Get("Idempotent-Replayed"))
 	}
 	require.Equal(t, before, f.rowCounts(t))
 	f.requireOnePaidOrder(t)
@@ -213,8 +196,7 @@ func TestWebhook_accepted(t *testing.T) {
 func TestExamples_events(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	c, err := loadContract()
-	require.NoError(t, err)
+	c := openContract(t)
 	examples := c.doc.Paths.Value(webhookPath).Post.RequestBody.Value.Content.Get("application/json").Examples
 	require.Len(t, examples, 3)
 	for _, example := range examples {
@@ -228,8 +210,7 @@ func TestExamples_events(t *testing.T) {
 func TestWebhook_noSecret(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *options) { s.noWebhook = true })
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
-	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+	f.createUnknownPaid(t)
 	before := f.keyRows(t)
 	require.Equal(t, "not-found", f.deliverEvent(t, "payment_intent.succeeded").problem(t).slug(), "signed with the empty secret")
 	require.Equal(t, before, f.keyRows(t))
@@ -240,8 +221,7 @@ func TestWebhook_fails(t *testing.T) {
 	t.Parallel()
 	provider := &panickingTransport{}
 	f := newFixture(t, func(s *options) { s.transport = provider })
-	require.Equal(t, http.StatusServiceUnavailable, f.create(t, newKey(), orderBody(withMember("payment_method", stripetest.ProcessingCard))).status)
-	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
+	f.createUnknownPaid(t)
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	for _, failure := range []struct{ slug, cause, remedy string }{
 		{
@@ -266,7 +246,6 @@ func TestWebhook_fails(t *testing.T) {
 	f.requireOnePaidOrder(t)
 }
 
-// The log line has no content of the event but its ids.
 func TestLog_webhookLine(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -303,4 +282,23 @@ func TestLog_webhookLine(t *testing.T) {
 	require.NoError(t, f.stripe.Settle(f.intentID(t), true))
 	require.Equal(t, plus("outcome", "recovered", "from", "charge_created", "to", "finished", "attempt", 3.0), line(payload, signature))
 	require.Equal(t, plus("outcome", "replayed", "from", "finished", "to", "finished", "attempt", 3.0), line(payload, signature))
+}
+
+// A refund fails days later. Our record is updated, the stored response stays.
+func TestWebhook_refundFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order, key := f.createPaid(t, withMember("payment_method", "pm_card_pendingRefund")), newKey()
+	got := f.createRefund(t, order, key, `{}`)
+	refund := got.refund(t)
+	require.Equal(t, orders.RefundPending, refund.Status)
+	require.NoError(t, f.stripe.Settle(*refund.ProviderRefundID, false))
+	payload, signature, err := f.stripe.Event(f.webhook, "refund.failed", *refund.ProviderRefundID)
+	require.NoError(t, err)
+	received := f.deliver(t, string(payload), signature)
+	requireReceived(t, received)
+	line := f.requestLine(t, received)
+	require.Equal(t, []any{"refund_synced", refund.ID.String()}, []any{line["outcome"], line["refund_id"]})
+	require.Equal(t, orders.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
+	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
 }

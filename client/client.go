@@ -27,21 +27,11 @@ type Config struct {
 	// attempt up to MaxBackoff. 0 means 500 ms and 30 s. Retry-After is added to it.
 	Backoff, MaxBackoff time.Duration
 
-	// PreferWait makes the API wait up to this time for another request with the same
-	// key that is in progress (Prefer: wait=N, RFC 7240). It applies to POST and
-	// [Client.GetKey]. It must be whole seconds and less than Timeout; 0 disables it.
-	PreferWait time.Duration
-
 	// Observe, if set, is called synchronously after each attempt.
 	Observe func(Attempt)
 
 	// Transport sends the requests; nil means a default.
 	Transport http.RoundTripper
-
-	// Sleep waits, or returns the context's error. Random returns a duration from 0 to
-	// limit. Tests replace them.
-	Sleep  func(ctx context.Context, wait time.Duration) error
-	Random func(limit time.Duration) time.Duration
 }
 
 // Format hides the secret fields from all verbs.
@@ -58,9 +48,6 @@ func (c Config) validate() error {
 	if c.Timeout < 0 || c.Backoff < 0 || c.MaxBackoff < 0 {
 		errs = append(errs, errors.New("client: durations must not be negative"))
 	}
-	if c.PreferWait < 0 || c.PreferWait%time.Second != 0 || c.PreferWait >= cmp.Or(c.Timeout, defaultTimeout) {
-		errs = append(errs, errors.New("client: PreferWait must be whole seconds and less than Timeout"))
-	}
 	return errors.Join(errs...)
 }
 
@@ -75,6 +62,11 @@ type Client struct {
 	config Config
 	base   string
 	http   *http.Client
+
+	// sleep waits, or returns the context's error. random returns a duration from 0 to
+	// limit. Tests replace them.
+	sleep  func(ctx context.Context, wait time.Duration) error
+	random func(limit time.Duration) time.Duration
 }
 
 // Format hides the secret fields from all verbs.
@@ -100,14 +92,6 @@ func New(config Config) (*Client, error) {
 			ForceAttemptHTTP2:   true,
 		}
 	}
-	if config.Sleep == nil {
-		config.Sleep = sleep
-	}
-	if config.Random == nil {
-		config.Random = func(limit time.Duration) time.Duration {
-			return rand.N(limit + 1) //nolint:gosec // jitter needs no secrecy
-		}
-	}
 	return &Client{
 		config: config,
 		base:   strings.TrimSuffix(config.BaseURL, "/"),
@@ -117,6 +101,8 @@ func New(config Config) (*Client, error) {
 			// idempotency key.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
+		sleep:  sleep,
+		random: func(limit time.Duration) time.Duration { return rand.N(limit + 1) }, //nolint:gosec // not a secret
 	}, nil
 }
 

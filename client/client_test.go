@@ -13,11 +13,11 @@ import (
 
 func TestNew_invalidConfig(t *testing.T) {
 	t.Parallel()
-	_, err := client.New(client.Config{BaseURL: "orders.example.com", Timeout: -1, PreferWait: 1500 * time.Millisecond})
+	_, err := client.New(client.Config{BaseURL: "orders.example.com", Timeout: -1})
 	require.EqualError(t, err, "client: BaseURL must be an http or https URL\nclient: APIKey is missing\n"+
-		"client: durations must not be negative\nclient: PreferWait must be whole seconds and less than Timeout")
-	_, err = client.New(client.Config{BaseURL: "https://orders.example.com?x=1", APIKey: "k", PreferWait: time.Minute})
-	require.EqualError(t, err, "client: BaseURL must be an http or https URL\nclient: PreferWait must be whole seconds and less than Timeout")
+		"client: durations must not be negative")
+	_, err = client.New(client.Config{BaseURL: "https://orders.example.com?x=1", APIKey: "k"})
+	require.EqualError(t, err, "client: BaseURL must be an http or https URL")
 	c, err := client.New(client.Config{BaseURL: "https://orders.example.com/api/", APIKey: "k"})
 	require.NoError(t, err)
 	c.Close()
@@ -78,7 +78,7 @@ func TestListOrders(t *testing.T) {
 
 func TestGetKey(t *testing.T) {
 	t.Parallel()
-	f := newFixtureWith(t, func(c *client.Config) { c.PreferWait = 10 * time.Second }, respond(200, jsonType, `{
+	f := newFixture(t, respond(200, jsonType, `{
 		"key":"a/key with#20%-0123","state":"finished","operation":"create_order","recovery_point":"finished","attempt":1,
 		"created_at":"2026-11-20T09:30:12Z","last_run_at":"2026-11-20T09:30:12Z","expires_at":"2026-11-23T09:30:13Z",
 		"response":{"status":201,"type":null,"location":"/v1/orders/o1"},"order":{"id":"o1","href":"/v1/orders/o1"},"refund":null}`),
@@ -93,7 +93,6 @@ func TestGetKey(t *testing.T) {
 	require.Nil(t, status.Refund)
 	require.Equal(t, "/v1/orders/o1", status.Order.Href)
 	require.Equal(t, "/v1/idempotency-keys/a%2Fkey%2320%25-0123456", f.received()[0].uri)
-	require.Equal(t, "wait=10", f.received()[0].header.Get("Prefer"))
 
 	status, err = f.GetKey(t.Context(), "a/key#20%-0123456")
 	require.NoError(t, err)
@@ -110,7 +109,7 @@ func TestGetKey(t *testing.T) {
 
 func TestCreateRefund(t *testing.T) {
 	t.Parallel()
-	f := newFixtureWith(t, func(c *client.Config) { c.PreferWait = time.Second }, closeConnection,
+	f := newFixture(t, closeConnection,
 		respond(201, jsonType, `{"id":"r1","order_id":"o1","amount":500,"currency":"usd","status":"succeeded","provider_refund_id":"re_1"}`))
 	refund, err := f.CreateRefund(t.Context(), key, "o1", client.RefundParams{Amount: 500, Reason: "requested_by_customer"})
 	require.NoError(t, err)
@@ -118,7 +117,6 @@ func TestCreateRefund(t *testing.T) {
 	for _, r := range f.received() {
 		require.Equal(t, "POST /v1/orders/o1/refunds", r.method+" "+r.uri)
 		require.Equal(t, string(key), r.header.Get("Idempotency-Key"))
-		require.Equal(t, "wait=1", r.header.Get("Prefer"))
 		require.JSONEq(t, `{"amount":500,"reason":"requested_by_customer"}`, r.body)
 	}
 

@@ -99,11 +99,11 @@ func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Durati
 	for n := 1; n < attempts && limit < c.config.MaxBackoff; n++ {
 		limit *= 2
 	}
-	wait := retryAfter + c.config.Random(min(limit, c.config.MaxBackoff))
+	wait := retryAfter + c.random(min(limit, c.config.MaxBackoff))
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
 		return context.DeadlineExceeded
 	}
-	return c.config.Sleep(ctx, wait)
+	return c.sleep(ctx, wait)
 }
 
 func (r Response) outcome(success int) error {

@@ -8,8 +8,7 @@ import (
 )
 
 var (
-	// ErrInvalidKey means that a key is not 16 to 255 visible ASCII characters; nothing
-	// was sent.
+	// ErrInvalidKey means that a key does not have the form of a [Key]; nothing was sent.
 	ErrInvalidKey = errors.New("client: invalid idempotency key")
 
 	// ErrUnreadable means that the response is not in the API's format.

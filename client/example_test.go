@@ -56,7 +56,7 @@ func Example() {
 // Observe reports each attempt.
 func ExampleConfig_observe() {
 	responses := []http.HandlerFunc{
-		respondProblem(http.StatusConflict, "idempotency-key-in-progress", "same-key", "Retry-After", "1"),
+		respondProblem(http.StatusConflict, "idempotency-key-in-progress", "same-key"),
 		respond(http.StatusBadGateway, "text/html", "<h1>Bad Gateway</h1>"),
 		respondCreated("Idempotent-Replayed", "true"),
 	}
@@ -70,7 +70,7 @@ func ExampleConfig_observe() {
 		BaseURL: api.URL,
 		APIKey:  "…",
 		Observe: func(e client.Attempt) { fmt.Println(e.Method, e.Path, "→", e.Response.Status) },
-		Sleep:   func(context.Context, time.Duration) error { return nil }, // no delay in this example
+		Backoff: time.Millisecond, // a short delay for this example
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -39,12 +39,12 @@ func FuzzResponse(f *testing.F) {
 					Request:    r,
 				}, nil
 			}),
-			Sleep: func(_ context.Context, wait time.Duration) error {
-				require.GreaterOrEqual(t, wait, time.Duration(0))
-				return errors.New("enough")
-			},
 		})
 		require.NoError(t, err)
+		c.SetSleep(func(_ context.Context, wait time.Duration) error {
+			require.GreaterOrEqual(t, wait, time.Duration(0))
+			return errors.New("enough")
+		})
 		response, err := c.Do(t.Context(), client.Request{Key: key, Path: "/v1/orders", Body: []byte("{}")})
 
 		mediaType, _, _ := mime.ParseMediaType(contentType)

@@ -6,25 +6,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// Key identifies one purchase or refund: 16 to 255 visible ASCII characters.
+// Key identifies one purchase or refund: 16 to 255 visible ASCII characters, of which
+// the first one is not a quote.
 type Key string
 
 // NewKey returns a random key. Store it with the request before the first send.
 func NewKey() Key { return Key(uuid.NewString()) }
 
+// validate rejects a leading quote, too: the header would be read as a String of RFC 9651.
 func (k Key) validate() error {
-	visible := func(c rune) bool { return c > ' ' && c < 0x7f }
-	if len(k) < 16 || len(k) > 255 || strings.ContainsFunc(string(k), func(c rune) bool { return !visible(c) }) {
+	invisible := func(c rune) bool { return c <= ' ' || c >= 0x7f }
+	if len(k) < 16 || len(k) > 255 || strings.ContainsFunc(string(k), invisible) || k[0] == '"' {
 		return ErrInvalidKey
 	}
 	return nil
-}
-
-// header returns the value of the Idempotency-Key header. A key that begins with a
-// quote is sent as a String of RFC 9651.
-func (k Key) header() string {
-	if !strings.HasPrefix(string(k), `"`) {
-		return string(k)
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(string(k)) + `"`
 }

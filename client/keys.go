@@ -47,7 +47,5 @@ func (c *Client) GetKey(ctx context.Context, key Key) (KeyStatus, error) {
 	if err := key.validate(); err != nil {
 		return KeyStatus{}, err
 	}
-	call := get("/v1/idempotency-keys/" + url.PathEscape(string(key)))
-	call.waits = true
-	return read[KeyStatus](ctx, c, call)
+	return read[KeyStatus](ctx, c, get("/v1/idempotency-keys/"+url.PathEscape(string(key))))
 }

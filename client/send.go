@@ -3,9 +3,9 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -53,11 +53,11 @@ func (r Response) RetryAfter() time.Duration {
 		}
 		return min(max(date.Sub(now), 0), maxRetryAfter)
 	}
-	seconds, err := strconv.ParseUint(value, 10, 64)
-	if err != nil && seconds != math.MaxUint64 { // which is too many of them
+	seconds, err := strconv.ParseUint(value, 10, 32)
+	if errors.Is(err, strconv.ErrSyntax) {
 		return 0
 	}
-	return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter) // if out of range, seconds is the maximum
 }
 
 // maxResponse bounds a response in bytes. A list of 100 of the largest orders is
@@ -77,12 +77,11 @@ type call struct {
 	method, path string
 	key          Key
 	body         []byte
-	success      int  // the status of a success
-	waits        bool // PreferWait applies
+	success      int // the status of a success
 }
 
 func post(r Request) call {
-	return call{method: http.MethodPost, path: r.Path, key: r.Key, body: r.Body, success: http.StatusCreated, waits: true}
+	return call{method: http.MethodPost, path: r.Path, key: r.Key, body: r.Body, success: http.StatusCreated}
 }
 
 func get(path string) call {
@@ -107,10 +106,7 @@ func (c *Client) roundTrip(ctx context.Context, call call) (Response, error) {
 	request.Header.Set("Accept", "application/json, application/problem+json")
 	if call.key != "" {
 		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Idempotency-Key", call.key.header())
-	}
-	if call.waits && c.config.PreferWait > 0 {
-		request.Header.Set("Prefer", fmt.Sprintf("wait=%d", c.config.PreferWait/time.Second))
+		request.Header.Set("Idempotency-Key", string(call.key))
 	}
 	received, err := c.http.Do(request)
 	if err != nil {

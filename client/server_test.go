@@ -48,16 +48,15 @@ func newFixtureWith(t *testing.T, change func(*client.Config), script ...http.Ha
 		BaseURL: server.URL,
 		APIKey:  "api-key",
 		Observe: func(e client.Attempt) { f.observed = append(f.observed, e) },
-		Sleep: func(ctx context.Context, d time.Duration) error {
-			f.delays = append(f.delays, d)
-			return ctx.Err()
-		},
-		Random: func(time.Duration) time.Duration { return 0 },
 	}
 	change(&config)
 	var err error
 	f.Client, err = client.New(config)
 	require.NoError(t, err)
+	f.SetSleep(func(ctx context.Context, d time.Duration) error {
+		f.delays = append(f.delays, d)
+		return ctx.Err()
+	})
 	t.Cleanup(func() {
 		f.Close()
 		server.Close()

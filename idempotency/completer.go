@@ -45,8 +45,6 @@ type CompleterConfig struct {
 // NewCompleter returns a completer. find returns the operation of a name.
 func NewCompleter(engine *Engine, find func(operation string) (Operation, bool), config CompleterConfig) (*Completer, error) {
 	switch {
-	case engine == nil || find == nil:
-		return nil, errors.New("idempotency: a completer needs an engine and its operations")
 	case config.Grace <= engine.store.lockTimeout:
 		return nil, fmt.Errorf("idempotency: the grace of %s must be more than the lease of %s (R9)", config.Grace, engine.store.lockTimeout)
 	case config.MaxAttempts < 1 || config.Limit < 1 || config.Concurrency < 1:
@@ -95,7 +93,7 @@ func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
 // reviewPolled marks old keys that clients run so often that they are never
 // abandoned.
 func (c *Completer) reviewPolled(ctx context.Context, counts *counter) error {
-	keys, err := c.engine.store.polled(ctx, c.config)
+	keys, err := c.engine.store.candidates(ctx, polledSQL, c.config.Grace, pollingLimit, c.config.MaxAttempts, c.config.Limit)
 	if err != nil {
 		return fmt.Errorf("list polled keys: %w", err)
 	}
@@ -103,13 +101,13 @@ func (c *Completer) reviewPolled(ctx context.Context, counts *counter) error {
 		if err := c.markNeedsReview(ctx, key); err != nil {
 			return fmt.Errorf("mark polled key: %w", err)
 		}
-		c.engine.logger.ErrorContext(ctx, "polled key needs review, no run finishes it", "account_id", key.accountID, "key_id", key.id)
+		c.engine.logger.ErrorContext(ctx, "polled key needs review, no run finishes it", "account_id", key.AccountID, "key_id", key.ID)
 		counts.add(&counts.NeedsReview)
 	}
 	return nil
 }
 
-func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *counter) error {
+func (c *Completer) complete(ctx context.Context, key candidate, counts *counter) error {
 	claimed, err := c.engine.store.claimAbandoned(ctx, key)
 	switch {
 	case errors.Is(err, ErrInProgress), err == nil && !claimed:
@@ -121,7 +119,7 @@ func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *coun
 		return fmt.Errorf("claim abandoned key: %w", err)
 	}
 	result, err := c.resume(ctx, key)
-	log := c.engine.logger.With("account_id", key.accountID, "key_id", key.id, "attempt", result.Attempt, "recovery_point", result.To)
+	log := c.engine.logger.With("account_id", key.AccountID, "key_id", key.ID, "attempt", result.Attempt, "recovery_point", result.To)
 	switch {
 	case err == nil && !result.Replayed:
 		log.InfoContext(ctx, "abandoned key completed", "from", result.From, "response", result.Response.Status)
@@ -130,11 +128,11 @@ func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *coun
 		counts.add(&counts.Skipped)
 	case errors.Is(err, ErrActionRequired):
 		counts.add(&counts.Waiting)
-	case key.attempts < c.config.MaxAttempts:
+	case key.Attempts < c.config.MaxAttempts:
 		log.WarnContext(ctx, "abandoned key not completed, it will be tried again", "error", err)
 		counts.add(&counts.Failed)
 	default:
-		log.ErrorContext(ctx, "abandoned key needs review, no attempts are left", "completer_attempts", key.attempts, "error", err)
+		log.ErrorContext(ctx, "abandoned key needs review, no attempts are left", "completer_attempts", key.Attempts, "error", err)
 		if err := c.markNeedsReview(ctx, key); err != nil {
 			log.ErrorContext(ctx, "abandoned key could not be marked for review, it will be tried again", "error", err)
 		}
@@ -147,8 +145,8 @@ func (c *Completer) complete(ctx context.Context, key abandonedKey, counts *coun
 var errAttemptsUsed = errors.New("no attempts are left, and the last one did not end")
 
 // resume keeps a panic in one key's operation from the other keys.
-func (c *Completer) resume(ctx context.Context, key abandonedKey) (result Result, err error) {
-	if key.attempts > c.config.MaxAttempts {
+func (c *Completer) resume(ctx context.Context, key candidate) (result Result, err error) {
+	if key.Attempts > c.config.MaxAttempts {
 		return Result{}, errAttemptsUsed
 	}
 	defer func() {
@@ -156,11 +154,11 @@ func (c *Completer) resume(ctx context.Context, key abandonedKey) (result Result
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	return c.engine.Resume(ctx, key.accountID, key.id, c.find)
+	return c.engine.Resume(ctx, key.AccountID, key.ID, c.find)
 }
 
-func (c *Completer) markNeedsReview(ctx context.Context, key abandonedKey) error {
-	return c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.accountID, key.id)
+func (c *Completer) markNeedsReview(ctx context.Context, key candidate) error {
+	return c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.AccountID, key.ID)
 }
 
 type counter struct {

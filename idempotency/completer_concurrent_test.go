@@ -74,35 +74,34 @@ func TestCompleter_concurrent(t *testing.T) {
 
 func TestCompleter_changedSinceListed(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(f *completerFixture, req idempotency.Request){
-		"finished by a client": func(f *completerFixture, req idempotency.Request) {
-			f.mustDo(req, f.operations["three_steps"])
-		},
-		"tried by a client": func(f *completerFixture, req idempotency.Request) {
+	var change func() // made by the run of the first key
+	op := &threeSteps{}
+	first := operation{name: "first", steps: (&threeSteps{pay: func(context.Context, *idempotency.Run) error {
+		change()
+		return nil
+	}}).Steps}
+	f := newCompleterFixture(newFixture(t), op, first)
+	for name, test := range map[string]func(req idempotency.Request){
+		"finished by a client": func(req idempotency.Request) { f.mustDo(req, op) },
+		"tried by a client": func(req idempotency.Request) {
 			_, err := f.do(req, failingToPay())
-			require.ErrorIs(f.t, err, errNoResponse)
+			require.ErrorIs(t, err, errNoResponse)
 		},
-		"leased by a client":         func(f *completerFixture, req idempotency.Request) { f.update(req, "locked_at = now()") },
-		"marked as needing review":   func(f *completerFixture, req idempotency.Request) { f.update(req, "needs_review_at = now()") },
-		"tried by another completer": func(f *completerFixture, req idempotency.Request) { f.update(req, "last_run_at = now()") },
-		"reaped": func(f *completerFixture, req idempotency.Request) {
-			_, err := f.pool.Exec(f.t.Context(), "DELETE FROM idempotency_keys WHERE id = $1", keyID(req))
-			require.NoError(f.t, err)
+		"leased by a client":         func(req idempotency.Request) { f.update(req, "locked_at = now()") },
+		"marked as needing review":   func(req idempotency.Request) { f.update(req, "needs_review_at = now()") },
+		"tried by another completer": func(req idempotency.Request) { f.update(req, "last_run_at = now()") },
+		"reaped": func(req idempotency.Request) {
+			_, err := f.pool.Exec(t.Context(), "DELETE FROM idempotency_keys WHERE id = $1", keyID(req))
+			require.NoError(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			op := &threeSteps{}
+			changed := f.putAbandoned(op, released, 2*grace)
 			var left string
-			var f *completerFixture
-			var changed idempotency.Request
-			first := operation{name: "first", steps: (&threeSteps{pay: func(context.Context, *idempotency.Run) error {
-				change(f, changed)
+			change = func() {
+				test(changed)
 				left = f.row(changed)
-				return nil
-			}}).Steps}
-			f = newCompleterFixture(newFixture(t), op, first)
-			changed = f.putAbandoned(op, released, 2*grace)
+			}
 			f.putAbandoned(first, released, 3*grace)
 			require.Equal(t, idempotency.CompleterResult{Completed: 1, Skipped: 1}, f.pass())
 			require.Equal(t, left, f.row(changed))

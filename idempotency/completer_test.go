@@ -17,10 +17,6 @@ func TestNewCompleter_invalidConfig(t *testing.T) {
 	f := newFixture(t)
 	find := only(oneStep())
 	complete := idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 1, Concurrency: 1}
-	_, err := idempotency.NewCompleter(nil, find, complete)
-	require.ErrorContains(t, err, "needs an engine")
-	_, err = idempotency.NewCompleter(f.engine, nil, complete)
-	require.ErrorContains(t, err, "needs an engine and its operations")
 	for want, change := range map[string]func(*idempotency.CompleterConfig){
 		"the grace of 1m0s must be more than the lease of 1m0s (R9)": func(c *idempotency.CompleterConfig) { c.Grace = lockTimeout },
 		"MaxAttempts, Limit":           func(c *idempotency.CompleterConfig) { c.MaxAttempts = 0 },

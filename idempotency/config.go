@@ -63,18 +63,12 @@ type StepEnd struct {
 // [postgres.Configure].
 func New(pool *pgxpool.Pool, config Config) (*Engine, error) {
 	switch {
-	case pool == nil:
-		return nil, errors.New("idempotency: no pool")
 	case !postgres.IsConfigured(pool.Config()):
 		return nil, errors.New("idempotency: the pool was not made with postgres.Configure")
 	case config.LockTimeout <= 0:
 		return nil, errors.New("idempotency: LockTimeout must be positive")
-	case config.Clock == nil:
-		return nil, errors.New("idempotency: no clock")
-	case config.Waiters < 0:
-		return nil, errors.New("idempotency: Waiters must not be negative")
-	case config.Logger == nil:
-		return nil, errors.New("idempotency: no logger")
+	case config.Clock == nil || config.Logger == nil:
+		return nil, errors.New("idempotency: Clock and Logger are required")
 	}
 	if config.OnStep == nil {
 		config.OnStep = func(ctx context.Context, _ StepStart) (context.Context, func(StepEnd)) { return ctx, func(StepEnd) {} }

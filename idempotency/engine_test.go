@@ -22,15 +22,12 @@ func TestNew_missingDependency(t *testing.T) {
 	_, err := idempotency.New(pool, complete)
 	require.NoError(t, err)
 
-	_, err = idempotency.New(nil, complete)
-	require.ErrorContains(t, err, "no pool")
 	_, err = idempotency.New(dbtest.New(t), complete)
 	require.ErrorContains(t, err, "postgres.Configure")
 	for want, remove := range map[string]func(*idempotency.Config){
 		"LockTimeout must be positive": func(c *idempotency.Config) { c.LockTimeout = 0 },
-		"no clock":                     func(c *idempotency.Config) { c.Clock = nil },
-		"no logger":                    func(c *idempotency.Config) { c.Logger = nil },
-		"Waiters must not be negative": func(c *idempotency.Config) { c.Waiters = -1 },
+		"Clock and Logger":             func(c *idempotency.Config) { c.Clock = nil },
+		"Logger are required":          func(c *idempotency.Config) { c.Logger = nil },
 	} {
 		config := complete
 		remove(&config)

@@ -94,29 +94,30 @@ func translateOn(conn *pgx.Conn, err error) error {
 // PostgreSQL names the table in the error's context, but not for a lock on the whole
 // table.
 func keyRowLocked(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == postgres.LockNotAvailable && strings.Contains(pg.Where, `"idempotency_keys`)
 }
 
 // notSent reports whether an argument did not fit its statement. pgx then closes the
 // connection without sending the batch.
 func notSent(err error) bool {
-	var before pgx.ErrPreprocessingBatch
-	var network net.Error
-	return errors.As(err, &before) && postgres.SQLState(err) == "" &&
-		!errors.As(err, &network) && !errors.Is(err, io.ErrUnexpectedEOF)
+	_, before := errors.AsType[pgx.ErrPreprocessingBatch](err)
+	_, network := errors.AsType[net.Error](err)
+	return before && !network && postgres.SQLState(err) == "" && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // commitMayHaveApplied reports whether a batch with COMMIT may have been committed
-// despite err: the connection broke before the acknowledgement, or a callback failed.
+// despite err: the connection broke before the acknowledgement, or a callback failed, or
+// the server lost track of its COMMIT. The last is the error of a coordinator of Citus
+// that loses a worker. After an error of another statement, the transaction is open.
 func commitMayHaveApplied(conn *pgx.Conn, err error) bool {
-	switch {
+	switch state := postgres.SQLState(err); {
 	case notSent(err):
 		return false
 	case conn.IsClosed():
 		return true
 	default:
-		return postgres.SQLState(err) == "" && conn.PgConn().TxStatus() == 'I'
+		return conn.PgConn().TxStatus() == 'I' && (state == "" || state == postgres.InternalError)
 	}
 }
 

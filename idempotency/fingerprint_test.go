@@ -81,6 +81,7 @@ func TestCanonicalize_numbers(t *testing.T) {
 		small  = "is closer to 0 than 1e-30"
 		large  = "is beyond 2^53 − 1"
 		kept   = "has digits that a double does not keep"
+		long   = "is longer than 100 bytes"
 	)
 	for literal, want := range map[string]string{
 		"5e-324":                             small,
@@ -89,7 +90,9 @@ func TestCanonicalize_numbers(t *testing.T) {
 		"0." + strings.Repeat("0", 30) + "1": small,
 		"1e-99999999999999999999":            small,
 		"100000000000000000.1e-10":           digits,
-		"0." + strings.Repeat("1", 60_000):   digits,
+		"0." + strings.Repeat("1", 60_000):   long,
+		"0." + strings.Repeat("1", 98):       digits,
+		"0." + strings.Repeat("1", 99):       long,
 		"1.0000000000000001":                 kept,
 		"-10000000000000001e-16":             kept,
 		"4503599627370496.6":                 kept,
@@ -99,22 +102,23 @@ func TestCanonicalize_numbers(t *testing.T) {
 		"0.12345678901234569":                "",
 		"4503599627370496.5":                 kept,
 		"9007199254740992":                   large,
-		"9007199254740991.4":                 large,
+		"9007199254740991.4":                 kept,
 		"0.9007199254740992e16":              large,
-		"1" + strings.Repeat("0", 400):       large,
+		"1" + strings.Repeat("0", 99):        large,
 		"-1e99999999999999999999":            large,
 		"1e-30":                              "",
 		"0." + strings.Repeat("0", 29) + "1": "",
 		"0e-400":                             "",
 		"-0.000":                             "",
-		"2." + strings.Repeat("0", 1000):     "",
+		"2." + strings.Repeat("0", 98):       "",
 		"0.30000000000000004":                "",
 		"9007199254740991":                   "",
 		"9007199254740991.0":                 "",
 		"-0.9007199254740991E+16":            "",
 
-		"1" + strings.Repeat("0", 1000) + "e-1000": "",
-		"1000000000000000.5":                       "",
+		"1" + strings.Repeat("0", 801) + "e-799": long, // 100, which strconv.ParseFloat reads as 1
+		"1" + strings.Repeat("0", 95) + "e-95":   "",
+		"1000000000000000.5":                     "",
 	} {
 		_, err := idempotency.Canonicalize([]byte(`{"a":` + literal + `}`))
 		if want == "" {

@@ -24,13 +24,9 @@ const (
 // ParseKey returns s as a Key. A key has 16 to 255 visible ASCII characters; 255 is
 // Stripe's limit.
 func ParseKey(s string) (Key, error) {
-	if len(s) < minKeyLength || len(s) > maxKeyLength {
+	invisible := func(c rune) bool { return c < '!' || c > '~' }
+	if len(s) < minKeyLength || len(s) > maxKeyLength || strings.ContainsFunc(s, invisible) {
 		return "", ErrInvalidKey
-	}
-	for i := range len(s) {
-		if s[i] < '!' || s[i] > '~' {
-			return "", ErrInvalidKey
-		}
 	}
 	return Key(s), nil
 }
@@ -44,15 +40,8 @@ func KeyID(accountID uuid.UUID, key Key) uuid.UUID {
 // SHA-256 over a word without zero bytes, such as "order", account and key (R5).
 func DeriveID(word string, accountID uuid.UUID, key Key) uuid.UUID {
 	// The zero byte and the fixed length of the account separate the parts.
-	input := make([]byte, 0, len(word)+1+len(accountID)+len(key))
-	input = append(input, word...)
-	input = append(input, 0)
-	input = append(input, accountID[:]...)
-	input = append(input, key...)
-	sum := sha256.Sum256(input)
-
-	var id uuid.UUID
-	copy(id[:], sum[:])
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s%s", word, accountID[:], key))
+	id := uuid.UUID(sum[:16])
 	id[6] = id[6]&0x0f | 0x80 // version 8
 	id[8] = id[8]&0x3f | 0x80 // variant of RFC 9562
 	return id
@@ -71,18 +60,18 @@ const (
 
 	// maxInteger is 2^53 − 1, the largest integer that every JSON reader keeps (RFC
 	// 8785 section 3.2.2.3).
-	maxInteger         = "9007199254740991"
-	maxIntegerExponent = len(maxInteger) - 1
+	maxInteger = 1<<53 - 1
+
+	// minNumber is the smallest number except 0. Numbers near 1e-308 are expensive to
+	// parse.
+	minNumber = 1e-30
+
+	// maxNumberLength is in bytes. strconv.ParseFloat returns another value for a number
+	// of more than 800 digits.
+	maxNumberLength = 100
 
 	// maxDigits is the number of significant digits that identify any double.
 	maxDigits = 17
-
-	// keptDigits is the number of significant digits that a double always keeps.
-	keptDigits = 15
-
-	// minExponent is the decimal exponent of the smallest number except 0. Numbers
-	// near 1e-308 are expensive to parse.
-	minExponent = -30
 )
 
 // Canonicalize returns body, one JSON object, in the canonical form of RFC 8785: the
@@ -114,15 +103,8 @@ func checkLimits(body []byte) error {
 		return json.Unmarshal(body, new(json.RawMessage)) // returns the reason
 	}
 	depth, values := 0, 0
-	for i := 0; i < len(body); i++ {
+	for i := 0; i < len(body); i++ { // json.Decoder.Token would allocate each token of each replay
 		switch c := body[i]; c {
-		case '"':
-			values++
-			for i++; body[i] != '"'; i++ {
-				if body[i] == '\\' {
-					i++
-				}
-			}
 		case '{', '[':
 			values++
 			if depth++; depth > maxDepth {
@@ -130,12 +112,20 @@ func checkLimits(body []byte) error {
 			}
 		case '}', ']':
 			depth--
-		case 't', 'f', 'n': // true, false, null: each letter occurs in one of them, once
+		case '"':
+			values++
+			for i++; body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		case 't', 'f', 'n': // true, false and null contain one of these letters each
 			values++
 		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 			values++
-			number := body[i : i+numberLength(body[i:])]
-			if err := checkNumber(number); err != nil {
+			number := body[i:]
+			number = number[:len(number)-len(bytes.TrimLeft(number, "+-.0123456789eE"))]
+			if err := checkNumber(string(number)); err != nil {
 				return fmt.Errorf("number at byte %d %w", i, err)
 			}
 			i += len(number) - 1
@@ -148,75 +138,34 @@ func checkLimits(body []byte) error {
 }
 
 // checkNumber rejects a number outside the limits, in any notation.
-func checkNumber(number []byte) error {
-	var (
-		digits      [maxDigits]byte // the first significant ones
-		significant int             // how many there are, from the first to the last that is not 0
-		zeros       int             // after the last
-		exponent    = -1            // of the first
-		fraction    bool
-	)
-scan:
-	for i, c := range number {
-		switch {
-		case c == '-':
-		case c == '.':
-			fraction = true
-		case c == 'e' || c == 'E':
-			written, _ := strconv.Atoi(string(number[i+1:])) // out of range: the nearest int
-			exponent += min(max(written, -1<<30), 1<<30)
-			break scan
-		case c == '0' && significant == 0:
-			if fraction {
-				exponent--
-			}
-		default:
-			if !fraction {
-				exponent++
-			}
-			if at := significant + zeros; at < maxDigits {
-				digits[at] = c
-			}
-			if zeros++; c != '0' {
-				significant, zeros = significant+zeros, 0
-			}
-		}
+func checkNumber(number string) error {
+	if len(number) > maxNumberLength {
+		return fmt.Errorf("is longer than %d bytes", maxNumberLength)
 	}
-	switch first := string(digits[:min(significant, maxDigits)]); {
-	case significant == 0:
+	double, _ := strconv.ParseFloat(strings.TrimPrefix(number, "-"), 64) // beyond its range: 0 or infinity
+	digits := significantDigits(number)
+	switch {
+	case digits == "":
 		return nil
-	case exponent < minExponent:
+	case double < minNumber:
 		return errors.New("is closer to 0 than 1e-30")
-	case exponent > maxIntegerExponent, exponent == maxIntegerExponent && first > maxInteger:
+	case double > maxInteger:
 		return errors.New("is beyond 2^53 − 1")
-	case significant > maxDigits:
+	case len(digits) > maxDigits:
 		return errors.New("has more than 17 significant digits")
-	case significant > keptDigits && !doubleKeeps(digits[:significant], exponent):
-		return errors.New("has digits that a double does not keep")
-	default:
-		return nil
 	}
-}
-
-// doubleKeeps reports whether the double nearest to d.ddd × 10^exponent has the same
-// digits. Every double passes as a JSON serialiser writes it.
-func doubleKeeps(digits []byte, exponent int) bool {
-	text := append([]byte{digits[0], '.'}, digits[1:]...)
-	double, _ := strconv.ParseFloat(string(strconv.AppendInt(append(text, 'e'), int64(exponent), 10)), 64)
 	for _, precision := range []int{len(digits) - 1, -1} { // the shortest form may round a tie, such as 2^-24, the other way
-		if bytes.HasPrefix(strconv.AppendFloat(nil, double, 'e', precision, 64), text) {
-			return true
+		if significantDigits(strconv.FormatFloat(double, 'e', precision, 64)) == digits {
+			return nil // every double passes as a JSON serialiser writes it
 		}
 	}
-	return false
+	return errors.New("has digits that a double does not keep")
 }
 
-func numberLength(body []byte) int {
-	end := bytes.IndexFunc(body, func(r rune) bool { return !strings.ContainsRune("+-.0123456789eE", r) })
-	if end < 0 {
-		return len(body)
-	}
-	return end
+// significantDigits returns the digits from the first to the last that is not 0.
+func significantDigits(number string) string {
+	mantissa, _, _ := strings.Cut(strings.ToLower(number), "e")
+	return strings.Trim(strings.Replace(mantissa, ".", "", 1), "-0")
 }
 
 // fingerprintVersion is the first byte of a fingerprint. Another input needs another
@@ -226,11 +175,6 @@ const fingerprintVersion = 1
 // fingerprint identifies a request: a version byte and SHA-256 over method, path and
 // canonical parameters (R3). Method and path contain no zero byte.
 func fingerprint(method, path string, params []byte) []byte {
-	hash := sha256.New()
-	hash.Write([]byte(method))
-	hash.Write([]byte{0})
-	hash.Write([]byte(path))
-	hash.Write([]byte{0})
-	hash.Write(params)
-	return hash.Sum([]byte{fingerprintVersion})
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", method, path, params))
+	return append([]byte{fingerprintVersion}, sum[:]...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -21,7 +22,13 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Main{M: m}) }
+func TestMain(m *testing.M) {
+	// Each check of the model takes 20 ms of CPU time.
+	if err := flag.Set("rapid.checks", "40"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(dbtest.Main{M: m})
+}
 
 const lockTimeout = time.Minute
 

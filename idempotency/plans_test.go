@@ -48,7 +48,6 @@ func TestPlans_useIndexes(t *testing.T) {
 	require.NoError(t, f.engine.Requeue(t.Context(), f.account, uuid.New()))
 	f.stuck(100)
 	f.find(f.account, "an-unused-client-key")
-	f.overdue()
 	_, err = idempotency.ReadStats(t.Context(), f.pool)
 	require.NoError(t, err)
 	f.countExpired()

@@ -28,8 +28,6 @@ type ReaperConfig struct {
 // NewReaper returns a reaper.
 func NewReaper(engine *Engine, config ReaperConfig) (*Reaper, error) {
 	switch {
-	case engine == nil:
-		return nil, errors.New("idempotency: a reaper needs an engine")
 	case config.Retention <= engine.store.lockTimeout:
 		return nil, fmt.Errorf("idempotency: the retention of %s must be more than the lease of %s (R9)", config.Retention, engine.store.lockTimeout)
 	case config.Batch < 1:
@@ -46,10 +44,10 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	var from time.Time
 	for ctx.Err() == nil {
 		start := r.engine.clock()
-		keys, err := r.engine.store.expired(ctx, r.config.Retention, r.config.Batch, from)
+		keys, err := r.engine.store.candidates(ctx, expiredSQL, r.config.Retention, r.config.Batch, from)
 		deleted, last := 0, from
 		if err == nil && len(keys) > 0 {
-			last = keys[len(keys)-1].finishedAt
+			last = keys[len(keys)-1].At
 			deleted, err = r.engine.store.delete(ctx, r.config.Retention, keys)
 		}
 		total += deleted
@@ -71,10 +69,4 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 // Count returns how many keys RunOnce would delete now.
 func (r *Reaper) Count(ctx context.Context) (int, error) {
 	return r.engine.store.count(ctx, countExpiredSQL, r.config.Retention)
-}
-
-// Overdue returns the number of unfinished keys past the retention, which need an
-// operator.
-func (r *Reaper) Overdue(ctx context.Context) (int, error) {
-	return r.engine.store.count(ctx, countOverdueSQL, r.config.Retention)
 }

@@ -45,15 +45,13 @@ func ReadStats(ctx context.Context, pool *pgxpool.Pool) (Stats, error) {
 		stats.Unfinished, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unfinished])
 		return err
 	})
-	batch.Queue(statsActionRequiredSQL).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&stats.OldestActionRequired)
-	})
-	batch.Queue(needsReviewSQL).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&stats.NeedsReview)
-	})
-	batch.Queue(oldestFinishedSQL).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&stats.OldestFinished)
-	})
+	for query, value := range map[string]any{
+		statsActionRequiredSQL: &stats.OldestActionRequired,
+		needsReviewSQL:         &stats.NeedsReview,
+		oldestFinishedSQL:      &stats.OldestFinished,
+	} {
+		batch.Queue(query).QueryRow(func(row pgx.Row) error { return row.Scan(value) })
+	}
 	if err := pool.SendBatch(ctx, batch).Close(); err != nil {
 		return Stats{}, postgres.Translate(err)
 	}

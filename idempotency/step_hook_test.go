@@ -61,7 +61,7 @@ func TestOnStep_everyStep(t *testing.T) {
 	_, err := f.do(req, op)
 	require.ErrorIs(t, err, errNoResponse)
 	op.pay = func(context.Context, *idempotency.Run) error {
-		f.update(req, "lease_token = gen_random_uuid(), locked_at = NULL")
+		f.update(req, "lease_token = md5(lease_token::text)::uuid, locked_at = NULL")
 		return nil
 	}
 	_, err = f.do(req, op)

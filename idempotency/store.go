@@ -179,13 +179,14 @@ func queueFence(batch *pgx.Batch, f fence) {
 	queueFenced(batch, fenceSQL, new(time.Time), f.arguments()...)
 }
 
-// advanceSQL moves the recovery point and renews the lease from this moment; now() is
-// the beginning of the transaction.
+// advanceSQL moves the recovery point and renews the lease. statement_timestamp() is
+// the receipt of the statement, also in a batch: after the run sent it (R8), and later
+// than $5. now() would be the beginning of the transaction.
 const advanceSQL = `
 WITH held AS (
     UPDATE idempotency_keys
        SET recovery_point = $6,
-           locked_at      = clock_timestamp(),
+           locked_at      = statement_timestamp(),
            last_error     = NULL
      WHERE account_id = $1
        AND id = $2
@@ -224,7 +225,7 @@ WITH held AS (
        AND lease_token = $3
        AND recovery_point = $4
        AND locked_at <= $5
-    RETURNING now() AS locked_at
+    RETURNING finished_at AS locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM held`
 
@@ -261,7 +262,7 @@ UPDATE idempotency_keys
  WHERE account_id = $1
    AND id = $2
    AND recovery_point = $4
-   AND coalesce(locked_at <= now() - $5::interval, true)
+   AND (locked_at IS NULL OR locked_at <= now() - $5::interval)
 RETURNING attempt, created_at, locked_at`, f.accountID, f.id, f.token, string(f.point), s.lockTimeout).Scan(&attempt, &createdAt, &since)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -275,16 +276,17 @@ func (s *store) release(ctx context.Context, f fence, cause error) error {
 	const limit = 500 // characters, as the column's CHECK requires
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
+	actionRequired := errors.Is(cause, ErrActionRequired)
 	return s.exec(ctx, `
 UPDATE idempotency_keys
    SET locked_at          = NULL,
        last_error         = $4,
-       action_required_at = CASE WHEN $5 THEN now() END,
+       action_required_at = now() + $6::interval,
        needs_review_at    = CASE WHEN NOT $5 THEN needs_review_at END,
        completer_attempt  = CASE WHEN $5 THEN 0 ELSE completer_attempt END
  WHERE account_id = $1
    AND id = $2
    AND lease_token = $3
    AND recovery_point <> 'finished'`,
-		f.accountID, f.id, f.token, postgres.Text(cause.Error(), limit), errors.Is(cause, ErrActionRequired))
+		f.accountID, f.id, f.token, postgres.Text(cause.Error(), limit), actionRequired, postgres.NowIf(actionRequired))
 }

@@ -14,20 +14,15 @@ import (
 // The statements of waiters, operators and background commands. The latter list keys
 // of all accounts and change each by account and id, if it is unchanged (R16, R20).
 
-// pollSQL returns the awaited keys whose waiters should wake up. OFFSET 0 makes the
-// planner look each key up by primary key.
+// pollSQL returns the awaited keys whose waiters should wake up.
 const pollSQL = `
 SELECT awaited.account_id,
        awaited.id,
        awaited.change
-  FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS awaited (account_id, id, change)
-       CROSS JOIN LATERAL (
-           SELECT *
-             FROM idempotency_keys
-            WHERE account_id = awaited.account_id
-              AND id = awaited.id
-           OFFSET 0
-       ) AS k
+  FROM idempotency_keys AS k
+  JOIN unnest($1::uuid[], $2::uuid[], $3::text[]) AS awaited (account_id, id, change)
+    ON awaited.account_id = k.account_id
+   AND awaited.id = k.id
  WHERE k.recovery_point = 'finished'
     OR (awaited.change IN ('status', 'end') AND k.needs_review_at IS NOT NULL)
     OR (awaited.change = 'status' AND k.action_required_at IS NOT NULL)
@@ -70,23 +65,18 @@ SELECT` + statusColumns + `
  ORDER BY k.last_run_at
  LIMIT $3`
 
-// byKeySQL searches each account apart, by id and by key, to use indexes (R20).
+// byKeySQL searches all accounts. The array makes the planner use both unique indexes,
+// which begin with the account (R20).
 const byKeySQL = `
 SELECT` + statusColumns + `
-  FROM accounts AS a
-       CROSS JOIN LATERAL (
-           SELECT *
-             FROM idempotency_keys
-            WHERE account_id = a.id
-              AND id = $2
-            UNION ALL
-           SELECT *
-             FROM idempotency_keys
-            WHERE account_id = a.id
-              AND idempotency_key = $3
-       ) AS k
- WHERE $4::uuid IS NULL
-    OR a.id = $4
+  FROM idempotency_keys AS k
+ WHERE k.account_id = ANY(ARRAY(
+           SELECT id
+             FROM accounts
+            WHERE $4::uuid IS NULL
+               OR id = $4
+       ))
+   AND (k.id = $2 OR k.idempotency_key = $3)
  ORDER BY k.created_at
  LIMIT 10`
 
@@ -100,10 +90,16 @@ func (s *store) statuses(ctx context.Context, query string, arguments ...any) ([
 	return list, nil
 }
 
-type abandonedKey struct {
-	accountID, id uuid.UUID
-	lastRunAt     time.Time
-	attempts      int // of the completer, including this one; 0 if they are not counted
+// candidate is a key that a background command has listed, with the columns of the
+// lists in their order.
+type candidate struct {
+	AccountID, ID uuid.UUID
+	At            time.Time // its last run, or its end if it is finished
+	Attempts      int       // of the completer, including this one; 0 if they are not counted
+}
+
+func (s *store) candidates(ctx context.Context, query string, arguments ...any) ([]candidate, error) {
+	return collect(ctx, s, pgx.RowToStructByPos[candidate], query, arguments...)
 }
 
 // abandonedSQL lists the keys whose grace is over, the longest idle first. The first
@@ -137,19 +133,13 @@ SELECT account_id,
  ORDER BY last_run_at
  LIMIT $2`
 
-func (s *store) abandoned(ctx context.Context, grace time.Duration, limit int) ([]abandonedKey, error) {
+func (s *store) abandoned(ctx context.Context, grace time.Duration, limit int) ([]candidate, error) {
 	keys, err := s.candidates(ctx, abandonedSQL, grace, maxBackoff, s.lockTimeout, limit)
 	if err != nil {
 		return nil, err
 	}
 	waiting, err := s.candidates(ctx, actionRequiredSQL, actionPollGraces*grace, limit)
 	return append(keys, waiting...), err
-}
-
-func (s *store) candidates(ctx context.Context, query string, arguments ...any) ([]abandonedKey, error) {
-	return collect(ctx, s, func(row pgx.CollectableRow) (key abandonedKey, err error) {
-		return key, row.Scan(&key.accountID, &key.id, &key.lastRunAt, &key.attempts)
-	}, query, arguments...)
 }
 
 // claimAbandonedSQL counts an attempt of the completer, unless the key has changed
@@ -163,11 +153,11 @@ UPDATE idempotency_keys
    AND finished_at IS NULL
    AND needs_review_at IS NULL
    AND last_run_at = $3
-   AND coalesce(locked_at <= now() - $4::interval, true)`
+   AND (locked_at IS NULL OR locked_at <= now() - $4::interval)`
 
-func (s *store) claimAbandoned(ctx context.Context, key abandonedKey) (claimed bool, err error) {
+func (s *store) claimAbandoned(ctx context.Context, key candidate) (claimed bool, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, claimAbandonedSQL, key.accountID, key.id, key.lastRunAt, s.lockTimeout)
+		tag, err := conn.Exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.At, s.lockTimeout)
 		claimed = tag.RowsAffected() == 1
 		return err
 	})
@@ -178,7 +168,9 @@ func (s *store) claimAbandoned(ctx context.Context, key abandonedKey) (claimed b
 // completer runs a key. A key that an operator has requeued is not among them.
 const polledSQL = `
 SELECT account_id,
-       id
+       id,
+       last_run_at,
+       0
   FROM idempotency_keys
  WHERE finished_at IS NULL
    AND needs_review_at IS NULL
@@ -187,12 +179,6 @@ SELECT account_id,
    AND created_at <= now() - $2::interval
    AND attempt > 2 * $3::bigint
  LIMIT $4`
-
-func (s *store) polled(ctx context.Context, config CompleterConfig) ([]abandonedKey, error) {
-	return collect(ctx, s, func(row pgx.CollectableRow) (key abandonedKey, err error) {
-		return key, row.Scan(&key.accountID, &key.id)
-	}, polledSQL, config.Grace, pollingLimit, config.MaxAttempts, config.Limit)
-}
 
 const markNeedsReviewSQL = `
 UPDATE idempotency_keys
@@ -210,28 +196,18 @@ UPDATE idempotency_keys
    AND id = $2
    AND finished_at IS NULL`
 
-type expiredKey struct {
-	accountID, id uuid.UUID
-	finishedAt    time.Time
-}
-
 // expiredSQL lists the finished keys past their retention, from $3: until VACUUM, the
 // index keeps the entries of deleted rows, which each batch would read again.
 const expiredSQL = `
 SELECT account_id,
        id,
-       finished_at
+       finished_at,
+       0
   FROM idempotency_keys
  WHERE finished_at <= now() - $1::interval
    AND finished_at >= $3
  ORDER BY finished_at
  LIMIT $2`
-
-func (s *store) expired(ctx context.Context, retention time.Duration, limit int, from time.Time) ([]expiredKey, error) {
-	return collect(ctx, s, func(row pgx.CollectableRow) (key expiredKey, err error) {
-		return key, row.Scan(&key.accountID, &key.id, &key.finishedAt)
-	}, expiredSQL, retention, limit, from)
-}
 
 // deleteSQL deletes finished keys of one account and keeps what R17 needs. It skips
 // locked rows. The schema ensures that only a finished key has a finished_at (R16).
@@ -253,10 +229,10 @@ INSERT INTO expired_keys (account_id, id, operation, request_path, created_at, f
 SELECT * FROM deleted
 ON CONFLICT DO NOTHING`
 
-func (s *store) delete(ctx context.Context, retention time.Duration, keys []expiredKey) (int, error) {
+func (s *store) delete(ctx context.Context, retention time.Duration, keys []candidate) (int, error) {
 	byAccount := map[uuid.UUID][]uuid.UUID{}
 	for _, key := range keys {
-		byAccount[key.accountID] = append(byAccount[key.accountID], key.id)
+		byAccount[key.AccountID] = append(byAccount[key.AccountID], key.ID)
 	}
 	deleted := 0
 	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -308,14 +284,6 @@ const countExpiredSQL = `
 SELECT count(*)
   FROM idempotency_keys
  WHERE finished_at <= now() - $1::interval`
-
-// countOverdueSQL repeats the conditions of partial indexes, to use them.
-const countOverdueSQL = `
-SELECT count(*)
-  FROM idempotency_keys
- WHERE finished_at IS NULL
-   AND (needs_review_at IS NULL AND (action_required_at IS NULL OR action_required_at IS NOT NULL) OR needs_review_at IS NOT NULL)
-   AND created_at <= now() - $1::interval`
 
 func (s *store) count(ctx context.Context, query string, arguments ...any) (n int, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {

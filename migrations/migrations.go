@@ -25,6 +25,7 @@ func FS() fs.FS { return files }
 
 // Migrator applies the migrations to one database.
 type Migrator struct {
+	pool     *pgxpool.Pool
 	provider *goose.Provider
 	close    func() error
 }
@@ -46,7 +47,7 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("migrations: %w", err), db.Close())
 	}
-	return &Migrator{provider: provider, close: db.Close}, nil
+	return &Migrator{pool: pool, provider: provider, close: db.Close}, nil
 }
 
 // Close releases the Migrator, not its pool.

@@ -37,7 +37,7 @@ func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (ide
 // from then on, a decline alone does not end the payment (R23). The repeated step then
 // returns actionRequired.
 func (r *orderRun) recordAction(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-	setRequiresActionTx(tx, r.AccountID, r.order.ID)
+	updateOrderTx(tx, r.AccountID, r.order.ID, "status = 'requires_action'")
 	r.auditTx(tx, "order.requires_action", map[string]any{"payment_intent_id": *r.order.PaymentIntentID})
 	return idempotency.Advance(pointChargeCreated), nil
 }
@@ -50,7 +50,7 @@ func (r *orderRun) actionRequired() error {
 // because the client secret is never stored. If the customer has acted, it resumes the key
 // and returns nil.
 func (s *Service) RequiredAction(ctx context.Context, key KeyStatus) (*ActionRequiredError, error) {
-	order, err := findOrder(ctx, s.pool, key.AccountID, key.OrderID)
+	order, err := findOrder(ctx, s.Pool, key.AccountID, key.OrderID)
 	if err != nil {
 		return nil, mustExist(err, "the order of key", key.ID)
 	}
@@ -63,9 +63,7 @@ func (s *Service) RequiredAction(ctx context.Context, key KeyStatus) (*ActionReq
 	if intent.Action != nil {
 		return &ActionRequiredError{Action: *intent.Action, PaymentIntentID: intent.ID}, nil
 	}
-	var again *ActionRequiredError
-	if _, err = s.Resume(ctx, key.AccountID, key.ID); errors.As(err, &again) {
-		return again, nil
-	}
-	return nil, nil // the key's status shows the result of the run
+	_, err = s.Resume(ctx, key.AccountID, key.ID)
+	again, _ := errors.AsType[*ActionRequiredError](err)
+	return again, nil // if nil, the key's status shows the result of the run
 }

@@ -94,8 +94,8 @@ func (c *randomCase) resume() (idempotency.Result, error) {
 	return c.fixture.service.Resume(context.Background(), c.request.AccountID, idempotency.KeyID(c.request.AccountID, c.request.Key))
 }
 
-// event delivers an event, which may be late or wrong. In an action of rapid, Skip skips
-// no test: rapid draws another action.
+// event delivers an event, which may be late or wrong. Here and below, Skip skips no test:
+// the action is impossible in this state, and rapid draws another one.
 func (c *randomCase) event(rt *rapid.T) {
 	eventType := rapid.SampledFrom([]string{
 		"payment_intent.created", "payment_intent.requires_action", "payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled",

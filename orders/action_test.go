@@ -56,10 +56,5 @@ func actionOutcomes() scenarios {
 			failChallenge, after(cancel, customerCannotPay), retry(notApproved),
 			expectCalls("create 200, confirm 200, get 200, cancel 200"),
 		},
-		"approved twice": {
-			payWith(challengeCard), create("202 action required"),
-			approve, customerCannotPay, retry("201"),
-			expectCalls("create 200, confirm 200, get 200"),
-		},
 	}
 }

@@ -63,12 +63,12 @@ func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.
 	ctx, cancel := sendContext(ctx)
 	defer cancel()
 	key := providerKey(r.KeyID, "-confirm", r.order.confirmAttempt)
-	intent, err := r.payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.offSession)
+	intent, err := r.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.offSession)
 	return verify(r.order, intent, err)
 }
 
 func (s *Service) readIntent(ctx context.Context, order orderRow) (payments.Intent, *payments.Error) {
-	intent, err := s.payments.Get(ctx, *order.PaymentIntentID)
+	intent, err := s.Payments.Get(ctx, *order.PaymentIntentID)
 	return verify(order, intent, err)
 }
 
@@ -99,9 +99,9 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 		case intent.LastError != nil:
 			return r.recordFailure(declined(*intent.LastError)), nil
 		case intent.Status == payments.StatusCanceled:
-			return r.recordFailure(canceled()), nil
+			return r.recordFailure(refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")), nil
 		default:
-			return r.cancel(ctx, paymentMethodMissing())
+			return r.cancel(ctx, refused("payment_method_missing", "The payment provider dropped the payment method."))
 		}
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: string(intent.Status)})
@@ -111,7 +111,7 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 // cancel cancels the intent, and only then fails the order (R23).
 func (r *orderRun) cancel(ctx context.Context, why failure) (idempotency.Record, error) {
 	key := providerKey(r.KeyID, "-cancel", r.order.confirmAttempt)
-	intent, err := r.payments.Cancel(ctx, key, *r.order.PaymentIntentID)
+	intent, err := r.Payments.Cancel(ctx, key, *r.order.PaymentIntentID)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil && intent.Status == payments.StatusCanceled:
@@ -135,7 +135,7 @@ func (r *orderRun) rotateKey(attempt *int, at idempotency.RecoveryPoint, kind er
 	r.rotated = true
 	*attempt++
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-		setAttemptsTx(tx, r.AccountID, r.order)
+		updateOrderTx(tx, r.AccountID, r.order.ID, "create_attempt = $3, confirm_attempt = $4", r.order.createAttempt, r.order.confirmAttempt)
 		return idempotency.Advance(at), nil
 	}, nil
 }
@@ -149,7 +149,7 @@ func (r *orderRun) retryLater(kind error, failed *payments.Error) error {
 func (s *Service) retryLater(kind error, failed *payments.Error, attrs ...any) error {
 	wait := retryAfter
 	if failed.NeedsOperator {
-		s.logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
+		s.Logger.Error("the payment provider's response needs an operator", append(attrs, "error", failed)...)
 		wait = misuseRetryAfter
 	}
 	return &ProviderError{Kind: kind, RetryAfter: cmp.Or(failed.RetryAfter, wait), Cause: failed}
@@ -169,8 +169,8 @@ func asPaymentError(err error) *payments.Error {
 	if err == nil {
 		return nil
 	}
-	var failed *payments.Error
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*payments.Error](err)
+	if !ok {
 		failed = &payments.Error{NeedsOperator: true, Code: "unexpected_error"} // with Outcome Unknown, which is safe
 	}
 	return failed

@@ -13,9 +13,9 @@ import (
 func (r *orderRun) ending() (why failure, ends bool) {
 	switch {
 	case r.resolve:
-		return closedByOperator(), true
-	case r.LeaseEnd().After(r.order.CreatedAt.Add(r.chargeWindow)):
-		return chargeWindowOver(), true
+		return refused("closed_by_operator", "The order was closed by its seller before the card was charged."), true
+	case r.LeaseEnd().After(r.order.CreatedAt.Add(r.ChargeWindow)):
+		return refused("charge_window_over", "The order was not charged in time, and it will not be charged any more."), true
 	default:
 		return failure{}, false
 	}
@@ -40,8 +40,4 @@ func (r *orderRun) end(ctx context.Context, intent payments.Intent, failed *paym
 	default:
 		return r.applyStatus(ctx, intent)
 	}
-}
-
-func chargeWindowOver() failure {
-	return refused("charge_window_over", "The order was not charged in time, and it will not be charged any more.")
 }

@@ -1,12 +1,12 @@
 package orders_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -16,8 +16,8 @@ import (
 func TestChargeWindow(t *testing.T) {
 	t.Parallel()
 	const over = "422 charge_window_over"
-	shared := newFixture(t, options{})
-	for name, test := range map[string]struct {
+	shared := newFixture(t, options{clock: aDayAgo})
+	tests := map[string]struct {
 		past    []step // a day ago
 		now     step   // during the retry
 		outcome string
@@ -50,8 +50,8 @@ func TestChargeWindow(t *testing.T) {
 		},
 		"charged by a run whose rows are lost": {
 			past: []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), func(f *fixture) {
-				f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created'")
-				f.exec("UPDATE orders SET payment_intent_id = NULL")
+				f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created' WHERE id = $1", idempotency.KeyID(f.account, f.key))
+				f.exec("UPDATE orders SET payment_intent_id = NULL WHERE id = $1", orderID(f.account, f.key))
 			}},
 			outcome: "201", calls: "list 200, get 200", intents: []string{"succeeded"},
 		},
@@ -101,23 +101,24 @@ func TestChargeWindow(t *testing.T) {
 			past: []step{stopBefore(confirm)}, now: before(cancel, confirmAtProvider),
 			outcome: "201", calls: "get 200, cancel 400, get 200", intents: []string{"succeeded"},
 		},
-	} {
+	}
+	parts := map[string]*fixture{}
+	for name, test := range tests {
+		parts[name] = shared.withNewKey(t)
+		parts[name].do(test.past...)
+	}
+	shared.stripe.Advance(age)
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := shared
-			if strings.HasPrefix(test.calls, "list") { // the list has a range of time
-				t.Parallel()
-				f = newFixture(t, options{clock: aDayAgo})
-			}
-			f = f.withNewKey(t)
-			f.do(test.past...)
-			f.passDay()
+			f := parts[name].nextDay(t)
 			if test.now != nil {
 				f.do(test.now)
 			}
 			f.do(retry(test.outcome), expectCalls(test.calls), expectIntents(test.intents...))
-			f.checkFinal()
+			f.checkResponse()
 		})
 	}
+	checkInvariants(t, shared)
 }
 
 func aDayAgo() time.Time { return time.Now().Add(-age) }
@@ -128,6 +129,7 @@ func challenge(f *fixture) { f.do(payWith(challengeCard), create("202 action req
 // however old the order is.
 func TestChargeWindow_everyRun(t *testing.T) {
 	t.Parallel()
+	shared := newFixture(t, options{})
 	for name, run := range map[string]func(want string) step{
 		"retry": retry,
 		"completer": func(want string) step {
@@ -152,8 +154,6 @@ func TestChargeWindow_everyRun(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			shared := newFixture(t, options{})
 			for _, steps := range [][]step{
 				{stopBefore(confirm), old, run("422 charge_window_over")},
 				{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), old, run("201")},

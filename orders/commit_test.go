@@ -43,12 +43,16 @@ func TestCommitUnknown(t *testing.T) {
 						f.do(expectIntents("succeeded"), expectCharges(1))
 						if operation == "refund" {
 							f.do(expectSummary(refunded))
-							checkRefundInvariants(t, f)
 							return
 						}
-						f.checkFinal()
+						f.checkResponse()
 					})
 				}
+			}
+			if operation == "refund" {
+				checkRefundInvariants(t, shared)
+			} else {
+				checkInvariants(t, shared)
 			}
 		})
 	}

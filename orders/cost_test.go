@@ -88,8 +88,8 @@ SELECT coalesce(sum(idx_tup_read), 0) + (SELECT sum(seq_tup_read) FROM pg_stat_u
 		}
 		return (read() - before) / n
 	}
-	create(0, 20) // from now on the plans are generic
-	require.LessOrEqual(t, create(20, 80), 20)
+	create(0, 10) // from now on the plans are generic
+	require.LessOrEqual(t, create(10, 40), 20)
 }
 
 // The first transaction of a refund needs three more round trips: it locks the order and

@@ -22,7 +22,7 @@ type Request struct {
 // error is stored: [*ValidationError], [*ProviderError], [*ActionRequiredError] or one of
 // the engine.
 func (s *Service) Create(ctx context.Context, req Request) (idempotency.Result, error) {
-	return s.engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
+	return s.Engine.Do(ctx, req.Request, createOrder{Service: s, clientIP: req.ClientIP})
 }
 
 const (
@@ -136,7 +136,7 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 }
 
 func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {
-	intent, err := r.payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
+	intent, err := r.Payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
 		Amount:        r.order.Amount,
 		Currency:      r.order.Currency,
 		PaymentMethod: r.order.paymentMethod,
@@ -184,7 +184,7 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 func (r *orderRun) load(ctx context.Context) (err error) {
 	switch {
 	case r.order.ID == uuid.Nil:
-		r.order, err = findOrder(ctx, r.pool, r.AccountID, orderID(r.AccountID, r.Key))
+		r.order, err = findOrder(ctx, r.Pool, r.AccountID, orderID(r.AccountID, r.Key))
 	case r.order.CreatedAt.IsZero(): // inserted with its key, at the same time
 		r.order.CreatedAt = Timestamp{r.CreatedAt}
 	}
@@ -195,7 +195,7 @@ func (r *orderRun) load(ctx context.Context) (err error) {
 func (r *orderRun) recordIntent(id string) idempotency.Record {
 	r.order.PaymentIntentID = &id
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-		setIntentTx(tx, r.AccountID, r.order)
+		updateOrderTx(tx, r.AccountID, r.order.ID, "payment_intent_id = $3", id)
 		r.auditTx(tx, "order.charge_created", map[string]any{"payment_intent_id": id})
 		return idempotency.Advance(pointChargeCreated), nil
 	}
@@ -207,7 +207,7 @@ func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 	paidAt := r.Now()
 	paid := r.order.Order
 	paid.Status, paid.PaidAt = StatusPaid, &Timestamp{paidAt}
-	setPaidTx(tx, r.AccountID, paid.ID, paidAt)
+	updateOrderTx(tx, r.AccountID, paid.ID, "status = 'paid', paid_at = $3", paidAt)
 	receipts.StageTx(tx, r.AccountID, paid.ID)
 	r.auditTx(tx, "order.paid", map[string]any{
 		"payment_intent_id": *paid.PaymentIntentID, "amount": paid.Amount, "currency": paid.Currency,
@@ -218,8 +218,9 @@ func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 // recordFailure stores the response of an order that can no longer be charged (R23).
 func (r *orderRun) recordFailure(why failure) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-		setPaymentFailedTx(tx, r.AccountID, r.order.ID, why)
-		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.code, "decline_code": why.declineCode})
+		updateOrderTx(tx, r.AccountID, r.order.ID,
+			"status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
+		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.finish(r.order.ID)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Errors are those of Create, [ErrNotFound] without the order, [*NotRefundableError] and
 // [*ExceedsRemainingError].
 func (s *Service) Refund(ctx context.Context, order uuid.UUID, req Request) (idempotency.Result, error) {
-	return s.engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
+	return s.Engine.Do(ctx, req.Request, createRefund{Service: s, orderID: order, clientIP: req.ClientIP})
 }
 
 const pointRefundCreated idempotency.RecoveryPoint = "refund_created"
@@ -52,11 +52,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
-	order, err := lockOrderTx(ctx, tx, r.AccountID, r.orderID)
-	if err != nil {
-		return idempotency.Outcome{}, err
-	}
-	reserved, err := reservedTx(ctx, tx, r.AccountID, r.orderID)
+	order, reserved, err := lockOrderTx(ctx, tx, r.AccountID, r.orderID)
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
@@ -68,7 +64,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 		ID:       refundID(r.AccountID, r.Key),
 		OrderID:  r.orderID,
 		Amount:   amount,
-		Currency: order.currency,
+		Currency: order.Currency,
 		Reason:   params.Reason,
 		Status:   RefundPending,
 	}
@@ -110,7 +106,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) 
 
 func (r *refundRun) load(ctx context.Context) (err error) {
 	if r.refund.ID == uuid.Nil {
-		r.refund, err = findRefund(ctx, r.pool, r.AccountID, refundID(r.AccountID, r.Key))
+		r.refund, err = findRefund(ctx, r.Pool, r.AccountID, refundID(r.AccountID, r.Key))
 	}
 	return mustExist(err, "the refund of key", r.KeyID)
 }
@@ -121,7 +117,7 @@ func (r *refundRun) recordRefund(made payments.Refund) idempotency.Record {
 		refunded := r.refund.Refund
 		refunded.Status, refunded.ProviderRefundID = RefundStatus(made.Status), &made.ID
 		applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
-		return finishCreated(refunded.href(), refunded)
+		return finishCreated(RefundPath(refunded.OrderID, refunded.ID), refunded)
 	}
 }
 
@@ -133,10 +129,10 @@ func (r *refundRun) recordFailure(why failure, made payments.Refund) idempotency
 			applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
 			return why.finish(r.refund.OrderID)
 		}
-		if err := failRefundTx(ctx, tx, r.AccountID, r.refund.ID, why.code); err != nil {
+		if err := failRefundTx(ctx, tx, r.AccountID, r.refund.ID, why.Code); err != nil {
 			return idempotency.Outcome{}, err
 		}
-		auditTx(tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.code}, r.clientIP)
+		auditTx(tx, r.AccountID, r.refund.ID, "refund.failed", map[string]any{"code": why.Code}, r.clientIP)
 		return why.finish(r.refund.OrderID)
 	}
 }

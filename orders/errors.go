@@ -3,7 +3,6 @@ package orders
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,11 +62,7 @@ const (
 type ValidationError struct{ Fields []FieldError }
 
 func (e *ValidationError) Error() string {
-	parts := make([]string, len(e.Fields))
-	for i, f := range e.Fields {
-		parts[i] = f.Pointer + " " + f.Detail
-	}
-	return "invalid request: " + strings.Join(parts, "; ")
+	return fmt.Sprintf("invalid request: %v", e.Fields)
 }
 
 // NotRefundableError means that an order is not paid, or completely refunded.

@@ -23,12 +23,12 @@ type intentSearch struct {
 // the last recorded run, because a failover may have lost later runs.
 func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, complete bool, failed *payments.Error) {
 	since, until := r.order.CreatedAt.Time, r.Now()
-	if end := since.Add(r.chargeWindow); until.After(end) {
+	if end := since.Add(r.ChargeWindow); until.After(end) {
 		until = end
 	}
 	deadline, _ := ctx.Deadline()
 	for {
-		page, more, err := r.payments.ListPage(ctx, since.Add(-clockSkew), until.Add(clockSkew), r.search.after)
+		page, more, err := r.Payments.ListPage(ctx, since.Add(-clockSkew), until.Add(clockSkew), r.search.after)
 		if err != nil {
 			return payments.Intent{}, false, asPaymentError(err)
 		}
@@ -45,7 +45,7 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, compl
 			return found, true, nil
 		}
 		r.search.after = page[len(page)-1].ID
-		if time.Until(deadline) < r.stepTimeout/2 {
+		if time.Until(deadline) < r.StepTimeout/2 {
 			return payments.Intent{}, false, nil
 		}
 	}

@@ -25,7 +25,7 @@ func (f *fixture) createForeignIntents(n int) {
 // step of the same run.
 func TestFindIntent_longList(t *testing.T) {
 	t.Parallel()
-	const pages = 7
+	const pages = 5
 	for name, test := range map[string]struct {
 		lost  stripetest.Fault // of the create
 		age   time.Duration
@@ -48,7 +48,7 @@ func TestFindIntent_longList(t *testing.T) {
 			f.stripe.Advance(test.age)
 			f.backdate(test.age)
 			f.transport.reset()
-			f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 120 * time.Millisecond, Times: stripetest.Always})
+			f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 150 * time.Millisecond, Times: stripetest.Always})
 			f.do(test.run, expectCalls(fmt.Sprintf("list 200 ×%d", pages)+test.calls))
 			f.checkFinal()
 		})

@@ -20,31 +20,6 @@ func requireExpired(t *testing.T, err error, order, refund uuid.UUID) {
 	require.Equal(t, refund, gotRefund)
 }
 
-// A reaped key never executes again (R17).
-func TestCreate_reapedKey(t *testing.T) {
-	t.Parallel()
-	for name, card := range map[string]string{"a paid order": visa, "a failed order": "pm_card_visa_chargeDeclined"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, options{})
-			_, err := f.create(card)
-			require.NoError(t, err)
-			charges := f.stripe.Charges()
-			f.transport.reset()
-			require.Equal(t, 1, idempotencytest.Reap(t, f.pool))
-
-			for _, again := range []string{card, "pm_card_mastercard"} {
-				_, err = f.create(again)
-				requireExpired(t, err, orderID(f.account, f.key), uuid.Nil)
-			}
-			require.Zero(t, f.count("SELECT count(*) FROM idempotency_keys"))
-			require.Equal(t, charges, f.stripe.Charges())
-			require.Empty(t, f.transport.calls())
-			checkInvariants(t, f)
-		})
-	}
-}
-
 func TestRefund_reapedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})

@@ -52,9 +52,9 @@ func (k KeyStatus) Settled() bool {
 // KeyStatus returns the status of a key, which may be reaped. The error is
 // [idempotency.ErrNotFound] if the key was never used.
 func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempotency.Key) (KeyStatus, error) {
-	status, response, err := s.engine.Lookup(ctx, accountID, key)
-	var expired *idempotency.KeyExpiredError
-	if errors.As(err, &expired) {
+	status, response, err := s.Engine.Lookup(ctx, accountID, key)
+	expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err)
+	if reaped {
 		status, err = expired.Key, nil
 	}
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempo
 	}
 	order, refund := ResourcesOf(status)
 	return KeyStatus{
-		Status: status, Expired: expired != nil, Response: describe(response), OrderID: order, RefundID: refund, Resource: s.ResourceOf(status),
+		Status: status, Expired: reaped, Response: describe(response), OrderID: order, RefundID: refund, Resource: s.ResourceOf(status),
 	}, nil
 }
 
@@ -72,7 +72,7 @@ func describe(response idempotency.Response) *StoredResponse {
 	}
 	stored := &StoredResponse{Status: response.Status, Location: response.Headers["Location"]}
 	if response.Headers["Content-Type"] == problemMediaType {
-		var p problem
+		var p failure
 		_ = json.Unmarshal(response.Body, &p) // after an error, the type is unknown
 		stored.Type = p.Type
 	}
@@ -81,12 +81,12 @@ func describe(response idempotency.Response) *StoredResponse {
 
 // AwaitTurn calls [idempotency.Engine.AwaitTurn].
 func (s *Service) AwaitTurn(ctx context.Context, accountID, keyID uuid.UUID) bool {
-	return s.engine.AwaitTurn(ctx, accountID, keyID)
+	return s.Engine.AwaitTurn(ctx, accountID, keyID)
 }
 
 // AwaitKeyStatus calls [idempotency.Engine.AwaitStatus].
 func (s *Service) AwaitKeyStatus(ctx context.Context, known KeyStatus) bool {
-	return s.engine.AwaitStatus(ctx, known.Status)
+	return s.Engine.AwaitStatus(ctx, known.Status)
 }
 
 // ResourcesOf returns the ids of the order and refund that a key's request names or

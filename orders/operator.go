@@ -21,19 +21,12 @@ type OperatorAction struct {
 	Reason string
 }
 
-func (a OperatorAction) check() error {
-	if a.Actor == "" || a.Reason == "" {
-		return errors.New("orders: an operator's action needs an actor and a reason")
-	}
-	return nil
-}
-
 // Retry resumes an unfinished key. The completer attempts it again, too.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
 	if _, err := s.auditAction(ctx, accountID, keyID, "key.retry", action); err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
-	if err := s.engine.Requeue(ctx, accountID, keyID); err != nil {
+	if err := s.Engine.Requeue(ctx, accountID, keyID); err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
 	return s.Resume(ctx, accountID, keyID)
@@ -50,7 +43,7 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 	}
 	// attempt detects a run that starts before this one.
 	last := resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}
-	return s.engine.Resume(ctx, accountID, keyID, func(name string) (idempotency.Operation, bool) {
+	return s.Engine.Resume(ctx, accountID, keyID, func(name string) (idempotency.Operation, bool) {
 		return byName(name, createOrder{Service: s, resolve: true}, createRefund{Service: s, resolution: &last})
 	})
 }
@@ -58,30 +51,19 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 // ExpireKey rejects retries of a charged order whose rows are lost (R17). Otherwise a retry
 // charges again when the provider's keys have expired. The key must not exist.
 func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, createdAt time.Time) error {
-	return s.engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
+	return s.Engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }
 
 func (s *Service) auditAction(ctx context.Context, accountID, keyID uuid.UUID, name string, action OperatorAction) (idempotency.Status, error) {
-	if err := action.check(); err != nil {
-		return idempotency.Status{}, err
-	}
-	key, err := s.engine.Status(ctx, accountID, keyID)
+	key, err := s.Engine.Status(ctx, accountID, keyID)
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound), err == nil && key.FinishedAt != nil:
 		return key, ErrNothingToDo
 	case err != nil:
 		return key, err
 	}
-	_, err = s.pool.Exec(ctx, `
-INSERT INTO audit_records (
-    id,
-    account_id,
-    action,
-    resource_type,
-    resource_id,
-    data
-) VALUES ($1, $2, $3, 'idempotency_key', $4, $5)`,
-		uuid.Must(uuid.NewV7()), accountID, name, keyID.String(), map[string]string{"by": action.Actor, "reason": action.Reason})
+	_, err = s.Pool.Exec(ctx, insertAuditRecord, uuid.Must(uuid.NewV7()), accountID, name, "idempotency_key", keyID.String(),
+		map[string]string{"by": action.Actor, "reason": action.Reason}, nil)
 	if err != nil {
 		return key, fmt.Errorf("audit record: %w", postgres.Translate(err))
 	}
@@ -120,7 +102,7 @@ func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key i
 		return KeyHistory{}, err
 	}
 	history.Order = o.Order
-	rows, err := pool.Query(ctx, `
+	rows, _ := pool.Query(ctx, `
 SELECT action,
        resource_type,
        data,
@@ -130,9 +112,6 @@ SELECT action,
  WHERE account_id = $1
    AND (resource_type, resource_id) IN (('order', $2), ('refund', $2), ('idempotency_key', $3))
  ORDER BY created_at, id`, accountID, created.String(), idempotency.KeyID(accountID, key).String())
-	if err != nil {
-		return KeyHistory{}, fmt.Errorf("read audit records: %w", postgres.Translate(err))
-	}
 	history.Records, err = pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRecord])
 	if err != nil {
 		return KeyHistory{}, fmt.Errorf("read audit records: %w", postgres.Translate(err))

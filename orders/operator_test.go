@@ -258,26 +258,23 @@ func TestOperator_rejectedAction(t *testing.T) {
 			other := idempotencytest.Account(t, shared.pool)
 			held := func(f *fixture) { f.setLease(lockTimeout / 2) }
 			hideAuditRecords := func(f *fixture) { f.exec("ALTER TABLE audit_records RENAME TO hidden") }
-			const missing, incomplete = "no such unfinished key", "needs an actor and a reason"
+			const missing = "no such unfinished key"
 			for key, test := range map[idempotency.Key]struct {
 				steps   []step
 				account uuid.UUID
-				action  orders.OperatorAction
 				err     string
 				records int
 			}{
-				"a-key-that-is-finished":     {[]step{create("201")}, shared.account, action, missing, 0},
-				"a-key-that-a-run-holds":     {[]step{stopBefore(confirm), held}, shared.account, action, idempotency.ErrInProgress.Error(), 1},
-				"a-key-of-another-account":   {[]step{stopBefore(confirm)}, other, action, missing, 0},
-				"an-action-without-a-reason": {[]step{stopBefore(confirm)}, shared.account, orders.OperatorAction{Actor: "grace"}, incomplete, 0},
-				"an-action-without-an-actor": {[]step{stopBefore(confirm)}, shared.account, orders.OperatorAction{Reason: "a call"}, incomplete, 0},
-				"a-key-without-a-record":     {[]step{stopBefore(confirm), hideAuditRecords}, shared.account, action, "audit record: ", 0},
+				"a-key-that-is-finished":   {[]step{create("201")}, shared.account, missing, 0},
+				"a-key-that-a-run-holds":   {[]step{stopBefore(confirm), held}, shared.account, idempotency.ErrInProgress.Error(), 1},
+				"a-key-of-another-account": {[]step{stopBefore(confirm)}, other, missing, 0},
+				"a-key-without-a-record":   {[]step{stopBefore(confirm), hideAuditRecords}, shared.account, "audit record: ", 0},
 			} {
 				f := shared.withKey(t, key)
 				f.do(test.steps...)
 				f.transport.reset()
 				before := f.keyRow()
-				result, err := do(f)(t.Context(), test.account, idempotency.KeyID(f.account, f.key), test.action)
+				result, err := do(f)(t.Context(), test.account, idempotency.KeyID(f.account, f.key), action)
 				require.ErrorContains(t, err, test.err, key)
 				require.Zero(t, result.Response, key)
 				require.Equal(t, before, f.keyRow(), key)

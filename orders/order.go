@@ -77,9 +77,10 @@ func finish(status int, body any, headers map[string]string) (idempotency.Outcom
 	return idempotency.Finish(idempotency.Response{Status: status, Headers: headers, Body: encoded}), nil
 }
 
-// problem is the stored response of a failure (RFC 9457). It has no request_id, because
-// the same bytes are replayed.
-type problem struct {
+// failure is the final reason why an order was not charged, or a refund not made (R23).
+// It is the problem (RFC 9457) that is stored. It has no request_id, because the same
+// bytes are replayed.
+type failure struct {
 	Type        string    `json:"type"`
 	Title       string    `json:"title"`
 	Status      int       `json:"status"`
@@ -93,38 +94,19 @@ type problem struct {
 
 const problemMediaType = "application/problem+json"
 
-// failure is the final reason why an order was not charged, or a refund not made (R23).
-type failure struct {
-	slug        string
-	code        string
-	declineCode string
-	detail      string // shown to the client
-}
-
-func (f failure) finish(id uuid.UUID) (idempotency.Outcome, error) {
-	p := problem{
-		Type:        "/problems/" + f.slug,
-		Title:       "The payment was declined",
-		Status:      402,
-		Detail:      f.detail,
-		Retry:       "new-key",
-		Outcome:     "final",
-		Code:        f.code,
-		DeclineCode: f.declineCode,
-		OrderID:     id,
-	}
-	if f.slug == SlugPaymentRefused {
-		p.Title, p.Status = "The payment provider refused the request", 422
-	}
-	return finish(p.Status, p, map[string]string{"Content-Type": problemMediaType})
+func (f failure) finish(order uuid.UUID) (idempotency.Outcome, error) {
+	f.Retry, f.Outcome, f.OrderID = "new-key", "final", order
+	return finish(f.Status, f, map[string]string{"Content-Type": problemMediaType})
 }
 
 func declined(d payments.Decline) failure {
 	return failure{
-		slug:        SlugPaymentDeclined,
-		code:        cmp.Or(d.Code, "card_declined"), // a failed order requires a code
-		declineCode: d.DeclineCode,
-		detail:      cmp.Or(d.Message, "The card was declined."),
+		Type:        "/problems/" + SlugPaymentDeclined,
+		Title:       "The payment was declined",
+		Status:      402,
+		Detail:      cmp.Or(d.Message, "The card was declined."),
+		Code:        cmp.Or(d.Code, "card_declined"), // a failed order requires a code
+		DeclineCode: d.DeclineCode,
 	}
 }
 
@@ -142,32 +124,15 @@ func authenticationRequired() failure {
 }
 
 func refused(code, detail string) failure {
-	return failure{slug: SlugPaymentRefused, code: code, detail: detail}
+	return failure{
+		Type:   "/problems/" + SlugPaymentRefused,
+		Title:  "The payment provider refused the request",
+		Status: 422,
+		Detail: detail,
+		Code:   code,
+	}
 }
 
 func refusedBy(failed *payments.Error) failure {
 	return refused(cmp.Or(failed.Code, "payment_refused"), cmp.Or(failed.Message, "The payment provider did not accept the request."))
-}
-
-// canceled is the failure of a payment that was cancelled at the provider, or by a run
-// that did not receive the response.
-func canceled() failure {
-	return refused("payment_intent_canceled", "The payment was cancelled before the card was charged.")
-}
-
-func closedByOperator() failure {
-	return refused("closed_by_operator", "The order was closed by its seller before the card was charged.")
-}
-
-func paymentMethodMissing() failure {
-	return refused("payment_method_missing", "The payment provider dropped the payment method.")
-}
-
-// refundFailed is the failure of a refund that the provider accepted and could not make.
-func refundFailed(made payments.Refund) failure {
-	return refused(cmp.Or(made.FailureReason, "refund_"+string(made.Status)), "The payment provider could not give the money back.")
-}
-
-func refundClosedByOperator() failure {
-	return refused("closed_by_operator", "The refund was closed by the seller before it was made.")
 }

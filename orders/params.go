@@ -1,17 +1,12 @@
 package orders
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"example.com/orders-api/receipts"
@@ -59,55 +54,41 @@ var (
 	paymentMethodPattern = regexp.MustCompile(`^[a-z]{2,10}_[A-Za-z0-9_]{1,240}$`) // never a card number
 )
 
-// total returns the sum of the items, at most maxAmount. It does not overflow.
-func total(items []Item) (int64, error) {
-	var sum int64
-	for _, item := range items {
-		if item.Quantity < 1 || item.UnitAmount < 1 {
-			return 0, errors.New("quantities and amounts must be positive")
-		}
-		if item.Quantity > (maxAmount-sum)/item.UnitAmount {
-			return 0, fmt.Errorf("the total must be at most %d", maxAmount)
-		}
-		sum += item.Quantity * item.UnitAmount
-	}
-	return sum, nil
-}
-
 // DecodeParams decodes a request from its canonical JSON. It returns a
 // [*ValidationError] with the first hundred errors; an unknown member is one.
 func DecodeParams(canonical []byte) (Params, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(canonical, &members); err != nil {
-		return Params{}, fmt.Errorf("decode order: %w", err)
-	}
-	in := &reader{}
+	in := NewDecoder(canonical)
 	params := Params{
-		Email:         in.text(members, "", "email", required, 3, maxEmail),
-		Currency:      in.text(members, "", "currency", required, 3, 3),
-		PaymentMethod: in.text(members, "", "payment_method", required, 4, maxPaymentMethod),
-		Items:         in.items(members),
-		Metadata:      in.metadata(members),
-		OffSession:    in.flag(members, "off_session"),
+		Email:         in.text("email", required, 3, maxEmail),
+		Currency:      in.text("currency", required, 3, 3),
+		PaymentMethod: in.text("payment_method", required, 4, maxPaymentMethod),
+		Items:         in.items(),
+		Metadata:      in.metadata(),
+		OffSession:    in.flag("off_session"),
 	}
-	in.unknown(members, "", "email", "currency", "payment_method", "items", "metadata", "off_session")
-
-	in.check("/email", params.Email, receipts.ValidAddress, CodeInvalidFormat, "must be an email address such as ada@example.com")
-	in.check("/currency", params.Currency, currencyPattern.MatchString, CodeInvalidFormat, "must be a three-letter currency code in lower case, such as usd")
-	in.check("/payment_method", params.PaymentMethod, paymentMethodPattern.MatchString, CodeInvalidFormat, "must be the id of a payment method, such as pm_card_visa")
-	if len(in.errs) == 0 {
-		var err error
-		if params.Amount, err = total(params.Items); err != nil {
-			in.addError("/items", CodeOutOfRange, err.Error())
-		}
+	in.rejectUnknown()
+	in.check("email", receipts.ValidAddress(params.Email), CodeInvalidFormat, "must be an email address such as ada@example.com")
+	in.check("currency", currencyPattern.MatchString(params.Currency), CodeInvalidFormat, "must be a three-letter currency code in lower case, such as usd")
+	in.check("payment_method", paymentMethodPattern.MatchString(params.PaymentMethod), CodeInvalidFormat, "must be the id of a payment method, such as pm_card_visa")
+	if len(*in.errs) == 0 {
+		params.Amount = in.total(params.Items)
 	}
 	if params.textSize() > maxText {
-		in.addError("", CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
+		in.addErrorAt("", CodeTooLong, fmt.Sprintf("the texts of items and metadata must have at most %d bytes in UTF-8 together", maxText))
 	}
-	if len(in.errs) > 0 {
-		return Params{}, &ValidationError{Fields: in.errs}
+	return params, in.result()
+}
+
+// total returns the sum of valid items, at most maxAmount. It does not overflow.
+func (d *Decoder) total(items []Item) (sum int64) {
+	for _, item := range items {
+		if item.Quantity > (maxAmount-sum)/item.UnitAmount {
+			d.addError("items", CodeOutOfRange, fmt.Sprintf("the total must be at most %d", maxAmount))
+			return 0
+		}
+		sum += item.Quantity * item.UnitAmount
 	}
-	return params, nil
+	return sum
 }
 
 func (p Params) textSize() (size int) {
@@ -120,187 +101,67 @@ func (p Params) textSize() (size int) {
 	return size
 }
 
-// reader reads members and collects errors. encoding/json alone would ignore the case of
-// names and stop at the first error.
-type reader struct{ errs []FieldError }
-
-const (
-	required = true
-	optional = false
-)
-
-func (r *reader) addError(pointer, code, detail string) {
-	if len(r.errs) < maxErrors {
-		r.errs = append(r.errs, FieldError{Pointer: pointer, Code: code, Detail: detail})
-	}
-}
-
-func (r *reader) check(pointer, value string, valid func(string) bool, code, detail string) {
-	if slices.ContainsFunc(r.errs, func(f FieldError) bool { return f.Pointer == pointer }) {
-		return
-	}
-	if !valid(value) {
-		r.addError(pointer, code, detail)
-	}
-}
-
-func (r *reader) member(members map[string]json.RawMessage, base, name string, must bool) json.RawMessage {
-	value, ok := members[name]
-	if !ok && must {
-		r.addError(base+"/"+name, CodeRequired, "is required")
-	}
-	return value
-}
-
-// text reads a string without control characters. The limits are in characters.
-func (r *reader) text(members map[string]json.RawMessage, base, name string, must bool, minimum, maximum int) string {
-	value := r.member(members, base, name, must)
-	if value == nil {
-		return ""
-	}
-	pointer := base + "/" + name
-	var s string
-	switch {
-	case value[0] != '"' || json.Unmarshal(value, &s) != nil:
-		r.addError(pointer, CodeInvalidType, "must be a string")
-	case strings.ContainsFunc(s, unicode.IsControl):
-		r.addError(pointer, CodeInvalidFormat, "must not contain control characters")
-	case utf8.RuneCountInString(s) < minimum:
-		r.addError(pointer, CodeTooShort, lengthDetail(minimum, maximum))
-	case utf8.RuneCountInString(s) > maximum:
-		r.addError(pointer, CodeTooLong, lengthDetail(minimum, maximum))
-	}
-	return s
-}
-
-func lengthDetail(minimum, maximum int) string {
-	if minimum == maximum {
-		return fmt.Sprintf("must be %d characters long", minimum)
-	}
-	return fmt.Sprintf("must be %d to %d characters long", minimum, maximum)
-}
-
-func (r *reader) flag(members map[string]json.RawMessage, name string) (set bool) {
-	value := r.member(members, "", name, optional)
-	if value != nil && (value[0] == 'n' || json.Unmarshal(value, &set) != nil) { // null is not a boolean
-		r.addError("/"+name, CodeInvalidType, "must be true or false")
-	}
-	return set
-}
-
-// integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
-func (r *reader) integer(members map[string]json.RawMessage, base, name string, must bool, maximum int64) int64 {
-	value := r.member(members, base, name, must)
-	if value == nil {
-		return 0
-	}
-	f, err := strconv.ParseFloat(string(value), 64)
-	switch {
-	case err != nil || f != math.Trunc(f):
-		r.addError(base+"/"+name, CodeInvalidType, "must be an integer")
-	case f < 1 || f > float64(maximum):
-		r.addError(base+"/"+name, CodeOutOfRange, fmt.Sprintf("must be from 1 to %d", maximum))
-	}
-	return int64(f)
-}
-
-func (r *reader) items(members map[string]json.RawMessage) []Item {
-	value := r.member(members, "", "items", required)
+func (d *Decoder) items() []Item {
+	value := d.member("items", required)
 	if value == nil {
 		return nil
 	}
-	var list []json.RawMessage
-	if value[0] != '[' || json.Unmarshal(value, &list) != nil {
-		r.addError("/items", CodeInvalidType, "must be an array")
+	list, ok := decode[[]json.RawMessage](value)
+	size := fmt.Sprintf("must have 1 to %d items", maxItems)
+	switch {
+	case !ok:
+		d.addError("items", CodeInvalidType, "must be an array")
 		return nil
-	}
-	if len(list) < 1 || len(list) > maxItems {
-		code := CodeTooLong
-		if len(list) < 1 {
-			code = CodeTooShort
-		}
-		r.addError("/items", code, fmt.Sprintf("must have 1 to %d items", maxItems))
+	case len(list) < 1:
+		d.addError("items", CodeTooShort, size)
+		return nil
+	case len(list) > maxItems:
+		d.addError("items", CodeTooLong, size)
 		return nil
 	}
 	items := make([]Item, len(list))
 	for i, value := range list {
-		base := "/items/" + strconv.Itoa(i)
-		item, err := object(value)
-		if err != nil {
-			r.addError(base, CodeInvalidType, "must be an object")
-			continue
+		if item := d.object("items/"+strconv.Itoa(i), value); item != nil {
+			items[i] = Item{
+				SKU:         item.text("sku", required, 1, maxSKU),
+				Description: item.text("description", optional, 1, maxDescription),
+				Quantity:    item.integer("quantity", required, maxQuantity),
+				UnitAmount:  item.integer("unit_amount", required, maxAmount),
+			}
+			item.rejectUnknown()
 		}
-		items[i] = Item{
-			SKU:         r.text(item, base, "sku", required, 1, maxSKU),
-			Description: r.text(item, base, "description", optional, 1, maxDescription),
-			Quantity:    r.integer(item, base, "quantity", required, maxQuantity),
-			UnitAmount:  r.integer(item, base, "unit_amount", required, maxAmount),
-		}
-		r.unknown(item, base, "sku", "description", "quantity", "unit_amount")
 	}
 	return items
 }
 
-func (r *reader) metadata(members map[string]json.RawMessage) map[string]string {
+func (d *Decoder) metadata() map[string]string {
 	metadata := map[string]string{}
-	value := r.member(members, "", "metadata", optional)
+	value := d.member("metadata", optional)
 	if value == nil {
 		return metadata
 	}
-	entries, err := object(value)
-	if err != nil {
-		r.addError("/metadata", CodeInvalidType, "must be an object")
+	entries := d.object("metadata", value)
+	switch {
+	case entries == nil:
+		return metadata
+	case len(entries.members) > maxMetadata:
+		d.addError("metadata", CodeTooLong, fmt.Sprintf("must have at most %d members", maxMetadata))
 		return metadata
 	}
-	if len(entries) > maxMetadata {
-		r.addError("/metadata", CodeTooLong, fmt.Sprintf("must have at most %d members", maxMetadata))
-		return metadata
-	}
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		value := entries[name]
-		addError := func(code, detail string) { r.addError("/metadata/"+escapePointer(name), code, detail) }
-		var s string
+	for _, name := range slices.Sorted(maps.Keys(entries.members)) {
+		text, ok := decode[string](entries.members[name])
 		switch {
 		case name == "":
-			addError(CodeTooShort, "the name "+lengthDetail(1, maxMetadataName))
+			entries.addError(name, CodeTooShort, "the name "+lengthDetail(1, maxMetadataName))
 		case utf8.RuneCountInString(name) > maxMetadataName:
-			addError(CodeTooLong, "the name "+lengthDetail(1, maxMetadataName))
-		case value[0] != '"' || json.Unmarshal(value, &s) != nil:
-			addError(CodeInvalidType, "must be a string")
-		case utf8.RuneCountInString(s) > maxMetadataValue:
-			addError(CodeTooLong, lengthDetail(0, maxMetadataValue))
+			entries.addError(name, CodeTooLong, "the name "+lengthDetail(1, maxMetadataName))
+		case !ok:
+			entries.addError(name, CodeInvalidType, "must be a string")
+		case utf8.RuneCountInString(text) > maxMetadataValue:
+			entries.addError(name, CodeTooLong, lengthDetail(0, maxMetadataValue))
 		default:
-			metadata[name] = s
+			metadata[name] = text
 		}
 	}
 	return metadata
-}
-
-func (r *reader) unknown(members map[string]json.RawMessage, base string, known ...string) {
-	var unknown []string
-	for name := range members {
-		if !slices.Contains(known, name) {
-			unknown = append(unknown, name)
-		}
-	}
-	slices.Sort(unknown)
-	for _, name := range unknown {
-		r.addError(base+"/"+escapePointer(name), CodeUnknownMember, "is not a known member")
-	}
-}
-
-func object(value json.RawMessage) (map[string]json.RawMessage, error) {
-	if !bytes.HasPrefix(value, []byte("{")) {
-		return nil, errors.New("not an object")
-	}
-	var members map[string]json.RawMessage
-	return members, json.Unmarshal(value, &members)
-}
-
-// escapePointer escapes a name for a JSON pointer (RFC 6901) and truncates a long one.
-func escapePointer(name string) string {
-	if runes := []rune(name); len(runes) > maxMetadataName {
-		name = string(runes[:maxMetadataName]) + "…"
-	}
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }

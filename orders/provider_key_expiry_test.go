@@ -23,51 +23,55 @@ func newOldFixture(t *testing.T) *fixture {
 func (f *fixture) passDay() {
 	f.t.Helper()
 	f.stripe.Advance(age)
+	f.nextDay(f.t)
+}
+
+// nextDay continues with the order of f in the test t, when the provider's clock has
+// advanced.
+func (f *fixture) nextDay(t *testing.T) *fixture {
+	t.Helper()
+	f.t = t
 	f.backdate(age)
 	f.transport.reset()
+	return f
 }
 
 // After a day the provider's key has expired: the same request would create, or
 // charge, another intent (R12).
 func TestProviderKeyExpired(t *testing.T) {
 	t.Parallel()
-	passDay := (*fixture).passDay
-	for name, test := range map[string]struct {
-		steps   []step
+	shared := newOldFixture(t)
+	tests := map[string]struct {
+		past    []step // a day ago
+		now     []step
 		intents int
 	}{
-		"create: response lost": {[]step{
-			loseResponse(createIntent), create("503 unavailable, 1s"), passDay,
+		"create: response lost": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{
 			retry("201"), expectCalls("list 200, get 200, confirm 200"),
 		}, 1},
-		"create: request lost": {[]step{
-			loseRequest(createIntent), create("503 unavailable, 1s"), passDay,
+		"create: request lost": {[]step{loseRequest(createIntent), create("503 unavailable, 1s")}, []step{
 			retry("201"), expectCalls("list 200, create 200, get 200, confirm 200"),
 		}, 1},
-		"create: stored 500 under two keys": {[]step{
-			fault(stripetest.ErrorAfter, createIntent), create("503 unavailable, 30s"), passDay,
+		"create: stored 500 under two keys": {[]step{fault(stripetest.ErrorAfter, createIntent), create("503 unavailable, 30s")}, []step{
 			retry("201"), expectCalls("list 200, get 200, confirm 200"),
 		}, 2},
-		"create: response lost, and the list unavailable": {[]step{
-			loseResponse(createIntent), create("503 unavailable, 1s"), passDay,
+		"create: response lost, and the list unavailable": {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, []step{
 			makeUnavailable(listIntents), retry("503 unavailable, 2s"),
 			retry("201"), expectCalls("list 503 ×3, list 200, get 200, confirm 200"),
 		}, 1},
-		"confirm: request lost": {[]step{
-			loseRequest(confirm), create("503 outcome unknown, 1s"), passDay,
+		"confirm: request lost": {[]step{loseRequest(confirm), create("503 outcome unknown, 1s")}, []step{
 			retry("201"), expectCalls("get 200, confirm 200"),
 		}, 1},
-		"confirm: response lost": {[]step{
-			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), passDay,
+		"confirm: response lost": {[]step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")}, []step{
 			retry("201"), expectCalls("get 200"),
 		}, 1},
 		"confirm: response lost, card declined": {[]step{
 			payWith("pm_card_chargeDeclinedIncorrectCvc"),
-			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), passDay,
+			loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"),
+		}, []step{
 			retry("402 incorrect_cvc incorrect_cvc"), expectCalls("get 200, cancel 200"),
 		}, 1},
-		"payment in process for days": {[]step{
-			inProcess, passDay,
+		"payment in process for days": {[]step{inProcess}, []step{
 			retry("503 outcome unknown, 30s"), paymentSucceeds,
 			retry("201"), expectCalls("get 200 ×2"),
 		}, 1},
@@ -78,17 +82,25 @@ func TestProviderKeyExpired(t *testing.T) {
 				f.transport.reset()
 			},
 			retry("201"), expectCalls("create 200, get 200, confirm 200"),
-		}, 1},
-	} {
+		}, nil, 1},
+	}
+	parts := map[string]*fixture{}
+	for name, test := range tests {
+		f := shared.withNewKey(t)
+		f.byCompleter = true
+		f.do(test.past...)
+		parts[name] = f
+	}
+	shared.stripe.Advance(age)
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newOldFixture(t)
-			f.byCompleter = true
-			f.do(test.steps...)
+			f := parts[name].nextDay(t)
+			f.do(test.now...)
 			require.Len(t, f.intents(), test.intents)
-			f.checkFinal()
+			f.checkResponse()
 		})
 	}
+	checkInvariants(t, shared)
 }
 
 // An incomplete list does not prove that there is no intent.
@@ -111,7 +123,8 @@ func TestProviderKeyExpired_incompleteList(t *testing.T) {
 // one with the highest precedence.
 func TestProviderKeyExpired_severalIntents(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	shared := newOldFixture(t)
+	tests := map[string]struct {
 		card    string
 		act     string // confirm or cancel
 		outcome string
@@ -122,16 +135,21 @@ func TestProviderKeyExpired_severalIntents(t *testing.T) {
 		"one cancelled":       {visa, "cancel", "422 payment_intent_canceled", "list 200, get 200"},
 		"one processing":      {stripetest.ProcessingCard, "confirm", "503 outcome unknown, 30s", "list 200, get 200"},
 		"one requires action": {challengeCard, "confirm", "202 action required", "list 200, get 200"},
-	} {
+	}
+	parts := map[string]*fixture{}
+	for name, test := range tests {
+		f := shared.withNewKey(t)
+		f.do(loseRequest(createIntent), create("503 unavailable, 1s"))
+		f.insertIntent(visa, orderAmount)
+		id := f.insertIntent(test.card, orderAmount)
+		f.insertIntent(visa, orderAmount)
+		f.outOfBand("/v1/payment_intents/"+id+"/"+test.act, nil)
+		parts[name] = f
+	}
+	shared.stripe.Advance(age)
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newOldFixture(t)
-			f.do(loseRequest(createIntent), create("503 unavailable, 1s"))
-			f.insertIntent(visa, orderAmount)
-			id := f.insertIntent(test.card, orderAmount)
-			f.insertIntent(visa, orderAmount)
-			f.outOfBand("/v1/payment_intents/"+id+"/"+test.act, nil)
-			f.passDay()
+			f := parts[name].nextDay(t)
 			f.do(retry(test.outcome), expectCalls(test.calls))
 			switch test.card {
 			case stripetest.ProcessingCard:
@@ -139,9 +157,10 @@ func TestProviderKeyExpired_severalIntents(t *testing.T) {
 			case challengeCard:
 				f.do(approve, retry("201"))
 			}
-			f.checkFinal()
+			f.checkResponse()
 		})
 	}
+	checkInvariants(t, shared)
 }
 
 func (f *fixture) insertIntent(card string, amount int) string {

@@ -1,8 +1,6 @@
 package orders
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -40,8 +38,6 @@ type Refund struct {
 	CreatedAt        Timestamp    `json:"created_at"`
 }
 
-func (r Refund) href() string { return RefundPath(r.OrderID, r.ID) }
-
 // RefundPath is the path of a refund.
 func RefundPath(order, id uuid.UUID) string {
 	return "/v1/orders/" + order.String() + "/refunds/" + id.String()
@@ -61,25 +57,15 @@ var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 
 // DecodeRefundParams decodes a request like [DecodeParams].
 func DecodeRefundParams(canonical []byte) (RefundParams, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(canonical, &members); err != nil {
-		return RefundParams{}, fmt.Errorf("decode refund: %w", err)
-	}
-	in := &reader{}
-	params := RefundParams{
-		Amount: in.integer(members, "", "amount", optional, maxAmount),
-	}
-	reason := in.text(members, "", "reason", optional, 1, maxDescription)
-	in.unknown(members, "", "amount", "reason")
+	in := NewDecoder(canonical)
+	params := RefundParams{Amount: in.integer("amount", optional, maxAmount)}
+	reason := in.text("reason", optional, 1, maxDescription)
+	in.rejectUnknown()
 	if reason != "" {
 		params.Reason = &reason
-		in.check("/reason", reason, func(reason string) bool { return slices.Contains(refundReasons, reason) },
-			CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
+		in.check("reason", slices.Contains(refundReasons, reason), CodeInvalidValue, "must be one of "+strings.Join(refundReasons, ", "))
 	}
-	if len(in.errs) > 0 {
-		return RefundParams{}, &ValidationError{Fields: in.errs}
-	}
-	return params, nil
+	return params, in.result()
 }
 
 type refundRow struct {
@@ -88,19 +74,13 @@ type refundRow struct {
 	providerFailedAt *time.Time // when the provider stored a 500 under our key (R12)
 }
 
-type lockedOrder struct {
-	status   Status
-	amount   int64
-	currency string
-}
-
 // refundable returns the amount of a refund. requested is 0 for the remaining amount;
 // reserved is the sum of the other refunds.
-func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
-	remaining := o.amount - reserved
+func (o Order) refundable(requested, reserved int64) (int64, error) {
+	remaining := o.Amount - reserved
 	switch {
-	case !o.status.Paid(), remaining <= 0:
-		return 0, &NotRefundableError{Status: o.status}
+	case !o.Status.Paid(), remaining <= 0:
+		return 0, &NotRefundableError{Status: o.Status}
 	case requested == 0:
 		return remaining, nil
 	case requested > remaining:
@@ -108,10 +88,6 @@ func (o lockedOrder) refundable(requested, reserved int64) (int64, error) {
 	default:
 		return requested, nil
 	}
-}
-
-func invalid(pointer, code, detail string) error {
-	return &ValidationError{Fields: []FieldError{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
 // matches reports whether the provider's refund is this one, with a known status.

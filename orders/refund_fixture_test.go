@@ -98,7 +98,7 @@ SELECT count(*)
   FROM orders o
  WHERE o.id = $1
    AND o.amount_refunded = $2
-   AND o.amount_refunded = (SELECT coalesce(sum(amount), 0) FROM refunds r WHERE r.order_id = o.id AND r.status NOT IN ('failed', 'canceled'))
+   AND o.amount_refunded = (SELECT coalesce(sum(amount), 0) FROM refunds r WHERE r.account_id = o.account_id AND r.order_id = o.id AND r.status NOT IN ('failed', 'canceled'))
    AND o.status = CASE WHEN $2 = 0 THEN 'paid' WHEN $2 = o.amount THEN 'refunded' ELSE 'partially_refunded' END`,
 			charge.OrderID, charge.Refunded), "order %s, of which %d was refunded", charge.OrderID, charge.Refunded)
 	}
@@ -122,7 +122,7 @@ SELECT count(*)
   JOIN idempotency_keys k ON k.account_id = r.account_id AND k.idempotency_key = r.idempotency_key
  WHERE (k.response_code = 201) <> (r.provider_refund_id IS NOT NULL)
    AND r.status NOT IN ('failed', 'canceled')`), "a refund that is not void has response 201")
-	require.Zero(t, f.count("SELECT count(*) FROM refunds r WHERE 1 <> (SELECT count(*) FROM audit_records a WHERE a.resource_id = r.id::text AND a.action = 'refund.created')"))
+	require.Zero(t, f.count("SELECT count(*) FROM refunds r WHERE 1 <> (SELECT count(*) FROM audit_records a WHERE a.account_id = r.account_id AND a.resource_id = r.id::text AND a.action = 'refund.created')"))
 }
 
 func (f *fixture) expireProviderKeys() {

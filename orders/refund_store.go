@@ -28,26 +28,24 @@ SELECT status,
    AND id = $2
    FOR NO KEY UPDATE`
 
-func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (lockedOrder, error) {
-	var o lockedOrder
-	err := tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.status, &o.amount, &o.currency)
+// lockOrderTx locks an order and returns it with the sum of its refunds. The sum is a
+// separate statement: under READ COMMITTED, only a statement that starts after the lock was
+// granted sees the previous holder's commit.
+func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (o Order, reserved int64, err error) {
+	err = tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.Status, &o.Amount, &o.Currency)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return lockedOrder{}, ErrNotFound
+		return o, 0, ErrNotFound
 	}
-	return o, err
-}
-
-// reservedTx returns the sum of a locked order's refunds. It is a separate statement:
-// under READ COMMITTED, only a statement that starts after the lock was granted sees the
-// previous holder's commit.
-func reservedTx(ctx context.Context, tx *idempotency.Tx, accountID, order uuid.UUID) (reserved int64, err error) {
+	if err != nil {
+		return o, 0, err
+	}
 	err = tx.QueryRow(ctx, `
 SELECT coalesce(sum(amount), 0)::bigint
   FROM refunds
  WHERE account_id = $1
    AND order_id = $2
-   AND status NOT IN ('failed', 'canceled')`, accountID, order).Scan(&reserved)
-	return reserved, err
+   AND status NOT IN ('failed', 'canceled')`, accountID, id).Scan(&reserved)
+	return o, reserved, err
 }
 
 func insertRefundTx(tx *idempotency.Tx, run *idempotency.Run, r Refund) {
@@ -67,11 +65,7 @@ INSERT INTO refunds (
 }
 
 func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {
-	tx.Queue(`
-UPDATE refunds
-   SET provider_failed_at = $3
- WHERE account_id = $1
-   AND id = $2`, accountID, id, at)
+	tx.Queue("UPDATE refunds SET provider_failed_at = $3 WHERE account_id = $1 AND id = $2", accountID, id, at)
 }
 
 // failRefundTx fails a refund, unless an event has just recorded that the provider has it.
@@ -93,17 +87,13 @@ UPDATE refunds
 // Statuses may be repeated or out of order: a succeeded refund never becomes pending again,
 // and a failed one stays failed. Only a change writes an audit record.
 func applyRefundStatusTx(tx postgres.Queuer, accountID uuid.UUID, r refundRow, made payments.Refund, clientIP netip.Addr) {
-	var why *string
-	if RefundStatus(made.Status).Void() && made.FailureReason != "" {
-		why = &made.FailureReason
-	}
 	tx.Queue(lockOrderSQL, accountID, r.OrderID)
 	tx.Queue(`
 WITH applied AS (
     UPDATE refunds
        SET status             = $3,
            provider_refund_id = $4,
-           failure_reason     = $5
+           failure_reason     = CASE WHEN $3 IN ('failed', 'canceled') THEN nullif($5, '') END
      WHERE account_id = $1
        AND id = $2
        AND (provider_refund_id IS NULL OR provider_refund_id = $4 AND (
@@ -128,7 +118,7 @@ SELECT $6,
        id::text,
        jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
-  FROM applied`, accountID, r.ID, string(made.Status), made.ID, why, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, made.FailureReason, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
 	// A refund that is only reserved here has returned no money.
 	tx.Queue(`
 UPDATE orders AS o
@@ -151,66 +141,45 @@ UPDATE orders AS o
    AND o.amount_refunded <> back.total`, accountID, r.OrderID)
 }
 
-const refundColumns = `
-       r.id,
+const selectRefund = `
+SELECT r.id,
        r.order_id,
        r.amount,
        r.currency,
        r.reason,
        r.status,
        r.provider_refund_id,
-       r.created_at`
-
-func (r *Refund) fields() []any {
-	return []any{&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID, &r.CreatedAt.Time}
-}
-
-func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
-	var r refundRow
-	err := pool.QueryRow(ctx, `
-SELECT`+refundColumns+`,
+       r.created_at,
        o.payment_intent_id,
        r.provider_failed_at
   FROM refunds AS r
   JOIN orders AS o
     ON o.account_id = r.account_id
-   AND o.id = r.order_id
- WHERE r.account_id = $1
-   AND r.id = $2`, accountID, id).Scan(append(r.fields(), &r.intentID, &r.providerFailedAt)...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return refundRow{}, ErrNotFound
-	}
-	if err != nil {
-		return refundRow{}, fmt.Errorf("read refund: %w", postgres.Translate(err))
-	}
+   AND o.id = r.order_id`
+
+func scanRefund(row pgx.CollectableRow) (r refundRow, err error) {
+	err = row.Scan(&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID,
+		&r.CreatedAt.Time, &r.intentID, &r.providerFailedAt)
 	r.CreatedAt.Time = r.CreatedAt.UTC()
-	return r, nil
+	return r, err
 }
 
-// listRefunds reads a page of an order's refunds, newest first. after is the cursor, nil
-// for the first page.
-func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after *refundRow) iter.Seq2[Refund, error] {
-	query, arguments := `
-SELECT`+refundColumns+`
-  FROM refunds AS r
+func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (refundRow, error) {
+	return findRow(ctx, pool, scanRefund, selectRefund+`
  WHERE r.account_id = $1
-   AND r.order_id = $2
- ORDER BY r.created_at DESC, r.id DESC
- LIMIT $3`, []any{accountID, order, limit}
-	if after != nil {
-		query, arguments = `
-SELECT`+refundColumns+`
-  FROM refunds AS r
- WHERE r.account_id = $1
-   AND r.order_id = $2
-   AND (r.created_at, r.id) < ($4, $5)
- ORDER BY r.created_at DESC, r.id DESC
- LIMIT $3`, append(arguments, after.CreatedAt.Time, after.ID)
+   AND r.id = $2`, accountID, id)
+}
+
+// listRefunds reads a page of an order's refunds, newest first.
+func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after position) iter.Seq2[Refund, error] {
+	scan := func(row pgx.CollectableRow) (Refund, error) {
+		r, err := scanRefund(row)
+		return r.Refund, err
 	}
-	return each(ctx, pool, query, arguments, func(row pgx.CollectableRow) (Refund, error) {
-		var r Refund
-		err := row.Scan(r.fields()...)
-		r.CreatedAt.Time = r.CreatedAt.UTC()
-		return r, err
-	})
+	return each(ctx, pool, scan, selectRefund+`
+ WHERE r.account_id = $1
+   AND r.order_id = $2
+   AND (r.created_at, r.id) < ($3, $4)
+ ORDER BY r.created_at DESC, r.id DESC
+ LIMIT $5`, accountID, order, after.createdAt, after.id, limit)
 }

@@ -6,12 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -42,23 +40,6 @@ func TestResume_killed(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestResume_unknown(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	_, err := f.service.Resume(t.Context(), f.account, uuid.New())
-	require.ErrorIs(t, err, idempotency.ErrNotFound)
-
-	f.do(stopBefore(createIntent))
-	f.exec("UPDATE idempotency_keys SET operation = 'of_a_newer_version'")
-	_, err = f.resume()
-	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
-
-	f.exec("UPDATE idempotency_keys SET operation = 'create_order', recovery_point = 'of_a_newer_version'")
-	_, err = f.resume()
-	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
-	require.Empty(t, f.transport.calls())
 }
 
 // A key without its order is an internal error, not a 404 for the client.
@@ -125,8 +106,9 @@ func TestCreate_rulesChanged(t *testing.T) {
 	t.Run("unfinished key", func(t *testing.T) {
 		f := f.withKey(t, f.key)
 		f.do(stopBefore(createIntent))
-		f.exec("UPDATE idempotency_keys SET request_params = $1, params_hash = $2", old, fingerprintOf(t, f, req, old))
+		f.exec("DELETE FROM idempotency_keys")
 		req.Params = old
+		idempotencytest.PutKey(t, f.pool, req.Request, "create_order", idempotencytest.State{Point: "order_created"})
 		require.Equal(t, "201", outcomeOf(f.sendRequest(req)))
 		checkInvariants(t, f)
 	})
@@ -143,20 +125,6 @@ func TestCreate_rulesChanged(t *testing.T) {
 		require.Equal(t, "422 invalid", outcomeOf(f.sendRequest(req)))
 		checkInvariants(t, f)
 	})
-}
-
-func fingerprintOf(t *testing.T, f *fixture, req orders.Request, params []byte) []byte {
-	t.Helper()
-	id := idempotencytest.PutKey(t, f.pool, idempotency.Request{
-		AccountID: req.AccountID,
-		Key:       "a-key-for-its-fingerprint",
-		Method:    req.Method,
-		Path:      req.Path,
-		Params:    params,
-	}, "create_order", idempotencytest.State{})
-	var hash []byte
-	require.NoError(t, f.pool.QueryRow(t.Context(), "DELETE FROM idempotency_keys WHERE id = $1 RETURNING params_hash", id).Scan(&hash))
-	return hash
 }
 
 // A failover may lose the last commits. Ids are derived, so the retry finds the same

@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -46,7 +47,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	if r.refund.Reason != nil {
 		params.Reason = *r.refund.Reason
 	}
-	made, err := r.payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
+	made, err := r.Payments.Refund(sending, providerKey(r.KeyID, "-refund", 1), params)
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil:
@@ -81,7 +82,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 // this one was not made.
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	err := r.payments.ListRefunds(ctx, r.refund.intentID, func(at payments.Refund) bool {
+	err := r.Payments.ListRefunds(ctx, r.refund.intentID, func(at payments.Refund) bool {
 		// Of two refunds, which reconcile reports, one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || RefundStatus(found.Status).Void()) {
 			found = at
@@ -97,7 +98,8 @@ func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error
 	case !r.refund.matches(made):
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	case RefundStatus(made.Status).Void():
-		return r.recordFailure(refundFailed(made), made), nil
+		code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
+		return r.recordFailure(refused(code, "The payment provider could not give the money back."), made), nil
 	default:
 		return r.recordRefund(made), nil
 	}
@@ -114,13 +116,9 @@ func (r *refundRun) resolve() (idempotency.Record, error) {
 	if !r.resolution.idle || r.Attempt != r.resolution.attempt+1 {
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
-	return r.recordFailure(refundClosedByOperator(), payments.Refund{}), nil
+	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made."), payments.Refund{}), nil
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {
-	return r.createRefund.retryLater(kind, failed, r.attrs()...)
-}
-
-func (r *refundRun) attrs() []any {
-	return []any{"order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.KeyID}
+	return r.createRefund.retryLater(kind, failed, "order_id", r.refund.OrderID, "refund_id", r.refund.ID, "key_id", r.KeyID)
 }

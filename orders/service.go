@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,16 +16,7 @@ import (
 )
 
 // Service creates and reads orders and refunds. It is safe for concurrent use.
-type Service struct {
-	engine       *idempotency.Engine
-	pool         *pgxpool.Pool
-	payments     *payments.Client
-	stepTimeout  time.Duration
-	chargeWindow time.Duration
-	logger       *slog.Logger
-
-	registrations []Registration
-}
+type Service struct{ Config }
 
 // Config configures a [Service]. All fields but Registrations are required.
 type Config struct {
@@ -44,38 +36,19 @@ type Config struct {
 	Registrations []Registration
 }
 
-// New returns a Service, or an error that names a missing field.
+// New returns a Service, or an error if a required field is missing.
 func New(config Config) (*Service, error) {
-	switch {
-	case config.Engine == nil:
-		return nil, errors.New("orders: no engine")
-	case config.Pool == nil:
-		return nil, errors.New("orders: no pool")
-	case config.Payments == nil:
-		return nil, errors.New("orders: no payments client")
-	case config.StepTimeout <= 0:
-		return nil, errors.New("orders: StepTimeout must be positive")
-	case config.ChargeWindow <= 0:
-		return nil, errors.New("orders: ChargeWindow must be positive")
-	case config.Logger == nil:
-		return nil, errors.New("orders: no logger")
+	if config.Engine == nil || config.Pool == nil || config.Payments == nil || config.Logger == nil ||
+		config.StepTimeout <= 0 || config.ChargeWindow <= 0 {
+		return nil, errors.New("orders: a required field of Config is missing")
 	}
-	return &Service{
-		engine:       config.Engine,
-		pool:         config.Pool,
-		payments:     config.Payments,
-		stepTimeout:  config.StepTimeout,
-		chargeWindow: config.ChargeWindow,
-		logger:       config.Logger,
-
-		registrations: config.Registrations,
-	}, nil
+	return &Service{config}, nil
 }
 
 // stepContext bounds a step's provider calls. Its deadline has no monotonic time, which
 // stops while a machine is suspended: another run may have taken over by then.
 func (s *Service) stepContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(ctx, time.Now().Add(s.stepTimeout).Round(0))
+	return context.WithDeadline(ctx, time.Now().Add(s.StepTimeout).Round(0))
 }
 
 // sendContext bounds a call that moves money to three fifths of the step's remaining
@@ -87,45 +60,44 @@ func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Resume continues the request of an unfinished key from its stored parameters.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
-	return s.engine.Resume(ctx, accountID, keyID, s.Operation)
+	return s.Engine.Resume(ctx, accountID, keyID, s.Operation)
 }
 
 // Operation returns the operation that is stored with a key.
 func (s *Service) Operation(name string) (idempotency.Operation, bool) {
 	operations := []idempotency.Operation{createOrder{Service: s}, createRefund{Service: s}}
-	for _, registered := range s.registrations {
+	for _, registered := range s.Registrations {
 		operations = append(operations, registered.Operation)
 	}
 	return byName(name, operations...)
 }
 
 func byName(name string, operations ...idempotency.Operation) (idempotency.Operation, bool) {
-	for _, op := range operations {
-		if op.Name() == name {
-			return op, true
-		}
+	i := slices.IndexFunc(operations, func(op idempotency.Operation) bool { return op.Name() == name })
+	if i < 0 {
+		return nil, false
 	}
-	return nil, false
+	return operations[i], true
 }
 
 // Get returns the account's order, or [ErrNotFound].
 func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, error) {
-	o, err := findOrder(ctx, s.pool, accountID, id)
+	o, err := findOrder(ctx, s.Pool, accountID, id)
 	return o.Order, err
 }
 
 // List returns a page of the account's orders, newest first, which follows the order after.
 // uuid.Nil is for the first page, [ErrNotFound] for an unknown order.
 func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Order, error] {
-	var cursor *orderRow
+	cursor := firstPage()
 	if after != uuid.Nil {
-		o, err := findOrder(ctx, s.pool, accountID, after)
+		o, err := findOrder(ctx, s.Pool, accountID, after)
 		if err != nil {
 			return failedList[Order](err)
 		}
-		cursor = &o
+		cursor = position{o.CreatedAt.Time, o.ID}
 	}
-	return listOrders(ctx, s.pool, accountID, limit, cursor)
+	return listOrders(ctx, s.Pool, accountID, limit, cursor)
 }
 
 func failedList[T any](err error) iter.Seq2[T, error] {
@@ -134,7 +106,7 @@ func failedList[T any](err error) iter.Seq2[T, error] {
 
 // GetRefund returns the refund of the account's order, or [ErrNotFound].
 func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID) (Refund, error) {
-	r, err := findRefund(ctx, s.pool, accountID, id)
+	r, err := findRefund(ctx, s.Pool, accountID, id)
 	if err == nil && r.OrderID != order {
 		err = ErrNotFound
 	}
@@ -144,19 +116,19 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 // ListRefunds is like [Service.List] for the refunds of an order. The error is [ErrNotFound]
 // for an unknown order and a [*ValidationError] for an unknown refund.
 func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
-	if _, err := findOrder(ctx, s.pool, accountID, order); err != nil {
+	if _, err := findOrder(ctx, s.Pool, accountID, order); err != nil {
 		return failedList[Refund](err)
 	}
-	var cursor *refundRow
+	cursor := firstPage()
 	if after != uuid.Nil {
-		r, err := findRefund(ctx, s.pool, accountID, after)
+		r, err := findRefund(ctx, s.Pool, accountID, after)
 		if errors.Is(err, ErrNotFound) || err == nil && r.OrderID != order {
-			err = invalid("/after", CodeNotFound, "must be the id of a refund of this order")
+			err = &ValidationError{Fields: []FieldError{{"/after", CodeNotFound, "must be the id of a refund of this order"}}}
 		}
 		if err != nil {
 			return failedList[Refund](err)
 		}
-		cursor = &r
+		cursor = position{r.CreatedAt.Time, r.ID}
 	}
-	return listRefunds(ctx, s.pool, accountID, order, limit, cursor)
+	return listRefunds(ctx, s.Pool, accountID, order, limit, cursor)
 }

@@ -2,7 +2,6 @@ package orders
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -26,8 +25,8 @@ type orderRow struct {
 	confirmAttempt int
 }
 
-const orderColumns = `
-       id,
+const selectOrder = `
+SELECT id,
        status,
        amount,
        amount_refunded,
@@ -43,18 +42,15 @@ const orderColumns = `
        payment_method,
        off_session,
        create_attempt,
-       confirm_attempt`
+       confirm_attempt
+  FROM orders`
 
 func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	var o orderRow
-	var items, metadata []byte
 	var paidAt *time.Time
 	var failureCode, declineCode *string
-	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &items, &o.PaymentIntentID,
-		&metadata, &o.CreatedAt.Time, &paidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt)
-	if err != nil {
-		return orderRow{}, err
-	}
+	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &o.Items, &o.PaymentIntentID,
+		&o.Metadata, &o.CreatedAt.Time, &paidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt)
 	o.CreatedAt.Time = o.CreatedAt.UTC()
 	if paidAt != nil {
 		o.PaidAt = &Timestamp{paidAt.UTC()}
@@ -62,54 +58,53 @@ func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	if failureCode != nil {
 		o.Failure = &Failure{Code: *failureCode, DeclineCode: declineCode}
 	}
-	return o, errors.Join(json.Unmarshal(items, &o.Items), json.Unmarshal(metadata, &o.Metadata))
+	return o, err
 }
 
 func findOrder(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID) (orderRow, error) {
-	rows, err := pool.Query(ctx, `
-SELECT`+orderColumns+`
-  FROM orders
+	return findRow(ctx, pool, scanOrder, selectOrder+`
  WHERE account_id = $1
    AND id = $2`, accountID, id)
-	if err != nil {
-		return orderRow{}, fmt.Errorf("read order: %w", postgres.Translate(err))
-	}
-	o, err := pgx.CollectExactlyOneRow(rows, scanOrder)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return orderRow{}, ErrNotFound
-	}
-	if err != nil {
-		return orderRow{}, fmt.Errorf("read order: %w", postgres.Translate(err))
-	}
-	return o, nil
 }
 
-// listOrders reads a page of the account's orders, newest first. after is the cursor, nil
-// for the first page.
-func listOrders(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after *orderRow) iter.Seq2[Order, error] {
-	query, arguments := `
-SELECT`+orderColumns+`
-  FROM orders
- WHERE account_id = $1
- ORDER BY created_at DESC, id DESC
- LIMIT $2`, []any{accountID, limit}
-	if after != nil {
-		query, arguments = `
-SELECT`+orderColumns+`
-  FROM orders
- WHERE account_id = $1
-   AND (created_at, id) < ($3, $4)
- ORDER BY created_at DESC, id DESC
- LIMIT $2`, append(arguments, after.CreatedAt.Time, after.ID)
+func findRow[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) (T, error) {
+	rows, _ := pool.Query(ctx, query, arguments...) // CollectExactlyOneRow returns its error
+	row, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, ErrNotFound
 	}
-	return each(ctx, pool, query, arguments, func(r pgx.CollectableRow) (Order, error) {
+	if err != nil {
+		return row, fmt.Errorf("read: %w", postgres.Translate(err))
+	}
+	return row, nil
+}
+
+// position is the place of a row in a list, newest first.
+type position struct {
+	createdAt time.Time
+	id        uuid.UUID
+}
+
+// firstPage is before all rows.
+func firstPage() position {
+	return position{time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), uuid.Max}
+}
+
+// listOrders reads a page of the account's orders, newest first.
+func listOrders(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after position) iter.Seq2[Order, error] {
+	scan := func(r pgx.CollectableRow) (Order, error) {
 		o, err := scanOrder(r)
 		return o.Order, err
-	})
+	}
+	return each(ctx, pool, scan, selectOrder+`
+ WHERE account_id = $1
+   AND (created_at, id) < ($2, $3)
+ ORDER BY created_at DESC, id DESC
+ LIMIT $4`, accountID, after.createdAt, after.id, limit)
 }
 
 // each reads the rows of a query one at a time. It holds a connection until then.
-func each[T any](ctx context.Context, pool *pgxpool.Pool, query string, arguments []any, scan pgx.RowToFunc[T]) iter.Seq2[T, error] {
+func each[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		rows, err := pool.Query(ctx, query, arguments...)
 		if err == nil {
@@ -148,55 +143,12 @@ INSERT INTO orders (
 		o.paymentMethod, o.offSession, o.Status)
 }
 
-func setIntentTx(tx *idempotency.Tx, accountID uuid.UUID, o orderRow) {
-	tx.Queue(`
-UPDATE orders
-   SET payment_intent_id = $3
- WHERE account_id = $1
-   AND id = $2`, accountID, o.ID, o.PaymentIntentID)
+// updateOrderTx changes an order. set is constant SQL, whose values start at $3.
+func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, values ...any) {
+	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)
 }
 
-func setAttemptsTx(tx *idempotency.Tx, accountID uuid.UUID, o orderRow) {
-	tx.Queue(`
-UPDATE orders
-   SET create_attempt  = $3,
-       confirm_attempt = $4
- WHERE account_id = $1
-   AND id = $2`, accountID, o.ID, o.createAttempt, o.confirmAttempt)
-}
-
-func setRequiresActionTx(tx *idempotency.Tx, accountID, id uuid.UUID) {
-	tx.Queue(`
-UPDATE orders
-   SET status = 'requires_action'
- WHERE account_id = $1
-   AND id = $2`, accountID, id)
-}
-
-func setPaidTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Time) {
-	tx.Queue(`
-UPDATE orders
-   SET status  = 'paid',
-       paid_at = $3
- WHERE account_id = $1
-   AND id = $2`, accountID, id, at)
-}
-
-func setPaymentFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, why failure) {
-	tx.Queue(`
-UPDATE orders
-   SET status       = 'payment_failed',
-       failure_code = $3,
-       decline_code = nullif($4, '')
- WHERE account_id = $1
-   AND id = $2`, accountID, id, why.code, why.declineCode)
-}
-
-// auditTx writes an audit record. The resource type is the first part of the action, as in
-// order.paid. The ids are UUIDv7, whose ascending values keep the index small.
-func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
-	resource, _, _ := strings.Cut(action, ".")
-	tx.Queue(`
+const insertAuditRecord = `
 INSERT INTO audit_records (
     id,
     account_id,
@@ -205,7 +157,13 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+
+// auditTx writes an audit record. The resource type is the first part of the action, as in
+// order.paid. The ids are UUIDv7, whose ascending values keep the index small.
+func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
+	resource, _, _ := strings.Cut(action, ".")
+	tx.Queue(insertAuditRecord,
 		uuid.Must(uuid.NewV7()), accountID, action, resource, id.String(), data, addrOrNil(clientIP))
 }
 

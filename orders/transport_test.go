@@ -72,11 +72,6 @@ func (r *recordingTransport) checkIdle(req *http.Request) {
 	if n := r.pool.Stat().AcquiredConns(); n != 0 {
 		r.addViolation("%s with %d connections held", callName(req), n)
 	}
-	r.check(req, "a transaction is open", `
-SELECT count(*) = 0
-  FROM pg_stat_activity
- WHERE datname = current_database()
-   AND state LIKE 'idle in transaction%'`)
 }
 
 func (r *recordingTransport) checkCommitted(req *http.Request) {

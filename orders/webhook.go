@@ -25,37 +25,31 @@ var (
 	ErrThinEvent = payments.ErrThinEvent
 )
 
-// VerifiedEvent is an event with a valid signature.
-type VerifiedEvent struct {
-	ID, Type  string
+// Event is an event with a valid signature.
+type Event struct {
+	ID        string
+	Type      string
 	AccountID uuid.UUID // uuid.Nil if the event is not ours
-	keyID     uuid.UUID
+
+	// Set by HandleEvent:
+	KeyID    uuid.UUID          // uuid.Nil if the key is unknown
+	RefundID uuid.UUID          // the refund whose status was applied, or uuid.Nil
+	Result   idempotency.Result // of the run, empty if another run holds the key
+
 	delivered payments.Event
+	keyID     uuid.UUID // of the metadata
 }
 
 // VerifyEvent verifies the signature of a delivery, whose body must be unchanged. Errors
 // are [ErrWebhooksOff], [ErrEventRefused], [ErrInvalidEvent] and [ErrThinEvent].
-func (s *Service) VerifyEvent(payload []byte, signature string) (VerifiedEvent, error) {
-	delivered, err := s.payments.Event(payload, signature)
+func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
+	delivered, err := s.Payments.Event(payload, signature)
 	if err != nil {
-		return VerifiedEvent{}, err
+		return Event{}, err
 	}
-	event := VerifiedEvent{ID: delivered.ID, Type: delivered.Type, delivered: delivered}
+	event := Event{ID: delivered.ID, Type: delivered.Type, delivered: delivered}
 	event.AccountID, event.keyID = keyFromMetadata(delivered)
 	return event, nil
-}
-
-// Event is the result of [Service.HandleEvent].
-type Event struct {
-	ID    string
-	Type  string
-	KeyID uuid.UUID // uuid.Nil if the event is not ours
-
-	// RefundID is the refund whose status was applied, or uuid.Nil.
-	RefundID uuid.UUID
-
-	// Result is that of the run, empty if another run holds the key.
-	Result idempotency.Result
 }
 
 // HandleEvent uses an event only as a hint: it resumes the key of its metadata, and the run
@@ -63,41 +57,38 @@ type Event struct {
 // If the key is finished, an event about its refund applies the refund's status.
 //
 // After an error, the provider should deliver the event again.
-func (s *Service) HandleEvent(ctx context.Context, verified VerifiedEvent) (Event, error) {
-	event := Event{ID: verified.ID, Type: verified.Type}
-	if verified.AccountID == uuid.Nil {
+func (s *Service) HandleEvent(ctx context.Context, event Event) (Event, error) {
+	if event.AccountID == uuid.Nil {
 		return event, nil
 	}
-	result, err := s.Resume(ctx, verified.AccountID, verified.keyID)
+	result, err := s.Resume(ctx, event.AccountID, event.keyID)
 	known := !errors.Is(err, idempotency.ErrNotFound) // of another database, or reaped
 	if known {
-		event.KeyID = verified.keyID
+		event.KeyID = event.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
-	switch {
-	case verified.delivered.RefundID != "" && (!known || busy || result.Replayed):
+	if event.delivered.RefundID != "" && (!known || busy || result.Replayed) {
 		// A run in progress may have read the refund before this change.
-		event.RefundID, err = s.syncRefundFromEvent(ctx, verified.AccountID, verified.delivered)
-		return event, err
-	case !known:
-		return event, nil
-	case busy, errors.Is(err, idempotency.ErrActionRequired), event.Type == "payment_intent.processing" && stillProcessing(err):
-		// Another event follows when the payment is decided.
-		event.Result = result
-		return event, nil
-	default:
-		event.Result = result
+		event.RefundID, err = s.syncRefundFromEvent(ctx, event)
 		return event, err
 	}
+	if !known {
+		return event, nil
+	}
+	event.Result = result
+	if busy || errors.Is(err, idempotency.ErrActionRequired) || event.Type == "payment_intent.processing" && stillProcessing(err) {
+		return event, nil // another event follows when the payment is decided
+	}
+	return event, err
 }
 
 // syncRefundFromEvent returns the id of the event's refund, or uuid.Nil if it is not ours.
-func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, event payments.Event) (uuid.UUID, error) {
-	id, err := uuid.Parse(event.Metadata["refund_id"])
+func (s *Service) syncRefundFromEvent(ctx context.Context, event Event) (uuid.UUID, error) {
+	id, err := uuid.Parse(event.delivered.Metadata["refund_id"])
 	if err != nil {
 		return uuid.Nil, nil
 	}
-	err = s.SyncRefund(ctx, accountID, id, event.RefundID)
+	err = s.SyncRefund(ctx, event.AccountID, id, event.delivered.RefundID)
 	if errors.Is(err, ErrNotFound) {
 		return uuid.Nil, nil
 	}
@@ -105,18 +96,16 @@ func (s *Service) syncRefundFromEvent(ctx context.Context, accountID uuid.UUID, 
 }
 
 func stillProcessing(err error) bool {
-	var failed *payments.Error
-	return errors.As(err, &failed) && failed.Code == string(payments.StatusProcessing)
+	failed, ok := errors.AsType[*payments.Error](err)
+	return ok && failed.Code == string(payments.StatusProcessing)
 }
 
 // keyFromMetadata returns the ids that createIntent or a refund put into the metadata, or
 // uuid.Nil. Other programs may use the same provider account.
 func keyFromMetadata(event payments.Event) (accountID, keyID uuid.UUID) {
-	accountID, err := uuid.Parse(event.Metadata["account_id"])
-	if err != nil || event.IntentID == "" {
-		return uuid.Nil, uuid.Nil
-	}
-	if keyID, err = uuid.Parse(event.Metadata["idempotency_key_id"]); err != nil {
+	accountID, noAccount := uuid.Parse(event.Metadata["account_id"])
+	keyID, noKey := uuid.Parse(event.Metadata["idempotency_key_id"])
+	if noAccount != nil || noKey != nil || event.IntentID == "" {
 		return uuid.Nil, uuid.Nil
 	}
 	return accountID, keyID

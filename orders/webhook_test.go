@@ -303,12 +303,9 @@ func TestHandleEvent_notOurs(t *testing.T) {
 	}
 	for name, object := range map[string]map[string]any{
 		"another account":             {"object": "payment_intent", "id": id, "metadata": with("account_id", another)},
-		"unknown account":             {"object": "payment_intent", "id": id, "metadata": with("account_id", uuid.New())},
 		"unknown key":                 {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", uuid.New())},
-		"account id as the key":       {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", f.account)},
 		"account is no UUID":          {"object": "payment_intent", "id": id, "metadata": with("account_id", "' OR true --")},
 		"key is no UUID":              {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", string(f.key))},
-		"key is null":                 {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", nil)},
 		"key is a list":               {"object": "payment_intent", "id": id, "metadata": with("idempotency_key_id", []string{"x"})},
 		"metadata of another program": {"object": "payment_intent", "id": id, "metadata": map[string]string{"cart": "7"}},
 		"no metadata":                 {"object": "payment_intent", "id": id},

@@ -63,8 +63,8 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 // asStripeError returns an error in Stripe's format. Other error responses come from a
 // proxy.
 func asStripeError(err error) (*stripe.Error, bool) {
-	var response *stripe.Error
-	if !errors.As(err, &response) {
+	response, ok := errors.AsType[*stripe.Error](err)
+	if !ok {
 		return nil, false
 	}
 	switch response.Type {
@@ -169,15 +169,11 @@ func (e *Error) classifyOurFault(replayed bool) {
 // causedByClientData reports whether a 400 is about a value chosen by our client. If in
 // doubt it is false: the order stays unfinished and operators are alerted.
 func causedByClientData(response *stripe.Error) bool {
-	for _, begin := range []string{
-		// A used payment method: neither code nor param is set.
-		"The provided PaymentMethod ",
-		// A payment method of a customer: the code is that of a missing parameter.
-		"The `payment_method` parameter supplied ",
-	} {
-		if strings.HasPrefix(response.Msg, begin) {
-			return true
-		}
+	// A used payment method has neither code nor param. A payment method of a customer
+	// has the code of a missing parameter.
+	if strings.HasPrefix(response.Msg, "The provided PaymentMethod ") ||
+		strings.HasPrefix(response.Msg, "The `payment_method` parameter supplied ") {
+		return true
 	}
 	switch response.Code {
 	case stripe.ErrorCodeAmountTooSmall, stripe.ErrorCodeAmountTooLarge,
@@ -227,20 +223,16 @@ func printableCause(err error) error {
 			return known
 		}
 	}
-	var network *net.OpError
-	if errors.As(err, &network) {
+	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return network
 	}
-	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return certificate
 	}
-	var proxy forwardProxyError
-	if errors.As(err, &proxy) {
+	if proxy, ok := errors.AsType[forwardProxyError](err); ok {
 		return proxy
 	}
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge
 	}
 	return nil

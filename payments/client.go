@@ -44,56 +44,45 @@ type Config struct {
 func (Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Config") }
 
 func (c Config) validate() error {
-	var errs []error
-	if c.SecretKey == "" {
-		errs = append(errs, errors.New("payments: SecretKey is missing"))
-	} else if !strings.HasPrefix(c.SecretKey, "sk_") && !strings.HasPrefix(c.SecretKey, "rk_") {
-		errs = append(errs, errors.New("payments: SecretKey must begin with sk_ or rk_"))
-	} else if strings.HasPrefix(c.SecretKey, "sk_org_") {
-		errs = append(errs, errors.New("payments: SecretKey of an organisation requires a Stripe-Context header, which is not sent"))
+	webhookSecret, found := strings.CutPrefix(c.WebhookSecret, "whsec_")
+	switch {
+	case !strings.HasPrefix(c.SecretKey, "sk_") && !strings.HasPrefix(c.SecretKey, "rk_"):
+		return errors.New("payments: SecretKey must begin with sk_ or rk_")
+	case c.WebhookSecret != "" && (!found || webhookSecret == ""):
+		return errors.New("payments: WebhookSecret must begin with whsec_")
+	case c.Timeout <= 0:
+		return errors.New("payments: Timeout must be positive")
+	case c.Logger == nil:
+		return errors.New("payments: Logger is missing")
+	default:
+		return nil
 	}
-	if rest, found := strings.CutPrefix(c.WebhookSecret, "whsec_"); c.WebhookSecret != "" && (!found || rest == "") {
-		errs = append(errs, errors.New("payments: WebhookSecret must begin with whsec_"))
-	}
-	if u, err := url.Parse(c.BaseURL); c.BaseURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
-		errs = append(errs, errors.New("payments: BaseURL must be an http or https URL"))
-	}
-	if c.Timeout <= 0 {
-		errs = append(errs, errors.New("payments: Timeout must be positive"))
-	}
-	if c.Backoff < 0 {
-		errs = append(errs, errors.New("payments: Backoff must not be negative"))
-	}
-	if c.Logger == nil {
-		errs = append(errs, errors.New("payments: Logger is missing"))
-	}
-	return errors.Join(errs...)
 }
 
-// IsLiveKey reports whether an API key moves real money.
-func IsLiveKey(key string) bool {
-	return strings.HasPrefix(key, "sk_live_") || strings.HasPrefix(key, "rk_live_")
+// KeyMode returns "test", "live" or "unknown", by the prefix of an API key. Only a live
+// key moves real money.
+func KeyMode(key string) string {
+	for _, mode := range []string{"test", "live"} {
+		if strings.HasPrefix(key, "sk_"+mode+"_") || strings.HasPrefix(key, "rk_"+mode+"_") {
+			return mode
+		}
+	}
+	return "unknown"
 }
 
 // Client calls Stripe. It is safe for concurrent use.
 type Client struct {
+	config  Config
 	intents paymentintent.Client
 	refunds refund.Client
 	http    *http.Client
-	logger  *slog.Logger
-	observe func(Attempt)
-	timeout time.Duration
-	backoff time.Duration
 	sleep   func(context.Context, time.Duration) error // replaced by tests
-
-	webhookSecret string
-	testMode      bool // the API key is one of test mode
 }
 
-// Format hides the secret fields from all verbs.
+// Format hides the secrets from all verbs.
 func (*Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "payments.Client") }
 
-// New returns a client. Its error names every invalid field.
+// New returns a client.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -121,17 +110,11 @@ func New(cfg Config) (*Client, error) {
 	}
 	api := stripe.GetBackendWithConfig(stripe.APIBackend, backend)
 	return &Client{
+		config:  cfg,
 		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
 		refunds: refund.Client{B: api, Key: cfg.SecretKey},
 		http:    httpClient,
-		logger:  cfg.Logger,
-		observe: cfg.Observe,
-		timeout: cfg.Timeout,
-		backoff: cfg.Backoff,
 		sleep:   sleep,
-
-		webhookSecret: cfg.WebhookSecret,
-		testMode:      strings.HasPrefix(cfg.SecretKey, "sk_test_") || strings.HasPrefix(cfg.SecretKey, "rk_test_"),
 	}, nil
 }
 

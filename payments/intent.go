@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"strings"
 	"time"
@@ -64,9 +63,6 @@ func (a Action) ClientSecret() string { return a.clientSecret }
 // Format prints the type, never the client secret.
 func (a Action) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.Type) }
 
-// LogValue hides the client secret from slog.
-func (a Action) LogValue() slog.Value { return slog.StringValue(a.Type) }
-
 // Decline is the reason why a card was not charged. Message is Stripe's text for the
 // customer.
 type Decline struct{ Code, DeclineCode, Message string }
@@ -124,7 +120,7 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 // an off-session payment is Declined; otherwise the status is StatusRequiresAction.
 // After Unknown, call Get.
 func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession bool) (Intent, error) {
-	if err := cmp.Or(checkKey(key), checkID(intentID)); err != nil {
+	if err := cmp.Or(checkKey(key), checkID(intentID, "pi_")); err != nil {
 		return Intent{}, err
 	}
 	confirm := call{name: "confirm", key: key, intentID: intentID}
@@ -142,7 +138,7 @@ func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession b
 // Get reads the intent's state. After Unknown and NotExecuted nothing is known about
 // the intent.
 func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
-	if err := checkID(intentID); err != nil {
+	if err := checkID(intentID, "pi_"); err != nil {
 		return Intent{}, err
 	}
 	get := call{name: "get", intentID: intentID}
@@ -154,7 +150,7 @@ func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 // Cancel ensures that the intent can never be charged (R23). It fails with
 // UnexpectedState if the intent is cancelled or charged.
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
-	if err := cmp.Or(checkKey(key), checkID(intentID)); err != nil {
+	if err := cmp.Or(checkKey(key), checkID(intentID, "pi_")); err != nil {
 		return Intent{}, err
 	}
 	cancel := call{name: "cancel", key: key, intentID: intentID}
@@ -204,20 +200,20 @@ func checkKey(key string) error {
 	if key == "" || len(key) > 255 {
 		return invalidCall("idempotency key of %d bytes", len(key))
 	}
-	for _, c := range []byte(key) {
-		if c <= ' ' || c > '~' {
-			return invalidCall("idempotency key with byte %#02x", c)
-		}
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return invalidCall("idempotency key with a character that is not visible ASCII")
 	}
 	return nil
 }
 
 // checkID keeps other ids and the empty id, which selects the list, out of the path.
-func checkID(id string) error {
-	if !strings.HasPrefix(id, "pi_") {
-		return invalidCall("not the id of a PaymentIntent")
+func checkID(id string, prefixes ...string) error {
+	for _, prefix := range prefixes {
+		if strings.HasPrefix(id, prefix) {
+			return nil
+		}
 	}
-	return nil
+	return invalidCall("not an id with the prefix %s", strings.Join(prefixes, " or "))
 }
 
 func optional(s string) *string {

@@ -15,76 +15,77 @@ const pageSize = 100
 // clock; zero means unbounded. A nil error means that visit got the whole list or ended
 // it. The search endpoint lags, so it cannot prove that an intent is absent.
 func (c *Client) List(ctx context.Context, since, until time.Time, visit func(Intent) (more bool)) error {
-	return paginate(ctx, c, call{name: "list"}, c.listIntents(since, until), newIntent, intentID, visit)
+	return c.intentList(since, until).each(ctx, c, visit)
 }
 
 // ListPage returns the page of [Client.List] after the given intent id, or the first
 // page if it is "", and whether more pages follow.
 func (c *Client) ListPage(ctx context.Context, since, until time.Time, after string) (intents []Intent, more bool, err error) {
-	return fetchPage(ctx, c, call{name: "list"}, after, c.listIntents(since, until), newIntent, intentID)
-}
-
-func intentID(i Intent) string { return i.ID }
-
-func (c *Client) listIntents(since, until time.Time) func(stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
-	return func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
-		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
-		if err := it.Err(); err != nil {
-			return nil, false, err
-		}
-		list := it.PaymentIntentList()
-		return list.Data, list.HasMore, nil
-	}
+	return c.intentList(since, until).page(ctx, c, after)
 }
 
 // ListRefunds calls visit for every refund of an intent, like [Client.List].
 func (c *Client) ListRefunds(ctx context.Context, intentID string, visit func(Refund) (more bool)) error {
-	if err := checkID(intentID); err != nil {
+	if err := checkID(intentID, "pi_"); err != nil {
 		return err
 	}
-	list := call{name: "list refunds", intentID: intentID}
-	filter := stripe.RefundListParams{PaymentIntent: stripe.String(intentID)}
-	return c.paginateRefunds(ctx, list, filter, func(re *stripe.Refund) (Refund, error) {
+	refunds := c.refundList(stripe.RefundListParams{PaymentIntent: stripe.String(intentID)})
+	refunds.call = call{name: "list refunds", intentID: intentID}
+	refunds.convert = func(re *stripe.Refund) (Refund, error) {
 		r, err := newRefund(re)
 		if err == nil && r.IntentID != intentID {
 			return Refund{}, ErrMismatch // a list of other refunds proves nothing about this intent's
 		}
 		return r, err
-	}, visit)
+	}
+	return refunds.each(ctx, c, visit)
 }
 
 // ListAllRefunds calls visit for every refund created between since and until, like
 // [Client.List].
 func (c *Client) ListAllRefunds(ctx context.Context, since, until time.Time, visit func(Refund) (more bool)) error {
-	filter := stripe.RefundListParams{CreatedRange: createdRange(since, until)}
-	return c.paginateRefunds(ctx, call{name: "list all refunds"}, filter, newRefund, visit)
+	return c.refundList(stripe.RefundListParams{CreatedRange: createdRange(since, until)}).each(ctx, c, visit)
 }
 
-func (c *Client) paginateRefunds(
-	ctx context.Context, call call, filter stripe.RefundListParams,
-	convert func(*stripe.Refund) (Refund, error), visit func(Refund) bool,
-) error {
-	send := func(params stripe.ListParams) ([]*stripe.Refund, bool, error) {
-		page := filter
-		page.ListParams = params
-		it := c.refunds.List(&page)
-		if err := it.Err(); err != nil {
-			return nil, false, err
-		}
-		list := it.RefundList()
-		return list.Data, list.HasMore, nil
+// list is a list at Stripe, of S in the types of stripe-go and of T in ours.
+type list[S, T any] struct {
+	call    call
+	send    func(stripe.ListParams) (data []S, hasMore bool, err error)
+	convert func(S) (T, error)
+	id      func(T) string
+}
+
+func (c *Client) intentList(since, until time.Time) list[*stripe.PaymentIntent, Intent] {
+	return list[*stripe.PaymentIntent, Intent]{
+		call: call{name: "list"},
+		send: func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
+			it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
+			return it.PaymentIntentList().Data, it.PaymentIntentList().HasMore, it.Err()
+		},
+		convert: newIntent,
+		id:      func(i Intent) string { return i.ID },
 	}
-	return paginate(ctx, c, call, send, convert, func(r Refund) string { return r.ID }, visit)
 }
 
-func paginate[S, T any](
-	ctx context.Context, c *Client, call call,
-	send func(stripe.ListParams) (data []S, hasMore bool, err error),
-	convert func(S) (T, error), id func(T) string, visit func(T) bool,
-) error {
+func (c *Client) refundList(filter stripe.RefundListParams) list[*stripe.Refund, Refund] {
+	return list[*stripe.Refund, Refund]{
+		call: call{name: "list all refunds"},
+		send: func(params stripe.ListParams) ([]*stripe.Refund, bool, error) {
+			page := filter
+			page.ListParams = params
+			it := c.refunds.List(&page)
+			return it.RefundList().Data, it.RefundList().HasMore, it.Err()
+		},
+		convert: newRefund,
+		id:      func(r Refund) string { return r.ID },
+	}
+}
+
+// each calls visit for every object until it returns false.
+func (l list[S, T]) each(ctx context.Context, c *Client, visit func(T) bool) error {
 	after := ""
 	for {
-		objects, hasMore, err := fetchPage(ctx, c, call, after, send, convert, id)
+		objects, hasMore, err := l.page(ctx, c, after)
 		if err != nil {
 			return err
 		}
@@ -96,19 +97,15 @@ func paginate[S, T any](
 		if !hasMore {
 			return nil
 		}
-		after = id(objects[len(objects)-1])
+		after = l.id(objects[len(objects)-1])
 	}
 }
 
-// fetchPage fetches the page after the given id within its own Timeout. stripe-go's
-// iterator has one context for all pages, and panics on an empty page with has_more.
-func fetchPage[S, T any](
-	ctx context.Context, c *Client, call call, after string,
-	send func(stripe.ListParams) (data []S, hasMore bool, err error),
-	convert func(S) (T, error), id func(T) string,
-) (objects []T, hasMore bool, err error) {
-	err = c.run(ctx, call, func(ctx context.Context) error {
-		data, more, err := send(stripe.ListParams{
+// page fetches the page after the given id within its own Timeout. stripe-go's iterator
+// has one context for all pages, and panics on an empty page with has_more.
+func (l list[S, T]) page(ctx context.Context, c *Client, after string) (objects []T, hasMore bool, err error) {
+	err = c.run(ctx, l.call, func(ctx context.Context) error {
+		data, more, err := l.send(stripe.ListParams{
 			Context:       ctx,
 			Single:        true,
 			Limit:         stripe.Int64(pageSize),
@@ -122,12 +119,12 @@ func fetchPage[S, T any](
 		}
 		objects = make([]T, len(data))
 		for i, object := range data {
-			if objects[i], err = convert(object); err != nil {
+			if objects[i], err = l.convert(object); err != nil {
 				return err
 			}
 		}
 		hasMore = more
-		if hasMore && (len(objects) == 0 || id(objects[len(objects)-1]) == after) {
+		if hasMore && (len(objects) == 0 || l.id(objects[len(objects)-1]) == after) {
 			return fmt.Errorf("%w: an endless list", ErrUnreadable)
 		}
 		return nil

@@ -11,37 +11,28 @@ import (
 // MissingPermissions returns the required permissions that a restricted API key does
 // not have. It calls Stripe about a payment that does not exist, so it has no effect:
 // the response is 403 if the permission is missing.
-func (c *Client) MissingPermissions(ctx context.Context) ([]string, error) {
+func (c *Client) MissingPermissions(ctx context.Context) (missing []string, err error) {
 	const intentID, key = "pi_permission_check", "orders-api-permission-check"
-	var missing []string
-	for _, needed := range []struct {
+	_, getErr := c.Get(ctx, intentID)
+	_, cancelErr := c.Cancel(ctx, key+"-cancel", intentID)
+	listErr := c.ListRefunds(ctx, intentID, func(Refund) bool { return true })
+	_, refundErr := c.Refund(ctx, key+"-refund", RefundParams{IntentID: intentID, Amount: 1})
+	for _, tried := range []struct {
 		permission string
-		use        func() error
+		err        error
 	}{
-		{"PaymentIntents: Read", func() error {
-			_, err := c.Get(ctx, intentID)
-			return err
-		}},
-		{"PaymentIntents: Write", func() error {
-			_, err := c.Cancel(ctx, key+"-cancel", intentID)
-			return err
-		}},
-		{"Refunds: Read", func() error {
-			return c.ListRefunds(ctx, intentID, func(Refund) bool { return true })
-		}},
-		{"Refunds: Write", func() error {
-			_, err := c.Refund(ctx, key+"-refund", RefundParams{IntentID: intentID, Amount: 1})
-			return err
-		}},
+		{"PaymentIntents: Read", getErr},
+		{"PaymentIntents: Write", cancelErr},
+		{"Refunds: Read", listErr},
+		{"Refunds: Write", refundErr},
 	} {
-		err := needed.use()
-		var failed *Error
+		failed, _ := errors.AsType[*Error](tried.err)
 		switch {
-		case err == nil, errors.As(err, &failed) && failed.Code == string(stripe.ErrorCodeResourceMissing):
+		case tried.err == nil, failed != nil && failed.Code == string(stripe.ErrorCodeResourceMissing):
 		case failed != nil && failed.HTTPStatus == http.StatusForbidden:
-			missing = append(missing, needed.permission)
+			missing = append(missing, tried.permission)
 		default:
-			return nil, err
+			return nil, tried.err
 		}
 	}
 	return missing, nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -68,7 +67,7 @@ func (p RefundParams) match(r Refund) bool {
 // Refused means that this call made no refund. An earlier refund of ours may be the
 // reason, so call ListRefunds before the refusal is stored.
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
-	if err := cmp.Or(checkKey(key), checkID(p.IntentID)); err != nil {
+	if err := cmp.Or(checkKey(key), checkID(p.IntentID, "pi_")); err != nil {
 		return Refund{}, err
 	}
 	refund := call{name: "refund", key: key, intentID: p.IntentID}
@@ -86,7 +85,7 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 // GetRefund reads the refund's state. After Unknown and NotExecuted nothing is known
 // about the refund.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
-	if err := checkRefundID(refundID); err != nil {
+	if err := checkID(refundID, "re_", "pyr_"); err != nil { // of cards, and of other methods
 		return Refund{}, err
 	}
 	hasID := func(r Refund) bool { return r.ID == refundID }
@@ -112,13 +111,4 @@ func newRefund(re *stripe.Refund) (Refund, error) {
 		refund.IntentID = re.PaymentIntent.ID
 	}
 	return refund, nil
-}
-
-// checkRefundID keeps other ids out of the path. Card refunds begin with re_, others
-// with pyr_.
-func checkRefundID(id string) error {
-	if !strings.HasPrefix(id, "re_") && !strings.HasPrefix(id, "pyr_") {
-		return invalidCall("not the id of a refund")
-	}
-	return nil
 }

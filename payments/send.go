@@ -55,7 +55,7 @@ func do[S, T any](
 // spent. A NotExecuted after an attempt that may have been executed proves nothing
 // about the call, so the outcome stays Unknown.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	budget := time.Until(deadline) // the caller's deadline may be earlier
@@ -77,7 +77,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 
 // Attempt is one HTTP attempt of a call.
 type Attempt struct {
-	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds, list all refunds or ping
+	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds or list all refunds
 	Took time.Duration
 	Err  *Error // nil if it succeeded
 }
@@ -90,11 +90,11 @@ func (c *Client) attempt(ctx context.Context, call call, n int, limit time.Durat
 	defer cancel()
 	ctx, trace := traceSend(ctx)
 	start := time.Now()
-	failed := classify(send(ctx), trace, call, c.testMode)
+	failed := classify(send(ctx), trace, call, KeyMode(c.config.SecretKey) == "test")
 	took := time.Since(start)
 	c.logAttempt(ctx, call, n, took, trace, failed)
-	if c.observe != nil {
-		c.observe(Attempt{Call: call.name, Took: took, Err: failed})
+	if c.config.Observe != nil {
+		c.config.Observe(Attempt{Call: call.name, Took: took, Err: failed})
 	}
 	return failed
 }
@@ -120,14 +120,14 @@ func (c *Client) logAttempt(ctx context.Context, call call, n int, took time.Dur
 			level = slog.LevelWarn
 		}
 	}
-	c.logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
+	c.config.Logger.LogAttrs(ctx, level, "payment provider call", append(attrs, slog.String("outcome", outcome))...)
 }
 
 // waitForRetry waits for the backoff after attempt n, at least minBackoff. It returns
 // false if less than needed would be left: an attempt without time for its response
 // turns NotExecuted into Unknown.
 func (c *Client) waitForRetry(ctx context.Context, n int, minBackoff, needed time.Duration) bool {
-	wait := max(jitter(c.backoff<<(n-1)), minBackoff)
+	wait := max(jitter(c.config.Backoff<<(n-1)), minBackoff)
 	deadline, _ := ctx.Deadline()
 	if time.Until(deadline)-wait < needed {
 		return false

@@ -27,13 +27,14 @@ type Event struct {
 // [ErrInvalidEvent] or [ErrThinEvent]. Their causes are omitted, because they can quote
 // the payload.
 func (c *Client) Event(payload []byte, signature string) (Event, error) {
-	if c.webhookSecret == "" {
+	secret := c.config.WebhookSecret
+	if secret == "" {
 		return Event{}, ErrWebhooksOff
 	}
 	// The library does not reject a signature from the future. A negative tolerance
 	// detects it: such a signature does not count as too old.
-	if webhook.ValidatePayloadWithTolerance(payload, signature, c.webhookSecret, signatureTolerance) != nil ||
-		webhook.ValidatePayloadWithTolerance(payload, signature, c.webhookSecret, -signatureTolerance) == nil {
+	if webhook.ValidatePayloadWithTolerance(payload, signature, secret, signatureTolerance) != nil ||
+		webhook.ValidatePayloadWithTolerance(payload, signature, secret, -signatureTolerance) == nil {
 		return Event{}, ErrSignature
 	}
 	var event stripe.Event // its members are the same in all versions of Stripe's API

@@ -17,10 +17,10 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// All jobs are due at the same time and fill several batches.
+// All jobs are due at the same time and fill more than one batch.
 func TestRunOnce_concurrentWorkers(t *testing.T) {
 	t.Parallel()
-	const orders = 2*receipts.BatchSize + 50
+	const orders = receipts.BatchSize + 20
 	f := newFixture(t)
 	want := map[uuid.UUID]int{}
 	for range orders {
@@ -202,7 +202,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	f.exec(t, `
 INSERT INTO staged_jobs (id, account_id, kind, args, run_at, failed_at)
 SELECT gen_random_uuid(), $1, k.kind, '{}', now() + n * interval '1 minute', CASE WHEN n % 2 = 0 THEN now() END
-  FROM generate_series(1, 5000) n,
+  FROM generate_series(1, 500) n,
        unnest(ARRAY['receipt', 'invoice', 'reminder', 'survey']) k (kind)`, f.account)
 	f.exec(t, "ANALYZE staged_jobs")
 	conn, err := f.pool.Acquire(t.Context())

@@ -123,7 +123,7 @@ const recordFailureSQL = `
 UPDATE staged_jobs
    SET run_at     = now() + $4::interval,
        last_error = $5,
-       failed_at  = CASE WHEN $6 THEN now() END
+       failed_at  = now() + $6::interval
  WHERE account_id = $1
    AND id = $2
    AND attempt = $3
@@ -131,7 +131,7 @@ UPDATE staged_jobs
 
 // recordFailure schedules the next attempt, or marks the job as failed if permanent.
 func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.accountID, j.id, j.attempt, delay, errorText(cause), permanent)
+	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.accountID, j.id, j.attempt, delay, errorText(cause), postgres.NowIf(permanent))
 	return tag.RowsAffected() == 1, err
 }
 
@@ -146,15 +146,22 @@ func errorText(cause error) string {
 }
 
 const statsSQL = `
-SELECT count(*),
-       coalesce(now() - min(created_at), interval '0'),
-       (SELECT count(*)
-          FROM staged_jobs
-         WHERE kind = $1
-           AND failed_at IS NOT NULL)
-  FROM staged_jobs
- WHERE kind = $1
-   AND failed_at IS NULL`
+SELECT pending.jobs,
+       pending.age,
+       failed.jobs
+  FROM (
+           SELECT count(*) AS jobs,
+                  coalesce(now() - min(created_at), interval '0') AS age
+             FROM staged_jobs
+            WHERE kind = $1
+              AND failed_at IS NULL
+       ) AS pending
+       CROSS JOIN (
+           SELECT count(*) AS jobs
+             FROM staged_jobs
+            WHERE kind = $1
+              AND failed_at IS NOT NULL
+       ) AS failed`
 
 // Stats counts the jobs of all accounts.
 type Stats struct {

@@ -2,8 +2,6 @@ package receipts
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	netmail "net/mail"
@@ -72,9 +70,6 @@ type Worker struct {
 
 // NewWorker returns a worker.
 func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Logger) (*Worker, error) {
-	if pool == nil || mailer == nil || logger == nil {
-		return nil, errors.New("receipts: a worker needs a pool, a mailer and a logger")
-	}
 	from, err := parseSender(config.From)
 	if err != nil {
 		return nil, err
@@ -117,10 +112,7 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 
 // Run repeats RunOnce until ctx is done. Errors are logged, because the database may
 // become available again.
-func (w *Worker) Run(ctx context.Context, every time.Duration) error {
-	if every <= 0 {
-		return fmt.Errorf("receipts: cannot poll every %s", every)
-	}
+func (w *Worker) Run(ctx context.Context, every time.Duration) {
 	for ctx.Err() == nil {
 		if _, err := w.RunOnce(ctx); err != nil {
 			w.logger.ErrorContext(ctx, "receipts pass failed", "error", err)
@@ -130,5 +122,4 @@ func (w *Worker) Run(ctx context.Context, every time.Duration) error {
 		case <-time.After(every):
 		}
 	}
-	return nil
 }

@@ -1,4 +1,4 @@
-// Package docs serves a page that renders the contract, and its two scripts. All files
+// Package docs serves the contract, a page that renders it, and its two scripts. All files
 // are embedded, so the page works offline, and a strict content security policy lets it
 // call its own server only.
 //

@@ -2,13 +2,24 @@ package docs
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"maps"
 	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"go.yaml.in/yaml/v3"
 )
 
 //go:embed page.html
@@ -20,10 +31,10 @@ var initJS []byte
 //go:embed scalar.js.gz
 var scalarGzip []byte
 
-const (
-	html       = "text/html; charset=utf-8"
-	javaScript = "text/javascript; charset=utf-8"
-)
+//go:embed diagrams/*.svg
+var diagrams embed.FS
+
+const javaScript = "text/javascript; charset=utf-8"
 
 // policy lets the page use its own server only. Scalar inserts its style sheet inline.
 // Scripts have no such exception, hence init.js.
@@ -36,41 +47,99 @@ const policy = "default-src 'none'; " +
 	"form-action 'none'; " +
 	"frame-ancestors 'none'"
 
-// Routes registers /docs and its two scripts.
-func Routes(r chi.Router) {
-	scripts := map[string]http.Handler{
-		"init.js":   staticFile(javaScript, initJS),
-		"scalar.js": newGzipFile(javaScript, scalarGzip),
+// Routes registers the contract openapi.yaml, the same as JSON without the order of
+// members, its workflows orders.arazzo.yaml, and /docs with its scripts and diagrams.
+// Forms of files are made at the first request, because parsing and compressing the
+// contract would be most of a process's start.
+func Routes(r chi.Router, contract, workflows []byte) {
+	r.Get("/openapi.yaml", serve("application/yaml", contract))
+	r.Get("/openapi.json", serveForms("application/json", newForm(asJSON(contract)), newForm(compress(asJSON(contract)))))
+	r.Get("/orders.arazzo.yaml", serve("application/yaml", workflows))
+	r.Get("/docs", serve("text/html; charset=utf-8", pageHTML))
+
+	files := map[string]http.HandlerFunc{
+		"init.js":   serve(javaScript, initJS),
+		"scalar.js": serveForms(javaScript, newForm(decompressScalar), newForm(plain(scalarGzip))),
 	}
-	r.Method(http.MethodGet, "/docs", staticFile(html, pageHTML))
-	r.Get(`/docs/{file:(init|scalar)\.js}`, func(w http.ResponseWriter, r *http.Request) {
-		scripts[chi.URLParam(r, "file")].ServeHTTP(w, r)
+	drawings, _ := fs.Glob(diagrams, "diagrams/*") // the pattern is valid
+	for _, name := range drawings {
+		drawing, _ := diagrams.ReadFile(name) // it is embedded
+		files[path.Base(name)] = serve("image/svg+xml", drawing)
+	}
+	names := strings.ReplaceAll(strings.Join(slices.Sorted(maps.Keys(files)), "|"), ".", `\.`)
+	r.Get("/docs/{file:("+names+")}", func(w http.ResponseWriter, r *http.Request) {
+		files[chi.URLParam(r, "file")](w, r)
 	})
 }
 
-func staticFile(contentType string, content []byte) http.Handler {
-	tag := etag(content)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serve(w, r, contentType, tag, content)
+func plain(content []byte) func() []byte { return func() []byte { return content } }
+
+func asJSON(contract []byte) func() []byte {
+	return func() []byte {
+		var value any
+		_ = yaml.Unmarshal(contract, &value) // valid: a test compares the two forms
+		content, _ := json.Marshal(value)
+		return content
+	}
+}
+
+func compress(content func() []byte) func() []byte {
+	return func() []byte {
+		var gzipped bytes.Buffer
+		writer := gzip.NewWriter(&gzipped)
+		_, _ = writer.Write(content()) // a buffer does not fail
+		_ = writer.Close()
+		return gzipped.Bytes()
+	}
+}
+
+func decompressScalar() []byte {
+	reader, _ := gzip.NewReader(bytes.NewReader(scalarGzip)) // valid: a test decompresses it
+	content, _ := io.ReadAll(reader)
+	return content
+}
+
+// form returns a form of a file, plain or gzipped, and its ETag, a hash of the content.
+type form func() (content []byte, tag string)
+
+func newForm(content func() []byte) form {
+	return sync.OnceValues(func() ([]byte, string) {
+		made := content()
+		sum := sha256.Sum256(made)
+		return made, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	})
 }
 
-// serve responds with content, or with 304 if the client has it cached.
-func serve(w http.ResponseWriter, r *http.Request, contentType, tag string, content []byte) {
-	header := w.Header()
-	header.Set("Content-Type", contentType)
-	header.Set("Content-Security-Policy", policy)
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
-	// clients revalidate with the ETag, because the paths have no version
-	header.Set("Cache-Control", "no-cache")
-	header.Set("ETag", tag)
-	// The contract has neither ranges (206, 416) nor 412.
-	whole := r.Clone(r.Context())
-	for _, name := range []string{"Range", "If-Range", "If-Match"} {
-		whole.Header.Del(name)
+// acceptsGzip matches an Accept-Encoding that names gzip with a weight above 0 (RFC 9110,
+// 12.5.3). It ignores "*".
+var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
+
+func serve(contentType string, content []byte) http.HandlerFunc {
+	return serveForms(contentType, newForm(plain(content)), newForm(compress(plain(content))))
+}
+
+// serveForms responds with the form that the client accepts, or with 304 if the client has
+// it cached.
+func serveForms(contentType string, plain, gzipped form) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		header, accepted := w.Header(), plain
+		header.Set("Vary", "Accept-Encoding")
+		if acceptsGzip.MatchString(strings.Join(r.Header.Values("Accept-Encoding"), ",")) {
+			header.Set("Content-Encoding", "gzip")
+			accepted = gzipped
+		}
+		header.Set("Content-Type", contentType)
+		header.Set("Content-Security-Policy", policy)
+		// clients revalidate with the ETag, because the paths have no version
+		header.Set("Cache-Control", "no-cache")
+		content, tag := accepted()
+		header.Set("ETag", tag)
+		// The contract has neither ranges (206, 416) nor 412.
+		whole := r.Clone(r.Context())
+		whole.Header.Del("Range")
+		whole.Header.Del("If-Match")
+		http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(content))
 	}
-	http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(content))
 }
 
 // noRanges replaces the Accept-Ranges header of http.ServeContent.
@@ -79,10 +148,4 @@ type noRanges struct{ http.ResponseWriter }
 func (w noRanges) WriteHeader(status int) {
 	w.Header().Set("Accept-Ranges", "none")
 	w.ResponseWriter.WriteHeader(status)
-}
-
-// etag returns an entity tag, the hash of the content.
-func etag(content []byte) string {
-	sum := sha256.Sum256(content)
-	return `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 }

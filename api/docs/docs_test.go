@@ -19,19 +19,19 @@ import (
 
 func TestRoutes_headers(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	for path, contentType := range map[string]string{
-		"/docs":           "text/html; charset=utf-8",
-		"/docs/init.js":   "text/javascript; charset=utf-8",
-		"/docs/scalar.js": "text/javascript; charset=utf-8",
+		"/docs":               "text/html; charset=utf-8",
+		"/docs/init.js":       "text/javascript; charset=utf-8",
+		"/docs/scalar.js":     "text/javascript; charset=utf-8",
+		"/docs/client.svg":    "image/svg+xml",
+		"/orders.arazzo.yaml": "application/yaml",
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			response := site.get(t, path, nil)
 			require.Equal(t, http.StatusOK, response.Code)
 			require.Equal(t, contentType, response.Header().Get("Content-Type"))
-			require.Equal(t, "nosniff", response.Header().Get("X-Content-Type-Options"))
-			require.Equal(t, "no-referrer", response.Header().Get("Referrer-Policy"))
 			require.Equal(t, "none", response.Header().Get("Accept-Ranges"))
 			require.Equal(t, "no-cache", response.Header().Get("Cache-Control"))
 			require.Regexp(t, `^"[\w-]{16}"$`, response.Header().Get("ETag"))
@@ -49,7 +49,7 @@ func TestRoutes_headers(t *testing.T) {
 
 func TestPage_callsNoOtherHost(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	page := site.get(t, "/docs", nil).Body.String()
 	start := site.get(t, "/docs/init.js", nil).Body.String()
 
@@ -71,7 +71,7 @@ func TestPage_callsNoOtherHost(t *testing.T) {
 
 func TestPage_scripts(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	page := site.get(t, "/docs", nil).Body.String()
 	scripts := regexp.MustCompile(`<script src="([^"]+)"></script>`).FindAllStringSubmatch(page, -1)
 	require.Len(t, scripts, strings.Count(page, "<script"), "the policy forbids inline scripts")
@@ -83,7 +83,7 @@ func TestPage_scripts(t *testing.T) {
 
 func TestScalar_bothForms(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	packed := site.get(t, "/docs/scalar.js", http.Header{"Accept-Encoding": {"gzip, deflate, br"}})
 	require.Equal(t, "gzip", packed.Header().Get("Content-Encoding"))
 	require.Equal(t, "Accept-Encoding", packed.Header().Get("Vary"))
@@ -101,7 +101,7 @@ func TestScalar_bothForms(t *testing.T) {
 
 func TestScalar_versionOfLicence(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	script := site.get(t, "/docs/scalar.js", nil).Body.String()
 	banner := regexp.MustCompile(`@scalar/api-reference (\d+\.\d+\.\d+)`).FindStringSubmatch(script)
 	require.NotNil(t, banner)
@@ -112,7 +112,7 @@ func TestScalar_versionOfLicence(t *testing.T) {
 
 func TestScalar_acceptEncoding(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	for name, test := range map[string]struct {
 		header []string
 		gzip   bool
@@ -140,7 +140,7 @@ func TestScalar_acceptEncoding(t *testing.T) {
 func TestRoutes_noRanges(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{"Range": "bytes=0-9", "If-Match": `"another"`} {
-		response := newSite().get(t, "/docs", http.Header{name: {value}})
+		response := newSite(t).get(t, "/docs", http.Header{name: {value}})
 		require.Equal(t, http.StatusOK, response.Code, name)
 		require.Contains(t, response.Body.String(), "</html>", name)
 	}
@@ -148,7 +148,7 @@ func TestRoutes_noRanges(t *testing.T) {
 
 func TestRoutes_notModified(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	for _, path := range []string{"/docs", "/docs/init.js", "/docs/scalar.js"} {
 		for _, coding := range []string{"gzip", "identity"} {
 			first := site.get(t, path, http.Header{"Accept-Encoding": {coding}})
@@ -164,7 +164,7 @@ func TestRoutes_notModified(t *testing.T) {
 
 func TestRoutes_otherPaths(t *testing.T) {
 	t.Parallel()
-	site := newSite()
+	site := newSite(t)
 	for _, path := range []string{"/docs/docs.go", "/docs/scalarxjs", "/docs/init.js.map", "/docs/scalar.js/x", "/docs/scalar.js.gz"} {
 		require.Equal(t, http.StatusTeapot, site.get(t, path, nil).Code, path)
 	}
@@ -172,10 +172,11 @@ func TestRoutes_otherPaths(t *testing.T) {
 
 type site struct{ router chi.Router }
 
-func newSite() site {
+func newSite(t *testing.T) site {
+	t.Helper()
 	router := chi.NewRouter()
 	router.NotFound(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	docs.Routes(router)
+	docs.Routes(router, []byte("openapi: 3.1.0"), []byte("arazzo: 1.0.1"))
 	return site{router}
 }
 

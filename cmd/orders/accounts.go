@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"text/tabwriter"
 
@@ -14,29 +13,20 @@ import (
 )
 
 // accountsCreate prints the new API key as its last line.
-func accountsCreate(ctx context.Context, call invocation) error {
-	flags := call.flags()
-	name := flags.String("name", "", "the account's `name` (required)")
-	if _, err := call.parse(flags, new(boot.DatabaseOnly)); err != nil {
-		return err
-	}
-	if *name == "" {
-		return wrongUsage(call.name, "orders %s requires --name", call.name)
-	}
+func accountsCreate(ctx context.Context, call *invocation) error {
+	name := call.flags.String("name", "", "the account's `name` (required)")
 	return withPool(ctx, call, func(pool *pgxpool.Pool) error {
 		id, key, err := accounts.Create(ctx, pool, *name)
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(call.stdout, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key); err != nil {
-			return fmt.Errorf("account %s was created, but its API key could not be printed; create another: %w", id, err)
-		}
-		return nil
-	})
+		_, err = fmt.Fprintf(call.stdout, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key)
+		return err
+	}, "name")
 }
 
-func accountsKeysList(ctx context.Context, call invocation) error {
-	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, _ []string) error {
+func accountsKeysList(ctx context.Context, call *invocation) error {
+	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID) error {
 		keys, err := accounts.ListKeys(ctx, pool, account)
 		if err != nil {
 			return err
@@ -55,60 +45,66 @@ func accountsKeysList(ctx context.Context, call invocation) error {
 }
 
 // accountsKeysCreate prints the new API key as its last line.
-func accountsKeysCreate(ctx context.Context, call invocation) error {
-	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, _ []string) error {
+func accountsKeysCreate(ctx context.Context, call *invocation) error {
+	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID) error {
 		key, apiKey, err := accounts.CreateKey(ctx, pool, account)
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(call.stdout, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, account, apiKey); err != nil {
-			return fmt.Errorf("API key %s could not be printed; revoke it: %w", key.ID, err)
-		}
-		return nil
+		_, err = fmt.Fprintf(call.stdout, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, account, apiKey)
+		return err
 	})
 }
 
-func accountsKeysRevoke(ctx context.Context, call invocation) error {
-	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID, arguments []string) error {
-		key, err := accounts.RevokeKey(ctx, pool, account, arguments[0])
+func accountsKeysRevoke(ctx context.Context, call *invocation) error {
+	name := call.take("PREFIX_OR_ID")
+	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID) error {
+		key, err := accounts.RevokeKey(ctx, pool, account, *name)
 		if err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(call.stdout, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
 			key.ID, key.Prefix, formatTime(*key.RevokedAt))
 		return err
-	}, "PREFIX_OR_ID")
-}
-
-// withAccount parses --account and the named arguments, and calls work with them.
-func withAccount(
-	ctx context.Context, call invocation, work func(pool *pgxpool.Pool, account uuid.UUID, arguments []string) error, names ...string,
-) error {
-	var account uuid.UUID
-	flags := call.flags()
-	accountFlag(flags, &account, "the account's `id` (required)")
-	arguments, err := call.parse(flags, new(boot.DatabaseOnly), names...)
-	if err != nil {
-		return err
-	}
-	if account == uuid.Nil {
-		return wrongUsage(call.name, "orders %s requires --account", call.name)
-	}
-	return withPool(ctx, call, func(pool *pgxpool.Pool) error { return work(pool, account, arguments) })
-}
-
-// accountFlag defines --account.
-func accountFlag(flags *flag.FlagSet, account *uuid.UUID, usage string) {
-	flags.Func("account", usage, func(text string) (err error) {
-		*account, err = uuid.Parse(text)
-		return err
 	})
 }
 
-// withPool calls work with a connection pool to DATABASE_URL.
-func withPool(ctx context.Context, call invocation, work func(*pgxpool.Pool) error) error {
+// withAccount calls work with the account of --account.
+func withAccount(ctx context.Context, call *invocation, work func(*pgxpool.Pool, uuid.UUID) error) error {
+	account := accountFlag(call, "the account's `id` (required)")
+	return withPool(ctx, call, func(pool *pgxpool.Pool) error { return work(pool, account.UUID) }, "account")
+}
+
+// accountID is the value of --account.
+type accountID struct{ uuid.UUID }
+
+func accountFlag(call *invocation, usage string) *accountID {
+	account := new(accountID)
+	call.flags.Var(account, "account", usage)
+	return account
+}
+
+// Set implements [flag.Value].
+func (a *accountID) Set(text string) (err error) {
+	a.UUID, err = uuid.Parse(text)
+	return err
+}
+
+// String returns "" if the flag is not set.
+func (a *accountID) String() string {
+	if a.UUID == uuid.Nil {
+		return ""
+	}
+	return a.UUID.String()
+}
+
+// Get implements [flag.Getter].
+func (a *accountID) Get() any { return a.String() }
+
+// withPool loads the command and calls work with a connection pool to DATABASE_URL.
+func withPool(ctx context.Context, call *invocation, work func(*pgxpool.Pool) error, required ...string) error {
 	var config boot.DatabaseOnly
-	if err := boot.Load(&config); err != nil {
+	if err := call.load(&config, required...); err != nil {
 		return err
 	}
 	pool, err := boot.Pool(ctx, config.Database, config.Logger(call.stderr))

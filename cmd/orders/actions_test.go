@@ -15,7 +15,7 @@ import (
 // memory, and cause no call to the provider.
 func TestActions_waiting(t *testing.T) {
 	t.Parallel()
-	const waiting, memory = 500, 1 << 19
+	const before, waiting, memory = 30, 80, 1 << 18
 	f := newFixture(t)
 	a := f.serve(f.with("ADMIN_ADDR=127.0.0.1:0"), "--shutdown-delay", "0")
 	admin := a.admin()
@@ -44,16 +44,13 @@ func TestActions_waiting(t *testing.T) {
 		}
 		require.NoError(t, clients.Wait())
 	}
-	create(0, 100) // opens connections and fills pools
+	create(0, before) // opens connections and fills pools
 	heapBefore, goroutinesBefore := heap(), goroutines()
-	create(100, 100+waiting)
+	create(before, before+waiting)
 
-	count := func(query string) (n int) {
-		require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+query).Scan(&n))
-		return n
-	}
-	require.Equal(t, 100+waiting, count("orders WHERE status = 'requires_action'"))
-	require.Equal(t, 100+waiting, count("idempotency_keys WHERE action_required_at IS NOT NULL"))
+	count := func(rows string) int { return f.count("SELECT count(*) FROM " + rows) }
+	require.Equal(t, before+waiting, count("orders WHERE status = 'requires_action'"))
+	require.Equal(t, before+waiting, count("idempotency_keys WHERE action_required_at IS NOT NULL"))
 	require.Zero(t, count("idempotency_keys WHERE locked_at IS NOT NULL"), "no lease is held")
 	require.Zero(t, count("pg_stat_activity WHERE datname = current_database() AND application_name = 'orders-api' AND state <> 'idle'"), "no connection is held")
 	require.Less(t, heap(), heapBefore+memory)

@@ -49,9 +49,7 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready r
 
 func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	index := "/metrics\n/debug/pprof/\n/healthz\n"
 	if ready != nil {
-		index += "/readyz\n"
 		mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 			if err := ready(r.Context()); err != nil {
 				logger.WarnContext(r.Context(), "not ready", "error", err)
@@ -68,8 +66,5 @@ func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, index)
-	})
 	return mux
 }

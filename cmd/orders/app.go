@@ -18,6 +18,8 @@ import (
 
 // app holds the services of every command that runs operations.
 type app struct {
+	config   boot.App
+	logger   *slog.Logger
 	pool     *pgxpool.Pool // closed by withApp
 	traces   *tracing.Tracing
 	limiter  *limiter.Limiter
@@ -27,9 +29,7 @@ type app struct {
 	orders   *orders.Service
 }
 
-func newApp(
-	stripe boot.Stripe, durations boot.Durations, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger,
-) (*app, error) {
+func newApp(config boot.App, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger) (*app, error) {
 	admission, err := limiter.New(limiter.Config{
 		Work:     workPerConnection * int(pool.Config().MaxConns),
 		Backlog:  maxBacklog,
@@ -45,17 +45,17 @@ func newApp(
 		Logger:    logger,
 		Limiter:   admission,
 		Waiters:   func() int { return engine.Waiters() },
-		Retention: durations.KeyRetention.Duration,
-		Grace:     durations.CompleterGrace.Duration,
+		Retention: config.KeyRetention,
+		Grace:     config.CompleterGrace,
 	})
 	if err != nil {
 		return nil, err
 	}
 	client, err := payments.New(payments.Config{
-		SecretKey:     string(stripe.SecretKey),
-		WebhookSecret: string(stripe.WebhookSecret),
-		BaseURL:       stripe.APIBase,
-		Timeout:       durations.StripeTimeout.Duration,
+		SecretKey:     string(config.SecretKey),
+		WebhookSecret: string(config.WebhookSecret),
+		BaseURL:       config.APIBase,
+		Timeout:       config.StripeTimeout,
 		Transport:     limiter.Transport(traces.Provider(boot.ProviderTransport())),
 		Observe:       m.ProviderAttempt,
 		Logger:        logger,
@@ -63,7 +63,7 @@ func newApp(
 	if err != nil {
 		return nil, err
 	}
-	engine, err = newEngine(durations, pool, traces.OnStep(m.OnStep), logger)
+	engine, err = newEngine(config.Maintenance, pool, traces.OnStep(m.OnStep), logger)
 	if err != nil {
 		return nil, err
 	}
@@ -71,15 +71,15 @@ func newApp(
 		Engine:       engine,
 		Pool:         pool,
 		Payments:     client,
-		StepTimeout:  durations.StripeTimeout.Duration,
-		ChargeWindow: durations.ChargeWindow.Duration,
+		StepTimeout:  config.StripeTimeout,
+		ChargeWindow: config.ChargeWindow,
 		Logger:       logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	logger.Info("payment provider", "provider", stripe.ProviderURL(), "mode", stripe.Mode())
-	return &app{pool: pool, traces: traces, limiter: admission, metrics: m, engine: engine, payments: client, orders: service}, nil
+	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
+	return &app{config, logger, pool, traces, admission, m, engine, client, service}, nil
 }
 
 const (
@@ -101,9 +101,9 @@ const (
 	workPerConnection = 2
 )
 
-func newEngine(durations boot.Durations, pool *pgxpool.Pool, onStep idempotency.StepHook, logger *slog.Logger) (*idempotency.Engine, error) {
+func newEngine(config boot.Maintenance, pool *pgxpool.Pool, onStep idempotency.StepHook, logger *slog.Logger) (*idempotency.Engine, error) {
 	return idempotency.New(pool, idempotency.Config{
-		LockTimeout: durations.LockTimeout.Duration,
+		LockTimeout: config.LockTimeout,
 		Clock:       time.Now,
 		Waiters:     maxWaiters,
 		OnStep:      onStep,
@@ -112,21 +112,18 @@ func newEngine(durations boot.Durations, pool *pgxpool.Pool, onStep idempotency.
 }
 
 // withApp connects to the database and calls work with the services.
-func withApp(
-	ctx context.Context, database boot.Database, stripe boot.Stripe, durations boot.Durations, logger *slog.Logger,
-	work func(*app) error,
-) error {
+func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work func(*app) error) error {
 	traces, err := tracing.Start(ctx, logger)
 	if err != nil {
 		return err
 	}
 	defer traces.Stop(ctx) // last, so that all spans are sent
-	pool, err := boot.Pool(ctx, database, logger, traces.ConfigurePool)
+	pool, err := boot.Pool(ctx, config.Database, logger, traces.ConfigurePool)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	a, err := newApp(stripe, durations, pool, traces, logger)
+	a, err := newApp(config, pool, traces, logger)
 	if err != nil {
 		return err
 	}
@@ -141,7 +138,7 @@ func withEngine(ctx context.Context, config boot.Maintenance, logger *slog.Logge
 		return err
 	}
 	defer pool.Close()
-	engine, err := newEngine(config.Durations, pool, nil, logger)
+	engine, err := newEngine(config, pool, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 type command struct {
 	name    string // one to three words
 	purpose string
-	run     func(context.Context, invocation) error
+	run     func(context.Context, *invocation) error
 }
 
 func commands() []command {
@@ -39,6 +39,7 @@ func commands() []command {
 		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", keysResolve},
 		{"migrate up", "Apply all pending migrations", migrateUp},
 		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
+		{"migrate distribute", "Distribute the tables over the workers of a Citus cluster", migrateDistribute},
 		{"migrate status", "List the migrations and whether they are applied", migrateStatus},
 		{"doctor", "Check configuration, database, Stripe and mail server, and print remedies", doctor},
 		{"accounts create", "Create an account and print its API key", accountsCreate},
@@ -60,13 +61,6 @@ func wrongUsage(about, format string, arguments ...any) error {
 	return fmt.Errorf("%w: %s\n%s", errUsage, fmt.Sprintf(format, arguments...), strings.TrimSpace("See orders help "+about))
 }
 
-// invocation is a command with its arguments and outputs.
-type invocation struct {
-	command
-	args           []string // after the command's name
-	stdout, stderr io.Writer
-}
-
 // maxWords is the number of words of the longest command's name.
 const maxWords = 3
 
@@ -74,41 +68,28 @@ const maxWords = 3
 // begin with.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	all := commands()
-	switch {
-	case len(args) == 0:
-		return errors.Join(overview(stderr, all), wrongUsage("", "no command given"))
-	case isHelpFlag(args[0]):
-		return overview(stdout, all)
-	case args[0] == "--version" || args[0] == "-version":
-		args[0] = "version"
+	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
+		args = []string{"version"}
 	}
-	for words := min(len(args), maxWords); words > 0; words-- {
+	for words := min(len(args), maxWords); ; words-- {
 		name, rest := strings.Join(args[:words], " "), args[words:]
 		if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
-			return all[i].run(ctx, invocation{all[i], rest, stdout, stderr})
+			return all[i].run(ctx, newInvocation(all[i], rest, stdout, stderr))
 		}
-		group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return !strings.HasPrefix(c.name, name+" ") })
+		group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return words > 0 && !strings.HasPrefix(c.name, name+" ") })
 		switch {
 		case len(group) == 0:
-		case len(rest) > 0 && isHelpFlag(rest[0]):
+		case len(rest) == 0:
+			return errors.Join(overview(stderr, group), wrongUsage(name, "no command given"))
+		case isHelpFlag(rest[0]):
 			return overview(stdout, group)
 		default:
-			return wrongUsage(name, "expected orders %s %s", name, alternatives(group, words))
+			return wrongUsage(name, "there is no command %q", strings.Join(args[:words+1], " "))
 		}
 	}
-	return wrongUsage("", "there is no command %q", args[0])
 }
 
 func isHelpFlag(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
-
-// alternatives lists the words that may follow a group's name of the given length.
-func alternatives(group []command, words int) string {
-	var next []string
-	for _, c := range group {
-		next = append(next, strings.Fields(c.name)[words])
-	}
-	return strings.Join(slices.Compact(next), "|")
-}
 
 func overview(w io.Writer, list []command) error {
 	fmt.Fprint(w, "An orders API that charges exactly once.\n\nUsage: orders COMMAND [flags]\n\n")
@@ -120,29 +101,68 @@ func overview(w io.Writer, list []command) error {
 	return table.Flush()
 }
 
-func (i invocation) flags() *flag.FlagSet {
-	flags := flag.NewFlagSet(i.name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // errors are printed in one place
-	return flags
+// invocation is a command with its arguments and outputs.
+type invocation struct {
+	command
+	flags          *flag.FlagSet
+	args           []string // after the command's name
+	argument       string   // the name of an argument that is no flag, see [invocation.take]
+	value          string   // of that argument
+	stdout, stderr io.Writer
 }
 
-// load parses the flags, checks that those named are positive, and reads config from the
-// environment.
-func (i invocation) load(flags *flag.FlagSet, config any, positive ...string) error {
-	if _, err := i.parse(flags, config); err != nil {
-		return err
-	}
-	if err := i.requirePositive(flags, positive...); err != nil {
+func newInvocation(c command, args []string, stdout, stderr io.Writer) *invocation {
+	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // errors are printed in one place
+	return &invocation{command: c, flags: flags, args: args, stdout: stdout, stderr: stderr}
+}
+
+// take defines a required argument that is no flag. It may be before or after the flags.
+func (i *invocation) take(name string) *string {
+	i.argument = name
+	return &i.value
+}
+
+// load parses the arguments as parse does, and reads config from the environment.
+func (i *invocation) load(config any, required ...string) error {
+	if err := i.parse(config, required...); err != nil {
 		return err
 	}
 	return boot.Load(config)
 }
 
-// requirePositive checks numbers and durations. Zero is valid if it is the default.
-func (i invocation) requirePositive(flags *flag.FlagSet, names ...string) error {
-	for _, name := range names {
-		f := flags.Lookup(name)
+// parse parses the flags and the argument. The required flags must have a text or a
+// positive value. For -h it prints the help, with the variables of config, and returns
+// flag.ErrHelp.
+func (i *invocation) parse(config any, required ...string) error {
+	for rest := i.args; ; rest = i.flags.Args()[1:] {
+		err := i.flags.Parse(rest)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			i.printHelp(config)
+			return err
+		case err != nil:
+			return wrongUsage(i.name, "%v", err)
+		case i.flags.NArg() == 0 && i.argument != "" && i.value == "":
+			return wrongUsage(i.name, "orders %s requires %s", i.name, i.argument)
+		case i.flags.NArg() == 0:
+			return i.check(required)
+		case i.argument == "" || i.value != "":
+			return wrongUsage(i.name, "orders %s does not take %q", i.name, i.flags.Arg(0))
+		}
+		i.value = i.flags.Arg(0)
+	}
+}
+
+// check checks flags that are required. Zero is valid if it is the default.
+func (i *invocation) check(required []string) error {
+	for _, name := range required {
+		f := i.flags.Lookup(name)
 		switch value := f.Value.(flag.Getter).Get().(type) {
+		case string:
+			if value == "" {
+				return wrongUsage(i.name, "orders %s requires --%s", i.name, name)
+			}
 		case int:
 			if value < 1 {
 				return wrongUsage(i.name, "--%s must be positive", name)
@@ -156,61 +176,32 @@ func (i invocation) requirePositive(flags *flag.FlagSet, names ...string) error 
 	return nil
 }
 
-// parse parses the flags and the named arguments, which may be before, between or after
-// the flags. For -h it prints the help, with the variables of config, and returns
-// flag.ErrHelp.
-func (i invocation) parse(flags *flag.FlagSet, config any, names ...string) ([]string, error) {
-	var arguments []string
-	for rest := i.args; ; rest = flags.Args()[1:] {
-		err := flags.Parse(rest)
-		switch {
-		case errors.Is(err, flag.ErrHelp):
-			i.printHelp(flags, config, names)
-			return nil, err
-		case err != nil:
-			return nil, wrongUsage(i.name, "%v", err)
-		case flags.NArg() > 0 && len(arguments) == len(names):
-			return nil, wrongUsage(i.name, "orders %s does not take %q", i.name, flags.Arg(0))
-		case flags.NArg() > 0:
-			arguments = append(arguments, flags.Arg(0))
-		case len(arguments) < len(names):
-			return nil, wrongUsage(i.name, "orders %s requires %s", i.name, names[len(arguments)])
-		default:
-			return arguments, nil
-		}
-	}
-}
-
-func (i invocation) printHelp(flags *flag.FlagSet, config any, arguments []string) {
-	fmt.Fprintf(i.stdout, "Usage: orders %s [flags]\n\n%s.\n", strings.Join(append([]string{i.name}, arguments...), " "), i.purpose)
+func (i *invocation) printHelp(config any) {
+	fmt.Fprintf(i.stdout, "Usage: orders %s [flags]\n\n%s.\n", strings.TrimSpace(i.name+" "+i.argument), i.purpose)
 	var hasFlags bool
-	flags.VisitAll(func(*flag.Flag) { hasFlags = true })
+	i.flags.VisitAll(func(*flag.Flag) { hasFlags = true })
 	if hasFlags {
 		fmt.Fprint(i.stdout, "\nFlags:\n")
-		flags.SetOutput(i.stdout)
-		flags.PrintDefaults()
+		i.flags.SetOutput(i.stdout)
+		i.flags.PrintDefaults()
 	}
 	fmt.Fprint(i.stdout, "\nEnvironment:\n")
 	boot.PrintEnv(i.stdout, config)
 }
 
-func help(ctx context.Context, call invocation) error {
-	switch {
-	case len(call.args) == 0, isHelpFlag(call.args[0]):
-		return overview(call.stdout, commands())
-	case call.args[0] == "env":
+func help(ctx context.Context, call *invocation) error {
+	if len(call.args) > 0 && call.args[0] == "env" {
 		boot.PrintEnv(call.stdout, nil)
 		return nil
-	default:
-		return run(ctx, append(slices.Clone(call.args), "-h"), call.stdout, call.stderr)
 	}
+	return run(ctx, append(slices.Clone(call.args), "-h"), call.stdout, call.stderr)
 }
 
 // buildVersion is set by the linker where the build has no Git repository:
 // -ldflags "-X main.buildVersion=1.2.3".
 var buildVersion string
 
-func version(_ context.Context, call invocation) error {
+func version(_ context.Context, call *invocation) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return errors.New("the build recorded no version")

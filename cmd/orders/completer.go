@@ -11,44 +11,39 @@ import (
 	"example.com/orders-api/internal/metrics"
 )
 
-// Defaults. Eight keys at a time stay within the 25 requests per second that Stripe
-// allows in test mode.
 const (
-	completerLimit       = 10_000
-	completerConcurrency = 8
+	completerLimit       = 10_000 // keys in one run
+	completerConcurrency = 8      // stays within Stripe's 25 requests per second in test mode
 )
 
-func completer(ctx context.Context, call invocation) error {
+func completer(ctx context.Context, call *invocation) error {
 	var config struct {
-		boot.KeyCommands
+		boot.App
 		boot.OptionalAdmin
 		boot.Completer
 	}
-	var interval interval
-	flags := call.flags()
-	interval.flag(flags)
-	limit := flags.Int("limit", completerLimit, "how many keys to resume at most in one run")
-	concurrency := flags.Int("concurrency", completerConcurrency, "how many keys to resume at the same time")
-	if err := call.load(flags, &config, "limit", "concurrency", "every"); err != nil {
+	every := everyFlag(call)
+	concurrency := call.flags.Int("concurrency", completerConcurrency, "how many keys to resume at the same time")
+	if err := call.load(&config, "concurrency", "every"); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	return withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
-		c, err := newCompleter(a, config.Durations, config.Completer, *limit, *concurrency)
+	return withApp(ctx, config.App, logger, func(a *app) error {
+		c, err := newCompleter(a, config.Completer, *concurrency)
 		if err != nil {
 			return err
 		}
-		return interval.runWithAdmin(ctx, call.name, config.OptionalAdmin, a.metrics, logger, func(ctx context.Context) error {
+		return runOrRepeat(ctx, call.name, *every, config.AdminAddr, a.metrics, logger, func(ctx context.Context) error {
 			return complete(ctx, c, a.metrics, logger)
 		})
 	})
 }
 
-func newCompleter(a *app, durations boot.Durations, config boot.Completer, limit, concurrency int) (*idempotency.Completer, error) {
+func newCompleter(a *app, config boot.Completer, concurrency int) (*idempotency.Completer, error) {
 	return idempotency.NewCompleter(a.engine, a.orders.Operation, idempotency.CompleterConfig{
-		Grace:       durations.CompleterGrace.Duration,
+		Grace:       a.config.CompleterGrace,
 		MaxAttempts: config.MaxAttempts,
-		Limit:       limit,
+		Limit:       completerLimit,
 		Concurrency: concurrency,
 	})
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,20 +15,20 @@ import (
 // defaultLatency lets people see a row at each recovery point.
 const defaultLatency = 700 * time.Millisecond
 
-func latencyFlag(flags *flag.FlagSet) *time.Duration {
-	return flags.Duration("provider-latency", defaultLatency,
+func latencyFlag(call *invocation) *time.Duration {
+	return call.flags.Duration("provider-latency", defaultLatency,
 		"how much latency the console adds to each call to the provider,\nso that you see a row at each recovery point")
 }
 
 // addConsole adds the console to the server of dev. The worker must use its mailbox.
 func addConsole(
-	ctx context.Context, group *errgroup.Group, d devRun, a *app, server *http.Server, base, apiKey string, mailer receipts.Mailer,
+	ctx context.Context, group *errgroup.Group, d devRun, s *server, base, apiKey string, mailer receipts.Mailer,
 ) (*demo.Console, error) {
 	console, err := demo.NewConsole(ctx, demo.Options{
 		Environ:     append(os.Environ(), "DATABASE_URL="+string(d.config.URL)),
 		LogFile:     filepath.Join(d.folder, "console.log"),
 		APIKey:      apiKey,
-		Pool:        a.pool,
+		Pool:        s.pool,
 		ProviderKey: string(d.config.SecretKey),
 		ProviderURL: d.config.APIBase,
 		StandIn:     d.services.Stripe,
@@ -40,7 +38,7 @@ func addConsole(
 	if err != nil {
 		return nil, err
 	}
-	if server.Handler, err = console.Mount(server.Handler); err != nil {
+	if s.http.Handler, err = console.Mount(s.http.Handler); err != nil {
 		return nil, err
 	}
 	group.Go(func() error { return console.Run(ctx) })

@@ -12,6 +12,7 @@ import (
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/demo"
+	"example.com/orders-api/cmd/internal/devservices"
 	checks "example.com/orders-api/cmd/internal/doctor"
 	"example.com/orders-api/internal/accounts"
 )
@@ -23,12 +24,11 @@ type demoEnv struct {
 
 // runDemo starts a database and a provider, unless the environment names them, and runs
 // the tour.
-func runDemo(ctx context.Context, call invocation) error {
+func runDemo(ctx context.Context, call *invocation) error {
 	var config demoEnv
-	flags := call.flags()
-	stay := flags.Bool("console", false, "after the tour, run orders dev with the console on the tour's database,\n"+
+	stay := call.flags.Bool("console", false, "after the tour, run orders dev with the console on the tour's database,\n"+
 		"with the environment of orders dev; Ctrl-C ends it")
-	if _, err := call.parse(flags, &config); err != nil {
+	if err := call.parse(&config); err != nil {
 		return err
 	}
 	if err := boot.LoadDev(&config); err != nil {
@@ -42,7 +42,7 @@ func runDemo(ctx context.Context, call invocation) error {
 	}
 	fmt.Fprintln(call.stdout, "orders demo: a tour of charging exactly once")
 	begin := time.Now()
-	services, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
+	services, err := devservices.Start(ctx, &config.Database, &config.Stripe, devservices.Options{
 		Logger: slog.New(slog.NewTextHandler(call.stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		Notice: func(line string) { fmt.Fprintln(call.stdout, line) },
 	})
@@ -74,15 +74,14 @@ func devAfterTour(ctx context.Context, run devRun) (err error) {
 // checkStripe returns the cause and the remedy if Stripe cannot be used. Otherwise they
 // would be in the log of the tour's API only.
 func checkStripe(ctx context.Context, stripe boot.Stripe) error {
-	checker := checks.Checker{Environment: &boot.All{Stripe: stripe}, Timeout: 30 * time.Second}
-	result := checker.CheckStripe(ctx)
-	if result.Severity == checks.Failure && ctx.Err() == nil {
+	result := checks.Stripe(ctx, stripe, 30*time.Second)
+	if result.Mark == checks.Failure && ctx.Err() == nil {
 		return fmt.Errorf("Stripe cannot be used: %s", result.Message) //nolint:staticcheck // a name
 	}
 	return ctx.Err()
 }
 
-func tour(ctx context.Context, config demoEnv, services *boot.DevServices, started time.Duration, stdout io.Writer) error {
+func tour(ctx context.Context, config demoEnv, services *devservices.Services, started time.Duration, stdout io.Writer) error {
 	if err := boot.Migrate(ctx, config.Database); err != nil {
 		return err
 	}

@@ -17,32 +17,28 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/devservices"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/receipts"
 )
 
 type devEnv struct {
-	boot.Database
+	boot.App
 	boot.DevListen
 	boot.Admin
-	boot.Stripe
 	boot.Mail
-	boot.Durations
 	boot.Completer
-	boot.Traces
-	boot.Log
 }
 
 // dev starts a database and a provider, and writes receipts to files, unless the
 // environment names others.
-func dev(ctx context.Context, call invocation) error {
+func dev(ctx context.Context, call *invocation) error {
 	var config devEnv
-	flags := call.flags()
 	// slim:begin
-	latency := latencyFlag(flags)
+	latency := latencyFlag(call)
 	// slim:end
-	reset := flags.Bool("reset", false, "delete the private database and the state of the stand-in for Stripe first")
-	if _, err := call.parse(flags, &config); err != nil {
+	reset := call.flags.Bool("reset", false, "delete the private database and the state of the stand-in for Stripe first")
+	if err := call.parse(&config); err != nil {
 		return err
 	}
 	if err := boot.LoadDev(&config); err != nil {
@@ -52,12 +48,12 @@ func dev(ctx context.Context, call invocation) error {
 		return wrongUsage(call.name, "--reset deletes the private database only, and DATABASE_URL names another one")
 	}
 	fmt.Fprintln(call.stdout, "orders dev: API, worker, completer and reaper in one process; Ctrl-C ends it and keeps the data")
-	folder, err := devFolder()
+	folder, err := devservices.Folder(config.Stripe)
 	if err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
-	services, err := boot.StartDevServices(ctx, &config.Database, &config.Stripe, boot.DevOptions{
+	services, err := devservices.Start(ctx, &config.Database, &config.Stripe, devservices.Options{
 		DataDir: folder,
 		Reset:   *reset,
 		Logger:  logger,
@@ -79,7 +75,7 @@ func dev(ctx context.Context, call invocation) error {
 // devRun is a run of dev after its services have started.
 type devRun struct {
 	config   devEnv
-	services *boot.DevServices
+	services *devservices.Services
 	folder   string // of the API key and the receipts
 	logger   *slog.Logger
 	stdout   io.Writer
@@ -100,48 +96,38 @@ func (d devRun) run(ctx context.Context) error {
 	}
 	if d.services.Stripe != nil && d.config.WebhookSecret == "" {
 		d.sendsEvents = true
-		d.config.WebhookSecret = boot.NewWebhookSecret()
+		d.config.WebhookSecret = devservices.NewWebhookSecret()
 	}
-	return withApp(ctx, d.config.Database, d.config.Stripe, d.config.Durations, d.logger, func(a *app) error {
-		key, err := devKey(ctx, a.pool, filepath.Join(d.folder, "api-keys"))
-		if err != nil {
-			return err
-		}
-		server, err := newServer(ctx, a, d.config.Database, d.config.Durations, d.logger)
-		if err != nil {
-			return err
-		}
-		defer server.close()
-		stopAdmin, err := startAdmin(ctx, d.config.AdminAddr, a.metrics, server.ready.Check, d.logger)
-		if err != nil {
-			return err
-		}
-		defer stopAdmin()
-		mailer, err := d.config.MailerTo(filepath.Join(d.folder, "receipts"), d.logger)
-		if err != nil {
-			return err
-		}
-		listener, err := listen(ctx, "LISTEN_ADDR", d.config.Addr)
-		if err != nil {
-			return err
-		}
-		base := baseURL(listener.Addr())
-		group, ctx := errgroup.WithContext(ctx)
-		d.docsURL = base + "/docs"
-		// slim:begin
-		console, err := addConsole(ctx, group, d, a, server.http, base, key, mailer)
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-		mailer, d.docsURL, d.consoleURL = console.Mailbox(), console.DocsURL(), console.URL()
-		// slim:end
-		d.printWelcome(base, key) // before the first request, whose log line would interrupt it
-		group.Go(func() error { return server.run(ctx, listener, 0) })
-		if err := d.startJobs(ctx, group, a, mailer, base); err != nil {
-			return err
-		}
-		return group.Wait()
+	return withApp(ctx, d.config.App, d.logger, func(a *app) error {
+		return withServer(ctx, a, d.config.Addr, d.config.AdminAddr, func(s *server) error { return d.serve(ctx, s) })
 	})
+}
+
+func (d devRun) serve(ctx context.Context, s *server) error {
+	key, err := devKey(ctx, s.pool, filepath.Join(d.folder, "api-keys"))
+	if err != nil {
+		return err
+	}
+	mailer, err := d.config.Mailer(filepath.Join(d.folder, "receipts"), d.logger)
+	if err != nil {
+		return err
+	}
+	base := baseURL(s.listener.Addr())
+	group, ctx := errgroup.WithContext(ctx)
+	d.docsURL = base + "/docs"
+	// slim:begin
+	console, err := addConsole(ctx, group, d, s, base, key, mailer)
+	if err != nil {
+		return err
+	}
+	mailer, d.docsURL, d.consoleURL = console.Mailbox(), console.DocsURL(), console.URL()
+	// slim:end
+	d.printWelcome(base, key) // before the first request, whose log line would interrupt it
+	group.Go(func() error { return s.run(ctx, 0) })
+	if err := d.startJobs(ctx, group, s.app, mailer, base); err != nil {
+		return err
+	}
+	return group.Wait()
 }
 
 // startJobs starts everything except the API.
@@ -150,20 +136,25 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 	if err != nil {
 		return err
 	}
-	completer, err := newCompleter(a, d.config.Durations, d.config.Completer, completerLimit, completerConcurrency)
+	completer, err := newCompleter(a, d.config.Completer, completerConcurrency)
 	if err != nil {
 		return err
 	}
-	reaper, err := newReaper(a.engine, d.config.Durations, reapBatch)
+	reaper, err := newReaper(a.engine, d.config.KeyRetention)
 	if err != nil {
 		return err
 	}
-	group.Go(func() error { return worker.Run(ctx, time.Second) })
 	group.Go(func() error {
-		return interval{time.Minute}.run(ctx, "completer", d.logger, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, d.logger) })
+		worker.Run(ctx, time.Second)
+		return nil
 	})
 	group.Go(func() error {
-		return interval{10 * time.Minute}.run(ctx, "reaper", d.logger, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, d.logger) })
+		repeat(ctx, "completer", time.Minute, d.logger, func(ctx context.Context) error { return complete(ctx, completer, a.metrics, d.logger) })
+		return nil
+	})
+	group.Go(func() error {
+		repeat(ctx, "reaper", 10*time.Minute, d.logger, func(ctx context.Context) error { return reap(ctx, reaper, a.metrics, d.logger) })
+		return nil
 	})
 	if d.sendsEvents {
 		group.Go(func() error {

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	orders "example.com/orders-api/cmd/orders"
 	"example.com/orders-api/migrations/dbtest"
 )
 
@@ -62,6 +62,7 @@ func sendCurl(t *testing.T, line string) apiResponse {
 	return response
 }
 
+// One private PostgreSQL after another, because each start of one takes a second.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	env := environ(t, "LISTEN_ADDR=127.0.0.1:0")
@@ -73,7 +74,7 @@ func TestDev(t *testing.T) {
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 
 	// The stand-in has a page, and the receipt is in the folder that the log names.
-	page := a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]
+	page := a.standIn()
 	status, _ := getAs(t, "localhost", page)
 	require.Equal(t, http.StatusOK, status)
 	status, _ = getAs(t, "evil.example", page)
@@ -85,68 +86,67 @@ func TestDev(t *testing.T) {
 		_, err := os.Stat(filepath.Join(folder, "receipt-"+id+".eml"))
 		return err == nil
 	})
+	requireWebhooks(t, a)
 
 	data := a.waitFor(&a.stdout, `Data +(\S+) `)[1]
 	require.Contains(t, data, value(env, "HOME"))
-	for _, args := range [][]string{{"dev"}, {"dev", "--reset"}} {
-		code, _, stderr := run(t, env, args...)
+	for _, command := range []string{"dev", "dev --reset"} {
+		code, _, stderr := run(t, env, strings.Fields(command)...)
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "orders: another orders dev uses the data in "+data+": stop it, "+
 			"or set DATABASE_URL to another database\n")
 	}
-	a.stop()
-	a.requireNoProcessLeft()
-	stopping, stopped := strings.Index(a.stderr.String(), "msg=\"stopping"), strings.Index(a.stderr.String(), "msg=stopped")
-	require.True(t, 0 < stopping && stopping < stopped)
 
-	// The next start keeps the key and the data.
+	// After kill -9, no subprocess is left. The next start keeps the key and the data, and
+	// the stand-in knows all payments.
+	a.signal(syscall.SIGKILL)
+	a.wait()
+	a.requireNoProcessLeft()
 	b, nextCurl := startDev(t, env)
 	require.Equal(t, a.key, b.key)
-	read, err := b.do(t.Context(), http.MethodGet, "/v1/orders/"+id, "", nil)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, read.status, read.body)
-	nextID := requirePaid(t, sendCurl(t, nextCurl))
-
-	// After kill -9, no subprocess is left, and the stand-in knows all payments.
-	b.signal(syscall.SIGKILL)
-	b.wait()
-	b.requireNoProcessLeft()
-	c, _ := startDev(t, env)
-	for _, id := range []string{id, nextID} {
-		refund, err := c.do(t.Context(), http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":500}`,
+	for _, id := range []string{id, requirePaid(t, sendCurl(t, nextCurl))} {
+		refund, err := b.do(t.Context(), http.MethodPost, "/v1/orders/"+id+"/refunds", `{"amount":500}`,
 			http.Header{"Idempotency-Key": {"refund-of-" + id}})
 		require.NoError(t, err)
 		require.Equal(t, http.StatusCreated, refund.status, refund.body)
 	}
-	reconcile := append(slices.Clone(env), "STRIPE_SECRET_KEY=sk_test_stand_in", "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s",
-		"STRIPE_API_BASE="+c.waitFor(&c.stdout, `Stripe +a stand-in.*(http://\S+)`)[1],
-		"DATABASE_URL="+c.waitFor(&c.stdout, `PostgreSQL +psql '(\S+)'`)[1])
-	eventually(t, func() bool { // it compares what is older than COMPLETER_GRACE
-		code, stdout, _ := run(t, reconcile, "reconcile")
-		require.NotEqual(t, 1, code, stdout)
-		return strings.HasPrefix(stdout, "Compared 2 intents, 2 orders and 2 refunds ")
-	})
-	c.stop()
+	code, stdout, stderr := run(t, append(slices.Clone(env), "STRIPE_SECRET_KEY=sk_test_stand_in", "STRIPE_API_BASE="+b.standIn(),
+		"DATABASE_URL="+b.waitFor(&b.stdout, `PostgreSQL +psql '(\S+)'`)[1]), "reconcile", "--lost-rows")
+	require.Zero(t, code, stdout+stderr)
+	require.Contains(t, stdout, "Compared 4 intents, 4 orders and 3 refunds ")
+	b.stop()
+	b.requireNoProcessLeft()
+	stopping, stopped := strings.Index(b.stderr.String(), "msg=\"stopping"), strings.Index(b.stderr.String(), "msg=stopped")
+	require.True(t, 0 < stopping && stopping < stopped)
 
-	// A reset deletes the data, and the warning about payments of another provider.
-	stripe, provider := standIn(t)
-	another := append(slices.Clone(env), "STRIPE_SECRET_KEY=sk_test_dev", "STRIPE_API_BASE="+provider)
-	const warning = "Warning: this database was also used with "
-	require.NotContains(t, c.stdout.String(), warning)
-	d, _ := startDev(t, another)
-	require.Contains(t, d.stdout.String(), warning+"the stand-in for Stripe. ")
-	d.stop()
-	e, _ := startDev(t, env)
-	require.Contains(t, e.stdout.String(), warning+provider+". ")
-	e.stop()
-	f, lastCurl := startDev(t, another, "--reset")
-	require.Contains(t, f.stdout.String(), "Deleted the database and the state of the stand-in in "+data+"\n")
-	require.NotContains(t, f.stdout.String(), warning)
-	require.NotEqual(t, a.key, f.key)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	busy := listener.Addr().String()
+	requireStartupError(t, append(slices.Clone(env), "LISTEN_ADDR="+busy), "dev", portInUse("LISTEN_ADDR", busy))
+
+	// A reset deletes the database and the state of the stand-in.
+	c, lastCurl := startDev(t, env, "--reset")
+	require.Contains(t, c.stdout.String(), "Deleted the database and the state of the stand-in in "+data+"\n")
+	require.NotEqual(t, a.key, c.key)
 	requirePaid(t, sendCurl(t, lastCurl))
-	require.Len(t, stripe.Charges(), 1)
-	require.NoFileExists(t, filepath.Join(data, "stripe.json"))
-	f.stop()
+	require.Equal(t, 1, strings.Count(listIntents(t, c.standIn(), "sk_test_stand_in"), "\"payment_intent\""))
+
+	// dev ends when its database does.
+	dir := c.waitFor(&c.stderr, `private PostgreSQL is ready.*dir=(\S+)`)[1]
+	pid, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+	require.NoError(t, err)
+	server, _, _ := strings.Cut(string(pid), "\n")
+	require.NoError(t, exec.CommandContext(t.Context(), "kill", "-QUIT", server).Run())
+	require.Equal(t, 1, c.wait())
+	require.Contains(t, c.stderr.String(), "orders: the private PostgreSQL stopped\n")
+	c.requireNoProcessLeft()
+}
+
+// standIn returns the URL of the stand-in for Stripe.
+func (a *api) standIn() string {
+	a.t.Helper()
+	return a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]
 }
 
 func TestDev_resetOtherDatabase(t *testing.T) {
@@ -157,31 +157,11 @@ func TestDev_resetOtherDatabase(t *testing.T) {
 	require.Contains(t, stderr, "--reset deletes the private database only, and DATABASE_URL names another one\n")
 }
 
-func TestDevFolderName(t *testing.T) {
-	t.Parallel()
-	var clones []string
-	for _, name := range []string{"one", "two"} {
-		clone := filepath.Join(t.TempDir(), name)
-		require.NoError(t, os.MkdirAll(filepath.Join(clone, "cmd", "orders"), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(clone, "go.mod"), nil, 0o600))
-		clones = append(clones, clone)
-	}
-	name := orders.DevFolderName("example.org/you/shop", clones[0])
-	require.Regexp(t, `^shop-[0-9a-f]{8}$`, name)
-	require.Equal(t, name, orders.DevFolderName("example.org/you/shop", filepath.Join(clones[0], "cmd", "orders")))
-	require.NotEqual(t, name, orders.DevFolderName("example.org/you/shop", clones[1]), "another clone")
-	require.NotEqual(t, name, orders.DevFolderName("example.org/me/shop", clones[0]), "a renamed project")
-	empty := t.TempDir() // no go.mod
-	require.NotEqual(t, orders.DevFolderName("shop", empty), orders.DevFolderName("shop", filepath.Join(empty, "below")))
-}
-
-// Webhooks of the stand-in finish the key of an approved payment and a pending refund.
-func TestDev_webhooks(t *testing.T) {
-	t.Parallel()
-	a, _ := startDev(t, environ(t, "LISTEN_ADDR=127.0.0.1:0"))
-	provider := a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]
+// requireWebhooks checks that webhooks of the stand-in finish the key of an approved
+// payment and a pending refund.
+func requireWebhooks(t *testing.T, a *api) {
+	t.Helper()
 	with := func(paymentMethod string) string { return strings.Replace(tea, "pm_card_visa", paymentMethod, 1) }
-
 	const key = "an-approved-order-1"
 	asked, err := a.order(key, with("pm_card_threeDSecure2Required"))
 	require.NoError(t, err)
@@ -193,7 +173,7 @@ func TestDev_webhooks(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(asked.body), &status))
-	approved, err := http.PostForm(provider+"/customer/"+status.Action.PaymentIntentID+"/approve", url.Values{"client_secret": {status.Action.ClientSecret}})
+	approved, err := http.PostForm(a.standIn()+"/customer/"+status.Action.PaymentIntentID+"/approve", url.Values{"client_secret": {status.Action.ClientSecret}})
 	require.NoError(t, err)
 	require.NoError(t, approved.Body.Close())
 	require.Equal(t, http.StatusNoContent, approved.StatusCode)
@@ -213,7 +193,6 @@ func TestDev_webhooks(t *testing.T) {
 	require.Equal(t, http.StatusCreated, refund.status, refund.body)
 	require.Contains(t, refund.body, `"status":"pending"`)
 	a.waitFor(&a.stderr, `event_type=refund\.updated.*outcome=refund_synced|outcome=refund_synced.*event_type=refund\.updated`)
-	a.stop()
 }
 
 // Services that the environment names are used and not started.
@@ -241,17 +220,4 @@ func TestDev_ownServices(t *testing.T) {
 	c, _ := startDev(t, env)
 	require.Equal(t, a.key, c.key)
 	c.stop()
-}
-
-func TestDev_databaseStops(t *testing.T) {
-	t.Parallel()
-	a, _ := startDev(t, environ(t, "LISTEN_ADDR=127.0.0.1:0"))
-	dir := a.waitFor(&a.stderr, `private PostgreSQL is ready.*dir=(\S+)`)[1]
-	pid, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
-	require.NoError(t, err)
-	server, _, _ := strings.Cut(string(pid), "\n")
-	require.NoError(t, exec.CommandContext(t.Context(), "kill", "-QUIT", server).Run())
-	require.Equal(t, 1, a.wait())
-	require.Contains(t, a.stderr.String(), "orders: the private PostgreSQL stopped\n")
-	a.requireNoProcessLeft()
 }

@@ -9,31 +9,25 @@ import (
 	checks "example.com/orders-api/cmd/internal/doctor"
 )
 
-func doctor(ctx context.Context, call invocation) error {
+// checkTimeout bounds the checks of one dependency.
+const checkTimeout = 10 * time.Second
+
+func doctor(ctx context.Context, call *invocation) error {
 	var config boot.All
-	flags := call.flags()
-	timeout := flags.Duration("limit", 10*time.Second, "how long each check may take")
-	if _, err := call.parse(flags, &config); err != nil {
+	if err := call.parse(&config); err != nil {
 		return err
 	}
-	if err := call.requirePositive(flags, "limit"); err != nil {
-		return err
-	}
-	checker := checks.Checker{ConfigError: boot.Load(&config), Environment: &config, Timeout: *timeout}
-	failures, warnings := 0, 0
-	for _, result := range checker.Run(ctx) {
-		switch result.Severity {
-		case checks.Failure:
-			failures++
-		case checks.Warning:
-			warnings++
+	failed := 0
+	for _, result := range checks.Run(ctx, &config, boot.Load(&config), checkTimeout) {
+		if result.Mark == checks.Failure {
+			failed++
 		}
 		if _, err := fmt.Fprintln(call.stdout, result); err != nil {
 			return err
 		}
 	}
-	if failures > 0 {
-		return fmt.Errorf("failed checks: %d, warnings: %d", failures, warnings)
+	if failed > 0 {
+		return fmt.Errorf("failed checks: %d", failed)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/migrations/dbtest"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -29,6 +30,7 @@ type fixture struct {
 	stripe  *stripetest.Server
 	environ []string
 	apiKey  string
+	opened  *api // see shared
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -39,7 +41,9 @@ func newFixture(t *testing.T) *fixture {
 	f.stripe, provider = standIn(t)
 	f.environ = environ(t,
 		"DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
-	f.apiKey = createAccount(t, f.environ)
+	var err error
+	_, f.apiKey, err = accounts.Create(t.Context(), pool, "Fixture")
+	require.NoError(t, err)
 	return f
 }
 
@@ -52,7 +56,7 @@ func standIn(t *testing.T) (*stripetest.Server, string) {
 	return stripe, server.URL
 }
 
-// createAccount creates an account and returns its API key.
+// createAccount creates an account with the program and returns its API key.
 func createAccount(t *testing.T, environ []string) string {
 	t.Helper()
 	code, stdout, stderr := run(t, environ, "accounts", "create", "--name", "Fixture")
@@ -66,6 +70,15 @@ func (f *fixture) serve(environ []string, args ...string) *api {
 	p := start(f.t, environ, append([]string{"serve"}, args...)...)
 	address := p.waitFor(&p.stderr, `listening.*address"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 	return &api{process: p, base: "http://" + address, key: f.apiKey}
+}
+
+// shared returns an API for requests of this test that need no API of their own.
+func (f *fixture) shared() *api {
+	f.t.Helper()
+	if f.opened == nil {
+		f.opened = f.serve(f.environ)
+	}
+	return f.opened
 }
 
 func (f *fixture) with(settings ...string) []string {

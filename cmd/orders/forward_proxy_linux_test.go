@@ -85,7 +85,7 @@ func TestForwardProxy(t *testing.T) {
 			address := "http://" + test.user + strings.TrimPrefix(listener.URL, "http://")
 			_, report, stderr := run(t, environ(t, "DATABASE_URL=postgres://127.0.0.1:1/orders", "STRIPE_SECRET_KEY=sk_test_proxy",
 				"STRIPE_API_BASE="+test.base, "SSL_CERT_FILE="+certificate,
-				"HTTPS_PROXY="+address, "HTTP_PROXY="+address, "NO_PROXY="+test.without), "doctor", "--limit", "30s")
+				"HTTPS_PROXY="+address, "HTTP_PROXY="+address, "NO_PROXY="+test.without), "doctor")
 			require.Contains(t, report, test.want, stderr)
 			require.NotContains(t, report+stderr, "canary")
 			proxy.mu.Lock()

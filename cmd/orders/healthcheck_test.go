@@ -33,43 +33,36 @@ func TestHealthcheck_runningAPI(t *testing.T) {
 	require.Contains(t, stderr, "orders: not healthy: ")
 }
 
-func TestHealthcheck_url(t *testing.T) {
+func TestHealthcheck_notHealthy(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/well":
-		case "/elsewhere":
-			http.Redirect(w, r, "/well", http.StatusFound)
-		case "/hangs":
-			<-hung
-		default:
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	}))
-	t.Cleanup(server.Close)
-	t.Cleanup(func() { close(hung) }) // before server.Close, which waits for it
+	t.Cleanup(func() { close(hung) })
 	tests := map[string]struct {
-		path   string
-		stderr string // its beginning if the exit code must be 1
+		respond http.HandlerFunc
+		stderr  string // its beginning
 	}{
-		"healthy":     {path: "/well"},
-		"not ready":   {path: "/readyz", stderr: "orders: not healthy: URL/readyz returned 503 Service Unavailable\n"},
-		"a redirect":  {path: "/elsewhere", stderr: "orders: not healthy: URL/elsewhere returned 302 Found\n"},
-		"no response": {path: "/hangs", stderr: "orders: not healthy: "},
+		"not ready": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+			"orders: not healthy: URL/readyz returned 503 Service Unavailable\n",
+		},
+		"a redirect": {
+			func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/readyz" {
+					http.Redirect(w, r, "/", http.StatusFound)
+				}
+			},
+			"orders: not healthy: URL/readyz returned 302 Found\n",
+		},
+		"no response": {func(http.ResponseWriter, *http.Request) { <-hung }, "orders: not healthy: "},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"healthcheck", "--url", server.URL + test.path}
-			if test.path == "/hangs" {
-				args = append(args, "--timeout", "50ms")
+			server := httptest.NewServer(test.respond)
+			if name != "no response" { // its Close would wait for the handler
+				t.Cleanup(server.Close)
 			}
-			code, _, stderr := run(t, []string{}, args...)
-			if test.stderr == "" {
-				require.Zero(t, code, stderr)
-				return
-			}
+			code, _, stderr := run(t, []string{"LISTEN_ADDR=" + server.Listener.Addr().String()}, "healthcheck", "--timeout", "200ms")
 			require.Equal(t, 1, code)
 			require.True(t, strings.HasPrefix(strings.ReplaceAll(stderr, server.URL, "URL"), test.stderr), stderr)
 		})

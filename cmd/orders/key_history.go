@@ -2,14 +2,11 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"text/tabwriter"
 	"time"
-
-	"github.com/google/uuid"
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
@@ -30,31 +27,6 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
-
-func printKeysJSON(w io.Writer, keys []idempotency.Status) error {
-	type item struct {
-		ID            uuid.UUID  `json:"id"`
-		AccountID     uuid.UUID  `json:"account_id"`
-		Operation     string     `json:"operation"`
-		RecoveryPoint string     `json:"recovery_point"`
-		State         string     `json:"state"`
-		Attempt       int        `json:"attempt"`
-		CreatedAt     time.Time  `json:"created_at"`
-		LastRunAt     time.Time  `json:"last_run_at"`
-		NeedsReviewAt *time.Time `json:"needs_review_at"`
-		LastError     string     `json:"last_error"`
-	}
-	items := make([]item, len(keys))
-	for i, key := range keys {
-		items[i] = item{
-			key.ID, key.AccountID, key.Operation, string(key.Point), key.State(), key.Attempt,
-			key.CreatedAt.UTC(), key.LastRunAt.UTC(), key.NeedsReviewAt, key.LastError,
-		}
-	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(items)
-}
 
 // printHistory prints a key with its order or refund, and then its events in the order
 // of time.

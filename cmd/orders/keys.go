@@ -15,26 +15,18 @@ import (
 	"example.com/orders-api/orders"
 )
 
-const (
-	keyArgument     = "KEY"
-	keyAccountUsage = "the `id` of the key's account, needed if several accounts use the same key"
-)
+const keyAccountUsage = "the `id` of the key's account, needed if several accounts use the same key"
 
-func keysList(ctx context.Context, call invocation) error {
+func keysList(ctx context.Context, call *invocation) error {
 	var config boot.Maintenance
-	flags := call.flags()
-	limit := flags.Int("limit", 100, "how many keys to list at most")
-	asJSON := flags.Bool("json", false, "print a JSON array")
-	if err := call.load(flags, &config, "limit"); err != nil {
+	limit := call.flags.Int("limit", 100, "how many keys to list at most")
+	if err := call.load(&config, "limit"); err != nil {
 		return err
 	}
 	return withEngine(ctx, config, config.Logger(call.stderr), func(engine *idempotency.Engine, _ *pgxpool.Pool) error {
-		stuck, err := engine.Stuck(ctx, config.CompleterGrace.Duration, *limit)
+		stuck, err := engine.Stuck(ctx, config.CompleterGrace, *limit)
 		if err != nil {
 			return err
-		}
-		if *asJSON {
-			return printKeysJSON(call.stdout, stuck)
 		}
 		return printKeys(call.stdout, stuck)
 	})
@@ -54,20 +46,15 @@ func findKey(ctx context.Context, engine *idempotency.Engine, account uuid.UUID,
 	return found[0], nil
 }
 
-func keysShow(ctx context.Context, call invocation) error {
+func keysShow(ctx context.Context, call *invocation) error {
 	var config boot.Maintenance
-	var account uuid.UUID
-	flags := call.flags()
-	accountFlag(flags, &account, keyAccountUsage)
-	arguments, err := call.parse(flags, &config, keyArgument)
-	if err != nil {
-		return err
-	}
-	if err := boot.Load(&config); err != nil {
+	name := call.take("KEY")
+	account := accountFlag(call, keyAccountUsage)
+	if err := call.load(&config); err != nil {
 		return err
 	}
 	return withEngine(ctx, config, config.Logger(call.stderr), func(engine *idempotency.Engine, pool *pgxpool.Pool) error {
-		key, err := findKey(ctx, engine, account, arguments[0])
+		key, err := findKey(ctx, engine, account.UUID, *name)
 		if err != nil {
 			return err
 		}
@@ -79,40 +66,29 @@ func keysShow(ctx context.Context, call invocation) error {
 	})
 }
 
-func keysRetry(ctx context.Context, call invocation) error {
+func keysRetry(ctx context.Context, call *invocation) error {
 	return runOperatorAction(ctx, call, (*orders.Service).Retry)
 }
 
-func keysResolve(ctx context.Context, call invocation) error {
+func keysResolve(ctx context.Context, call *invocation) error {
 	return runOperatorAction(ctx, call, (*orders.Service).Resolve)
 }
 
 // runOperatorAction retries or resolves a key in the name of an operator.
 func runOperatorAction(
-	ctx context.Context, call invocation,
+	ctx context.Context, call *invocation,
 	action func(*orders.Service, context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error),
 ) error {
-	var config boot.KeyCommands
-	var account uuid.UUID
-	flags := call.flags()
-	accountFlag(flags, &account, keyAccountUsage)
-	by := flags.String("by", userName(), "`name` of the operator, for the audit record")
-	reason := flags.String("reason", "", "`reason`, for the audit record (required)")
-	arguments, err := call.parse(flags, &config, keyArgument)
-	if err != nil {
+	var config boot.App
+	name := call.take("KEY")
+	account := accountFlag(call, keyAccountUsage)
+	by := call.flags.String("by", userName(), "`name` of the operator, for the audit record")
+	reason := call.flags.String("reason", "", "`reason`, for the audit record (required)")
+	if err := call.load(&config, "reason", "by"); err != nil {
 		return err
 	}
-	switch {
-	case *reason == "":
-		return wrongUsage(call.name, "orders %s requires --reason", call.name)
-	case *by == "":
-		return wrongUsage(call.name, "orders %s requires --by", call.name)
-	}
-	if err := boot.Load(&config); err != nil {
-		return err
-	}
-	return withApp(ctx, config.Database, config.Stripe, config.Durations, config.Logger(call.stderr), func(a *app) error {
-		key, err := findKey(ctx, a.engine, account, arguments[0])
+	return withApp(ctx, config, config.Logger(call.stderr), func(a *app) error {
+		key, err := findKey(ctx, a.engine, account.UUID, *name)
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,7 @@
 package main_test
 
 import (
-	"encoding/json"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -36,10 +33,6 @@ func TestKeysList(t *testing.T) {
 	require.Zero(t, code, stderr)
 	require.Equal(t, "No key is abandoned or needs review.\n", stdout)
 	require.Empty(t, stderr)
-	code, stdout, _ = f.keys("list", "--json")
-	require.Zero(t, code)
-	require.Equal(t, "[]\n", stdout)
-
 	f.createPaidOrder("a-finished-order-1")
 	f.abandon("stuck-order-00001", "stuck-order-00002", "young-order-00001")
 	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'young-order-00001'")
@@ -57,22 +50,9 @@ func TestKeysList(t *testing.T) {
 	require.Regexp(t, "^"+first.String()+"  "+f.account().String()+`  create_order  charge_created  waiting       1     `, table[2])
 	require.NotContains(t, stdout, "stuck-order", "the list contains no client keys")
 
-	code, stdout, stderr = f.keys("list", "--json", "--limit", "1")
-	require.Zero(t, code, stderr)
-	var items []map[string]any
-	require.NoError(t, json.Unmarshal([]byte(stdout), &items))
-	require.Len(t, items, 1)
-	require.Equal(t, []string{
-		"account_id", "attempt", "created_at", "id", "last_error", "last_run_at", "needs_review_at", "operation", "recovery_point", "state",
-	}, slices.Sorted(maps.Keys(items[0])))
-	for name, want := range map[string]any{
-		"id": second.String(), "account_id": f.account().String(), "operation": "create_order", "recovery_point": "charge_created",
-		"state": "needs_review", "attempt": 1.0, "last_run_at": "2026-01-02T03:04:05Z",
-	} {
-		require.Equal(t, want, items[0][name], name)
-	}
-	require.NotNil(t, items[0]["needs_review_at"])
-	require.Contains(t, items[0]["last_error"], "the payment provider is unavailable")
+	_, stdout, _ = f.keys("list", "--limit", "1")
+	require.Contains(t, stdout, second.String())
+	require.NotContains(t, stdout, first.String())
 }
 
 func TestKeysShow(t *testing.T) {
@@ -213,17 +193,6 @@ func TestKeysResolve(t *testing.T) {
 	code, _, stderr = run(t, f.environ, "keys", "resolve", key, "--reason", "once more")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
-}
-
-// retry and resolve need the provider.
-func TestKeys_noProvider(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for _, command := range []string{"retry", "resolve"} {
-		code, _, stderr := f.keys(command, "a-key-of-this-test", "--reason", "a test")
-		require.Equal(t, 1, code)
-		require.Contains(t, stderr, "\n  STRIPE_SECRET_KEY: not set; ")
-	}
 }
 
 func TestKeys_refund(t *testing.T) {

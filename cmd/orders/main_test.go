@@ -155,7 +155,12 @@ func run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 // eventually calls done until it returns true.
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
+	eventuallyEvery(t, 10*time.Millisecond, done)
+}
+
+func eventuallyEvery(t *testing.T, interval time.Duration, done func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	deadline := time.After(waitTimeout)
 	for !done() {
@@ -180,7 +185,11 @@ func environ(t *testing.T, settings ...string) []string {
 		require.NoError(t, os.Chmod(folder, 0o755))
 	}
 	// The race detector sleeps for a second at each exit unless GORACE disables that.
-	return append([]string{"ADMIN_ADDR=", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + serverPrograms(t)}, settings...)
+	environ := append([]string{"ADMIN_ADDR=", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary}, settings...)
+	if value(environ, "DATABASE_URL") == "" {
+		environ = append(environ, "PG_BIN="+serverPrograms(t))
+	}
+	return environ
 }
 
 func value(environ []string, name string) string {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,8 +17,8 @@ import (
 	"example.com/orders-api/migrations"
 )
 
-func migrateUp(ctx context.Context, call invocation) error {
-	return withMigrator(ctx, call, call.flags(), func(m *migrations.Migrator, _ boot.Database) error {
+func migrateUp(ctx context.Context, call *invocation) error {
+	return withMigrator(ctx, call, func(m *migrations.Migrator, _ boot.Database) error {
 		applied, err := m.Up(ctx)
 		if err != nil {
 			return err
@@ -29,10 +28,9 @@ func migrateUp(ctx context.Context, call invocation) error {
 	})
 }
 
-func migrateDown(ctx context.Context, call invocation) error {
-	flags := call.flags()
-	yes := flags.Bool("yes", false, "do not ask for confirmation; without a terminal this is the default")
-	return withMigrator(ctx, call, flags, func(m *migrations.Migrator, database boot.Database) error {
+func migrateDown(ctx context.Context, call *invocation) error {
+	yes := call.flags.Bool("yes", false, "do not ask for confirmation; without a terminal this is the default")
+	return withMigrator(ctx, call, func(m *migrations.Migrator, database boot.Database) error {
 		if !*yes && term.IsTerminal(int(os.Stdin.Fd())) {
 			if err := confirmDown(ctx, os.Stdin, call.stderr, database); err != nil {
 				return err
@@ -71,8 +69,8 @@ func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database boot
 	}
 }
 
-func migrateStatus(ctx context.Context, call invocation) error {
-	return withMigrator(ctx, call, call.flags(), func(m *migrations.Migrator, _ boot.Database) error {
+func migrateStatus(ctx context.Context, call *invocation) error {
+	return withMigrator(ctx, call, func(m *migrations.Migrator, _ boot.Database) error {
 		list, err := m.Status(ctx)
 		if err != nil {
 			return err
@@ -88,9 +86,20 @@ func migrateStatus(ctx context.Context, call invocation) error {
 	})
 }
 
-func withMigrator(ctx context.Context, call invocation, flags *flag.FlagSet, work func(*migrations.Migrator, boot.Database) error) error {
+func migrateDistribute(ctx context.Context, call *invocation) error {
+	return withMigrator(ctx, call, func(m *migrations.Migrator, _ boot.Database) error {
+		tables, err := m.Distribute(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(call.stdout, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
+		return nil
+	})
+}
+
+func withMigrator(ctx context.Context, call *invocation, work func(*migrations.Migrator, boot.Database) error) error {
 	var config boot.DatabaseOnly
-	if err := call.load(flags, &config); err != nil {
+	if err := call.load(&config); err != nil {
 		return err
 	}
 	return boot.WithMigrator(ctx, config.Database, config.Logger(call.stderr), func(m *migrations.Migrator) error {

@@ -17,32 +17,27 @@ import (
 // (BenchmarkReap in bench/orders), so that orders do not wait long.
 const reapBatch = 50
 
-func reaper(ctx context.Context, call invocation) error {
+func reaper(ctx context.Context, call *invocation) error {
 	var config struct {
 		boot.Maintenance
 		boot.OptionalAdmin
 	}
-	var interval interval
-	flags := call.flags()
-	interval.flag(flags)
-	batch := flags.Int("batch", reapBatch, "how many keys one transaction deletes")
-	dryRun := flags.Bool("dry-run", false, "count the keys and delete nothing")
-	if err := call.load(flags, &config, "batch", "every"); err != nil {
+	every := everyFlag(call)
+	dryRun := call.flags.Bool("dry-run", false, "count the keys and delete nothing")
+	if err := call.load(&config, "every"); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
 	return withEngine(ctx, config.Maintenance, logger, func(engine *idempotency.Engine, pool *pgxpool.Pool) error {
-		r, err := newReaper(engine, config.Durations, *batch)
+		r, err := newReaper(engine, config.KeyRetention)
 		if err != nil {
 			return err
 		}
-		m, err := metrics.New(metrics.Config{
-			Pool: pool, Logger: logger, Retention: config.KeyRetention.Duration,
-		})
+		m, err := metrics.New(metrics.Config{Pool: pool, Logger: logger, Retention: config.KeyRetention})
 		if err != nil {
 			return err
 		}
-		return interval.runWithAdmin(ctx, call.name, config.OptionalAdmin, m, logger, func(ctx context.Context) error {
+		return runOrRepeat(ctx, call.name, *every, config.AdminAddr, m, logger, func(ctx context.Context) error {
 			if !*dryRun {
 				return reap(ctx, r, m, logger)
 			}
@@ -55,8 +50,8 @@ func reaper(ctx context.Context, call invocation) error {
 	})
 }
 
-func newReaper(engine *idempotency.Engine, durations boot.Durations, batch int) (*idempotency.Reaper, error) {
-	return idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: durations.KeyRetention.Duration, Batch: batch})
+func newReaper(engine *idempotency.Engine, retention time.Duration) (*idempotency.Reaper, error) {
+	return idempotency.NewReaper(engine, idempotency.ReaperConfig{Retention: retention, Batch: reapBatch})
 }
 
 func reap(ctx context.Context, r *idempotency.Reaper, m *metrics.Metrics, logger *slog.Logger) error {
@@ -64,12 +59,5 @@ func reap(ctx context.Context, r *idempotency.Reaper, m *metrics.Metrics, logger
 	deleted, err := r.RunOnce(ctx)
 	m.Reaped(deleted, err)
 	logger.InfoContext(ctx, "reaper pass", "deleted", deleted, "took", time.Since(start))
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	overdue, err := r.Overdue(ctx)
-	if overdue > 0 {
-		logger.WarnContext(ctx, "unfinished keys are older than the retention and not deleted; see orders keys list", "keys", overdue)
-	}
 	return err
 }

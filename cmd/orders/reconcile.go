@@ -20,40 +20,35 @@ import (
 // errNotCompared means that the comparison is incomplete: the exit code is 2.
 var errNotCompared = errors.New("records were not compared")
 
-func runReconcile(ctx context.Context, call invocation) error {
-	var config boot.KeyCommands
-	flags := call.flags()
-	since := flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
-	fix := flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
-	lostRows := flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
-	asJSON := flags.Bool("json", false, "print a JSON object")
-	if _, err := call.parse(flags, &config); err != nil {
+func runReconcile(ctx context.Context, call *invocation) error {
+	var config boot.App
+	since := call.flags.Duration("since", 48*time.Hour, "how far back to compare; stuck keys are reported at any age")
+	fix := call.flags.Bool("fix", false, "cancel orphaned intents and apply the provider's refund status; with --lost-rows, also expire the keys of charges whose order is lost")
+	lostRows := call.flags.Bool("lost-rows", false, "after a failover or a restore, while no other process runs: include recent activity and unknown accounts")
+	asJSON := call.flags.Bool("json", false, "print a JSON object")
+	if err := call.parse(&config); err != nil {
 		return err
 	}
 	if err := boot.Load(&config); err != nil {
 		return fmt.Errorf("%w: %w", errNotCompared, err)
 	}
-	if grace := config.CompleterGrace.Duration; *since <= grace {
+	if grace := config.CompleterGrace; *since <= grace {
 		return wrongUsage(call.name, "--since %s is not more than COMPLETER_GRACE, %s, within which activity is ignored", *since, grace)
 	}
 	logger := config.Logger(call.stderr)
 	var report reconcile.Report
-	err := withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
-		r, err := reconcile.New(reconcile.Config{
+	err := withApp(ctx, config, logger, func(a *app) (err error) {
+		report, err = reconcile.Run(ctx, reconcile.Config{
 			Orders:   a.orders,
 			Engine:   a.engine,
 			Pool:     a.pool,
 			Payments: a.payments,
 			Logger:   logger,
 			Since:    *since,
-			Grace:    config.CompleterGrace.Duration,
+			Grace:    config.CompleterGrace,
 			LostRows: *lostRows,
 			Fix:      *fix,
 		})
-		if err != nil {
-			return err
-		}
-		report, err = r.Run(ctx)
 		return err
 	})
 	if err == nil {
@@ -88,9 +83,13 @@ func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) erro
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tACCOUNT\tORDER\tKEY\tINTENT\tREFUND\tCREATED\tLOCAL\tPROVIDER\tDETAIL")
 	for _, d := range discrepancies {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			d.Kind, idCell(d.AccountID), idCell(d.OrderID), idCell(d.KeyID), cell(d.IntentID), cell(d.ProviderRefundID),
-			timeCell(d.Created), moneyCell(d.Local), moneyCell(d.Provider), cell(detail(d)))
+		var row []string
+		for _, value := range []any{
+			d.Kind, d.AccountID, d.OrderID, d.KeyID, d.IntentID, d.ProviderRefundID, d.Created, d.Local, d.Provider, detail(d),
+		} {
+			row = append(row, cell(value))
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
 	fmt.Fprintln(table)
 	return table.Flush()
@@ -108,36 +107,22 @@ func detail(d reconcile.Discrepancy) string {
 	}
 }
 
-func idCell(id uuid.UUID) string {
-	if id == uuid.Nil {
-		return cell("")
-	}
-	return id.String()
-}
-
-func timeCell(t time.Time) string {
-	if t.IsZero() {
-		return cell("")
-	}
-	return t.Format(time.RFC3339)
-}
-
-func moneyCell(m reconcile.Money) string {
-	if m == (reconcile.Money{}) {
-		return cell("")
-	}
-	return cell(fmt.Sprintf("%d %s", m.Amount, m.Currency))
-}
-
-// cell replaces what would break a table.
-func cell(text string) string {
-	if text == "" {
+// cell returns the text of a value, without what would break a table.
+func cell(value any) string {
+	switch value {
+	case "", uuid.Nil, time.Time{}, reconcile.Money{}:
 		return "-"
+	}
+	switch v := value.(type) {
+	case time.Time:
+		return v.Format(time.RFC3339)
+	case reconcile.Money:
+		value = fmt.Sprintf("%d %s", v.Amount, v.Currency)
 	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
-	}, text)
+	}, fmt.Sprint(value))
 }

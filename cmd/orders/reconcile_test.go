@@ -18,7 +18,7 @@ import (
 const listEndpoint = "GET /v1/payment_intents"
 
 // newFixtureAnHourAgo returns a fixture whose provider's clock is an hour behind. After
-// ageRows, its payments and orders are an hour old.
+// createPaidOrders, its payments and orders are an hour old.
 func newFixtureAnHourAgo(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t)
@@ -28,17 +28,6 @@ func newFixtureAnHourAgo(t *testing.T) *fixture {
 	t.Cleanup(f.stripe.Close)
 	f.environ = f.with("STRIPE_API_BASE="+provider.URL, "LOG_LEVEL=error")
 	return f
-}
-
-func (f *fixture) ageRows() {
-	f.t.Helper()
-	for _, statement := range []string{
-		"UPDATE orders SET created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'",
-		"UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'",
-	} {
-		_, err := f.pool.Exec(f.t.Context(), statement)
-		require.NoError(f.t, err)
-	}
 }
 
 func (f *fixture) createPaidOrders(idempotencyKeys ...string) []string {
@@ -51,7 +40,8 @@ func (f *fixture) createPaidOrders(idempotencyKeys ...string) []string {
 		ids = append(ids, requirePaid(f.t, response))
 	}
 	a.stop()
-	f.ageRows()
+	f.exec("UPDATE orders SET created_at = created_at - interval '1 hour', paid_at = paid_at - interval '1 hour'")
+	f.exec("UPDATE idempotency_keys SET created_at = created_at - interval '1 hour', last_run_at = last_run_at - interval '1 hour', finished_at = finished_at - interval '1 hour'")
 	return ids
 }
 
@@ -65,8 +55,7 @@ func TestReconcile_exitCodes(t *testing.T) {
 	require.Regexp(t, `^Compared 3 intents, 3 orders and 0 refunds from \S+Z to \S+Z\. Discrepancies: 0, fixed: 0\. Foreign intents: 0, of unknown accounts: 0\.\n$`, stdout)
 	require.Empty(t, stderr)
 
-	_, err := f.pool.Exec(t.Context(), "DELETE FROM orders WHERE id = $1", ids[1])
-	require.NoError(t, err)
+	f.exec("DELETE FROM orders WHERE id = $1", ids[1])
 	code, stdout, stderr = run(t, f.environ, "reconcile", "--fix")
 	require.Equal(t, 1, code)
 	require.Equal(t, "orders: discrepancies: 1\n", stderr)
@@ -93,8 +82,6 @@ func TestReconcile_exitCodes(t *testing.T) {
 func TestReconcile_fix(t *testing.T) {
 	t.Parallel()
 	f := newFixtureAnHourAgo(t)
-	var account string
-	require.NoError(t, f.pool.QueryRow(t.Context(), "SELECT id::text FROM accounts").Scan(&account))
 	orphaned := func(account string) {
 		f.createIntent(url.Values{
 			"amount": {"2500"}, "currency": {"usd"}, "metadata[account_id]": {account},
@@ -102,7 +89,7 @@ func TestReconcile_fix(t *testing.T) {
 		})
 	}
 
-	orphaned(account)
+	orphaned(f.account().String())
 	code, stdout, stderr := run(t, f.environ, "reconcile", "--fix", "--since", "72h")
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `(?m)^orphaned_intent .* order missing; FIXED$`, stdout)

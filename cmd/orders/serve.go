@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -12,12 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/cmd/internal/boot"
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/connlimit"
 )
@@ -30,32 +26,21 @@ const maxBackground = 200
 // the longest idle one. An idle connection uses 20 KiB.
 const maxConnections = 4000
 
-func serve(ctx context.Context, call invocation) error {
-	var config boot.Serve
-	flags := call.flags()
-	delay := flags.Duration("shutdown-delay", 2*time.Second,
+func serve(ctx context.Context, call *invocation) error {
+	var config struct {
+		boot.App
+		boot.Listen
+		boot.Admin
+	}
+	delay := call.flags.Duration("shutdown-delay", 2*time.Second,
 		"how long a stopping server still accepts requests while /readyz returns 503,\nso that load balancers send new requests elsewhere")
-	if err := call.load(flags, &config); err != nil {
+	if err := call.load(&config); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
 	tuneGC()
-	return withApp(ctx, config.Database, config.Stripe, config.Durations, logger, func(a *app) error {
-		server, err := newServer(ctx, a, config.Database, config.Durations, logger)
-		if err != nil {
-			return err
-		}
-		defer server.close()
-		stopAdmin, err := startAdmin(ctx, config.AdminAddr, a.metrics, server.ready.Check, logger)
-		if err != nil {
-			return err
-		}
-		defer stopAdmin()
-		listener, err := listen(ctx, "LISTEN_ADDR", config.Addr)
-		if err != nil {
-			return err
-		}
-		return server.run(ctx, listener, *delay)
+	return withApp(ctx, config.App, logger, func(a *app) error {
+		return withServer(ctx, a, config.Addr, config.AdminAddr, func(s *server) error { return s.run(ctx, *delay) })
 	})
 }
 
@@ -83,77 +68,76 @@ func listen(ctx context.Context, variable, address string) (net.Listener, error)
 	return listener, nil
 }
 
-// server is the API server.
+// server is the API of an app.
 type server struct {
-	http   *http.Server
-	side   *pgxpool.Pool // see boot.SidePool
-	ready  *api.Readiness
-	engine *idempotency.Engine
-	runs   *api.Background
-	drain  time.Duration
-	logger *slog.Logger
+	*app
+	http     *http.Server
+	listener net.Listener
+	ready    *api.Readiness
+	runs     *api.Background
 }
 
-// newServer returns the API of an app, for serve and for dev. Close it after run.
-func newServer(ctx context.Context, a *app, database boot.Database, durations boot.Durations, logger *slog.Logger) (*server, error) {
-	runs, err := api.NewBackground(maxBackground, logger)
+// withServer calls work with the API of an app, whose addresses are open.
+func withServer(ctx context.Context, a *app, address, adminAddress string, work func(*server) error) error {
+	runs := api.NewBackground(maxBackground, a.logger)
+	side, err := boot.SidePool(ctx, a.config.Database, a.traces.ConfigurePool)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	side, err := boot.SidePool(ctx, database, a.traces.ConfigurePool)
-	if err != nil {
-		return nil, err
-	}
+	defer side.Close()
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: side, Clock: time.Now})
 	if err != nil {
-		side.Close()
-		return nil, err
+		return err
 	}
 	ready := api.NewReadiness(func(ctx context.Context) error { return boot.CheckSchema(ctx, side) })
-	s := &server{side: side, ready: ready, engine: a.engine, runs: runs, drain: durations.LongestRun(), logger: logger}
-	router, err := api.NewRouter(api.Config{
+	router := api.NewRouter(api.Config{
 		Orders:        a.orders,
 		Authenticator: authenticator,
 		Limiter:       a.limiter,
 		Spec:          ordersapi.Spec,
-		Logger:        logger,
+		Workflows:     ordersapi.Workflows,
+		Logger:        a.logger,
 
-		Observer:   a.metrics.API(),
+		OnRequest:  a.metrics.OnRequest,
 		Background: runs,
-		Retention:  durations.KeyRetention.Duration,
+		Retention:  a.config.KeyRetention,
 		Trace:      a.traces.Requests(),
 		Ready:      ready,
 	})
+	stopAdmin, err := startAdmin(ctx, adminAddress, a.metrics, ready.Check, a.logger)
 	if err != nil {
-		side.Close()
-		return nil, err
+		return err
 	}
-	s.http = api.NewServer(router, durations.LongestRun(), logger)
-	return s, nil
+	defer stopAdmin()
+	listener, err := listen(ctx, "LISTEN_ADDR", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }() // run has closed it, unless it was not called
+	return work(&server{a, api.NewServer(router, a.config.LongestRun(), a.logger), listener, ready, runs})
 }
-
-func (s *server) close() { s.side.Close() }
 
 // run serves until ctx ends. Then /readyz returns 503 for delay, while requests are still
 // accepted. After that it closes the listener, releases the waiters and lets runs in
 // progress finish, so that no other process has to take over their keys.
-func (s *server) run(ctx context.Context, listener net.Listener, delay time.Duration) error {
+func (s *server) run(ctx context.Context, delay time.Duration) error {
 	served := make(chan error, 1)
-	go func() { served <- connlimit.Serve(s.http, listener, maxConnections) }()
-	s.logger.Info("listening", "address", listener.Addr().String())
+	go func() { served <- connlimit.Serve(s.http, s.listener, maxConnections) }()
+	s.logger.Info("listening", "address", s.listener.Addr().String())
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
 	s.ready.Drain()
-	s.logger.Info("stopping: not ready, finishing runs in progress", "shutdown_delay", delay, "drain_timeout", s.drain)
+	drain := s.config.LongestRun()
+	s.logger.Info("stopping: not ready, finishing runs in progress", "shutdown_delay", delay, "drain_timeout", drain)
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
 	case <-time.After(delay):
 	}
-	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
+	drainCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	s.engine.DrainWaiters()
 	err := s.http.Shutdown(drainCtx)

@@ -13,12 +13,15 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-func worker(ctx context.Context, call invocation) error {
-	var config boot.Worker
-	flags := call.flags()
-	once := flags.Bool("once", false, "send the receipts that are due, and fail if one could not be sent")
-	every := flags.Duration("every", time.Second, "how often to poll for new receipts")
-	if err := call.load(flags, &config, "every"); err != nil {
+func worker(ctx context.Context, call *invocation) error {
+	var config struct {
+		boot.DatabaseOnly
+		boot.OptionalAdmin
+		boot.Mail
+	}
+	once := call.flags.Bool("once", false, "send the receipts that are due, and fail if one could not be sent")
+	every := call.flags.Duration("every", time.Second, "how often to poll for new receipts")
+	if err := call.load(&config, "every"); err != nil {
 		return err
 	}
 	logger := config.Logger(call.stderr)
@@ -31,7 +34,7 @@ func worker(ctx context.Context, call invocation) error {
 	if err != nil {
 		return err
 	}
-	mailer, err := config.Mailer(logger)
+	mailer, err := config.Mailer("", logger)
 	if err != nil {
 		return err
 	}
@@ -51,9 +54,9 @@ func worker(ctx context.Context, call invocation) error {
 		return err
 	}
 	defer stopAdmin()
-	err = w.Run(ctx, *every)
+	w.Run(ctx, *every)
 	logger.Info("stopped")
-	return err
+	return nil
 }
 
 func newWorker(mailer receipts.Mailer, from string, pool *pgxpool.Pool, m *metrics.Metrics, logger *slog.Logger) (*receipts.Worker, error) {

@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,19 +11,14 @@ import (
 
 func (f *fixture) createPaidOrder(idempotencyKey string) string {
 	f.t.Helper()
-	a := f.serve(f.environ, "--shutdown-delay", "0")
-	response, err := a.order(idempotencyKey, tea)
+	response, err := f.shared().order(idempotencyKey, tea)
 	require.NoError(f.t, err)
-	require.Equal(f.t, http.StatusCreated, response.status)
-	a.stop()
 	return requirePaid(f.t, response)
 }
 
 func (f *fixture) staged() int {
 	f.t.Helper()
-	var n int
-	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT count(*) FROM staged_jobs").Scan(&n))
-	return n
+	return f.count("SELECT count(*) FROM staged_jobs")
 }
 
 func TestWorker_once(t *testing.T) {

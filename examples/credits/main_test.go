@@ -73,13 +73,11 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	admission, err := limiter.New(limiter.Config{Work: 100, Backlog: 100, Wait: time.Minute, InFlight: 100})
 	require.NoError(t, err)
-	background, err := api.NewBackground(1, logger)
-	require.NoError(t, err)
-	f.router, err = api.NewRouter(api.Config{
+	background := api.NewBackground(1, logger)
+	f.router = api.NewRouter(api.Config{
 		Orders: f.orders, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: logger,
 		Ready: api.NewReadiness(f.pool.Ping), Background: background, Retention: time.Hour,
 	})
-	require.NoError(t, err)
 	return f
 }
 

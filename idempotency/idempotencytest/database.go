@@ -61,13 +61,17 @@ func PutKey(t testing.TB, pool *pgxpool.Pool, req idempotency.Request, operation
 	}
 	require.ErrorIs(t, err, errStopped)
 
+	var leaseAge *time.Duration // NULL makes the difference NULL
+	if state.Leased {
+		leaseAge = &state.LeaseAge
+	}
 	_, err = pool.Exec(t.Context(), `
 UPDATE idempotency_keys
    SET recovery_point = $3,
-       locked_at      = CASE WHEN $4 THEN now() - $5::interval END,
+       locked_at      = now() - $4::interval,
        last_error     = NULL
  WHERE account_id = $1
-   AND id = $2`, req.AccountID, result.KeyID, string(state.Point), state.Leased, state.LeaseAge)
+   AND id = $2`, req.AccountID, result.KeyID, string(state.Point), leaseAge)
 	require.NoError(t, err)
 	return result.KeyID
 }

@@ -29,6 +29,10 @@ const (
 	// FatalAfter does so when the server has committed.
 	FatalAfter
 
+	// ErrorAfter replaces the response to a COMMIT that was executed by an error, and
+	// keeps the connection. A coordinator of Citus responds so if it loses a worker.
+	ErrorAfter
+
 	// NotReplicated inserts the warning that the wait for the standby was cancelled.
 	NotReplicated
 
@@ -102,7 +106,6 @@ func (p *Proxy) Held() int { return int(p.held.Load()) }
 // Cancels counts the requests to cancel a statement.
 func (p *Proxy) Cancels() int { return int(p.cancels.Load()) }
 
-// next returns the fault for this COMMIT, or 0.
 func (p *Proxy) next() Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()

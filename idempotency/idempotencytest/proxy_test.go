@@ -25,6 +25,7 @@ func TestProxy_faults(t *testing.T) {
 		{"cut after", idempotencytest.CutAfter, true, ""},
 		{"fatal before", idempotencytest.FatalBefore, false, "57P01"},
 		{"fatal after", idempotencytest.FatalAfter, true, "57P01"},
+		{"error after", idempotencytest.ErrorAfter, true, "XX000"},
 		{"not replicated", idempotencytest.NotReplicated, true, "01000"},
 	}
 	for _, test := range tests {

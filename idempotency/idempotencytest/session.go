@@ -89,7 +89,6 @@ type batch struct {
 	commit   int // offset of the message that executes COMMIT, or -1
 }
 
-// forwardRequests forwards what the client sends, up to a COMMIT to break.
 func (s *session) forwardRequests() {
 	for {
 		batch, err := s.readBatch()
@@ -168,7 +167,7 @@ func (s *session) holdBack(fault Fault, b batch) {
 	s.sendToServer(before, &pgproto3.Flush{})
 	switch fault {
 	case FatalBefore:
-		s.fatal()
+		s.fail("FATAL", "57P01", "terminating connection due to administrator command")
 		fallthrough
 	case CutBefore:
 		s.close()
@@ -197,7 +196,6 @@ func (s *session) sendToServer(messages []byte, last pgproto3.FrontendMessage) {
 	}
 }
 
-// isFirst reports whether event occurs before other.
 func isFirst(event, other <-chan struct{}) bool {
 	select {
 	case <-event:
@@ -207,8 +205,6 @@ func isFirst(event, other <-chan struct{}) bool {
 	}
 }
 
-// forwardResponses forwards what the server sends, and breaks the response to a
-// COMMIT.
 func (s *session) forwardResponses() {
 	defer s.close()
 	for {
@@ -221,8 +217,11 @@ func (s *session) forwardResponses() {
 			case CutAfter:
 				return
 			case FatalAfter:
-				s.fatal()
+				s.fail("FATAL", "57P01", "terminating connection due to administrator command")
 				return
+			case ErrorAfter:
+				s.fail("ERROR", "XX000", "could not commit transaction for shard 102008 on at least one active node")
+				continue
 			case NotReplicated:
 				s.notReplicated()
 			}
@@ -246,13 +245,12 @@ func (s *session) forwardResponses() {
 	}
 }
 
-// fatal ends the session like a server that shuts down.
-func (s *session) fatal() {
+func (s *session) fail(severity, code, message string) {
 	packet, err := (&pgproto3.ErrorResponse{
-		Severity:            "FATAL",
-		SeverityUnlocalized: "FATAL",
-		Code:                "57P01",
-		Message:             "terminating connection due to administrator command",
+		Severity:            severity,
+		SeverityUnlocalized: severity,
+		Code:                code,
+		Message:             message,
 	}).Encode(nil)
 	if err == nil {
 		s.write(packet, true)
@@ -293,7 +291,6 @@ func readMessage(r *bufio.Reader) (kind byte, packet []byte, err error) {
 	return kind, packet, err
 }
 
-// readPacket reads a length and as many bytes, and appends both to packet.
 func readPacket(r io.Reader, packet []byte) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {

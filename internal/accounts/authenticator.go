@@ -49,6 +49,8 @@ type Authenticator struct {
 	pool  *pgxpool.Pool
 	clock func() time.Time
 
+	lookupTimeout time.Duration // tests shorten it
+
 	// Each is a semaphore of one lookup. Unknown keys cost their sender nothing, so they
 	// do not delay the lookups of cached ones.
 	unknownKeys, cachedKeys chan struct{}
@@ -78,6 +80,8 @@ func NewAuthenticator(config Config) (*Authenticator, error) {
 		unknownKeys: make(chan struct{}, 1),
 		cachedKeys:  make(chan struct{}, 1),
 		cache:       map[keyHash]verifiedKey{},
+
+		lookupTimeout: lookupTimeout,
 	}, nil
 }
 
@@ -97,7 +101,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	if cached {
 		turn = a.cachedKeys
 	}
-	wait, cancel := context.WithTimeout(ctx, lookupTimeout)
+	wait, cancel := context.WithTimeout(ctx, a.lookupTimeout)
 	defer cancel()
 	select {
 	case turn <- struct{}{}:
@@ -114,7 +118,7 @@ func (a *Authenticator) lookup(ctx context.Context, hash keyHash) (uuid.UUID, er
 	if key, cached := a.cached(hash); cached && a.isFresh(key) {
 		return key.accountID, nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.lookupTimeout)
 	defer cancel()
 	verifiedAt := a.clock()
 	accountID, err := findAccount(ctx, a.pool, hash)

@@ -211,6 +211,7 @@ func TestAuthenticate_lookupTimeout(t *testing.T) {
 		params["lock_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"
 	})
 	f.requireAccepted(1)
+	f.authenticator.SetLookupTimeout(50 * time.Millisecond)
 	f.pass(5 * time.Second)
 	operator, err := pgx.ConnectConfig(t.Context(), f.pool.Config().ConnConfig)
 	require.NoError(t, err)
@@ -233,5 +234,6 @@ func TestAuthenticate_lookupTimeout(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	require.NoError(t, migration.Rollback(t.Context()))
+	f.authenticator.SetLookupTimeout(time.Minute)
 	f.requireAccepted(1)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -70,11 +71,9 @@ func insertKey(ctx context.Context, db interface {
 	hash := hashKey(apiKey)
 	err := db.QueryRow(ctx, `
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
-SELECT $1, id, $3, $4
-  FROM accounts
- WHERE id = $2
+VALUES ($1, $2, $3, $4)
 RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.CreatedAt)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if postgres.SQLState(err) == postgres.ForeignKeyViolation {
 		err = ErrAccountNotFound
 	}
 	return key, err
@@ -113,12 +112,9 @@ func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idO
 	if err != nil {
 		return Key{}, err
 	}
-	var found []Key
-	for _, key := range keys {
-		if idOrPrefix == key.Prefix || strings.EqualFold(idOrPrefix, key.ID.String()) {
-			found = append(found, key)
-		}
-	}
+	found := slices.DeleteFunc(keys, func(key Key) bool {
+		return idOrPrefix != key.Prefix && !strings.EqualFold(idOrPrefix, key.ID.String())
+	})
 	switch len(found) {
 	case 0:
 		return Key{}, ErrKeyNotFound
@@ -126,16 +122,25 @@ func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idO
 	default:
 		return Key{}, ErrAmbiguousPrefix
 	}
-	err = pool.QueryRow(ctx, `
+	key := found[0]
+	// Two statements, because Citus rejects coalesce(revoked_at, now()) in an UPDATE.
+	_, err = pool.Exec(ctx, `
 UPDATE api_keys
-   SET revoked_at = coalesce(revoked_at, now())
+   SET revoked_at = now()
  WHERE account_id = $1
    AND id = $2
-RETURNING revoked_at`, accountID, found[0].ID).Scan(&found[0].RevokedAt)
+   AND revoked_at IS NULL`, accountID, key.ID)
+	if err == nil {
+		err = pool.QueryRow(ctx, `
+SELECT revoked_at
+  FROM api_keys
+ WHERE account_id = $1
+   AND id = $2`, accountID, key.ID).Scan(&key.RevokedAt)
+	}
 	if err != nil {
 		return Key{}, fmt.Errorf("revoke API key: %w", postgres.Translate(err))
 	}
-	return found[0], nil
+	return key, nil
 }
 
 // ValidAPIKey reports whether apiKey is valid. Its error is [postgres.ErrUnavailable].

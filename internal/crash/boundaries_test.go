@@ -14,8 +14,6 @@ import (
 // numbered from 1.
 const boundariesFile = "testdata/boundaries.txt"
 
-// TestBoundaries records the exchanges of each flow without a fault. A difference from
-// the file is an exchange that no case breaks.
 func TestBoundaries(t *testing.T) {
 	t.Parallel()
 	program := build(t)

@@ -49,7 +49,6 @@ var errNotReached = errors.New("the boundary was not reached")
 func (c testCase) run(t testing.TB, program string) (wrong []string, err error) {
 	t.Helper()
 	h := newHarness(t, program, c.flow)
-	bystander := h.start(h.direct(), "serve")
 	h.setup(c.flow)
 
 	exchanges := &interceptor{}
@@ -67,13 +66,14 @@ func (c testCase) run(t testing.TB, program string) (wrong []string, err error) 
 		return nil, errNotReached
 	}
 
-	url := bystander.url()
 	if !c.late {
 		h.act(c.customer)
 	}
 	if c.fault == pause {
+		url := h.bystander().url()
 		wrong = append(wrong, h.recover(c, url)...)
 		wrong = append(wrong, h.resume(armed, victim)...)
+		wrong = append(wrong, h.verifyFinal(c, url)...)
 	} else {
 		if c.fault == hold {
 			armed.resume()
@@ -83,12 +83,13 @@ func (c testCase) run(t testing.TB, program string) (wrong []string, err error) 
 			wrong = append(wrong, fmt.Sprintf("the response after the %s: %v", c.fault, got))
 		}
 		exchanges.endOutage()
-		if c.fault != kill && victim.url != "" {
-			url = victim.url // the victim itself must work again
+		url := victim.url // the victim itself must work again
+		if c.fault == kill || url == "" {
+			url = h.bystander().url()
 		}
 		wrong = append(wrong, h.recover(c, url)...)
+		wrong = append(wrong, h.verifyFinal(c, url)...)
 	}
-	wrong = append(wrong, h.verifyFinal(c, bystander.url())...)
 	return append(wrong, h.violations()...), nil
 }
 

@@ -19,7 +19,6 @@ import (
 // timeout bounds every wait. It is longer than any timeout of the program.
 const timeout = 30 * time.Second
 
-// child is a process of the program.
 type child struct {
 	t      testing.TB
 	cmd    *exec.Cmd

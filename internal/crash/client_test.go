@@ -85,21 +85,18 @@ func orderParams(email, card string) string {
 		`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 }
 
-// post sends a request under the idempotency key, for an order or a refund.
 func post(url string, from account, params string) response {
 	r := send(url, http.MethodPost, from.path, from, params, http.Header{"Idempotency-Key": {idempotencyKey}})
 	r.key = idempotencyKey
 	return r
 }
 
-// post also records the response.
 func (h *harness) post(url string, from account, params string) response {
 	r := post(url, from, params)
 	h.responses = append(h.responses, r)
 	return r
 }
 
-// get reads a resource and records the response.
 func (h *harness) get(url string, from account, path string) response {
 	r := send(url, http.MethodGet, path, from, "", nil)
 	h.responses = append(h.responses, r)

@@ -14,7 +14,7 @@ const (
 	approves customer = "approves"
 	declines customer = "declines"
 	paysAnew customer = "pays-anew" // declines, and then pays with another card in the browser
-	leaves   customer = "leaves"    // does nothing
+	leaves   customer = "leaves"
 )
 
 // act has no effect if the action is not possible now. It needs no client secret, so it

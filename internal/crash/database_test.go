@@ -14,9 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// databaseProxy is a proxy between one child and PostgreSQL. It reads what the child
-// sends until the child waits, then the whole response. Each such round trip is a
-// boundary.
+// databaseProxy is a proxy between one child and PostgreSQL.
 type databaseProxy struct {
 	interceptor *interceptor
 	listener    net.Listener
@@ -91,7 +89,6 @@ func (p *databaseProxy) serve(conn net.Conn) {
 	}
 }
 
-// track registers a connection, unless the proxy is closed.
 func (p *databaseProxy) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +122,6 @@ type session struct {
 	statements  map[string]string // summaries of the prepared statements, by name
 }
 
-// startUp opens the session and forwards the authentication. It is no boundary.
 func (s *session) startUp() bool {
 	message, err := s.child.ReceiveStartupMessage()
 	for ; err == nil; message, err = s.child.ReceiveStartupMessage() {
@@ -200,7 +196,6 @@ func (s *session) roundTrip() bool {
 		s.child.Flush() == nil
 }
 
-// readRequest reads what the child sends until it waits for the response.
 func (s *session) readRequest() (name string, complete bool) {
 	var request request
 	for {

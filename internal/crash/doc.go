@@ -45,8 +45,8 @@
 //
 // # Steps of a case
 //
-//  1. It gets a database, a stand-in, a victim behind the proxies and a bystander,
-//     a second process without a fault.
+//  1. It gets a database, a stand-in, a victim behind the proxies and, if a step
+//     needs one, a bystander: a second process without a fault.
 //  2. The flow runs until the fault is triggered.
 //  3. The harness moves locked_at and last_run_at into the past, which expires the
 //     leases without a wait (R8).

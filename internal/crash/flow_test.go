@@ -20,7 +20,7 @@ type flow struct {
 	refund      bool  // of an order that is paid before
 	old         bool  // the charge window is over when the flow begins
 
-	waiting   bool       // the first process responded that the customer must approve the payment
+	waiting   bool       // an earlier response was that the customer must approve the payment
 	acted     customer   // what the customer did after that
 	customers []customer // what the customer does when the fault is triggered, in turns
 }
@@ -67,7 +67,6 @@ func flows() []flow {
 		{name: "webhook-of-created", card: visa, status: paid, crashedAt: createIntent, crashMoment: after, actor: webhook},
 		{name: "webhook-of-charged", card: visa, status: paid, crashedAt: confirmIntent, crashMoment: after, actor: webhook},
 
-		// "waiting" has a response that the customer must approve the payment.
 		{name: "action", card: challenging, status: declined, actor: retry, customers: decisions},
 		{name: "retry-of-waiting", card: challenging, status: declined, waiting: true, actor: retry, customers: decisions},
 		{name: "webhook-of-approved", card: challenging, status: paid, waiting: true, acted: approves, actor: webhook, customers: []customer{approves}},
@@ -114,8 +113,8 @@ func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
 	return []actor{retry, completer}
 }
 
-// setup brings the key to where the flow begins: it kills a first process there and
-// expires its lease.
+// setup brings the key to where the flow begins. For a crash, it kills a first process
+// there and expires its lease.
 func (h *harness) setup(f flow) {
 	h.t.Helper()
 	card, useUp := f.card, func() {}
@@ -127,10 +126,8 @@ func (h *harness) setup(f flow) {
 		h.createPaidOrder()
 	}
 	if f.waiting {
-		first := h.start(h.direct(), "serve")
-		got := h.post(first.url(), h.account, h.params)
+		got := h.post(h.bystander().url(), h.account, h.params)
 		require.Equal(h.t, http.StatusAccepted, got.status, "%v", got)
-		first.kill()
 		h.act(f.acted)
 		h.expireLeases()
 	}
@@ -169,10 +166,8 @@ INSERT INTO observed.aged VALUES (clock_timestamp())`, oldAge)
 // createPaidOrder makes the case's request a refund of a part of a paid order.
 func (h *harness) createPaidOrder() {
 	h.t.Helper()
-	api := h.start(h.direct(), "serve")
-	paid := send(api.url(), http.MethodPost, h.account.path, h.account, h.params, http.Header{"Idempotency-Key": {"the-order-of-the-refund"}})
+	paid := send(h.bystander().url(), http.MethodPost, h.account.path, h.account, h.params, http.Header{"Idempotency-Key": {"the-order-of-the-refund"}})
 	require.Equal(h.t, http.StatusCreated, paid.status, "%v", paid)
-	api.kill()
 	h.account.path = paid.location + "/refunds"
 	h.params = `{"amount":700}`
 }
@@ -183,7 +178,6 @@ type victim struct {
 	allowed func(response) bool // whether the result is correct, also if another run finished the key
 }
 
-// startVictim starts the run of the flow's actor with the fault armed.
 func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *victim {
 	h.t.Helper()
 	environ := h.intercepted(exchanges)

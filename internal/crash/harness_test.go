@@ -15,13 +15,13 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// harness is the environment of one case.
 type harness struct {
 	t            testing.TB
 	program      string
 	pool         *pgxpool.Pool
 	stripe       *stripetest.Server
 	proxies      []*providerProxy
+	other        *child     // see bystander
 	account      account    // whose request the fault hits
 	otherAccount account    // uses the same idempotency key, and must not be affected
 	params       string     // body of the account's request
@@ -71,7 +71,10 @@ func environ(database, provider string) []string {
 		"COMPLETER_GRACE=5m",
 		"LISTEN_ADDR=127.0.0.1:0",
 		"ADMIN_ADDR=",
-		"GORACE=halt_on_error=1 atexit_sleep_ms=0", // if it has the race detector
+		// If it has the race detector.
+		"GORACE=halt_on_error=1 atexit_sleep_ms=0",
+		// A child ends before its heap grows.
+		"GOGC=off",
 	}
 }
 
@@ -118,6 +121,15 @@ SELECT now(), pid
 func (h *harness) start(environ []string, args ...string) *child {
 	h.t.Helper()
 	return start(h.t, h.program, environ, args...)
+}
+
+// bystander returns a process without a fault. All steps of the case share it.
+func (h *harness) bystander() *child {
+	h.t.Helper()
+	if h.other == nil {
+		h.other = h.start(h.direct(), "serve")
+	}
+	return h.other
 }
 
 // expireLeases moves the start of every lease that no session has locked into the past.

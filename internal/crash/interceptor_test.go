@@ -38,7 +38,7 @@ func (f flow) faults() []fault {
 type interceptor struct {
 	mu    sync.Mutex
 	names []string // of the exchanges that count; nil before arm
-	from  string   // a part of the name of the first one that counts
+	from  string
 	armed *armedFault
 	down  side // the side that has an outage; "" if none has
 }
@@ -130,7 +130,7 @@ func (e exchange) proceed(m moment) bool {
 		defer i.mu.Unlock()
 		return i.down != e.side
 	}
-	i.armed = nil // triggered once
+	i.armed = nil
 	if f.fault == outage {
 		i.down = e.side
 	}

@@ -74,10 +74,10 @@ func allCases(t testing.TB) []testCase {
 	return cases
 }
 
-// sample keeps from each flow one fault after its last provider call, where the
-// recovery is longest. The faults take turns.
+// sample keeps one case of each flow, with a fault after its last provider call, where
+// the recovery is longest. The faults take turns.
 func sample(cases []testCase) []testCase {
-	last, turn := map[string]int{}, map[string]int{}
+	last, turn, sampled := map[string]int{}, map[string]int{}, map[string]bool{}
 	for i, f := range flows() {
 		turn[f.name] = i
 	}
@@ -89,6 +89,10 @@ func sample(cases []testCase) []testCase {
 	return slices.DeleteFunc(cases, func(c testCase) bool {
 		all := c.flow.faults()
 		fault := slices.Index(all, c.fault) + turn[c.flow.name]
-		return c.n != last[c.flow.name] || c.moment != after || fault%len(all) > 0
+		if sampled[c.flow.name] || c.n != last[c.flow.name] || c.moment != after || fault%len(all) > 0 {
+			return true
+		}
+		sampled[c.flow.name] = true
+		return false
 	})
 }

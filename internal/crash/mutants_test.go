@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutants checks that the matrix catches each mutant. Without -matrix=all it only
-// checks that the patches apply.
+// Without -matrix=all, TestMutants only checks that the patches apply.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	patches, err := filepath.Glob("testdata/mutants/*.patch")
@@ -45,7 +44,6 @@ type mutant struct {
 	verdict string         // what one of them must report
 }
 
-// isCaught builds the mutant and runs its cases until one reports the verdict.
 func (m mutant) isCaught(t *testing.T) bool {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "orders")

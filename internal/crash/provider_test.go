@@ -30,8 +30,7 @@ const (
 	listRefunds   = "GET /v1/refunds"
 )
 
-// providerProxy is a reverse proxy between one child and the stand-in for Stripe. Each
-// call is a boundary.
+// providerProxy is a reverse proxy between one child and the stand-in for Stripe.
 type providerProxy struct {
 	interceptor *interceptor
 	stripe      *stripetest.Server

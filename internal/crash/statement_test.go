@@ -26,7 +26,7 @@ var (
 	comment     = regexp.MustCompile(`--.*`)
 	verb        = regexp.MustCompile(`(?i)\b(INSERT INTO|UPDATE|DELETE FROM|FROM)\s+([a-z_]+)`)
 	setList     = regexp.MustCompile(`(?is)\bSET\b(.*?)\b(?:WHERE|FROM)\b`)
-	setColumn   = regexp.MustCompile(`(?m)^\s*([a-z_]+)\s*=`)
+	setColumn   = regexp.MustCompile(`(?m)(?:^|,)\s*([a-z_]+)\s*=`)
 	transaction = regexp.MustCompile(`(?i)^(BEGIN|COMMIT|ROLLBACK)`)
 )
 

@@ -15,7 +15,6 @@ import (
 // oldestMajor is the first version with all the SQL of the schema.
 const oldestMajor = 15
 
-// installation is a folder of PostgreSQL's server programs.
 type installation struct {
 	bin   string
 	major int
@@ -131,8 +130,6 @@ func (f finder) bundled(ctx context.Context) (installation, error) {
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// inspect checks that dir has both programs, after links are resolved, that they run,
-// and their version.
 func inspect(ctx context.Context, dir string) (installation, error) {
 	initdb, err := filepath.EvalSymlinks(filepath.Join(dir, "initdb"))
 	if err != nil {
@@ -156,7 +153,6 @@ func inspect(ctx context.Context, dir string) (installation, error) {
 	return found, nil
 }
 
-// makeReadable lets every user read what is below dir, and run its programs.
 func makeReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.Type()&os.ModeSymlink != 0 {

@@ -27,7 +27,6 @@ func writeScript(t *testing.T, path, script string) {
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
 }
 
-// installPrograms writes programs that only print their version.
 func installPrograms(t *testing.T, dir, version string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -36,7 +35,6 @@ func installPrograms(t *testing.T, dir, version string) {
 	}
 }
 
-// emptyFinder is a finder for a machine without PostgreSQL and without npm.
 func emptyFinder(t *testing.T) finder {
 	t.Helper()
 	dir := t.TempDir()
@@ -113,7 +111,6 @@ func TestFinder_newestPackage(t *testing.T) {
 	require.Equal(t, 100, found.major)
 }
 
-// entry is a file of an archive, or a symbolic link.
 type entry struct{ name, content, link string }
 
 func npmArchive(t *testing.T, entries ...entry) []byte {

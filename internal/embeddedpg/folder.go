@@ -92,7 +92,6 @@ func ownFolder(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode) // Mkdir applies the umask
 }
 
-// folder is a folder with a lock.
 type folder struct {
 	path string
 	kept bool
@@ -169,7 +168,6 @@ func openFolder(ctx context.Context, path string, mode fs.FileMode) (*folder, er
 	return &folder{path: path, kept: true, lock: lock}, nil
 }
 
-// release unlocks the folder, and removes it unless it is kept.
 func (f *folder) release() error {
 	var err error
 	if !f.kept {

@@ -32,7 +32,6 @@ func (s *Server) program() program {
 	return p
 }
 
-// launch starts the server on a free port and waits until it is ready.
 func (s *Server) launch(ctx context.Context) error {
 	var err error
 	if s.log, err = os.OpenFile(filepath.Join(s.Dir(), "server.log"), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
@@ -61,7 +60,6 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 }
 
-// freePort returns an unused TCP port.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,8 +93,7 @@ func (s *Server) commandLine() []string {
 	return line
 }
 
-// waitReady waits until the server's status file reports that it accepts connections.
-// Reading it needs no connection.
+// waitReady reads the server's status file, which needs no connection.
 func (s *Server) waitReady(ctx context.Context, since time.Time) error {
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()

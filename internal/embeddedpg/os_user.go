@@ -10,7 +10,6 @@ import (
 // unused id.
 const nobody = 65534
 
-// osUser is the operating system's user that a server runs as.
 type osUser struct {
 	uid, gid int
 	switched bool // not the user of this process
@@ -43,7 +42,7 @@ func (u osUser) canReach(path string) bool {
 	}
 	for {
 		info, err := os.Stat(path)
-		if err != nil || !u.hasPermission(info, 0o1) {
+		if err != nil || !u.mayExecute(info) {
 			return false
 		}
 		if path == filepath.Dir(path) {
@@ -53,14 +52,13 @@ func (u osUser) canReach(path string) bool {
 	}
 }
 
-// hasPermission reports whether the user has the permission bits, of 0o7.
-func (u osUser) hasPermission(info fs.FileInfo, bits fs.FileMode) bool {
-	uid, gid := ownerOf(info)
-	switch {
+func (u osUser) mayExecute(info fs.FileInfo) bool {
+	bit := fs.FileMode(0o001)
+	switch uid, gid := ownerOf(info); {
 	case uid == u.uid:
-		bits <<= 6
+		bit = 0o100
 	case gid == u.gid:
-		bits <<= 3
+		bit = 0o010
 	}
-	return info.Mode().Perm()&bits == bits
+	return info.Mode()&bit != 0
 }

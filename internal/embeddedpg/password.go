@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 )
 
+const passfileName = "pgpass"
+
 // passfile returns the path of the superuser's password, in the format of libpq. Only
 // this user can read it. A URL that names it can be printed and used as an argument.
-func (s *Server) passfile() string { return filepath.Join(s.Dir(), "pgpass") }
+func (s *Server) passfile() string { return filepath.Join(s.Dir(), passfileName) }
 
 // newPassword returns the content of a passfile with a random password, and the
 // password's SCRAM verifier, which PostgreSQL stores.

@@ -18,7 +18,6 @@ import (
 // takes.
 const stopTimeout = time.Minute
 
-// superuser is the role of [Server.URL].
 const superuser = "postgres"
 
 // Options configure [Start].

@@ -154,18 +154,22 @@ func TestStart_concurrent(t *testing.T) {
 		})
 	}
 	require.NoError(t, group.Wait())
-	var passwords [2]string
-	for i, server := range servers {
+	for _, server := range servers {
 		t.Cleanup(func() { _ = server.Stop() })
 		requirePassword(t, server)
-		config, err := pgx.ParseConfig(server.URL("postgres"))
+		_, err := connect(t, server.URL("postgres")).Exec(t.Context(), "CREATE TABLE of_this_server ()")
+		require.NoError(t, err, "the servers share no data")
+		left, err := filepath.Glob(filepath.Join(filepath.Dir(server.Dir()), "initdb-*", "verifier"))
 		require.NoError(t, err)
-		passwords[i] = config.Password
-		require.NoFileExists(t, filepath.Join(server.Dir(), "verifier"))
+		require.Empty(t, left)
 	}
-	require.NotEqual(t, passwords[0], passwords[1])
 	require.NotEqual(t, servers[0].Dir(), servers[1].Dir())
-	require.NoError(t, servers[0].Stop())
+
+	// A server that ends by itself removes its own data only.
+	require.NoError(t, syscall.Kill(servers[0].PID(), syscall.SIGQUIT))
+	<-servers[0].Exited()
+	require.ErrorContains(t, servers[0].Stop(), "received immediate shutdown request")
+	require.NoDirExists(t, servers[0].Dir())
 	connect(t, servers[1].URL("postgres"))
 }
 
@@ -173,35 +177,52 @@ func TestStart_keptData(t *testing.T) {
 	t.Parallel()
 	o := options()
 	o.DataDir = keptDir(t)
-	server := start(t, o)
-	conn := connect(t, server.URL("postgres"))
+
+	// The parent of the first server is killed. The next start waits until that server
+	// has stopped.
+	killed := startChild(t, o.DataDir)
+	conn := connect(t, killed.url)
 	require.Equal(t, "on", setting(t, conn, "fsync"))
 	require.Equal(t, "on", setting(t, conn, "synchronous_commit"))
 	_, err := conn.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer")
 	require.NoError(t, err)
+	require.NoError(t, killed.cmd.Process.Kill())
+	server := start(t, o)
+	requireAnswer := func() {
+		t.Helper()
+		var answer int
+		require.NoError(t, connect(t, server.URL("postgres")).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
+		require.Equal(t, 42, answer)
+	}
+	requireAnswer()
 
-	require.NoError(t, server.Stop())
-	again := start(t, o)
-	var answer int
-	require.NoError(t, connect(t, again.URL("postgres")).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
-	require.Equal(t, 42, answer)
-	require.NoError(t, again.Stop())
-
-	// A reset deletes the data and no other file, and nothing if another process uses
-	// the data.
-	note := filepath.Join(o.DataDir, "note")
-	require.NoError(t, os.WriteFile(note, nil, 0o600))
+	// A reset deletes nothing while another process uses the data.
 	reset := o
 	reset.Reset = true
-	again = start(t, o)
 	_, err = embeddedpg.Start(t.Context(), reset)
 	require.ErrorIs(t, err, embeddedpg.ErrInUse)
-	require.NoError(t, connect(t, again.URL("postgres")).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
-	require.NoError(t, again.Stop())
-	again = start(t, reset)
-	_, err = connect(t, again.URL("postgres")).Exec(t.Context(), "CREATE TABLE kept ()")
+	requireAnswer()
+	require.NoError(t, server.Stop())
+
+	// The start fails at once, not after a timeout, and the error has the server's log.
+	invalid := o
+	invalid.Settings = map[string]string{"no_such_setting": "1"}
+	begin := time.Now()
+	_, err = embeddedpg.Start(t.Context(), invalid)
+	require.ErrorContains(t, err, `unrecognized configuration parameter "no_such_setting"`)
+	require.Less(t, time.Since(begin), waitTimeout)
+
+	server = start(t, o)
+	requireAnswer()
+	require.NoError(t, server.Stop())
+
+	// A reset deletes the data and no other file.
+	note := filepath.Join(o.DataDir, "note")
+	require.NoError(t, os.WriteFile(note, nil, 0o600))
+	server = start(t, reset)
+	_, err = connect(t, server.URL("postgres")).Exec(t.Context(), "CREATE TABLE kept ()")
 	require.NoError(t, err)
-	require.NoError(t, again.Stop())
+	require.NoError(t, server.Stop())
 	require.FileExists(t, note)
 	require.NoDirExists(t, filepath.Join(o.DataDir, "data.new"))
 
@@ -211,32 +232,12 @@ func TestStart_keptData(t *testing.T) {
 	require.ErrorContains(t, err, "the data in "+o.DataDir+" is of PostgreSQL 9")
 }
 
-// The start fails at once, not after a timeout, and the error has the server's log.
-func TestStart_invalidSetting(t *testing.T) {
-	t.Parallel()
-	o := options()
-	o.Settings = map[string]string{"no_such_setting": "1"}
-	begin := time.Now()
-	_, err := embeddedpg.Start(t.Context(), o)
-	require.ErrorContains(t, err, `unrecognized configuration parameter "no_such_setting"`)
-	require.Less(t, time.Since(begin), waitTimeout)
-}
-
 func TestStart_cancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := embeddedpg.Start(ctx, options())
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestServer_endsByItself(t *testing.T) {
-	t.Parallel()
-	server := start(t, options())
-	require.NoError(t, syscall.Kill(server.PID(), syscall.SIGQUIT))
-	<-server.Exited()
-	require.ErrorContains(t, server.Stop(), "received immediate shutdown request")
-	require.NoDirExists(t, server.Dir())
 }
 
 func TestCacheDir(t *testing.T) {
@@ -295,21 +296,8 @@ func startChild(t *testing.T, dataDir string) child {
 	return c
 }
 
-// requireSwept requires that the start of another server removes the folder.
-func requireSwept(t *testing.T, dir string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		server, err := embeddedpg.Start(t.Context(), options())
-		if err == nil {
-			err = server.Stop()
-		}
-		_, missing := os.Stat(dir)
-		return err == nil && os.IsNotExist(missing)
-	}, waitTimeout, 10*time.Millisecond)
-}
-
+// It runs alone, because the start of another server also removes abandoned data.
 func TestServer_parentKilled(t *testing.T) {
-	t.Parallel()
 	c := startChild(t, "")
 	require.NoError(t, c.cmd.Process.Kill())
 	require.Error(t, c.cmd.Wait())
@@ -318,22 +306,11 @@ func TestServer_parentKilled(t *testing.T) {
 		left, _ := os.ReadDir(filepath.Join(c.dir, "data"))
 		return len(left) == 0
 	}, waitTimeout, 10*time.Millisecond, "the data takes memory until the next sweep")
-	requireSwept(t, c.dir)
-}
-
-func TestServer_parentKilledKeptData(t *testing.T) {
-	t.Parallel()
-	o := options()
-	o.DataDir = keptDir(t)
-	c := startChild(t, o.DataDir)
-	_, err := connect(t, c.url).Exec(t.Context(), "CREATE TABLE kept ()")
-	require.NoError(t, err)
-	require.NoError(t, c.cmd.Process.Kill())
-
-	server := start(t, o)
-	_, err = connect(t, server.URL("postgres")).Exec(t.Context(), "TABLE kept")
-	require.NoError(t, err)
-	require.NoError(t, server.Stop())
+	require.Eventually(t, func() bool { // the server holds the folder's lock until its end
+		require.NoError(t, embeddedpg.Sweep(t.Context(), filepath.Dir(c.dir)))
+		_, err := os.Stat(c.dir)
+		return os.IsNotExist(err)
+	}, waitTimeout, 10*time.Millisecond)
 }
 
 // If root runs the tests, some run again as an unprivileged user without a home.
@@ -351,7 +328,7 @@ func TestAsNobody(t *testing.T) {
 	path := filepath.Join(dir, "embeddedpg.test")
 	require.NoError(t, os.WriteFile(path, program, 0o755))
 
-	again := []string{"TestCacheDir", "TestStart_temporaryData", "TestServer_parentKilledKeptData"}
+	again := []string{"TestCacheDir", "TestStart_temporaryData"}
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.run=^("+strings.Join(again, "|")+")$")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}

@@ -25,7 +25,6 @@ kill $watch 2>/dev/null
 wait $watch 2>/dev/null && [ -n "$folder" ] && rm -rf "$folder/data" "$folder" 2>/dev/null
 exit $status`
 
-// program is a command line with its surroundings.
 type program struct {
 	args   []string // the first is the program's path
 	as     osUser

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	ordersapi "example.com/orders-api"
 	"example.com/orders-api/api"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
@@ -79,15 +78,13 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	service, err := orders.New(orders.Config{Engine: engine, Pool: f.pool, Payments: client, StepTimeout: 5 * time.Second, ChargeWindow: 24 * time.Hour, Logger: discard})
 	require.NoError(t, err)
-	f.background, err = api.NewBackground(10, discard)
-	require.NoError(t, err)
+	f.background = api.NewBackground(10, discard)
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: f.pool, Clock: time.Now})
 	require.NoError(t, err)
-	router, err := api.NewRouter(api.Config{
-		Orders: service, Authenticator: authenticator, Limiter: admission, Spec: ordersapi.Spec, Logger: discard, Ready: api.NewReadiness(f.pool.Ping),
-		Background: f.background, Retention: retention, Observer: f.metrics.API(),
+	router := api.NewRouter(api.Config{
+		Orders: service, Authenticator: authenticator, Limiter: admission, Spec: []byte("openapi: 3.1.0"), Logger: discard, Ready: api.NewReadiness(f.pool.Ping),
+		Background: f.background, Retention: retention, OnRequest: f.metrics.OnRequest,
 	})
-	require.NoError(t, err)
 	server := httptest.NewServer(router)
 	f.url, f.client = server.URL, server.Client()
 	t.Cleanup(func() {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/orders-api/api"
@@ -60,103 +61,105 @@ func New(config Config) (*Metrics, error) {
 	if config.Pool == nil || config.Logger == nil {
 		return nil, errors.New("metrics: a pool and a logger are required")
 	}
-	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.registry.MustRegister(
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
 		&backlog{config.Pool, config.Logger},
 	)
-	m.http = m.histogram("http_request_duration_seconds", slow,
-		"Duration of API requests, by route and class of the status.", "method", "route", "status_class")
-	m.requests = m.counter("requests_total",
-		"Requests with an Idempotency-Key and events of the payment provider, by outcome.", "outcome")
-	m.calls = m.histogram("step_call_duration_seconds", slow,
-		"Duration of a step's external call with its retries, by the recovery point where the step begins. "+
-			"The result is failed if the call had no final outcome.", "operation", "from", "result")
-	m.commits = m.histogram("step_commit_duration_seconds", quick,
-		"Duration of a step's transaction with its retries, by the recovery point where the step begins. "+
-			"The result is failed if the database failed, and rejected if the step refused the request or another run has the key.",
-		"operation", "from", "result")
-	m.provider = m.histogram("provider_request_duration_seconds", slow,
-		"Duration of HTTP requests to the payment provider, by what is known about their effect.", "call", "outcome")
-	m.receipts = m.histogram("receipt_duration_seconds", slow,
-		"Duration of attempts to send a receipt, by outcome.", "outcome")
-	m.completed = m.counter("completer_keys_total",
-		"Abandoned keys that this process tried to complete, by result.", "result")
-	m.reaped = m.counter("reaper_keys_deleted_total",
-		"Finished keys that this process deleted after their retention.")
-	m.maintenance = m.counter("maintenance_runs_total",
-		"Runs of the completer and the reaper in this process, by result.", "command", "result")
+	r := registrar{promauto.With(registry)}
+	m := &Metrics{
+		registry: registry,
+		http: r.histogram("http_request_duration_seconds", slow,
+			"Duration of API requests, by route and class of the status.", "method", "route", "status_class"),
+		requests: r.counter("requests_total",
+			"Requests with an Idempotency-Key and events of the payment provider, by outcome.", "outcome"),
+		calls: r.histogram("step_call_duration_seconds", slow,
+			"Duration of a step's external call with its retries, by the recovery point where the step begins. "+
+				"The result is failed if the call had no final outcome.", "operation", "from", "result"),
+		commits: r.histogram("step_commit_duration_seconds", quick,
+			"Duration of a step's transaction with its retries, by the recovery point where the step begins. "+
+				"The result is failed if the database failed, and rejected if the step refused the request or another run has the key.",
+			"operation", "from", "result"),
+		provider: r.histogram("provider_request_duration_seconds", slow,
+			"Duration of HTTP requests to the payment provider, by what is known about their effect.", "call", "outcome"),
+		receipts: r.histogram("receipt_duration_seconds", slow,
+			"Duration of attempts to send a receipt, by outcome.", "outcome"),
+		completed: r.counter("completer_keys_total",
+			"Abandoned keys that this process tried to complete, by result.", "result"),
+		reaped: r.counter("reaper_keys_deleted_total",
+			"Finished keys that this process deleted after their retention."),
+		maintenance: r.counter("maintenance_runs_total",
+			"Runs of the completer and the reaper in this process, by result.", "command", "result"),
+	}
 	// rate() ignores the first value of a new series, so each starts at 0.
 	m.reaped.WithLabelValues()
 	for _, outcome := range api.Outcomes() {
 		m.requests.WithLabelValues(outcome)
 	}
-	m.registerPool(config.Pool)
+	r.pool(config.Pool)
 	if config.Limiter != nil {
-		m.registerLimiter(config.Limiter)
+		r.limiter(config.Limiter)
 	}
 	if config.Waiters != nil {
-		m.gauge("waiters", "Requests that wait for a key which another run holds (Prefer: wait).", nil, config.Waiters)
+		r.gauge("waiters", "Requests that wait for a key which another run holds (Prefer: wait).", nil, config.Waiters)
 	}
-	m.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
-	m.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
+	r.setting("key_retention_seconds", "How long a finished key is kept (KEY_RETENTION).", config.Retention)
+	r.setting("completer_grace_seconds", "Idle time after which an unfinished key counts as abandoned (COMPLETER_GRACE).", config.Grace)
 	return m, nil
-}
-
-func (m *Metrics) registerPool(pool *pgxpool.Pool) {
-	const help = "Connections to the database, by state."
-	m.gauge("pool_connections", help, prometheus.Labels{"state": "idle"}, func() int { return int(pool.Stat().IdleConns()) })
-	m.gauge("pool_connections", help, prometheus.Labels{"state": "in_use"}, func() int { return int(pool.Stat().AcquiredConns()) })
-	m.gauge("pool_connections", help, prometheus.Labels{"state": "opened"}, func() int { return int(pool.Stat().ConstructingConns()) })
-	m.gauge("pool_max_connections", "Maximum number of connections of the pool.", nil, func() int { return int(pool.Stat().MaxConns()) })
-	m.count("pool_wait_seconds_total", "Total time of the waits for a connection.",
-		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() })
-}
-
-func (m *Metrics) registerLimiter(l *limiter.Limiter) {
-	m.gauge("limiter_capacity", "Maximum number of requests at work at the same time.",
-		nil, func() int { return l.Stats().Capacity })
-	m.gauge("limiter_running", "Requests at work: they use the processors and the database.",
-		nil, func() int { return l.Stats().Running })
-	m.gauge("limiter_backlog", "New requests that wait for a permit.",
-		nil, func() int { return l.Stats().Backlog })
-	m.gauge("limiter_in_flight", "Requests in progress, including those that wait for a permit or for the payment provider.",
-		nil, func() int { return l.Stats().InFlight })
-	m.count("limiter_rejected_total", "Requests that the limiter rejected: a bound was reached, or the wait for a permit timed out.",
-		func() float64 { return float64(l.Stats().Rejected) })
 }
 
 // namespace is the prefix of the program's own metrics.
 const namespace = "orders"
 
-func (m *Metrics) histogram(name string, buckets []float64, help string, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
-	m.registry.MustRegister(h)
-	return h
+type registrar struct{ promauto.Factory }
+
+func (r registrar) pool(pool *pgxpool.Pool) {
+	for state, read := range map[string]func(*pgxpool.Stat) int32{
+		"idle": (*pgxpool.Stat).IdleConns, "in_use": (*pgxpool.Stat).AcquiredConns, "opened": (*pgxpool.Stat).ConstructingConns,
+	} {
+		r.gauge("pool_connections", "Connections to the database, by state.",
+			prometheus.Labels{"state": state}, func() int { return int(read(pool.Stat())) })
+	}
+	r.gauge("pool_max_connections", "Maximum number of connections of the pool.", nil, func() int { return int(pool.Stat().MaxConns()) })
+	r.count("pool_wait_seconds_total", "Total time of the waits for a connection.",
+		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() })
 }
 
-func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	m.registry.MustRegister(c)
-	return c
+func (r registrar) limiter(l *limiter.Limiter) {
+	r.gauge("limiter_capacity", "Maximum number of requests at work at the same time.",
+		nil, func() int { return l.Stats().Capacity })
+	r.gauge("limiter_running", "Requests at work: they use the processors and the database.",
+		nil, func() int { return l.Stats().Running })
+	r.gauge("limiter_backlog", "New requests that wait for a permit.",
+		nil, func() int { return l.Stats().Backlog })
+	r.gauge("limiter_in_flight", "Requests in progress, including those that wait for a permit or for the payment provider.",
+		nil, func() int { return l.Stats().InFlight })
+	r.count("limiter_rejected_total", "Requests that the limiter rejected: a bound was reached, or the wait for a permit timed out.",
+		func() float64 { return float64(l.Stats().Rejected) })
+}
+
+func (r registrar) histogram(name string, buckets []float64, help string, labels ...string) *prometheus.HistogramVec {
+	return r.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+func (r registrar) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return r.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 // gauge and count read their value at each scrape.
-func (m *Metrics) gauge(name, help string, labels prometheus.Labels, read func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(read()) }))
+func (r registrar) gauge(name, help string, labels prometheus.Labels, read func() int) {
+	r.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(read()) })
 }
 
-func (m *Metrics) count(name, help string, read func() float64) {
-	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, read))
+func (r registrar) count(name, help string, read func() float64) {
+	r.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, read)
 }
 
-func (m *Metrics) setting(name, help string, value time.Duration) {
+func (r registrar) setting(name, help string, value time.Duration) {
 	if value > 0 {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value.Seconds))
+		r.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value.Seconds)
 	}
 }
 

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -13,19 +14,11 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// API returns the callbacks for api.Config.
-func (m *Metrics) API() api.Observer {
-	return api.Observer{
-		OnRequest: func(a api.RequestEvent) {
-			route := a.Route
-			if route == "" {
-				route = "none"
-			}
-			m.http.WithLabelValues(a.Method, route, strconv.Itoa(a.Status/100)+"xx").Observe(a.Duration.Seconds())
-			if a.Outcome != "" {
-				m.requests.WithLabelValues(a.Outcome).Inc()
-			}
-		},
+// OnRequest records a request, see [api.Config].
+func (m *Metrics) OnRequest(e api.RequestEvent) {
+	m.http.WithLabelValues(e.Method, cmp.Or(e.Route, "none"), strconv.Itoa(e.Status/100)+"xx").Observe(e.Duration.Seconds())
+	if e.Outcome != "" {
+		m.requests.WithLabelValues(e.Outcome).Inc()
 	}
 }
 

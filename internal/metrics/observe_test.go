@@ -108,6 +108,7 @@ func TestStep_ofAnOrder(t *testing.T) {
 // Only a failure of the database is a failed commit.
 func TestStep_commitResult(t *testing.T) {
 	t.Parallel()
+	f := newFixture(t)
 	for result, failures := range map[string][]error{
 		"ok":     {nil},
 		"failed": {postgres.ErrUnavailable, fmt.Errorf("step: %w", postgres.ErrLockTimeout)},
@@ -117,7 +118,6 @@ func TestStep_commitResult(t *testing.T) {
 			errors.New("the order is not refundable"),
 		},
 	} {
-		f := newFixture(t)
 		for _, err := range failures {
 			_, end := f.metrics.OnStep(t.Context(), idempotency.StepStart{Operation: "create_order", From: idempotency.Started})
 			end(idempotency.StepEnd{Commit: time.Millisecond, Err: err})
@@ -213,10 +213,9 @@ func TestMaintenance(t *testing.T) {
 func TestMetrics_allocations(t *testing.T) {
 	// Not parallel: allocations are counted for the whole process.
 	f := newFixture(t)
-	observer := f.metrics.API()
 	for name, record := range map[string]func(){
 		"request": func() {
-			observer.OnRequest(api.RequestEvent{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Duration: time.Second, Outcome: "created"})
+			f.metrics.OnRequest(api.RequestEvent{Method: http.MethodPost, Route: "/v1/orders", Status: http.StatusCreated, Duration: time.Second, Outcome: "created"})
 		},
 		"step": func() {
 			_, end := f.metrics.OnStep(t.Context(), idempotency.StepStart{Operation: "create_order", From: "order_created"})

@@ -24,17 +24,18 @@ var (
 // SQLSTATEs that the program distinguishes.
 const (
 	DivisionByZero       = "22012"
+	ForeignKeyViolation  = "23503"
 	UniqueViolation      = "23505"
 	ReadOnlyTransaction  = "25006"
 	SerializationFailure = "40001"
 	DeadlockDetected     = "40P01"
 	LockNotAvailable     = "55P03"
+	InternalError        = "XX000"
 )
 
 // SQLState returns the SQLSTATE of a server error in err, or "".
 func SQLState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""
@@ -44,14 +45,14 @@ func SQLState(err error) string {
 // of the database, and returns other errors unchanged. A driver error without an
 // SQLSTATE means that no response arrived.
 func Translate(err error) error {
-	var connect *pgconn.ConnectError
+	_, connect := errors.AsType[*pgconn.ConnectError](err)
 	switch state := SQLState(err); {
 	case err == nil, errors.Is(err, ErrUnavailable):
 		return err
 	case state == LockNotAvailable:
 		return fmt.Errorf("%w: %w", ErrLockTimeout, err)
 	case state == "",
-		errors.As(err, &connect),     // the server refuses the session, whatever the reason
+		connect,                      // the server refuses the session, whatever the reason
 		state == ReadOnlyTransaction, // a demoted primary
 		state == SerializationFailure,
 		state == DeadlockDetected,
@@ -73,8 +74,8 @@ func Translate(err error) error {
 // which pgx prepares again for the next request. The message is localised, so the
 // routine is compared.
 func changedResultType(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "0A000" && pg.Routine == "RevalidateCachedQuery"
 }
 
 // unreplicated is the connection's custom data for a COMMIT that the synchronous

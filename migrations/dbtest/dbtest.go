@@ -75,7 +75,6 @@ func (s *server) newDatabase(t testing.TB, template string, configure []func(*pg
 	return pool
 }
 
-// closePool fails the test if it has not released its connections.
 func closePool(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -95,19 +94,22 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 // create creates a database. FILE_COPY takes half the time of the default: its
 // checkpoint costs nothing without fsync.
 func (s *server) create(ctx context.Context, name, template string) error {
-	_, err := s.admin.Exec(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", quote(name), quote(template)))
-	return err
+	return s.onAllNodes(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", quote(name), quote(template)))
 }
 
 func (s *server) dropOrKeep(t testing.TB, name string) {
 	t.Helper()
-	if t.Failed() {
+	if t.Failed() && len(s.workers) == 0 { // a kept one would keep a daemon on each node
 		t.Log(s.keep(name))
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
-	if _, err := s.admin.Exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quote(name))); err != nil {
+	err := s.disconnect(ctx, name)
+	if err == nil {
+		err = s.onAllNodes(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quote(name)))
+	}
+	if err != nil {
 		t.Errorf("dbtest: drop database: %v", err)
 	}
 }

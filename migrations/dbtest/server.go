@@ -28,12 +28,12 @@ var shared struct {
 	err    error
 }
 
-// server creates test databases.
 type server struct {
 	private  *embeddedpg.Server // nil when DATABASE_URL names the server
 	url      string             // of a database that is there from the start
 	pooled   string             // URL of the server through a pooler, or empty
 	admin    *pgxpool.Pool
+	workers  []*pgxpool.Pool        // of a Citus cluster; mostly none
 	template func() (string, error) // the name of the template, made at first use
 }
 
@@ -73,12 +73,13 @@ func startServer(ctx context.Context) (*server, error) {
 	if s.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
+	if err := s.connectWorkers(ctx); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
 	s.template = sync.OnceValues(s.makeTemplate)
 	return s, nil
 }
 
-// config returns the configuration of a pool on a database, through the pooler if there
-// is one.
 func (s *server) config(database string) (*pgxpool.Config, error) {
 	if s.pooled != "" {
 		return poolConfig(s.pooled, database)
@@ -103,7 +104,6 @@ func poolConfig(server, database string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// withDatabase replaces the database in a connection string of either form.
 func withDatabase(dsn, database string) (string, error) {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
 		return dsn + " dbname=" + database, nil // of two the last one counts
@@ -126,6 +126,9 @@ func (s *server) keep(database string) string {
 }
 
 func (s *server) stop() error {
+	for _, worker := range s.workers {
+		worker.Close()
+	}
 	if s.admin != nil {
 		s.admin.Close()
 	}

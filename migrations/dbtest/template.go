@@ -18,8 +18,6 @@ import (
 // binaries.
 const templateLock = 7_163_544_026
 
-// makeTemplate creates the template of the migration files, if it does not exist, and
-// returns its name.
 func (s *server) makeTemplate() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
@@ -50,21 +48,26 @@ func (s *server) makeTemplateLocked(ctx context.Context, name string) error {
 	}
 	// It is renamed when complete.
 	building := name + "_build"
-	if _, err := s.admin.Exec(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building))); err != nil {
+	if err := s.onAllNodes(ctx, fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", quote(building))); err != nil {
 		return err
 	}
 	if err := s.create(ctx, building, "template0"); err != nil {
+		return err
+	}
+	if err := s.joinNodes(ctx, building); err != nil {
 		return err
 	}
 	if err := s.migrate(ctx, building); err != nil {
 		return err
 	}
 	// A connection to a template would prevent copies.
-	if _, err := s.admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building))); err != nil {
+	if err := s.onAllNodes(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", quote(building))); err != nil {
 		return err
 	}
-	_, err = s.admin.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", quote(building), quote(name)))
-	return err
+	if err := s.disconnect(ctx, building); err != nil {
+		return err
+	}
+	return s.onAllNodes(ctx, fmt.Sprintf("ALTER DATABASE %s RENAME TO %s", quote(building), quote(name)))
 }
 
 func (s *server) migrate(ctx context.Context, database string) error {
@@ -82,6 +85,9 @@ func (s *server) migrate(ctx context.Context, database string) error {
 		return err
 	}
 	_, err = migrator.Up(ctx)
+	if err == nil && len(s.workers) > 0 {
+		_, err = migrator.Distribute(ctx)
+	}
 	return errors.Join(err, migrator.Close())
 }
 

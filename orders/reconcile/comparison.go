@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -98,10 +97,10 @@ func (c *comparison[P]) compareListed(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the provider's %ss: %w", c.object, err)
 	}
-	if failed == nil && len(page) > 0 {
-		failed = c.comparePage(ctx, page)
+	if failed != nil {
+		return failed
 	}
-	return failed
+	return c.comparePage(ctx, page)
 }
 
 func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) error {
@@ -183,16 +182,14 @@ func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
 
 func (c *comparison[P]) compare(ctx context.Context, l localState, p providerState) error {
 	kind := c.check(l, p)
+	var err error
 	if kind == RefundStatusChanged { // both sides may have changed since the list was read
-		var err error
-		if kind, err = c.recheck(ctx, p.id); err != nil {
-			return err
-		}
+		kind, err = c.recheck(ctx, p.id)
 	}
-	if kind != "" {
+	if err == nil && kind != "" {
 		c.add(kind, l, p)
 	}
-	return nil
+	return err
 }
 
 // check returns the kind of a discrepancy, or "" if there is none or it is recent.
@@ -224,24 +221,22 @@ func (c *comparison[P]) recheck(ctx context.Context, providerID string) (Kind, e
 	if err != nil {
 		return "", err
 	}
-	page, err := c.load(ctx, []providerState{p})
+	locals, err := c.load(ctx, []providerState{p})
 	if err != nil {
 		return "", err
 	}
-	return c.check(page[0], p), nil
+	return c.check(locals[0], p), nil
 }
 
 func (c *comparison[P]) read(ctx context.Context, id string) (providerState, error) {
 	object, err := c.get(ctx, id)
-	var failed *payments.Error
-	switch {
-	case err == nil:
-		return c.state(object), nil
-	case errors.As(err, &failed) && failed.Code == "resource_missing":
+	if failed, ok := errors.AsType[*payments.Error](err); ok && failed.Code == "resource_missing" {
 		return providerState{id: id, status: missing}, nil
-	default:
+	}
+	if err != nil {
 		return providerState{}, fmt.Errorf("get %s: %w", id, err)
 	}
+	return c.state(object), nil
 }
 
 func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
@@ -274,7 +269,4 @@ func (c *comparison[P]) add(kind Kind, l localState, p providerState) {
 	c.report.Discrepancies = append(c.report.Discrepancies, d)
 }
 
-func (r *run) hasAccount(id uuid.UUID) bool {
-	_, found := slices.BinarySearchFunc(r.accounts, id, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	return found
-}
+func (r *run) hasAccount(id uuid.UUID) bool { return slices.Contains(r.accounts, id) }

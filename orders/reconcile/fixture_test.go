@@ -280,9 +280,7 @@ func (f *fixture) run(change func(*reconcile.Config)) (reconcile.Report, error) 
 	f.t.Helper()
 	config := f.config()
 	change(&config)
-	r, err := reconcile.New(config)
-	require.NoError(f.t, err)
-	return r.Run(f.t.Context())
+	return reconcile.Run(f.t.Context(), config)
 }
 
 func (f *fixture) reconcile(fix bool) reconcile.Report {

@@ -20,7 +20,7 @@ import (
 
 const maxStuckKeys = 10_000 // in a report
 
-// Config configures a [Reconciler]. Only LostRows and Fix are optional.
+// Config configures [Run]. Only LostRows and Fix are optional.
 type Config struct {
 	Orders   *orders.Service
 	Engine   *idempotency.Engine
@@ -40,60 +40,50 @@ type Config struct {
 	Fix bool
 }
 
-// Reconciler compares our records with the provider's.
-type Reconciler struct{ Config }
-
-// New returns a Reconciler, or an error if the configuration is invalid.
-func New(config Config) (*Reconciler, error) {
-	switch {
-	case config.Orders == nil, config.Engine == nil, config.Pool == nil, config.Payments == nil, config.Logger == nil:
-		return nil, errors.New("reconcile: Orders, Engine, Pool, Payments and Logger are needed")
-	case config.Grace <= 0, config.Since <= config.Grace:
-		return nil, errors.New("reconcile: Grace must be positive, and less than Since")
-	}
-	return &Reconciler{config}, nil
-}
-
 // Run compares payments and refunds, and lists the unfinished keys that no run holds. After
 // an error, nothing is fixed.
 //
 // Orders that are in progress cause no false alarm: each intent is read before its order,
 // and a record without activity for Grace cannot change between the two reads.
-func (r *Reconciler) Run(ctx context.Context) (Report, error) {
-	now, err := postgres.Now(ctx, r.Pool)
+func Run(ctx context.Context, config Config) (Report, error) {
+	if config.Grace <= 0 || config.Since <= config.Grace {
+		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")
+	}
+	now, err := postgres.Now(ctx, config.Pool)
 	if err != nil {
 		return Report{}, err
 	}
-	accounts, err := accountIDs(ctx, r.Pool)
-	if err != nil {
-		return Report{}, err
+	r := &run{
+		Config: config,
+		report: Report{Since: now.Add(-config.Since), Until: now.Add(-config.Grace), Discrepancies: []Discrepancy{}},
 	}
-	report := Report{Since: now.Add(-r.Since), Until: now.Add(-r.Grace), Discrepancies: []Discrepancy{}}
 	if r.LostRows {
-		report.Until = now
+		r.report.Until = now
 	}
-	c := &run{Config: r.Config, accounts: accounts, report: report}
-	intents := comparePayments(c)
-	refunds := compareRefunds(c, intents)
+	if r.accounts, err = accountIDs(ctx, r.Pool); err != nil {
+		return Report{}, err
+	}
+	intents := comparePayments(r)
+	refunds := compareRefunds(r, intents)
 	for _, compare := range []func(context.Context) error{
-		intents.compareListed, intents.compareRecords, refunds.compareListed, refunds.compareRecords, c.compareKeys,
+		intents.compareListed, intents.compareRecords, refunds.compareListed, refunds.compareRecords, r.compareKeys,
 	} {
 		if err := compare(ctx); err != nil {
 			return Report{}, err
 		}
 	}
-	c.report.Intents, c.report.ForeignIntents, c.report.UnknownIntents = intents.ours, intents.foreign, intents.unknown
-	c.report.Orders, c.report.Refunds = intents.records, refunds.ours
-	slices.SortStableFunc(c.report.Discrepancies, func(a, b Discrepancy) int { return cmp.Compare(a.Kind.severity(), b.Kind.severity()) })
+	r.report.Intents, r.report.ForeignIntents, r.report.UnknownIntents = intents.ours, intents.foreign, intents.unknown
+	r.report.Orders, r.report.Refunds = intents.records, refunds.ours
+	slices.SortStableFunc(r.report.Discrepancies, func(a, b Discrepancy) int { return cmp.Compare(a.Kind.severity(), b.Kind.severity()) })
 	if r.Fix {
-		c.fix(ctx, intents, refunds)
+		r.fix(ctx, intents, refunds)
 	}
-	return c.report, nil
+	return r.report, nil
 }
 
 type run struct {
 	Config
-	accounts []uuid.UUID // all, sorted
+	accounts []uuid.UUID // all
 	report   Report
 }
 

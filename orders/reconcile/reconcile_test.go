@@ -20,21 +20,14 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-func TestNew(t *testing.T) {
+func TestRun_invalidConfig(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t)
-	for name, test := range map[string]struct {
-		change func(*reconcile.Config)
-		err    string
-	}{
-		"no service":      {func(c *reconcile.Config) { c.Orders = nil }, "reconcile: Orders, Engine, Pool, Payments and Logger are needed"},
-		"no grace":        {func(c *reconcile.Config) { c.Grace = 0 }, "reconcile: Grace must be positive, and less than Since"},
-		"a short history": {func(c *reconcile.Config) { c.Since = c.Grace }, "reconcile: Grace must be positive, and less than Since"},
+	for name, config := range map[string]reconcile.Config{
+		"no grace":        {Since: time.Hour},
+		"a short history": {Since: time.Hour, Grace: time.Hour},
 	} {
-		config := f.config()
-		test.change(&config)
-		_, err := reconcile.New(config)
-		require.EqualError(t, err, test.err, name)
+		_, err := reconcile.Run(t.Context(), config)
+		require.EqualError(t, err, "reconcile: Grace must be positive, and less than Since", name)
 	}
 }
 
@@ -64,7 +57,7 @@ func (f *fixture) createMany(n int) []orders.Request {
 func TestRun_manyPages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour, 8)
-	f.createMany(230)
+	f.createMany(110)
 	for range 20 {
 		f.insertForeignIntent("metadata[order_id]", uuid.NewString())
 	}
@@ -76,8 +69,8 @@ func TestRun_manyPages(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Empty(t, report.Discrepancies)
-	require.Equal(t, []int{230, 20, 230}, []int{report.Intents, report.ForeignIntents, report.Orders})
-	require.Equal(t, map[string]int{listIntents: 3, listRefunds: 1}, f.calls())
+	require.Equal(t, []int{110, 20, 110}, []int{report.Intents, report.ForeignIntents, report.Orders})
+	require.Equal(t, map[string]int{listIntents: 2, listRefunds: 1}, f.calls())
 }
 
 // Intents of another database are counted, not reported.
@@ -116,7 +109,7 @@ func TestRun_noFalseAlarms(t *testing.T) {
 	var clients errgroup.Group
 	for client := range 6 {
 		clients.Go(func() error {
-			for i := range 25 {
+			for i := range 12 {
 				card := []string{visa, visa, declinedCard}[i%3]
 				req := orderRequest(t, f.account, idempotency.Key(fmt.Sprintf("client-%d-and-order-%d", client, i)), card)
 				for {

@@ -10,7 +10,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// outcome returns the status of an intent, or the code, reason and parameter of an error.
 func outcome(r reply) string {
 	if r.status == http.StatusOK {
 		return r.field("status")

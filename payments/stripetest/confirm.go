@@ -98,7 +98,6 @@ func (s *Server) charge(pi *intent, pm *paymentMethod) *apiError {
 	return nil
 }
 
-// decline adds a failed charge and returns the error of the request.
 func (s *Server) decline(pi *intent, pm *paymentMethod, d *decline) *apiError {
 	ch := s.addCharge(pi, pm)
 	ch.Status = "failed"

@@ -15,7 +15,6 @@ const (
 	authenticationFailed = "payment_intent_authentication_failure"
 )
 
-// challenge creates an intent that requires action of its customer.
 func (s *standIn) challenge(card string) reply {
 	s.t.Helper()
 	r := s.post(intentsPath, "", newCard+card+"&use_stripe_sdk=true")

@@ -67,7 +67,6 @@ func serverError() *apiError {
 	}
 }
 
-// htmlResponse is the response of a proxy.
 func htmlResponse(status int) *response {
 	text := html.EscapeString(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 	return &response{

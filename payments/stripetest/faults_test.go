@@ -18,9 +18,9 @@ import (
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	const (
-		executed  = "executed"   // the second request is executed
-		replayed  = "replayed"   // it gets the stored response
-		stored500 = "stored 500" // it gets the 500
+		executed  = "executed"
+		replayed  = "replayed"
+		stored500 = "stored 500"
 	)
 	tests := map[stripetest.Fault]struct {
 		status  int // 0: no response

@@ -62,7 +62,6 @@ func (s *keyStore) find(use keyUse, now time.Time) (*response, *apiError) {
 	return &replay, nil
 }
 
-// begin marks a key as in flight and deletes expired keys.
 func (s *keyStore) begin(use keyUse, now time.Time) *savedKey {
 	for len(s.byAge) > 0 && s.byAge[0].forgotten(now) {
 		if oldest := s.byAge[0]; s.byKey[oldest.key] == oldest {

@@ -14,8 +14,7 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// startPersistent starts a server with the state in a file. An earlier server with the
-// file represents a killed process.
+// An earlier server with the same file represents a killed process.
 func startPersistent(t *testing.T, file string, opts stripetest.Options) *standIn {
 	t.Helper()
 	s := start(t, opts)
@@ -143,7 +142,6 @@ func TestPersist_keyTTL(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(content), `"FirstUsed"`))
 }
 
-// No response shows a change that is not stored.
 func TestPersist_fails(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "state")

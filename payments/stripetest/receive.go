@@ -65,7 +65,6 @@ func formEncoded(r *http.Request, body []byte) bool {
 	return err == nil && mediaType == "application/x-www-form-urlencoded"
 }
 
-// orderOf returns metadata[order_id] of a request, or of the intent that it names.
 func (s *Server) orderOf(c *call) string {
 	if order := c.form.values.Get("metadata[order_id]"); order != "" {
 		return order

@@ -27,7 +27,6 @@ const (
 	visa    = unconfirmed + "&confirm=true&off_session=true"
 	decline = newCard + "pm_card_visa_chargeDeclined"
 
-	// newCard is followed by a payment method.
 	newCard = "amount=2000&currency=usd&payment_method_types[0]=card&confirm=true&payment_method="
 )
 

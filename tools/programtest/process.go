@@ -4,8 +4,11 @@ package programtest
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -176,6 +179,26 @@ func Eventually(t *testing.T, done func() bool) {
 	}
 }
 
+// FreePort returns a random port of 127.0.0.1 below the system's ephemeral ports, so that a
+// restarted server can probably use it again.
+func FreePort() (int, error) {
+	const attempts = 5
+	for attempt := 1; ; attempt++ {
+		offset, err := rand.Int(rand.Reader, big.NewInt(20_000))
+		if err != nil {
+			return 0, err
+		}
+		port := 10_000 + int(offset.Int64())
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, listener.Close()
+		}
+		if attempt == attempts {
+			return 0, err
+		}
+	}
+}
+
 // Environ returns only these settings and a temporary home.
 func Environ(t *testing.T, settings ...string) []string {
 	t.Helper()
@@ -188,7 +211,11 @@ func Environ(t *testing.T, settings ...string) []string {
 		require.NoError(t, os.MkdirAll(folder, 0o755))
 		require.NoError(t, os.Chmod(folder, 0o755))
 	}
-	return append([]string{"ADMIN_ADDR=", "LISTEN_ADDR=127.0.0.1:0", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary, "PG_BIN=" + ServerPrograms(t)}, settings...)
+	environ := append([]string{"ADMIN_ADDR=", "LISTEN_ADDR=127.0.0.1:0", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temporary}, settings...)
+	if Value(environ, "DATABASE_URL") == "" {
+		environ = append(environ, "PG_BIN="+ServerPrograms(t))
+	}
+	return environ
 }
 
 // Value returns a variable of an environment.

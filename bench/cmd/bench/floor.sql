@@ -86,7 +86,7 @@ begin isolation level read committed;
 WITH held AS (
     UPDATE idempotency_keys
        SET recovery_point = 'charge_created',
-           locked_at      = clock_timestamp(),
+           locked_at      = statement_timestamp(),
            last_error     = NULL
      WHERE account_id = '11111111-1111-4111-8111-111111111111'
        AND id = md5('key' || :n)::uuid
@@ -96,10 +96,7 @@ WITH held AS (
     RETURNING locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM held;
-UPDATE orders
-   SET payment_intent_id = 'pi_' || left(md5('intent' || :n), 24)
- WHERE account_id = '11111111-1111-4111-8111-111111111111'
-   AND id = md5('order' || :n)::uuid;
+UPDATE orders SET payment_intent_id = 'pi_' || left(md5('intent' || :n), 24) WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('order' || :n)::uuid;
 INSERT INTO audit_records (
     id,
     account_id,
@@ -128,14 +125,10 @@ WITH held AS (
        AND lease_token = md5('lease' || :n)::uuid
        AND recovery_point = 'charge_created'
        AND locked_at <= now()
-    RETURNING now() AS locked_at
+    RETURNING finished_at AS locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM held;
-UPDATE orders
-   SET status  = 'paid',
-       paid_at = now()
- WHERE account_id = '11111111-1111-4111-8111-111111111111'
-   AND id = md5('order' || :n)::uuid;
+UPDATE orders SET status = 'paid', paid_at = now() WHERE account_id = '11111111-1111-4111-8111-111111111111' AND id = md5('order' || :n)::uuid;
 INSERT INTO staged_jobs (
 			account_id,
 			id,

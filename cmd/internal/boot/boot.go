@@ -142,18 +142,9 @@ func ProviderTransport() *http.Transport {
 	return transport
 }
 
-// Mailer is [Mail.MailerTo] with a folder in the cache folder.
-func (m *Mail) Mailer(logger *slog.Logger) (receipts.Mailer, error) {
-	cache, err := embeddedpg.CacheDir()
-	if err != nil {
-		return nil, err
-	}
-	return m.MailerTo(filepath.Join(cache, "receipts"), logger)
-}
-
-// MailerTo returns the mailer of the receipts and logs which one it is. Without SMTP_URL,
-// receipts are files in the folder.
-func (m *Mail) MailerTo(folder string, logger *slog.Logger) (receipts.Mailer, error) {
+// Mailer returns the mailer of the receipts and logs which one it is. Without SMTP_URL,
+// receipts are files in the folder, by default in the cache folder.
+func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, error) {
 	if m.SMTPURL != "" {
 		mailer, err := receipts.NewSMTP(string(m.SMTPURL))
 		if err != nil {
@@ -161,6 +152,13 @@ func (m *Mail) MailerTo(folder string, logger *slog.Logger) (receipts.Mailer, er
 		}
 		logger.Info("receipts are sent by mail", "server", mailer.String())
 		return mailer, nil
+	}
+	if folder == "" {
+		cache, err := embeddedpg.CacheDir()
+		if err != nil {
+			return nil, err
+		}
+		folder = filepath.Join(cache, "receipts")
 	}
 	mailer, err := receipts.NewFiles(folder)
 	if err != nil {

@@ -45,27 +45,23 @@ type Listen struct {
 	Addr string `envconfig:"LISTEN_ADDR" default:":8080"`
 }
 
-func (l *Listen) validate(p *problems) { validateListenAddr(p, l.Addr) }
+func (l *Listen) validate(p *problems) { p.requireAddress("LISTEN_ADDR", l.Addr) }
 
 // DevListen is [Listen] for orders dev. By default it is loopback only.
 type DevListen struct {
 	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
 }
 
-func (l *DevListen) validate(p *problems) { validateListenAddr(p, l.Addr) }
+func (l *DevListen) validate(p *problems) { p.requireAddress("LISTEN_ADDR", l.Addr) }
 
-func validateListenAddr(p *problems, address string) {
-	if !isAddress(address) {
-		p.add("LISTEN_ADDR", "%q is not host:port, such as :8080 or 127.0.0.1:8080", address)
-	}
-}
-
-func isAddress(text string) bool {
-	_, port, err := net.SplitHostPort(text)
+func (p *problems) requireAddress(name, address string) {
+	_, port, err := net.SplitHostPort(address)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	return err == nil
+	if err != nil {
+		p.add(name, "%q is not host:port, such as 127.0.0.1:8080", address)
+	}
 }
 
 // Admin is the address of the admin listener of orders serve.
@@ -73,18 +69,16 @@ type Admin struct {
 	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off"`
 }
 
-func (a *Admin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
+func (a *Admin) validate(p *problems) { (*OptionalAdmin)(a).validate(p) }
 
 // OptionalAdmin is [Admin] without a default, which the API on the same machine uses.
 type OptionalAdmin struct {
 	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off"`
 }
 
-func (a *OptionalAdmin) validate(p *problems) { validateAdminAddr(p, a.AdminAddr) }
-
-func validateAdminAddr(p *problems, address string) {
-	if address != "" && !isAddress(address) {
-		p.add("ADMIN_ADDR", "%q is not host:port, such as 127.0.0.1:8081; leave it empty to turn it off", address)
+func (a *OptionalAdmin) validate(p *problems) {
+	if a.AdminAddr != "" {
+		p.requireAddress("ADMIN_ADDR", a.AdminAddr)
 	}
 }
 
@@ -105,7 +99,7 @@ func (s *Stripe) validate(p *problems) {
 		}
 	case p.dev && s.Mode() != "test":
 		// A key of an unknown kind may move real money.
-		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and orders dev and orders demo accept no other; "+
+		p.add("STRIPE_SECRET_KEY", "is not a test key (its value is not shown), and this command accepts no other; "+
 			"expected sk_test_… or rk_test_…")
 	case !strings.HasPrefix(string(s.SecretKey), "sk_") && !strings.HasPrefix(string(s.SecretKey), "rk_"),
 		strings.HasPrefix(string(s.SecretKey), "sk_org_"): // needs a Stripe-Context header
@@ -126,17 +120,7 @@ func (s *Stripe) validate(p *problems) {
 }
 
 // Mode returns "test" or "live" by the prefix of the API key, else "unknown".
-func (s *Stripe) Mode() string {
-	key := string(s.SecretKey)
-	switch {
-	case strings.HasPrefix(key, "sk_test_") || strings.HasPrefix(key, "rk_test_"):
-		return "test"
-	case payments.IsLiveKey(key):
-		return "live"
-	default:
-		return "unknown"
-	}
-}
+func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
 
 // ProviderURL returns scheme and host of the provider's API, without credentials.
 func (s *Stripe) ProviderURL() string {
@@ -169,11 +153,11 @@ func (m *Mail) validate(p *problems) {
 
 // Durations are the durations that must be in order (R9).
 type Durations struct {
-	StripeTimeout  Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
-	LockTimeout    Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
-	CompleterGrace Duration `envconfig:"COMPLETER_GRACE" default:"5m"`
-	ChargeWindow   Duration `envconfig:"CHARGE_WINDOW" default:"24h"`
-	KeyRetention   Duration `envconfig:"KEY_RETENTION" default:"72h"`
+	StripeTimeout  time.Duration `envconfig:"STRIPE_TIMEOUT" default:"20s"`
+	LockTimeout    time.Duration `envconfig:"LOCK_TIMEOUT" default:"90s"`
+	CompleterGrace time.Duration `envconfig:"COMPLETER_GRACE" default:"5m"`
+	ChargeWindow   time.Duration `envconfig:"CHARGE_WINDOW" default:"24h"`
+	KeyRetention   time.Duration `envconfig:"KEY_RETENTION" default:"72h"`
 }
 
 // validate rejects durations out of order (R9). A provider call must end before its
@@ -182,31 +166,34 @@ type Durations struct {
 // grace, so that the completer can charge an abandoned order. It is shorter than the
 // retention, so that its end is a stored response (R24).
 func (d *Durations) validate(p *problems) {
-	chain := []struct {
+	type duration struct {
 		name  string
-		value Duration
-	}{
+		value time.Duration
+	}
+	var previous duration
+	for _, next := range []duration{
 		{"STRIPE_TIMEOUT", d.StripeTimeout},
 		{"LOCK_TIMEOUT", d.LockTimeout},
 		{"COMPLETER_GRACE", d.CompleterGrace},
 		{"CHARGE_WINDOW", d.ChargeWindow},
 		{"KEY_RETENTION", d.KeyRetention},
-	}
-	for i, link := range chain {
-		link.value.validate(p, link.name)
-		if i == 0 || link.value.invalid != "" || chain[i-1].value.invalid != "" {
+	} {
+		switch {
+		case p.has(next.name): // unreadable
 			continue
+		case next.value <= 0:
+			p.add(next.name, "%s is not positive", next.value)
+			continue
+		case previous.value >= next.value:
+			p.add("durations out of order", "%s %s must be less than %s %s", previous.name, previous.value, next.name, next.value)
 		}
-		if previous := chain[i-1]; previous.value.Duration >= link.value.Duration {
-			p.add("durations out of order", "%s %s must be less than %s %s",
-				previous.name, previous.value.Duration, link.name, link.value.Duration)
-		}
+		previous = next
 	}
 }
 
 // LongestRun bounds one request: three steps of STRIPE_TIMEOUT, and 15 seconds for the
 // database. A search in the provider's list may take longer, and can be interrupted.
-func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout.Duration + 15*time.Second }
+func (d *Durations) LongestRun() time.Duration { return 3*d.StripeTimeout + 15*time.Second }
 
 // Completer bounds the attempts of the completer.
 type Completer struct {
@@ -215,7 +202,7 @@ type Completer struct {
 
 func (c *Completer) validate(p *problems) {
 	if c.MaxAttempts <= 0 {
-		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not a positive number", c.MaxAttempts)
+		p.add("COMPLETER_MAX_ATTEMPTS", "%d is not positive", c.MaxAttempts)
 	}
 }
 
@@ -263,43 +250,21 @@ type All struct {
 	Log
 }
 
-// Serve is the environment of orders serve.
-type Serve struct {
+// DatabaseOnly is the environment of commands that need only the database.
+type DatabaseOnly struct {
 	Database
-	Listen
-	Admin
-	Stripe
-	Durations
-	Traces
-	Log
-}
-
-// KeyCommands is the environment of completer, reconcile, keys retry and keys resolve.
-type KeyCommands struct {
-	Database
-	Stripe
-	Durations
-	Traces
 	Log
 }
 
 // Maintenance is the environment of reaper, keys list and keys show.
 type Maintenance struct {
-	Database
+	DatabaseOnly
 	Durations
-	Log
 }
 
-// Worker is the environment of orders worker.
-type Worker struct {
-	Database
-	OptionalAdmin
-	Mail
-	Log
-}
-
-// DatabaseOnly is the environment of commands that need only the database.
-type DatabaseOnly struct {
-	Database
-	Log
+// App is the environment of the commands that run operations.
+type App struct {
+	Maintenance
+	Stripe
+	Traces
 }

@@ -2,13 +2,13 @@ package boot
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kelseyhightower/envconfig"
 )
@@ -21,33 +21,47 @@ type validator interface{ validate(*problems) }
 // "empty".
 func Load(config any) error { return load(config, &problems{}) }
 
-// LoadDev is [Load] for commands that start missing services, see [StartDevServices].
+// LoadDev is [Load] for commands that start missing services, see package devservices.
 // They accept only test keys of the provider.
 func LoadDev(config any) error { return load(config, &problems{dev: true}) }
 
 func load(config any, found *problems) error {
 	for _, v := range variables(reflect.TypeOf(config).Elem()) {
 		if value, set := os.LookupEnv(v.name); set && value == "" && v.empty == "" {
-			// envconfig would not use the default.
-			if err := os.Unsetenv(v.name); err != nil {
-				return fmt.Errorf("clear %s: %w", v.name, err)
-			}
+			_ = os.Unsetenv(v.name) // envconfig would not use the default
 		}
 	}
-	if err := envconfig.Process("", config); err != nil {
-		return fmt.Errorf("read the environment: %w", err)
+	err := envconfig.Process("", config)
+	for err != nil {
+		unreadable, ok := errors.AsType[*envconfig.ParseError](err)
+		if !ok {
+			return fmt.Errorf("read the environment: %w", err)
+		}
+		found.add(unreadable.KeyName, "%q is not a %s", unreadable.Value, readable[unreadable.TypeName])
+		_ = os.Unsetenv(unreadable.KeyName) // envconfig stops at the first one
+		defer func() { _ = os.Setenv(unreadable.KeyName, unreadable.Value) }()
+		err = envconfig.Process("", config)
 	}
 	validateAll(reflect.ValueOf(config), found)
-	return found.err()
+	if len(found.list) > 0 {
+		return &ConfigError{found.list}
+	}
+	return nil
 }
 
+// readable describes the types that envconfig parses.
+var readable = map[string]string{"int": "number", "time.Duration": "duration such as 90s, 5m or 72h"}
+
+// validateAll validates each group of variables, which is a struct without groups.
 func validateAll(config reflect.Value, found *problems) {
+	isGroup := true
 	for i := range config.Elem().NumField() {
-		if field := config.Elem().Type().Field(i); field.Anonymous && field.Type.Kind() == reflect.Struct && field.IsExported() {
+		if config.Elem().Type().Field(i).Anonymous {
+			isGroup = false
 			validateAll(config.Elem().Field(i).Addr(), found)
 		}
 	}
-	if group, ok := config.Interface().(validator); ok {
+	if group, ok := config.Interface().(validator); ok && isGroup {
 		group.validate(found)
 	}
 }
@@ -76,48 +90,19 @@ type problems struct {
 	list []Problem
 }
 
-// add adds a problem once: Go promotes the method of a group that is the only embedded
-// field, so that it runs twice.
 func (p *problems) add(name, format string, arguments ...any) {
-	if problem := (Problem{name, fmt.Sprintf(format, arguments...)}); !slices.Contains(p.list, problem) {
-		p.list = append(p.list, problem)
-	}
+	p.list = append(p.list, Problem{name, fmt.Sprintf(format, arguments...)})
+}
+
+// has reports whether the variable has a problem.
+func (p *problems) has(name string) bool {
+	return slices.ContainsFunc(p.list, func(problem Problem) bool { return problem.Name == name })
 }
 
 // missing adds a problem for a variable that is not set, except with [LoadDev].
 func (p *problems) missing(name, advice string) {
 	if !p.dev {
 		p.add(name, "not set; %s", advice)
-	}
-}
-
-func (p *problems) err() error {
-	if len(p.list) == 0 {
-		return nil
-	}
-	return &ConfigError{p.list}
-}
-
-// Duration is a positive duration such as 90s. Decode records an invalid value, so that
-// one start reports every problem.
-type Duration struct {
-	time.Duration
-	invalid string
-}
-
-// Decode is called by envconfig.
-func (d *Duration) Decode(text string) error {
-	value, err := time.ParseDuration(text)
-	*d = Duration{Duration: value}
-	if err != nil || value <= 0 {
-		d.invalid = text
-	}
-	return nil
-}
-
-func (d Duration) validate(p *problems, name string) {
-	if d.invalid != "" {
-		p.add(name, "%q is not a positive duration such as 90s, 5m or 72h", d.invalid)
 	}
 }
 
@@ -146,7 +131,7 @@ func variables(t reflect.Type) []variable {
 		field := t.Field(i)
 		if name := field.Tag.Get("envconfig"); name != "" {
 			list = append(list, variable{name, field.Tag.Get("default"), field.Tag.Get("empty"), description(name)})
-		} else if field.Anonymous && field.Type.Kind() == reflect.Struct {
+		} else if field.Anonymous {
 			list = append(list, variables(field.Type)...)
 		}
 	}

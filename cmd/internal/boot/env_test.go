@@ -42,7 +42,7 @@ const (
 	noDatabase = "DATABASE_URL: not set; expected postgres://user:pass@host:5432/orders. " +
 		"docker compose up -d starts a database at postgres://orders:orders@127.0.0.1:5432/orders; orders dev needs none"
 	noKey     = "STRIPE_SECRET_KEY: not set" + getKey
-	noTestKey = "STRIPE_SECRET_KEY: is not a test key (its value is not shown), and orders dev and orders demo accept no other; " +
+	noTestKey = "STRIPE_SECRET_KEY: is not a test key (its value is not shown), and this command accepts no other; " +
 		"expected sk_test_… or rk_test_…"
 	noWebhookSecret = "STRIPE_WEBHOOK_SECRET: is not a signing secret, which begins with whsec_ (its value is not shown); " +
 		"get it from the endpoint's page at https://dashboard.stripe.com/test/webhooks, or leave it empty to turn the webhook off"
@@ -65,24 +65,24 @@ func TestLoad(t *testing.T) {
 			environment: []string{
 				"DATABASE_URL=postgres://u:canary@host:99999/x", "LISTEN_ADDR=8080", "ADMIN_ADDR=localhost", "STRIPE_SECRET_KEY=whsec_canary",
 				"STRIPE_API_BASE=localhost:12111", "STRIPE_TIMEOUT=20", "STRIPE_WEBHOOK_SECRET=sk_test_canary", "SMTP_URL=http://u:canary@host", "RECEIPTS_FROM=nobody",
-				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=0", "OTEL_EXPORTER_OTLP_ENDPOINT=canary",
+				"LOCK_TIMEOUT=-90s", "COMPLETER_GRACE=0s", "CHARGE_WINDOW=1d", "KEY_RETENTION=3 days", "COMPLETER_MAX_ATTEMPTS=ten", "OTEL_EXPORTER_OTLP_ENDPOINT=canary",
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
+				`STRIPE_TIMEOUT: "20" is not a duration such as 90s, 5m or 72h`,
+				`CHARGE_WINDOW: "1d" is not a duration such as 90s, 5m or 72h`,
+				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
+				`COMPLETER_MAX_ATTEMPTS: "ten" is not a number`,
 				"DATABASE_URL: cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
-				`LISTEN_ADDR: "8080" is not host:port, such as :8080 or 127.0.0.1:8080`,
-				`ADMIN_ADDR: "localhost" is not host:port, such as 127.0.0.1:8081; leave it empty to turn it off`,
+				`LISTEN_ADDR: "8080" is not host:port, such as 127.0.0.1:8080`,
+				`ADMIN_ADDR: "localhost" is not host:port, such as 127.0.0.1:8080`,
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL; leave it empty for Stripe itself",
 				noWebhookSecret,
 				"SMTP_URL: receipts: SMTP URL: want smtp://host:port or smtp://user:password@host:port, or smtps://, with special characters percent-encoded and nothing after the port",
 				`RECEIPTS_FROM: "nobody" is not a sender such as receipts@example.com or Orders <receipts@example.com>`,
-				`STRIPE_TIMEOUT: "20" is not a positive duration such as 90s, 5m or 72h`,
-				`LOCK_TIMEOUT: "-90s" is not a positive duration such as 90s, 5m or 72h`,
-				`COMPLETER_GRACE: "0s" is not a positive duration such as 90s, 5m or 72h`,
-				`CHARGE_WINDOW: "1d" is not a positive duration such as 90s, 5m or 72h`,
-				`KEY_RETENTION: "3 days" is not a positive duration such as 90s, 5m or 72h`,
-				`COMPLETER_MAX_ATTEMPTS: 0 is not a positive number`,
+				"LOCK_TIMEOUT: -1m30s is not positive",
+				"COMPLETER_GRACE: 0s is not positive",
 				"OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL such as http://localhost:4318; leave it empty to turn tracing off",
 				`LOG_LEVEL: "loud" is not one of debug, info, warn and error`,
 				`LOG_FORMAT: "xml" is neither text nor json`,
@@ -103,7 +103,7 @@ func TestLoad(t *testing.T) {
 		},
 		"a port above 65535": {
 			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
-			problems:    []string{`LISTEN_ADDR: ":65536" is not host:port, such as :8080 or 127.0.0.1:8080`},
+			problems:    []string{`LISTEN_ADDR: ":65536" is not host:port, such as 127.0.0.1:8080`},
 		},
 		"durations in the wrong order": {
 			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
@@ -111,6 +111,21 @@ func TestLoad(t *testing.T) {
 				"durations out of order: STRIPE_TIMEOUT 2m0s must be less than LOCK_TIMEOUT 1m30s",
 				"durations out of order: COMPLETER_GRACE 10m0s must be less than CHARGE_WINDOW 10m0s",
 				"durations out of order: CHARGE_WINDOW 10m0s must be less than KEY_RETENTION 10m0s",
+			},
+		},
+		"an unreadable duration between two in the wrong order": {
+			environment: []string{database, testKey, "STRIPE_TIMEOUT=95s", "LOCK_TIMEOUT=1 minute", "COMPLETER_GRACE=90s", "COMPLETER_MAX_ATTEMPTS=0"},
+			problems: []string{
+				`LOCK_TIMEOUT: "1 minute" is not a duration such as 90s, 5m or 72h`,
+				"durations out of order: STRIPE_TIMEOUT 1m35s must be less than COMPLETER_GRACE 1m30s",
+				"COMPLETER_MAX_ATTEMPTS: 0 is not positive",
+			},
+		},
+		"the first two in the wrong order, the last one unreadable": {
+			environment: []string{database, testKey, "LOCK_TIMEOUT=10s", "KEY_RETENTION=3 days"},
+			problems: []string{
+				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
+				"durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 10s",
 			},
 		},
 		"a duration that is less than a default": {
@@ -198,19 +213,21 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 	var maintenance boot.Maintenance
 	require.ErrorContains(t, boot.Load(&maintenance), "STRIPE_TIMEOUT") // R9
 	require.NotContains(t, boot.Load(&maintenance).Error(), "STRIPE_SECRET_KEY")
-	var keys boot.KeyCommands
-	require.ErrorContains(t, boot.Load(&keys), "STRIPE_SECRET_KEY")
-	var worker boot.Worker
-	require.ErrorContains(t, boot.Load(&worker), "RECEIPTS_FROM")
-	require.NotContains(t, boot.Load(&worker).Error(), "LISTEN_ADDR")
+	var app boot.App
+	require.ErrorContains(t, boot.Load(&app), "STRIPE_SECRET_KEY")
+	require.NotContains(t, boot.Load(&app).Error(), "LISTEN_ADDR")
+	require.ErrorContains(t, boot.Load(new(boot.Mail)), "RECEIPTS_FROM")
 }
 
 // Only orders dev shows an API key in a page, so only its address is loopback by
 // default. Processes cannot share an admin address, so only serve has a default.
 func TestLoad_addresses(t *testing.T) {
 	var dev struct{ boot.DevListen }
-	var serve boot.Serve
-	var worker boot.Worker
+	var serve struct {
+		boot.Listen
+		boot.Admin
+	}
+	var worker struct{ boot.OptionalAdmin }
 	load := func(settings ...string) {
 		setenv(t, append(settings, database, testKey)...)
 		require.NoError(t, boot.LoadDev(&dev))

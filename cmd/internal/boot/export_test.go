@@ -25,8 +25,8 @@ func EnvTemplate() string {
 	var out strings.Builder
 	out.WriteString("# Copy to .env, fill in and load with: set -a; . ./.env; set +a\n" +
 		"# Put a value with spaces or signs such as & between single quotes. An empty\n" +
-		"# variable counts as not set, unless its comment says otherwise. orders dev and\n" +
-		"# orders demo need none of them.\n")
+		"# variable counts as not set, unless its comment says otherwise. orders dev\n" +
+		"# needs none of them.\n")
 	for _, v := range variables(reflect.TypeFor[All]()) {
 		value := v.fallback
 		if strings.ContainsAny(value, " <>&") {

@@ -40,7 +40,7 @@ func (c *Console) Run(ctx context.Context) error {
 	for {
 		select {
 		case chosen := <-c.starts:
-			if err := newPlay(c.system, chosen).run(ctx); err != nil { // the page shows it, too
+			if err := newPlay(c.system, chosen).run(ctx); err != nil {
 				c.logger.WarnContext(ctx, "console: scenario failed", "fault", chosen.fault.ID, "error", err)
 			}
 		case <-ctx.Done():
@@ -96,7 +96,6 @@ func file(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, static, "static/"+name) }
 }
 
-// show returns the latest play, or null before the first.
 func (c *Console) show(w http.ResponseWriter, r *http.Request) {
 	content := []byte("null")
 	if p := c.current.Load(); p != nil {
@@ -110,7 +109,6 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request) {
 // busyTimeout is longer than Run needs between two plays.
 const busyTimeout = time.Second
 
-// start starts a play with the card and the fault of the form.
 func (c *Console) start(w http.ResponseWriter, r *http.Request) {
 	chosen, err := c.choose(r.PostFormValue("card"), r.PostFormValue("fault"))
 	if err != nil {
@@ -125,7 +123,6 @@ func (c *Console) start(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// decide closes the customer's window with the decision of the form.
 func (c *Console) decide(w http.ResponseWriter, r *http.Request) {
 	decision := r.PostFormValue("decision")
 	switch p := c.current.Load(); {

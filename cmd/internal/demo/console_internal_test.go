@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newSite returns a console without a play, and its handler before an API that
-// responds "the API".
 func newSite(t *testing.T) (*Console, http.Handler) {
 	t.Helper()
 	c := &Console{
@@ -30,7 +28,6 @@ func newSite(t *testing.T) (*Console, http.Handler) {
 	return c, site
 }
 
-// request sends a request like a browser on this machine. change may change it.
 func request(t *testing.T, site http.Handler, method, path, body string, change func(*http.Request)) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost:8080"+path, strings.NewReader(body))

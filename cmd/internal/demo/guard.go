@@ -81,7 +81,6 @@ func (c *Console) opens(w http.ResponseWriter, r *http.Request, path string) boo
 	return true
 }
 
-// isLocal reports whether the client is on this machine and not a proxy.
 func isLocal(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
 		if r.Header.Get(name) != "" {

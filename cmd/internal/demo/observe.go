@@ -46,7 +46,6 @@ func (p *play) noteResponse(attempt client.Attempt) {
 // clientSecret matches the secret of a required action, which is removed from the view.
 var clientSecret = regexp.MustCompile(`("client_secret":\s*")[^"]*"`)
 
-// textOf describes a response, without its status.
 func textOf(r client.Response) string {
 	text := problemOf(r)
 	switch {
@@ -65,7 +64,6 @@ func textOf(r client.Response) string {
 
 func describe(r client.Response) string { return fmt.Sprintf("%d %s", r.Status, textOf(r)) }
 
-// problemOf returns the slug of a problem response, "" for any other.
 func problemOf(r client.Response) string {
 	var problem client.Problem
 	if json.Unmarshal(r.Body, &problem) != nil {
@@ -134,7 +132,6 @@ func (p *play) noteDropped(e event) {
 	})
 }
 
-// meaning returns what a call to the provider does, and its purpose.
 func meaning(call faultproxy.Call) (text, purpose string) {
 	path := strings.TrimPrefix(call.Path, "/v1/payment_intents")
 	switch {

@@ -108,7 +108,6 @@ func (p *play) checkProblem(text string, r client.Response, status int, slug str
 	p.check(text, r.Status == status && problemOf(r) == slug, describe(r))
 }
 
-// failed returns the checks that failed as an error.
 func (p *play) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -116,7 +116,6 @@ func TestPlay_responses(t *testing.T) {
 	}
 }
 
-// mailer returns err for every receipt.
 type mailer struct{ err error }
 
 func (m mailer) Send(context.Context, receipts.Message) error { return m.err }

@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// card is a payment method with its result.
 type card struct {
 	ID    string // at Stripe
 	Title string
@@ -42,14 +41,12 @@ func faults() []fault {
 	}
 }
 
-// Decisions of a customer who must approve the payment.
 const (
 	approves = "approve"
 	declines = "decline"
 	leaves   = "close" // does not decide
 )
 
-// scenario is an order with a card and a fault.
 type scenario struct {
 	card     card
 	fault    fault
@@ -57,7 +54,6 @@ type scenario struct {
 	claim    string // of the tour
 }
 
-// choose returns the scenario with these ids.
 func (o Options) choose(cardID, faultID string) (scenario, error) {
 	allCards, allFaults := cards(), faults()
 	i := slices.IndexFunc(allCards, func(k card) bool { return k.ID == cardID })

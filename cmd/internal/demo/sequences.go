@@ -18,7 +18,6 @@ type sequence func(*play, context.Context) (client.Response, error)
 
 const concurrency = 20
 
-// Titles of requests.
 const (
 	firstTime   = "The order"
 	again       = "The same request again"
@@ -99,7 +98,6 @@ func (p *play) concurrent(ctx context.Context) (client.Response, error) {
 	return final, nil
 }
 
-// otherBody sends another order with the same key.
 func (p *play) otherBody(ctx context.Context) (client.Response, error) {
 	final, err := p.sendUntilFinal(ctx, firstTime)
 	if err != nil {
@@ -207,7 +205,6 @@ func (p *play) storedError(ctx context.Context) (client.Response, error) {
 	return final, err
 }
 
-// askCustomer waits for the customer's decision and sends it to the provider.
 func (p *play) askCustomer(ctx context.Context, action client.Action) error {
 	if p.decision != "" {
 		return errors.New("the bank asked a second time")
@@ -266,7 +263,6 @@ func (p *play) applyDecision(ctx context.Context, intentID string) error {
 // customerTimeout is how long the customer's window stays open. The page shows it.
 const customerTimeout = time.Minute
 
-// closeWindow returns false if the customer's window is not open.
 func (p *play) closeWindow(decision string) (open bool) {
 	p.update(func(v *view) { open, v.Asks = v.Asks, false })
 	if open {

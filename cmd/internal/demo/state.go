@@ -14,7 +14,6 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// keyRow is the row of a key.
 type keyRow struct {
 	Point     string `json:"point"`
 	Attempt   int    `json:"attempt"`
@@ -135,7 +134,6 @@ func (p *play) readState(ctx context.Context) (s state, err error) {
 	return s, nil
 }
 
-// showHistory adds the recovery points that the audit records name.
 func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, clock func(time.Time) time.Time) {
 	v.Points = []pointView{{"started", p.since(clock(row.createdAt))}}
 	for _, record := range records {
@@ -167,7 +165,6 @@ func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, cl
 	}
 }
 
-// listPayments returns the provider's payments by a member of their metadata.
 func (s *system) listPayments(ctx context.Context, since time.Time, member string) (map[string][]payments.Intent, error) {
 	const maxClockSkew = 10 * time.Minute // how far the provider's clock may be behind ours
 	intents := map[string][]payments.Intent{}

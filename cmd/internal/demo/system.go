@@ -60,7 +60,6 @@ type system struct {
 	completer *subprocess.Process
 }
 
-// newSystem returns a system. Its mailbox passes receipts on to next, if not nil.
 func newSystem(ctx context.Context, options Options, next receipts.Mailer) (*system, error) {
 	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: options.Pool, Clock: time.Now})
 	if err != nil {
@@ -115,7 +114,6 @@ func (s *system) lease() time.Duration { return s.timeout() + 2*time.Second }
 
 const chargeWindow = 24 * time.Hour
 
-// prepare starts the proxy and sets the other members.
 func (s *system) prepare(ctx context.Context) error {
 	executable, err := os.Executable()
 	if err != nil {

@@ -41,7 +41,7 @@ func (t *tour) run(ctx context.Context) error {
 	}
 	working, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
-	group.Go(func() { _ = worker.Run(working, 100*time.Millisecond) })
+	group.Go(func() { worker.Run(working, 100*time.Millisecond) })
 	defer group.Wait()
 	defer stop()
 	for _, c := range claims() {

@@ -10,7 +10,6 @@ import (
 // The page gets the types of this file as JSON. Times are milliseconds since the beginning
 // of the play.
 
-// view is a play as the page shows it.
 type view struct {
 	ID       int64         `json:"id"` // of the play
 	Key      string        `json:"key"`
@@ -27,7 +26,6 @@ type view struct {
 	Checks   []check       `json:"checks"`
 }
 
-// Phases of a play.
 const (
 	phaseRunning = "running"
 	phaseDone    = "done"   // the end state was checked, whatever the results
@@ -50,7 +48,6 @@ type event struct {
 	Problem string    `json:"problem"` // slug of a problem page
 }
 
-// Lanes, by the actor of an event.
 const (
 	laneClient   = "client"
 	laneRow      = "row"

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -20,26 +19,23 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Severity is the severity of a [Result].
-type Severity int
-
-// Severities.
+// Marks of results.
 const (
-	OK Severity = iota
-	Warning
-	Failure
+	OK      = "✓"
+	Warning = "!"
+	Failure = "✗"
 )
 
 // Result is the result of one check.
 type Result struct {
-	Severity Severity
-	Check    string // its name, such as "database"
-	Message  string // with the remedy after an arrow
+	Mark    string
+	Check   string // its name, such as "database"
+	Message string // with the remedy after an arrow
 }
 
 // String returns the result as one line.
 func (r Result) String() string {
-	line := fmt.Sprintf("%s %-13s  %s", []string{"✓", "!", "✗"}[r.Severity], r.Check, r.Message)
+	line := fmt.Sprintf("%s %-13s  %s", r.Mark, r.Check, r.Message)
 	return strings.Map(func(r rune) rune { // a driver's error may have several lines
 		if !unicode.IsPrint(r) {
 			return ' '
@@ -52,48 +48,37 @@ func failure(check string, err error, remedy string) Result {
 	return Result{Failure, check, err.Error() + " → " + remedy}
 }
 
-// Checker runs the checks.
-type Checker struct {
-	Environment *boot.All // set by boot.Load
-	ConfigError error     // the error of boot.Load
-	Timeout     time.Duration
-}
-
-// Run runs every check whose variables are valid. Each dependency takes at most Timeout.
-func (c Checker) Run(ctx context.Context) []Result {
-	var invalid *boot.ConfigError
-	var results []Result
-	switch {
-	case errors.As(c.ConfigError, &invalid):
-		for _, problem := range invalid.Problems {
+// Run runs every check whose variables are valid. loadErr is the error of boot.Load. Each
+// dependency takes at most the timeout.
+func Run(ctx context.Context, environment *boot.All, loadErr error, timeout time.Duration) []Result {
+	results := []Result{{OK, "configuration", "valid"}}
+	invalid := map[string]bool{}
+	if failed, ok := errors.AsType[*boot.ConfigError](loadErr); ok {
+		results = nil
+		for _, problem := range failed.Problems {
+			invalid[problem.Name] = true
 			results = append(results, Result{Failure, "configuration", problem.Name + ": " + problem.Text})
 		}
-	case c.ConfigError != nil:
-		return []Result{{Failure, "configuration", c.ConfigError.Error()}}
-	default:
-		results = []Result{{OK, "configuration", "valid"}}
+	} else if loadErr != nil {
+		return []Result{{Failure, "configuration", loadErr.Error()}}
 	}
-	for _, dependency := range []struct {
-		variables []string
-		check     func(context.Context) []Result
-	}{
-		{[]string{"DATABASE_URL"}, c.checkDatabase},
-		{[]string{"STRIPE_SECRET_KEY", "STRIPE_API_BASE"}, func(ctx context.Context) []Result { return []Result{c.CheckStripe(ctx)} }},
-		{[]string{"SMTP_URL", "RECEIPTS_FROM"}, func(ctx context.Context) []Result { return []Result{c.checkMail(ctx)} }},
-	} {
-		if invalid != nil && slices.ContainsFunc(invalid.Problems, func(p boot.Problem) bool { return slices.Contains(dependency.variables, p.Name) }) {
-			continue
-		}
-		limited, cancel := context.WithTimeout(ctx, c.Timeout)
-		results = append(results, dependency.check(limited)...)
-		cancel()
+	if !invalid["DATABASE_URL"] {
+		results = append(results, checkDatabase(ctx, environment.Database, timeout)...)
+	}
+	if !invalid["STRIPE_SECRET_KEY"] && !invalid["STRIPE_API_BASE"] {
+		results = append(results, Stripe(ctx, environment.Stripe, timeout))
+	}
+	if !invalid["SMTP_URL"] && !invalid["RECEIPTS_FROM"] {
+		results = append(results, checkMail(ctx, environment.Mail, timeout))
 	}
 	return results
 }
 
 // checkDatabase runs the checks of every command's start, and compares the clocks.
-func (c Checker) checkDatabase(ctx context.Context) []Result {
-	pool, err := boot.Connect(ctx, c.Environment.Database, slog.New(slog.DiscardHandler))
+func checkDatabase(ctx context.Context, database boot.Database, timeout time.Duration) []Result {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	pool, err := boot.Connect(ctx, database, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return []Result{failure("database", err, "start the server, grant access to this machine and role, or correct DATABASE_URL")}
 	}
@@ -164,13 +149,15 @@ func checkClock(ctx context.Context, pool *pgxpool.Pool) Result {
 	return Result{OK, check, "the database's clock is within two seconds of this machine's"}
 }
 
-// CheckStripe checks the key and its permissions, and lists one payment at Stripe.
-func (c Checker) CheckStripe(ctx context.Context) Result {
+// Stripe checks the key and its permissions, and requests a list of payments.
+func Stripe(ctx context.Context, config boot.Stripe, timeout time.Duration) Result {
 	const check = "stripe"
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	client, err := payments.New(payments.Config{
-		SecretKey: string(c.Environment.SecretKey),
-		BaseURL:   c.Environment.APIBase,
-		Timeout:   c.Timeout,
+		SecretKey: string(config.SecretKey),
+		BaseURL:   config.APIBase,
+		Timeout:   timeout,
 		Transport: boot.ProviderTransport(),
 		Logger:    slog.New(slog.DiscardHandler),
 	})
@@ -179,21 +166,21 @@ func (c Checker) CheckStripe(ctx context.Context) Result {
 	}
 	defer client.Close()
 	var missing []string
-	if strings.HasPrefix(string(c.Environment.SecretKey), "rk_") { // a restricted key
+	if strings.HasPrefix(string(config.SecretKey), "rk_") { // a restricted key
 		missing, err = client.MissingPermissions(ctx)
 	}
 	if err == nil {
-		err = client.Ping(ctx)
+		_, _, err = client.ListPage(ctx, time.Now(), time.Time{}, "")
 	}
-	provider := c.Environment.ProviderURL()
-	var failed *payments.Error
+	provider := config.ProviderURL()
+	failed, _ := errors.AsType[*payments.Error](err)
 	switch {
 	case len(missing) > 0:
 		return Result{Failure, check, "the restricted key lacks permissions: " + strings.Join(missing, ", ") +
 			" → grant them at https://dashboard.stripe.com/apikeys"}
 	case err == nil:
-		return Result{OK, check, fmt.Sprintf("%s accepts the key (mode: %s)", provider, c.Environment.Mode())}
-	case errors.As(err, &failed) && failed.HTTPStatus == http.StatusUnauthorized:
+		return Result{OK, check, fmt.Sprintf("%s accepts the key (mode: %s)", provider, config.Mode())}
+	case failed != nil && failed.HTTPStatus == http.StatusUnauthorized:
 		return failure(check, err, "the key is wrong or was rolled: get the current one at https://dashboard.stripe.com/apikeys")
 	case failed != nil && failed.HTTPStatus == http.StatusForbidden:
 		return failure(check, err, "let the key write PaymentIntents and Refunds")
@@ -204,15 +191,17 @@ func (c Checker) CheckStripe(ctx context.Context) Result {
 }
 
 // checkMail logs in at the mail server, or creates the folder for files.
-func (c Checker) checkMail(ctx context.Context) Result {
+func checkMail(ctx context.Context, config boot.Mail, timeout time.Duration) Result {
 	const check = "mail"
-	if c.Environment.SMTPURL == "" {
-		if _, err := c.Environment.Mailer(slog.New(slog.DiscardHandler)); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if config.SMTPURL == "" {
+		if _, err := config.Mailer("", slog.New(slog.DiscardHandler)); err != nil {
 			return failure(check, err, "make the folder writable, or set SMTP_URL")
 		}
 		return Result{Warning, check, "receipts are written to files → set SMTP_URL to send them"}
 	}
-	server, err := receipts.NewSMTP(string(c.Environment.SMTPURL))
+	server, err := receipts.NewSMTP(string(config.SMTPURL))
 	if err == nil {
 		err = server.Check(ctx)
 	}

@@ -23,7 +23,7 @@ const longTimeout = time.Minute
 func check(t *testing.T, e *boot.All, timeout time.Duration) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
-	for _, result := range (doctor.Checker{Environment: e, Timeout: timeout}).Run(t.Context()) {
+	for _, result := range doctor.Run(t.Context(), e, nil, timeout) {
 		line := result.String()
 		require.NotContains(t, line, "canary")
 		require.NotContains(t, line, "\n")

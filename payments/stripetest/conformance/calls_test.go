@@ -34,7 +34,6 @@ type call struct {
 	send func(*session) (outcome, error)
 }
 
-// A session sends the requests of one check.
 type session struct {
 	ctx     context.Context
 	intents paymentintent.Client
@@ -125,7 +124,6 @@ func unknown(c call) call {
 	}}
 }
 
-// list finds the intent in the list.
 func list() call {
 	return call{"list intents", func(s *session) (outcome, error) {
 		it := s.intents.List(&stripe.PaymentIntentListParams{

@@ -2,7 +2,6 @@ package conformance
 
 import "github.com/stripe/stripe-go/v79"
 
-// A check is a sequence of requests with their expected outcomes.
 type check struct {
 	name  string
 	note  string // what Stripe does not document

@@ -39,7 +39,6 @@ func TestMain(m *testing.M) {
 	}.run(ctx, checks()))
 }
 
-// compare runs the checks against a stand-in.
 func compare(t *testing.T, handler http.Handler) (status int, report string) {
 	t.Helper()
 	server := httptest.NewServer(handler)

@@ -21,7 +21,6 @@ const (
 	exitNotCompared
 )
 
-// A comparison runs the checks against a provider.
 type comparison struct {
 	key  string // the provider's secret key
 	url  string // empty: Stripe

@@ -22,7 +22,7 @@ const stripeURL = "https://api.stripe.com"
 // Options configure a [Proxy]. The zero value forwards to Stripe.
 type Options struct {
 	Provider string        // URL of the provider; "" is Stripe's own
-	Latency  time.Duration // added to each call, so that people can follow it
+	Latency  time.Duration // added to each call
 
 	// OnCall, if set, is called synchronously when a call arrives and when it ends.
 	OnCall func(Call)
@@ -55,7 +55,6 @@ type Proxy struct {
 	fault *fault // nil: calls are forwarded
 }
 
-// fault drops the response to the next confirm, and every later call.
 type fault struct {
 	dropped chan int // gets the status of the dropped response
 	down    bool     // the confirm was seen
@@ -156,7 +155,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forward sends a call to the provider after the configured latency.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
 	if p.options.Latency > 0 {
 		select {
@@ -168,7 +166,6 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
 	p.reverse.ServeHTTP(w, r)
 }
 
-// statusRecorder records the status of a response and when it began.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
@@ -178,13 +175,11 @@ type statusRecorder struct {
 // Unwrap lets the reverse proxy flush.
 func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// WriteHeader records the status.
 func (s *statusRecorder) WriteHeader(status int) {
 	s.status, s.at = status, time.Now()
 	s.ResponseWriter.WriteHeader(status)
 }
 
-// discardWriter is the writer of a dropped response.
 type discardWriter struct{ header http.Header }
 
 func (d discardWriter) Header() http.Header         { return d.header }

@@ -16,7 +16,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// fixture is a proxy before a stand-in for Stripe, and a client of the proxy.
 type fixture struct {
 	*faultproxy.Proxy
 	stripe *stripetest.Server
@@ -37,7 +36,6 @@ func newFixture(t *testing.T, options faultproxy.Options) fixture {
 	return fixture{Proxy: proxy, stripe: stripe, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// post returns the status and the body of the response, or an error if there is none.
 func (f fixture) post(ctx context.Context, path string, form url.Values) (int, string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, f.URL()+path, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -54,7 +52,6 @@ func (f fixture) post(ctx context.Context, path string, form url.Values) (int, s
 	return response.StatusCode, string(body), err
 }
 
-// intent creates an unconfirmed PaymentIntent and returns its path.
 func (f fixture) intent(t *testing.T, card string) string {
 	t.Helper()
 	status, body, err := f.post(t.Context(), "/v1/payment_intents", url.Values{
@@ -67,7 +64,6 @@ func (f fixture) intent(t *testing.T, card string) string {
 	return "/v1/payment_intents/" + strings.Split(id, `"`)[1]
 }
 
-// requireDropped waits for the status of the dropped response.
 func requireDropped(t *testing.T, status int, dropped <-chan int) {
 	t.Helper()
 	select {

@@ -1,4 +1,4 @@
-package boot
+package devservices
 
 import (
 	"bytes"
@@ -10,14 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/payments/stripetest"
 )
 
 // NewWebhookSecret returns a random signing secret for the stand-in for Stripe.
-func NewWebhookSecret() Secret { return Secret("whsec_" + rand.Text()) }
+func NewWebhookSecret() boot.Secret { return boot.Secret("whsec_" + rand.Text()) }
 
-// serveStripe serves the stand-in and reports when a customer acts.
-func (d *DevServices) serveStripe(w http.ResponseWriter, r *http.Request) {
+func (d *Services) serveStripe(w http.ResponseWriter, r *http.Request) {
 	d.Stripe.ServeHTTP(w, r)
 	if path, ok := strings.CutPrefix(r.URL.Path, "/customer/"); ok {
 		id, _, _ := strings.Cut(path, "/")
@@ -34,18 +34,17 @@ const settleAfter = 2 * time.Second
 // DeliverEvents sends the stand-in's events to url until ctx ends, as Stripe does. It sends
 // only what is decided outside of a request of the API: the result of a customer's action,
 // and of a refund that is pending.
-func (d *DevServices) DeliverEvents(ctx context.Context, url string, secret Secret, logger *slog.Logger) {
+func (d *Services) DeliverEvents(ctx context.Context, url string, secret boot.Secret, logger *slog.Logger) {
 	tick := time.NewTicker(settleAfter / 4)
 	defer tick.Stop()
 	for {
 		select {
 		case id := <-d.acted:
-			charged := slices.ContainsFunc(d.Stripe.Charges(), func(c stripetest.Charge) bool { return c.IntentID == id })
-			if charged {
-				d.deliver(ctx, url, secret, "payment_intent.succeeded", id, logger)
-			} else {
-				d.deliver(ctx, url, secret, "payment_intent.payment_failed", id, logger)
+			event := "payment_intent.payment_failed"
+			if slices.ContainsFunc(d.Stripe.Charges(), func(c stripetest.Charge) bool { return c.IntentID == id }) {
+				event = "payment_intent.succeeded"
 			}
+			d.deliver(ctx, url, secret, event, id, logger)
 		case <-tick.C:
 			for _, refund := range d.Stripe.Refunds() {
 				if refund.Status == "pending" && time.Since(refund.Time) > settleAfter && d.Stripe.Settle(refund.ID, true) == nil {
@@ -58,8 +57,7 @@ func (d *DevServices) DeliverEvents(ctx context.Context, url string, secret Secr
 	}
 }
 
-// deliver sends an event until the response is a success, a few times at most.
-func (d *DevServices) deliver(ctx context.Context, url string, secret Secret, eventType, id string, logger *slog.Logger) {
+func (d *Services) deliver(ctx context.Context, url string, secret boot.Secret, eventType, id string, logger *slog.Logger) {
 	client := http.Client{Timeout: 30 * time.Second}
 	status := 0
 	for range 5 {

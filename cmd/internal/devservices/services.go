@@ -1,0 +1,115 @@
+package devservices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/cmd/internal/hostcheck"
+	"example.com/orders-api/internal/embeddedpg"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// standInKey is the API key for the stand-in, not a secret.
+const standInKey = "sk_test_stand_in"
+
+// Services are the started services.
+type Services struct {
+	Postgres *embeddedpg.Server // nil if the environment names a database
+	Stripe   *stripetest.Server // nil if the environment has an API key
+	DataDir  string             // of the private PostgreSQL; "" if it keeps no data
+	stripe   *http.Server
+	acted    chan string // ids of the intents whose customers acted
+}
+
+// Options configure [Start].
+type Options struct {
+	DataDir string            // of the database and the state of the stand-in; "" keeps no data
+	Reset   bool              // deletes both first
+	Logger  *slog.Logger      // required
+	Notice  func(line string) // if set, is called before each slow step
+}
+
+// Start starts the services whose addresses are missing in d and s after [boot.LoadDev],
+// and sets these addresses.
+func Start(ctx context.Context, d *boot.Database, s *boot.Stripe, options Options) (*Services, error) {
+	services := &Services{acted: make(chan string, 100)}
+	if d.URL == "" {
+		server, err := embeddedpg.Start(ctx, embeddedpg.Options{
+			BinDir:  os.Getenv("PG_BIN"),
+			DataDir: options.DataDir,
+			Reset:   options.Reset,
+			Logger:  options.Logger,
+			Notice:  options.Notice,
+		})
+		if errors.Is(err, embeddedpg.ErrInUse) {
+			return nil, fmt.Errorf("another orders dev uses the data in %s: stop it, "+
+				"or set DATABASE_URL to another database\n(%w)", options.DataDir, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		services.Postgres, services.DataDir = server, options.DataDir
+		d.URL = boot.Secret(server.URL("postgres"))
+	}
+	if s.SecretKey == "" {
+		if err := services.startStripe(ctx, s, options); err != nil {
+			return nil, errors.Join(err, services.Stop())
+		}
+	}
+	return services, nil
+}
+
+// startStripe starts the stand-in. Its state has the lifetime of the private database.
+func (d *Services) startStripe(ctx context.Context, s *boot.Stripe, options Options) error {
+	stripe := stripetest.New(stripetest.Options{})
+	if d.DataDir != "" {
+		state := filepath.Join(d.DataDir, "stripe.json")
+		if options.Reset {
+			if err := os.Remove(state); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("reset: %w", err)
+			}
+		}
+		if err := stripe.Persist(state); err != nil {
+			return fmt.Errorf("stand-in for Stripe: %w\n(orders dev --reset deletes its state and the database)", err)
+		}
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("stand-in for Stripe: %w", err)
+	}
+	d.Stripe = stripe
+	d.stripe = &http.Server{
+		Handler:           hostcheck.Handler(listener.Addr().String(), http.HandlerFunc(d.serveStripe)),
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := d.stripe.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			options.Logger.Error("the stand-in for Stripe stopped", "error", err)
+		}
+	}()
+	s.SecretKey, s.APIBase = standInKey, "http://"+listener.Addr().String()
+	return nil
+}
+
+// Stop stops the services, the database last.
+func (d *Services) Stop() error {
+	var err error
+	if d.stripe != nil {
+		d.Stripe.Close()
+		err = d.stripe.Close()
+	}
+	if d.Postgres != nil {
+		err = errors.Join(err, d.Postgres.Stop())
+	}
+	return err
+}

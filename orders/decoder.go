@@ -1,0 +1,171 @@
+package orders
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Decoder reads the members of a request and collects all errors. encoding/json alone
+// would ignore the case of names and stop at the first error.
+type Decoder struct {
+	members map[string]json.RawMessage
+	known   []string      // names that were read
+	pointer string        // JSON pointer of the object
+	errs    *[]FieldError // of the request
+	err     error         // it is not a JSON object
+}
+
+// NewDecoder returns a Decoder of canonical JSON.
+func NewDecoder(canonical []byte) *Decoder {
+	d := &Decoder{errs: new([]FieldError)}
+	if err := json.Unmarshal(canonical, &d.members); err != nil {
+		d.err = fmt.Errorf("decode request: %w", err)
+	}
+	return d
+}
+
+// Text reads a required string of minimum to maximum characters without control characters.
+func (d *Decoder) Text(name string, minimum, maximum int) string {
+	return d.text(name, required, minimum, maximum)
+}
+
+// Integer reads a required integer from 1 to maximum.
+func (d *Decoder) Integer(name string, maximum int64) int64 {
+	return d.integer(name, required, maximum)
+}
+
+// Err returns a [*ValidationError] if a member is missing, wrong or unknown.
+func (d *Decoder) Err() error {
+	d.rejectUnknown()
+	return d.result()
+}
+
+func (d *Decoder) result() error {
+	if d.err == nil && len(*d.errs) > 0 {
+		return &ValidationError{Fields: *d.errs}
+	}
+	return d.err
+}
+
+const (
+	required = true
+	optional = false
+)
+
+func (d *Decoder) addError(name, code, detail string) {
+	d.addErrorAt(d.pointer+"/"+escapePointer(name), code, detail)
+}
+
+func (d *Decoder) addErrorAt(pointer, code, detail string) {
+	if len(*d.errs) < maxErrors {
+		*d.errs = append(*d.errs, FieldError{Pointer: pointer, Code: code, Detail: detail})
+	}
+}
+
+// check adds an error unless the member is valid or already has one.
+func (d *Decoder) check(name string, valid bool, code, detail string) {
+	hasError := slices.ContainsFunc(*d.errs, func(f FieldError) bool { return f.Pointer == "/"+name })
+	if !valid && !hasError {
+		d.addError(name, code, detail)
+	}
+}
+
+func (d *Decoder) member(name string, must bool) json.RawMessage {
+	d.known = append(d.known, name)
+	value, ok := d.members[name]
+	if !ok && must {
+		d.addError(name, CodeRequired, "is required")
+	}
+	return value
+}
+
+func (d *Decoder) rejectUnknown() {
+	for _, name := range slices.Sorted(maps.Keys(d.members)) {
+		if !slices.Contains(d.known, name) {
+			d.addError(name, CodeUnknownMember, "is not a known member")
+		}
+	}
+}
+
+// decode reports false for null and for a value of another type.
+func decode[T any](value json.RawMessage) (decoded T, ok bool) {
+	err := json.Unmarshal(value, &decoded)
+	return decoded, err == nil && string(value) != "null"
+}
+
+// text reads a string without control characters. The limits are in characters.
+func (d *Decoder) text(name string, must bool, minimum, maximum int) string {
+	value := d.member(name, must)
+	if value == nil {
+		return ""
+	}
+	text, ok := decode[string](value)
+	switch {
+	case !ok:
+		d.addError(name, CodeInvalidType, "must be a string")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		d.addError(name, CodeInvalidFormat, "must not contain control characters")
+	case utf8.RuneCountInString(text) < minimum:
+		d.addError(name, CodeTooShort, lengthDetail(minimum, maximum))
+	case utf8.RuneCountInString(text) > maximum:
+		d.addError(name, CodeTooLong, lengthDetail(minimum, maximum))
+	}
+	return text
+}
+
+func lengthDetail(minimum, maximum int) string {
+	if minimum == maximum {
+		return fmt.Sprintf("must be %d characters long", minimum)
+	}
+	return fmt.Sprintf("must be %d to %d characters long", minimum, maximum)
+}
+
+func (d *Decoder) flag(name string) bool {
+	value := d.member(name, optional)
+	set, ok := decode[bool](value)
+	if value != nil && !ok {
+		d.addError(name, CodeInvalidType, "must be true or false")
+	}
+	return set
+}
+
+// integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
+func (d *Decoder) integer(name string, must bool, maximum int64) int64 {
+	value := d.member(name, must)
+	if value == nil {
+		return 0
+	}
+	number, ok := decode[float64](value)
+	switch {
+	case !ok || number != math.Trunc(number):
+		d.addError(name, CodeInvalidType, "must be an integer")
+	case number < 1 || number > float64(maximum):
+		d.addError(name, CodeOutOfRange, fmt.Sprintf("must be from 1 to %d", maximum))
+	}
+	return int64(number)
+}
+
+// object returns a Decoder of a nested object. After an error it returns nil.
+func (d *Decoder) object(path string, value json.RawMessage) *Decoder {
+	members, ok := decode[map[string]json.RawMessage](value)
+	pointer := d.pointer + "/" + path
+	if !ok {
+		d.addErrorAt(pointer, CodeInvalidType, "must be an object")
+		return nil
+	}
+	return &Decoder{members: members, pointer: pointer, errs: d.errs}
+}
+
+// escapePointer escapes a name for a JSON pointer (RFC 6901) and truncates a long one.
+func escapePointer(name string) string {
+	if runes := []rune(name); len(runes) > maxMetadataName {
+		name = string(runes[:maxMetadataName]) + "…"
+	}
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
