@@ -1,0 +1,500 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+func checkAccounts(ctx context.Context, s *suite) error { // IR-6
+	if s.p.SecondAccount == nil {
+		return notChecked("second_account is not configured")
+	}
+	for _, body := range []string{s.p.Operation.Body, s.p.Operation.Changed} {
+		key := newKey()
+		first, err := s.execute(ctx, key, s.p.Operation.Body)
+		if err != nil {
+			return err
+		}
+		second, err := s.settle(ctx, request{keys: []string{key}, body: body, credential: s.p.SecondAccount}, s.p.Patience)
+		switch {
+		case err != nil:
+			return err
+		case !second.success(s) || second.same(s, first):
+			return fails(shown(first, second), "the key of one account is known to another one")
+		}
+		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
+		if !again.same(s, first) {
+			return fails(shown(first, again), "the same key of another account changed the response")
+		}
+	}
+	return nil
+}
+
+func checkSharedKeys(ctx context.Context, s *suite) error { // IR-7
+	if s.p.SecondCredential == nil && s.p.SecondOperation == nil {
+		return notChecked("neither second_credential nor second_operation is configured")
+	}
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	if s.p.SecondCredential != nil {
+		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, credential: s.p.SecondCredential})
+		if !again.same(s, first) {
+			return fails(shown(first, again), "the second credential of the account does not find the key")
+		}
+	}
+	if s.p.SecondOperation != nil {
+		other := s.send(ctx, request{keys: []string{key}, other: s.p.SecondOperation})
+		if other.status != http.StatusUnprocessableEntity {
+			return fails(shown(first, other), "the key of another operation: %s instead of 422", other.outcome())
+		}
+	}
+	return nil
+}
+
+func checkFingerprint(ctx context.Context, s *suite) error { // IR-8
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	variants := append([]variant{{"changed", s.p.Operation.Changed}}, changedValues(s.p.Operation.Body)...)
+	for _, v := range variants {
+		if e := s.send(ctx, request{keys: []string{key}, body: v.body}); !e.rejected() {
+			return fails(shown(first, e), "another value (%s) got %s instead of a rejection", v.name, e.outcome())
+		}
+	}
+	if s.p.SecondOperation != nil {
+		if e := s.send(ctx, request{keys: []string{key}, other: s.p.SecondOperation}); e.same(s, first) {
+			return fails(shown(first, e), "another operation got the stored response")
+		}
+	}
+	return nil
+}
+
+func checkSerialisation(ctx context.Context, s *suite) error { // IR-9
+	variants := serialisations(s.p.Operation.Body)
+	if len(variants) == 0 {
+		return notChecked("operation.body is not a JSON object")
+	}
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	for _, v := range variants {
+		if e := s.send(ctx, request{keys: []string{key}, body: v.body}); !e.same(s, first) {
+			return fails(shown(first, e), "%s: the same values are another request", v.name)
+		}
+	}
+	return nil
+}
+
+func checkHeaderFields(ctx context.Context, s *suite) error { // IR-12
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"X-Request-Id": newKey(),
+		"User-Agent":   "conformance-again/2",
+		"Accept":       "application/json, */*;q=0.1",
+		"Prefer":       "conformance",
+		"Traceparent":  "00-" + newKey() + "-" + newKey()[:16] + "-01",
+	} {
+		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{name: value}})
+		if !again.same(s, first) {
+			return fails(shown(first, again), "another value of %s makes another request", name)
+		}
+	}
+	return nil
+}
+
+func checkReuse(ctx context.Context, s *suite) error { // IR-13
+	changed := func(r *request) { r.body = s.p.Operation.Changed }
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	finished := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
+	if finished.status != http.StatusUnprocessableEntity {
+		return fails(shown(first, finished), "a finished key with another request: %s instead of 422", finished.outcome())
+	}
+	if s.p.Operation.Declined != "" {
+		declined, err := s.decline(ctx, newKey())
+		if err != nil {
+			return err
+		}
+		again := s.send(ctx, request{keys: declined.keys, body: s.p.Operation.Body})
+		if again.status != http.StatusUnprocessableEntity {
+			return fails(shown(declined, again), "a key with a stored failure and another request: %s instead of 422", again.outcome())
+		}
+	}
+	if s.level >= 3 && s.p.Slow != nil {
+		_, second, err := s.during(ctx, changed)
+		if err != nil {
+			return err
+		}
+		if second.status != http.StatusUnprocessableEntity {
+			return fails(shown(second), "a key in progress with another request: %s instead of 422", second.outcome())
+		}
+	}
+	if s.level >= 5 && s.hooks.kill != nil && s.p.Slow != nil {
+		return s.reuseInterrupted(ctx)
+	}
+	return nil
+}
+
+func checkOrder(ctx context.Context, s *suite) error { // IR-14
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	unknown := s.send(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Invalid})
+	changed := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
+	invalid := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Invalid})
+	kind := func(e *exchange) string { return fmt.Sprint(e.status, e.member("type"), e.verdict()) }
+	switch {
+	case kind(changed) == kind(unknown):
+		return notChecked("the rejection of a reused key equals that of an invalid value")
+	case kind(invalid) != kind(changed):
+		return fails(shown(first, changed, invalid), "with a known key, an invalid value is validated before the key is looked up")
+	}
+	return nil
+}
+
+func checkCorrectable(ctx context.Context, s *suite) error { // IR-15
+	o := s.p.Operation
+	rejected := s.malformed()
+	delete(rejected, shortKey)
+	for _, name := range slices.Sorted(maps.Keys(rejected)) {
+		r := rejected[name]
+		before, err := s.effects(ctx)
+		if err != nil {
+			return err
+		}
+		refused := s.send(ctx, r)
+		if !refused.rejected() {
+			continue // not the subject of this clause
+		}
+		corrected, err := s.settle(ctx, request{keys: r.keys, body: o.Body}, s.p.Patience)
+		if err != nil {
+			return err
+		}
+		if !corrected.success(s) || corrected.replayed(s) {
+			return fails(shown(refused, corrected), "%s: the corrected request with the same key is not executed", name)
+		}
+		if err := s.executed(ctx, before, 1, refused, corrected); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decline sends the declined request until it has its final response.
+func (s *suite) decline(ctx context.Context, key string) (*exchange, error) {
+	e, err := s.settle(ctx, request{keys: []string{key}, body: s.p.Operation.Declined}, s.p.Patience)
+	if err == nil && !e.rejected() {
+		err = fails(shown(e), "the declined request: %s instead of a failure", e.outcome())
+	}
+	return e, err
+}
+
+func checkStored(ctx context.Context, s *suite) error { // IR-19
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
+	if !again.same(s, first) {
+		return fails(shown(first, again), "the success is not stored")
+	}
+	if s.p.Operation.Declined == "" {
+		return nil
+	}
+	failed, err := s.decline(ctx, newKey())
+	if err != nil {
+		return err
+	}
+	repeated := s.send(ctx, request{keys: failed.keys, body: s.p.Operation.Declined})
+	unmarked := again.replayed(s) && !repeated.replayed(s)
+	if repeated.status != failed.status || unmarked || !again.replayed(s) && !bytes.Equal(repeated.body, failed.body) {
+		return fails(shown(failed, repeated), "the failure is not stored")
+	}
+	return nil
+}
+
+// replays returns pairs of a first response and its replay.
+func (s *suite) replays(ctx context.Context) ([][2]*exchange, error) {
+	o := s.p.Operation
+	var pairs [][2]*exchange
+	key := newKey()
+	first, err := s.execute(ctx, key, o.Body)
+	if err != nil {
+		return nil, err
+	}
+	for range 2 {
+		pairs = append(pairs, [2]*exchange{first, s.send(ctx, request{keys: []string{key}, body: o.Body})})
+	}
+	if o.Declined != "" {
+		failed, err := s.decline(ctx, newKey())
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, [2]*exchange{failed, s.send(ctx, request{keys: failed.keys, body: o.Declined})})
+	}
+	return pairs, nil
+}
+
+// stored leaves out a failure that is not marked as a replay although a success is: IR-19
+// and IR-26 report it.
+func (s *suite) stored(pairs [][2]*exchange) [][2]*exchange {
+	return slices.DeleteFunc(slices.Clone(pairs), func(pair [2]*exchange) bool {
+		return pairs[0][1].replayed(s) && !pair[1].replayed(s)
+	})
+}
+
+func checkSameBytes(ctx context.Context, s *suite) error { // IR-24
+	pairs, err := s.replays(ctx)
+	for _, pair := range s.stored(pairs) {
+		if pair[1].status != pair[0].status || !bytes.Equal(pair[1].body, pair[0].body) {
+			return fails(pair[:], "the replay differs from the first response")
+		}
+	}
+	return err
+}
+
+func checkSameHeaders(ctx context.Context, s *suite) error { // IR-25
+	pairs, err := s.replays(ctx)
+	for _, pair := range s.stored(pairs) {
+		for _, name := range []string{"Content-Type", "Location"} {
+			if pair[1].status == 0 || pair[0].header.Get(name) != pair[1].header.Get(name) {
+				return fails(pair[:], "the replay has another %s", name)
+			}
+		}
+	}
+	return err
+}
+
+func checkMarked(ctx context.Context, s *suite) error { // IR-26
+	if s.p.ReplayHeader == "" {
+		return notChecked("replay_header is empty")
+	}
+	pairs, err := s.replays(ctx)
+	if err != nil {
+		return err
+	}
+	for _, pair := range pairs {
+		if !pair[1].replayed(s) {
+			return fails(pair[:], "the replay has no %s: true", s.p.ReplayHeader)
+		}
+	}
+	o := s.p.Operation
+	others := []*exchange{
+		pairs[0][0],
+		s.send(ctx, request{keys: pairs[0][0].keys, body: o.Changed}),
+		s.send(ctx, request{keys: []string{newKey()}, body: o.Invalid}),
+	}
+	for _, e := range others {
+		// A changed request that gets the stored response violates IR-8 and IR-13.
+		if e.replayed(s) && !e.same(s, pairs[0][0]) || e == pairs[0][0] && e.replayed(s) {
+			return fails(shown(e), "a response that is no replay has %s: true", s.p.ReplayHeader)
+		}
+	}
+	return nil
+}
+
+func checkReplayHasNoEffect(ctx context.Context, s *suite) error { // IR-27
+	if err := requireEffects(s); err != nil {
+		return err
+	}
+	before, err := s.effects(ctx)
+	if err != nil {
+		return err
+	}
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	if err := s.executed(ctx, before, 1, first); err != nil {
+		return err
+	}
+	again := first
+	for range 5 {
+		again = s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body})
+	}
+	return s.executed(ctx, before, 1, first, again)
+}
+
+func checkNotCached(ctx context.Context, s *suite) error { // IR-28
+	key := newKey()
+	for _, body := range []string{s.p.Operation.Body, s.p.Operation.Body, s.p.Operation.Changed} {
+		e := s.send(ctx, request{keys: []string{key}, body: body})
+		if e.status == 0 || !strings.Contains(e.header.Get("Cache-Control"), "no-store") {
+			return fails(shown(e), "the response has no Cache-Control: no-store")
+		}
+	}
+	return nil
+}
+
+const shortestRetention = 24 * time.Hour
+
+func checkRetention(ctx context.Context, s *suite) error { // IR-35
+	if s.p.Retention == 0 {
+		return notChecked("retention is not configured: the time that the server documents")
+	}
+	if s.p.Retention < shortestRetention {
+		return fails(nil, "the documented time is %s", s.p.Retention)
+	}
+	if s.p.Status == nil || s.p.Status.Expires == "" {
+		return nil
+	}
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	state := s.state(ctx, key)
+	if state.status != http.StatusOK {
+		return notChecked("the status of a finished key cannot be read (IR-47)")
+	}
+	document, _ := decode(state.body)
+	value, _ := at(document, s.p.Status.Expires)
+	expires, err := time.Parse(time.RFC3339, fmt.Sprint(value))
+	if err != nil {
+		return fails(shown(state), "no time at status.expires")
+	}
+	// The clocks may differ by a minute.
+	if kept := expires.Sub(first.sent); kept < shortestRetention-time.Minute {
+		return fails(shown(state), "the response is kept for %s", kept)
+	}
+	return nil
+}
+
+func checkNewKey(ctx context.Context, s *suite) error { // IR-41
+	malformed := s.malformed()
+	for _, name := range slices.Sorted(maps.Keys(malformed)) {
+		if e := s.send(ctx, malformed[name]); e.verdict() == "new-key" {
+			return fails(shown(e), "%s: new-key without a stored failure", name)
+		}
+	}
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	reused := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
+	if reused.rejected() && reused.verdict() != "never" {
+		return fails(shown(first, reused), "a reused key: the verdict is %q instead of never", reused.verdict())
+	}
+	if s.level >= 5 && s.hooks.expire != nil {
+		expired, err := s.expired(ctx)
+		if err != nil {
+			return err
+		}
+		if expired.after.rejected() && expired.after.verdict() != "never" {
+			return fails(shown(expired.first, expired.after), "an expired key: the verdict is %q instead of never", expired.after.verdict())
+		}
+	}
+	return nil
+}
+
+func checkOutcome(ctx context.Context, s *suite) error { // IR-42
+	unused := s.send(ctx, request{keys: []string{newKey()}, body: s.p.Operation.Invalid})
+	if unused.rejected() && unused.member("outcome") != "none" {
+		return fails(shown(unused), "the outcome of an unused key is %q instead of none", unused.member("outcome"))
+	}
+	key := newKey()
+	if _, err := s.execute(ctx, key, s.p.Operation.Body); err != nil {
+		return err
+	}
+	reused := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Changed})
+	if reused.rejected() && reused.member("outcome") != "final" {
+		return fails(shown(reused), "the outcome of a finished key is %q instead of final", reused.member("outcome"))
+	}
+	if s.level < 3 || s.p.Slow == nil {
+		return nil
+	}
+	_, second, err := s.during(ctx, func(*request) {})
+	if err == nil && second.status == http.StatusConflict && second.member("outcome") != "unknown" {
+		return fails(shown(second), "the outcome of a key in progress is %q instead of unknown", second.member("outcome"))
+	}
+	return nil
+}
+
+func checkStatus(ctx context.Context, s *suite) error { // IR-47
+	if s.p.Status == nil {
+		return notChecked("status is not configured")
+	}
+	key := newKey()
+	if unused := s.state(ctx, key); unused.status != http.StatusNotFound {
+		return fails(shown(unused), "the status of an unused key: %s instead of 404", unused.outcome())
+	}
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	if used := s.state(ctx, key); used.status != http.StatusOK {
+		return fails(shown(first, used), "the status of a used key: %s instead of 200", used.outcome())
+	}
+	if s.level < 5 || s.hooks.expire == nil {
+		return nil
+	}
+	expired, err := s.expired(ctx)
+	if err != nil {
+		return err
+	}
+	if state := s.state(ctx, expired.key); state.status != http.StatusOK {
+		return fails(shown(expired.first, state), "the status of an expired key: %s instead of 200", state.outcome())
+	}
+	return nil
+}
+
+func checkAuthentication(ctx context.Context, s *suite) error { // IR-49
+	if len(s.p.Account) == 0 {
+		return notChecked("account is not configured")
+	}
+	known := newKey()
+	first, err := s.execute(ctx, known, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	wrong := make(map[string]string)
+	for name, value := range s.p.Account {
+		wrong[name] = value + "x"
+	}
+	for name, r := range map[string]request{
+		"no credential":      {noAccount: true},
+		"a wrong credential": {credential: wrong},
+	} {
+		r.body = s.p.Operation.Body
+		r.keys = []string{known}
+		used := s.send(ctx, r)
+		r.keys = []string{newKey()}
+		unused := s.send(ctx, r)
+		switch {
+		case !used.rejected() || used.replayed(s):
+			return fails(shown(first, used), "%s: %s instead of a rejection", name, used.outcome())
+		case used.status != unused.status || used.member("type") != unused.member("type") || used.member("outcome") != unused.member("outcome"):
+			return fails(shown(used, unused), "%s: the response depends on the key", name)
+		}
+		r.keys, r.body = []string{known}, s.p.Operation.Changed
+		if reused := s.send(ctx, r); reused.status != used.status || reused.member("type") != used.member("type") {
+			return fails(shown(used, reused), "%s: the response depends on the fingerprint", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+)
+
+const (
+	races      = 3
+	concurrent = 12
+)
+
+func checkRace(ctx context.Context, s *suite) error { // IR-16
+	o := s.p.Operation
+	for race := range races {
+		before, err := s.effects(ctx)
+		if err != nil {
+			return err
+		}
+		key := newKey()
+		requests := make([]request, concurrent)
+		for i := range requests {
+			requests[i] = request{keys: []string{key}, body: o.Body}
+			if race > 0 && i%2 == 1 {
+				requests[i].body = o.Changed
+			}
+		}
+		responses := s.together(ctx, requests)
+		winner, err := s.winner(ctx, requests, responses)
+		if err != nil {
+			return err
+		}
+		for i, e := range responses {
+			same := requests[i].body == winner.sentBody
+			switch {
+			case e.success(s) && e.id(s) != winner.id(s):
+				return fails(shown(winner, e), "two of %d concurrent requests were executed", concurrent)
+			case !same && e.status != http.StatusUnprocessableEntity && !overloaded(e):
+				return fails(shown(winner, e), "a different concurrent request: %s instead of 422", e.outcome())
+			case same && e.rejected() && !e.temporary():
+				return fails(shown(winner, e), "the same concurrent request: %s", e.outcome())
+			}
+		}
+		if err := s.executed(ctx, before, 1, winner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func overloaded(e *exchange) bool {
+	return e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable
+}
+
+// winner returns the response of the executed request. If no response has it, the requests
+// are sent again.
+func (s *suite) winner(ctx context.Context, requests []request, responses []*exchange) (*exchange, error) {
+	for _, e := range responses {
+		if e.success(s) {
+			return e, nil
+		}
+	}
+	first, err := s.settle(ctx, requests[0], s.p.Patience)
+	if err == nil && !first.success(s) {
+		return s.settled(ctx, requests[1])
+	}
+	return first, err
+}
+
+func checkDuplicate(ctx context.Context, s *suite) error { // IR-29
+	first, second, err := s.during(ctx, func(*request) {})
+	if err != nil {
+		return err
+	}
+	if second.status != http.StatusConflict {
+		return fails(shown(first, second), "a duplicate of a running request: %s instead of 409", second.outcome())
+	}
+	if err := temporaryVerdict(second); err != nil {
+		return err
+	}
+	return nil
+}
+
+// temporaryVerdict requires the verdict and the Retry-After of a temporary rejection.
+func temporaryVerdict(e *exchange) error {
+	if e.verdict() != "same-key" {
+		return fails(shown(e), "the verdict of a %d is %q instead of same-key", e.status, e.verdict())
+	}
+	if _, ok := e.retryAfter(); !ok && e.status != http.StatusInternalServerError {
+		return fails(shown(e), "a %d without Retry-After in seconds", e.status)
+	}
+	return nil
+}
+
+func checkConflictNotStored(ctx context.Context, s *suite) error { // IR-30
+	var key string
+	first, second, err := s.during(ctx, func(r *request) { key = r.keys[0] })
+	if err != nil {
+		return err
+	}
+	if second.status != http.StatusConflict {
+		return notChecked("the duplicate got no 409")
+	}
+	again := s.send(ctx, request{keys: []string{key}, body: s.p.Slow.Body})
+	if !again.same(s, first) {
+		return fails(shown(first, second, again), "after the request has finished, its duplicate gets %s", again.outcome())
+	}
+	return nil
+}
+
+func checkTemporary(ctx context.Context, s *suite) error { // IR-40
+	conflict := func() error {
+		_, second, err := s.during(ctx, func(*request) {})
+		if err == nil && second.status == http.StatusConflict {
+			return temporaryVerdict(second)
+		}
+		return err
+	}
+	overload := func() error {
+		if s.p.Overload == 0 {
+			return notChecked("overload is not configured")
+		}
+		_, rejected, err := s.overload(ctx)
+		for _, e := range rejected {
+			if err := temporaryVerdict(e); err != nil {
+				return err
+			}
+		}
+		return err
+	}
+	interruption := func() error {
+		if s.level < 5 || s.hooks.interrupt == nil {
+			return notChecked("commands.interrupt is not configured")
+		}
+		failed, _, err := s.interrupted(ctx)
+		if failed != nil && (failed.status == http.StatusInternalServerError || overloaded(failed)) {
+			return temporaryVerdict(failed)
+		}
+		return err
+	}
+	return all(conflict(), overload(), interruption())
+}
+
+func supports(s *suite, preference string) error {
+	for _, p := range s.p.Preferences {
+		if p == preference {
+			return nil
+		}
+	}
+	return notChecked("preferences does not have " + preference)
+}
+
+// slowBody returns the slow body, or the ordinary one.
+func (s *suite) slowBody() string {
+	if s.p.Slow != nil {
+		return s.p.Slow.Body
+	}
+	return s.p.Operation.Body
+}
+
+func checkAsync(ctx context.Context, s *suite) error { // IR-45
+	if err := supports(s, preferAsync); err != nil {
+		return err
+	}
+	before, err := s.effects(ctx)
+	if err != nil {
+		return err
+	}
+	r := request{keys: []string{newKey()}, body: s.slowBody(), header: map[string]string{"Prefer": preferAsync}}
+	accepted := s.send(ctx, r)
+	if accepted.status != http.StatusAccepted {
+		return fails(shown(accepted), "respond-async: %s instead of 202", accepted.outcome())
+	}
+	if accepted.header.Get("Location") == "" || !strings.Contains(accepted.header.Get("Preference-Applied"), preferAsync) {
+		return fails(shown(accepted), "the 202 needs Location and Preference-Applied: respond-async")
+	}
+	r.header = nil
+	if _, err := s.settled(ctx, r); err != nil {
+		return err
+	}
+	return s.executed(ctx, before, 1, accepted)
+}
+
+func checkWait(ctx context.Context, s *suite) error { // IR-46
+	if err := supports(s, preferWait); err != nil {
+		return err
+	}
+	seconds := 1 + int(math.Ceil(min(s.p.Patience/2, 20e9).Seconds()))
+	key := newKey()
+	first, err := s.execute(ctx, key, s.p.Operation.Body)
+	if err != nil {
+		return err
+	}
+	for _, value := range []string{"wait=x", `wait="`, "wait=99999999999999999999", "conformance; a=b"} {
+		again := s.send(ctx, request{keys: []string{key}, body: s.p.Operation.Body, header: map[string]string{"Prefer": value}})
+		if !again.same(s, first) {
+			return fails(shown(first, again), "Prefer: %s is not ignored", value)
+		}
+	}
+	if s.p.Slow == nil {
+		return nil
+	}
+	var second *exchange
+	for try, inProgress := 0, false; !inProgress; try++ {
+		if try == attempts {
+			return errTooFast
+		}
+		first, second, inProgress, err = s.duringOnce(ctx, func(r *request) {
+			r.header = map[string]string{"Prefer": fmt.Sprintf("wait=%d", seconds)}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !second.same(s, first) {
+		return fails(shown(first, second), "Prefer: wait=%d: %s instead of the stored response", seconds, second.outcome())
+	}
+	return nil
+}
+
+// overload sends new requests at the same time. It returns those that were rejected for
+// overload, and their responses.
+func (s *suite) overload(ctx context.Context) (rejected []request, responses []*exchange, err error) {
+	requests := make([]request, s.p.Overload)
+	for i := range requests {
+		requests[i] = request{keys: []string{newKey()}, body: s.slowBody()}
+	}
+	for i, e := range s.together(ctx, requests) {
+		if overloaded(e) {
+			rejected, responses = append(rejected, requests[i]), append(responses, e)
+		}
+	}
+	if len(rejected) == 0 {
+		return nil, nil, notChecked(fmt.Sprintf("%d concurrent requests did not overload the server", s.p.Overload))
+	}
+	return rejected, responses, nil
+}
+
+func checkOverload(ctx context.Context, s *suite) error { // IR-48
+	if s.p.Overload == 0 {
+		return notChecked("overload is not configured")
+	}
+	rejected, responses, err := s.overload(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range rejected[:min(3, len(rejected))] {
+		before, err := s.effects(ctx)
+		if err != nil {
+			return err
+		}
+		// If the key was stored, a changed request is rejected as reused.
+		e, err := s.settle(ctx, request{keys: rejected[i].keys, body: s.p.Operation.Changed}, s.p.Patience)
+		if err != nil {
+			return err
+		}
+		if !e.success(s) || e.replayed(s) {
+			return fails(shown(responses[i], e), "a rejection for overload has stored the key")
+		}
+		if err := s.executed(ctx, before, 1, responses[i], e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

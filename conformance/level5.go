@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// hook is a command of the operator. The key is that of the request, or "".
+type hook func(ctx context.Context, key string) error
+
+type hooks struct{ kill, start, interrupt, restore, expire hook }
+
+// commandHooks runs commands in a shell. Their output goes to log.
+func commandHooks(c commands, log io.Writer) hooks {
+	command := func(name, text string) hook {
+		if text == "" {
+			return nil
+		}
+		return func(ctx context.Context, key string) error {
+			cmd := exec.CommandContext(ctx, "sh", "-c", text) //nolint:gosec // the profile's commands are run on purpose
+			cmd.Env = append(os.Environ(), "IDEMPOTENCY_KEY="+key)
+			cmd.Stdout, cmd.Stderr = log, log
+			cmd.WaitDelay = time.Second // a started server keeps the output open
+			if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != 0 {
+				return fmt.Errorf("commands.%s: %w", name, err)
+			}
+			return nil
+		}
+	}
+	return hooks{
+		kill: command("kill", c.Kill), start: command("start", c.Start),
+		interrupt: command("interrupt", c.Interrupt), restore: command("restore", c.Restore),
+		expire: command("expire", c.Expire),
+	}
+}
+
+// restart starts the server and waits until it responds.
+func (s *suite) restart(ctx context.Context) error {
+	// An interrupted check leaves the system as it was.
+	if err := s.hooks.start(context.WithoutCancel(ctx), ""); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(s.p.Patience)
+	for {
+		e := s.get(ctx, s.p.URL+"/", nil)
+		if e.err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fails(shown(e), "the server does not respond %s after commands.start", s.p.Patience)
+		}
+		if !pause(ctx, s.poll) {
+			return ctx.Err()
+		}
+	}
+}
+
+// crashResult is the result of all crashes.
+type crashResult struct {
+	continued error // IR-17
+	blocked   error // IR-33
+}
+
+const crashing = 4 // requests in progress at a crash
+
+// crashes kills and restarts the server at random moments.
+func (s *suite) crashes(ctx context.Context) *crashResult {
+	if s.crash != nil {
+		return s.crash
+	}
+	s.crash = &crashResult{}
+	if s.hooks.kill == nil {
+		reason := notChecked("commands.kill and commands.start are not configured")
+		s.crash = &crashResult{reason, reason}
+		return s.crash
+	}
+	s.progress(fmt.Sprintf("%d crashes, seed %d", s.p.Crashes, s.seed))
+	random := rand.New(rand.NewPCG(s.seed, 1)) //nolint:gosec // a run must be repeatable
+	longest := 100 * time.Millisecond
+	if s.p.Slow != nil {
+		longest = s.p.Slow.Lasts * 3 / 2
+	}
+	for range s.p.Crashes {
+		result := s.crashOnce(ctx, time.Duration(random.Int64N(int64(longest))))
+		if result.continued != nil || result.blocked != nil {
+			s.crash = &result
+			break
+		}
+	}
+	return s.crash
+}
+
+func (s *suite) crashOnce(ctx context.Context, after time.Duration) crashResult {
+	failed := func(err error) crashResult { return crashResult{err, err} }
+	before, err := s.effects(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	requests := make([]request, crashing)
+	for i := range requests {
+		requests[i] = request{keys: []string{newKey()}, body: s.slowBody()}
+	}
+	sent := make(chan []*exchange, 1)
+	go func() { sent <- s.together(ctx, requests) }()
+	pause(ctx, after)
+	if err := s.hooks.kill(ctx, ""); err != nil {
+		return failed(err)
+	}
+	if err := s.restart(ctx); err != nil {
+		return failed(err)
+	}
+	started := time.Now()
+	var result crashResult
+	var shownExchanges []*exchange
+	for i, interrupted := range <-sent {
+		first, err := s.afterCrash(ctx, requests[i], started, &result)
+		if err != nil {
+			result.continued = err
+			return result
+		}
+		again := s.send(ctx, requests[i])
+		if !again.same(s, first) || interrupted.success(s) && !first.same(s, interrupted) {
+			result.continued = fails(shown(interrupted, first, again), "killed after %s: two responses", after)
+			return result
+		}
+		shownExchanges = append(shownExchanges, interrupted, first)
+	}
+	result.continued = s.executed(ctx, before, crashing, shownExchanges...)
+	return result
+}
+
+// afterCrash sends a request until it succeeds, and measures for how long it gets 409.
+func (s *suite) afterCrash(ctx context.Context, r request, started time.Time, result *crashResult) (*exchange, error) {
+	deadline := started.Add(s.p.Takeover + s.p.Patience)
+	for {
+		e := s.send(ctx, r)
+		switch {
+		case e.success(s):
+			return e, nil
+		case e.status == http.StatusConflict && e.sent.Sub(started) > s.p.Takeover:
+			result.blocked = fails(shown(e), "the key is blocked for longer than %s after the crash", s.p.Takeover)
+		case !e.temporary():
+			return e, fails(shown(e), "after the crash, the same request: %s instead of %d", e.outcome(), s.p.Operation.Status)
+		}
+		if time.Now().After(deadline) {
+			return e, fails(shown(e), "the request is not continued after the crash")
+		}
+		if !pause(ctx, s.poll) {
+			return e, ctx.Err()
+		}
+	}
+}
+
+func checkContinued(ctx context.Context, s *suite) error { // IR-17
+	return s.crashes(ctx).continued
+}
+
+func checkBlocked(ctx context.Context, s *suite) error { // IR-33
+	return s.crashes(ctx).blocked
+}
+
+// reuseInterrupted is the part of IR-13 for an interrupted request.
+func (s *suite) reuseInterrupted(ctx context.Context) error {
+	running := s.begin(ctx, "")
+	if err := s.hooks.kill(ctx, ""); err != nil {
+		return err
+	}
+	interrupted := <-running.end
+	if err := s.restart(ctx); err != nil {
+		return err
+	}
+	stored := s.p.Status != nil && s.state(ctx, running.request.keys[0]).status == http.StatusOK
+	if !stored {
+		return nil // the server was killed before it stored the key
+	}
+	changed := s.send(ctx, request{keys: running.request.keys, body: s.p.Operation.Changed})
+	if changed.status != http.StatusUnprocessableEntity {
+		return fails(shown(interrupted, changed), "an interrupted key with another request: %s instead of 422", changed.outcome())
+	}
+	return nil
+}
+
+// interrupted sends a request while a dependency is interrupted, then again after it is
+// restored.
+func (s *suite) interrupted(ctx context.Context) (failed, restored *exchange, err error) {
+	r := request{keys: []string{newKey()}, body: s.p.Operation.Body}
+	if err := s.hooks.interrupt(ctx, ""); err != nil {
+		return nil, nil, err
+	}
+	failed = s.send(ctx, r)
+	s.send(ctx, r)
+	if err := s.hooks.restore(context.WithoutCancel(ctx), ""); err != nil {
+		return nil, nil, err
+	}
+	if !failed.temporary() {
+		return failed, failed, nil
+	}
+	restored, err = s.settle(ctx, r, s.p.Patience+s.p.Takeover)
+	return failed, restored, err
+}
+
+func checkNotStored(ctx context.Context, s *suite) error { // IR-20
+	if s.hooks.interrupt == nil {
+		return notChecked("commands.interrupt and commands.restore are not configured")
+	}
+	before, err := s.effects(ctx)
+	if err != nil {
+		return err
+	}
+	failed, restored, err := s.interrupted(ctx)
+	switch {
+	case err != nil:
+		return err
+	case failed.success(s):
+		return notChecked("the request succeeds although the dependency is interrupted")
+	case !restored.success(s):
+		return fails(shown(failed, restored), "after the interruption, the same request: %s instead of %d", restored.outcome(), s.p.Operation.Status)
+	}
+	return s.executed(ctx, before, 1, failed, restored)
+}
+
+// expiryResult is a request whose key has expired.
+type expiryResult struct {
+	key          string
+	before       snapshot
+	first, after *exchange
+}
+
+// expired executes a request, expires its key and sends the request again.
+func (s *suite) expired(ctx context.Context) (*expiryResult, error) {
+	if s.expiry != nil {
+		return s.expiry, nil
+	}
+	r := &expiryResult{key: newKey()}
+	var err error
+	if r.first, err = s.execute(ctx, r.key, s.p.Operation.Body); err != nil {
+		return nil, err
+	}
+	if r.before, err = s.effects(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.hooks.expire(ctx, r.key); err != nil {
+		return nil, err
+	}
+	r.after = s.send(ctx, request{keys: []string{r.key}, body: s.p.Operation.Body})
+	s.expiry = r
+	return r, nil
+}
+
+func checkExpiry(ctx context.Context, s *suite) error { // IR-34
+	if s.hooks.expire == nil {
+		return notChecked("commands.expire is not configured")
+	}
+	s.expiry = nil // a new one, whose effects can be counted
+	r, err := s.expired(ctx)
+	switch {
+	case err != nil:
+		return err
+	case r.after.same(s, r.first):
+		return notChecked("commands.expire did not expire the key")
+	case r.after.status != http.StatusUnprocessableEntity:
+		return fails(shown(r.first, r.after), "an expired key: %s instead of 422", r.after.outcome())
+	case !contains(r.after, r.first.id(s)):
+		return fails(shown(r.first, r.after), "the response does not name what the key created")
+	}
+	changed := s.send(ctx, request{keys: []string{r.key}, body: s.p.Operation.Changed})
+	if changed.status != http.StatusUnprocessableEntity {
+		return fails(shown(r.first, changed), "an expired key with another request: %s instead of 422", changed.outcome())
+	}
+	return s.executed(ctx, r.before, 0, r.first, r.after, changed)
+}
