@@ -1,0 +1,258 @@
+// A client of the orders API: each request takes effect exactly once. ../doc.go states the
+// rules and their reasons. A caller stores the key and the request before the first call.
+
+export interface OrderParams {
+  email: string;
+  currency: string;
+  payment_method: string;
+  items: { sku: string; description?: string; quantity: number; unit_amount: number }[];
+  metadata?: Record<string, string>;
+  off_session?: boolean; // the customer is not present
+}
+export interface Order extends Required<Omit<OrderParams, 'payment_method' | 'off_session'>> {
+  id: string;
+  status: string;
+  amount: number; // in the currency's smallest unit, like all amounts
+  amount_refunded: number;
+  payment_intent_id: string | null;
+  created_at: string;
+  paid_at: string | null;
+  failure: { code: string; decline_code: string | null } | null;
+}
+export interface RefundParams {
+  amount?: number; // default: all that remains
+  reason?: string;
+}
+export interface Refund extends Required<RefundParams> {
+  id: string;
+  order_id: string;
+  currency: string;
+  status: string;
+  provider_refund_id: string;
+  created_at: string;
+}
+
+export interface Problem {
+  type: string; // such as /problems/payment-declined
+  title: string;
+  status: number;
+  detail: string;
+  retry: 'same-key' | 'corrected' | 'new-key' | 'never';
+  outcome: string; // none, unknown or final; treat another value as unknown
+  code?: string; // of a decline or refusal
+  decline_code?: string;
+  order_id?: string;
+  remaining?: number; // of refund-exceeds-remaining
+  request_id?: string;
+  errors?: { pointer: string; code: string; detail: string }[];
+}
+export interface Action {
+  type: string;
+  payment_intent_id: string;
+  client_secret: string; // for the customer's browser only; not enumerable, so that no log shows it
+}
+
+export type Result<T> =
+  | { kind: 'created'; value: T; replayed: boolean; problem?: never }
+  // The customer must approve the payment. Afterwards, make the same call again.
+  | { kind: 'action-required'; action: Action; problem?: never }
+  // The key has its final response. Another attempt is another payment, with a new key.
+  | { kind: 'declined' | 'refused'; problem: Problem }
+  // Correct the request, and send it with the same key.
+  | { kind: 'corrected'; problem: Problem }
+  // Another call does not help.
+  | { kind: 'reused' | 'expired' | 'never'; problem: Problem }
+  // The request may have had its effect. Keep the key, and make the same call later. If
+  // there is a problem, it is about the last attempt only.
+  | { kind: 'unknown'; attempts: number; problem?: Problem; detail: string };
+
+export interface Request {
+  key: string;
+  path: string; // such as /v1/orders
+  body: string; // JSON, the same in every attempt
+}
+export interface Options {
+  signal?: AbortSignal;
+  deadline?: number; // milliseconds since 1970; without one, retries do not end
+}
+export interface Config {
+  baseUrl: string;
+  apiKey: string;
+  timeoutMs?: number; // of one attempt
+  backoffMs?: number; // maximum jitter before the second attempt; it doubles up to maxBackoffMs
+  maxBackoffMs?: number;
+  preferWaitSeconds?: number; // Prefer: wait, for a request with the same key in progress
+  observe?: (attempt: { key: string; status?: number; replayed?: boolean; error?: unknown }) => void;
+  fetch?: typeof globalThis.fetch;
+  sleep?: (ms: number, signal?: AbortSignal) => Promise<void>;
+  random?: () => number;
+}
+
+// newKey is for the caller, who stores the key. No other function of this file calls it.
+export const newKey = (): string => crypto.randomUUID();
+
+const maxResponse = 1 << 20; // bytes
+const maxTimer = 2 ** 31 - 1; // setTimeout does not wait for a longer time
+
+export class Orders {
+  readonly #config: Required<Config>; // private: a log of the object does not show apiKey
+
+  constructor({
+    baseUrl, apiKey, timeoutMs = 60_000, backoffMs = 500, maxBackoffMs = 30_000, preferWaitSeconds = 0,
+    observe = () => {}, fetch = globalThis.fetch, sleep = pause, random = Math.random,
+  }: Config) {
+    const { protocol, search, hash } = new URL(baseUrl);
+    if (!/^https?:$/.test(protocol) || search || hash) throw new TypeError('baseUrl must be an http or https URL');
+    if (!apiKey) throw new TypeError('apiKey is missing');
+    if (!(timeoutMs > 0 && timeoutMs <= maxTimer && backoffMs > 0 && maxBackoffMs > 0)) throw new TypeError('a duration is invalid');
+    if (!(Number.isInteger(preferWaitSeconds) && preferWaitSeconds >= 0 && preferWaitSeconds * 1000 < timeoutMs)) {
+      throw new TypeError('preferWaitSeconds must be whole seconds and less than timeoutMs');
+    }
+    this.#config = {
+      baseUrl: baseUrl.replace(/\/$/, ''), apiKey, timeoutMs, backoffMs, maxBackoffMs, preferWaitSeconds, observe, fetch, sleep, random,
+    };
+  }
+
+  createOrder(key: string, params: OrderParams, options?: Options): Promise<Result<Order>> {
+    return this.send({ key, path: '/v1/orders', body: JSON.stringify(params) }, options);
+  }
+
+  async createRefund(key: string, orderId: string, params: RefundParams, options?: Options): Promise<Result<Refund>> {
+    if (!/^[\w-]+$/.test(orderId)) throw new TypeError('orderId is invalid'); // ".." would change the path
+    return this.send({ key, path: `/v1/orders/${orderId}/refunds`, body: JSON.stringify(params) }, options);
+  }
+
+  // send repeats the request, with the same bytes and key, until its response is final.
+  async send<T>({ key, path, body }: Request, { signal, deadline = Infinity }: Options = {}): Promise<Result<T>> {
+    if (!/^[!-~]{16,255}$/.test(key)) throw new TypeError('a key has 16 to 255 visible ASCII characters');
+    if (!path.startsWith('/')) throw new TypeError('path must begin with a slash'); // otherwise it could change the host
+    const { backoffMs, maxBackoffMs, observe, sleep, random } = this.#config;
+    let last = 'nothing was sent';
+    for (let attempts = 0, wait = 0; ; ) {
+      const late = Date.now() + wait >= deadline;
+      if (!late && attempts > 0) await sleep(wait, signal);
+      if (late || signal?.aborted) {
+        return { kind: 'unknown', attempts, detail: `${late ? 'the deadline is before the next attempt' : 'aborted'} (last: ${last})` };
+      }
+      wait = random() * Math.min(backoffMs * 2 ** attempts++, maxBackoffMs);
+      const { response, text, error } = await this.#attempt({ key, path, body }, deadline, signal);
+      if (!response) {
+        observe({ key, error });
+        last = String(error instanceof Error && error.cause ? error.cause : error);
+        continue;
+      }
+      observe({ key, status: response.status, replayed: isReplay(response) });
+      const result = judge<T>(response, text);
+      if (result?.problem && attempts > 1 && result.problem.retry !== 'new-key' && result.problem.outcome !== 'final') {
+        // The rejection does not resolve the earlier attempts.
+        return { kind: 'unknown', attempts, problem: result.problem, detail: `rejected: ${result.problem.detail}` };
+      }
+      if (result) return result;
+      last = `status ${response.status}, ${text.length} characters`;
+      wait = Math.min(wait + retryAfter(response.headers), maxTimer);
+    }
+  }
+
+  async #attempt({ key, path, body }: Request, deadline: number, signal?: AbortSignal) {
+    const { baseUrl, apiKey, timeoutMs, preferWaitSeconds, fetch } = this.#config;
+    const controller = new AbortController();
+    const abort = () => controller.abort(signal?.reason);
+    const timer = setTimeout(() => controller.abort(new Error('timeout')), Math.min(timeoutMs, deadline - Date.now()));
+    signal?.addEventListener('abort', abort);
+    try {
+      const response = await fetch(baseUrl + path, {
+        method: 'POST',
+        headers: {
+          Authorization: `Bearer ${apiKey}`,
+          Accept: 'application/json, application/problem+json',
+          'Content-Type': 'application/json',
+          // A key that begins with a quote is sent as a String of RFC 9651.
+          'Idempotency-Key': key.startsWith('"') ? `"${key.replace(/[\\"]/g, '\\$&')}"` : key,
+          ...(preferWaitSeconds > 0 && { Prefer: `wait=${preferWaitSeconds}` }),
+        },
+        body,
+        redirect: 'manual', // another server must not receive the API key
+        signal: controller.signal,
+      });
+      return { response, text: await read(response) };
+    } catch (error) {
+      return { error };
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+}
+
+async function read(response: Response): Promise<string> {
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  let text = '';
+  let size = 0;
+  for await (const chunk of response.body ?? []) {
+    size += chunk.byteLength;
+    if (size > maxResponse) throw new Error(`the response has more than ${maxResponse} bytes`);
+    text += decoder.decode(chunk, { stream: true });
+  }
+  return text + decoder.decode();
+}
+
+// judge returns a final result, or undefined: send the same request again.
+function judge<T>(response: Response, text: string): Result<T> | undefined {
+  const mediaType = response.headers.get('content-type')?.split(';')[0]?.trim().toLowerCase();
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (!isObject(value)) return undefined;
+  if (mediaType === 'application/json') {
+    if (response.status === 201) {
+      return { kind: 'created', value: value as T, replayed: isReplay(response) };
+    }
+    if (response.status === 202 && isObject(value.action)) {
+      Object.defineProperty(value.action, 'client_secret', { enumerable: false });
+      return { kind: 'action-required', action: value.action as unknown as Action };
+    }
+  }
+  if (mediaType !== 'application/problem+json') return undefined;
+  const problem = value as unknown as Problem;
+  switch (problem.retry) {
+    case 'corrected':
+      return { kind: 'corrected', problem };
+    case 'new-key':
+      return { kind: problem.type === '/problems/payment-declined' ? 'declined' : 'refused', problem };
+    case 'never':
+      if (problem.type === '/problems/idempotency-key-reused') return { kind: 'reused', problem };
+      return { kind: problem.type === '/problems/idempotency-key-expired' ? 'expired' : 'never', problem };
+    default:
+      return undefined;
+  }
+}
+
+const isReplay = (response: Response): boolean => response.headers.get('idempotent-replayed') === 'true';
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+// retryAfter returns milliseconds: seconds, or a date relative to Date (RFC 9110, 10.2.3).
+function retryAfter(headers: Headers): number {
+  const value = headers.get('retry-after') ?? '';
+  if (/^\d+$/.test(value)) return Number(value) * 1000;
+  if (!value.endsWith(' GMT')) return 0;
+  const now = Date.parse(headers.get('date') ?? '') || Date.now();
+  return Math.max(Date.parse(value) - now, 0) || 0;
+}
+
+function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    if (signal?.aborted) end();
+    else signal?.addEventListener('abort', end);
+  });
+}

@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { inspect } from 'node:util';
+import fc from 'fast-check';
+import { newKey, Orders } from '../orders.js';
+import type { Config, OrderParams } from '../orders.js';
+import { cards, fakeWorld } from './fake.js';
+import { FaultyServer, problem } from './faults.js';
+import type { Reply } from './faults.js';
+import { buy, purchases } from './purchase.js';
+
+const server = new FaultyServer();
+let url = '';
+before(async () => { url = await server.start(); });
+after(() => server.stop());
+
+// A failure prints the seed and the path. fc.assert accepts both, to repeat it.
+test('a purchase is charged once, with one key', async () => {
+  await fc.assert(fc.asyncProperty(purchases(cards), (plan) => buy(server, url, 'k', 100, fakeWorld(), plan)), { numRuns: 200, endOnFailure: process.env.END_ON_FAILURE === '1' });
+});
+
+const key = '2f1cdb0e-8a0f-4b0e-9d3c-6f6a2f3f9f10';
+const params: OrderParams = { email: 'ada@example.com', currency: 'usd', payment_method: 'paid', items: [{ sku: 'tea', quantity: 2, unit_amount: 1250 }] };
+const busy = (retryAfter: string, headers = {}): Reply => problem(503, 'payment-outcome-unknown', 'same-key', {}, { 'retry-after': retryAfter, ...headers });
+
+// client returns a client of a server that sends these responses, and its waits.
+function client(replies: Reply[], more: Partial<Config> = {}) {
+  const waits: number[] = [];
+  const { api } = fakeWorld();
+  server.calls = [];
+  server.plan = [];
+  server.api = async (call) => replies.shift() ?? api(call);
+  const config = { baseUrl: `${url}/`, apiKey: 'api-key', random: () => 0, sleep: async (ms: number) => void waits.push(ms), ...more };
+  return { orders: new Orders(config), waits };
+}
+
+test('Retry-After', async () => {
+  const longest = 2 ** 31 - 1; // of setTimeout
+  const date = 'Fri, 20 Nov 2026 09:30:00 GMT';
+  for (const [value, want] of [
+    ['0', 0], ['1', 1000], ['007', 7000], ['99999999999', longest], ['9'.repeat(400), longest], ['-1', 0], ['+1', 0], ['1.5', 0], ['1, 2', 0], ['soon', 0], ['soon GMT', 0],
+    ['Fri, 20 Nov 2026 09:30:13 GMT', 13_000], ['Fri, 20 Nov 2026 09:29:13 GMT', 0], ['Fri, 20 Nov 2099 09:30:00 GMT', longest],
+  ] as const) {
+    const { orders, waits } = client([busy(value, { date })]);
+    assert.equal((await orders.createOrder(key, params)).kind, 'created', value);
+    assert.deepEqual(waits, [want], value);
+  }
+});
+
+test('the attempt has a time limit', async () => {
+  server.plan = [];
+  const errors: unknown[] = [];
+  const { orders } = client([], { timeoutMs: 200, observe: ({ error }) => void errors.push(error) });
+  server.plan = ['never a response'];
+  assert.equal((await orders.createOrder(key, params)).kind, 'created');
+  assert.match(String(errors[0]), /timeout/);
+});
+
+test('a deadline before the end of the wait', async () => {
+  const { orders, waits } = client([busy('2')]);
+  const result = await orders.createOrder(key, params, { deadline: Date.now() + 1000 });
+  assert.deepEqual(result, { kind: 'unknown', attempts: 1, detail: 'the deadline is before the next attempt (last: status 503, 102 characters)' });
+  assert.deepEqual(waits, []);
+});
+
+test('a deadline in the past', async () => {
+  const { orders } = client([]);
+  const result = await orders.createOrder(key, params, { deadline: Date.now() });
+  assert.equal(result.kind === 'unknown' && result.attempts, 0);
+  assert.equal(server.calls.length, 0);
+});
+
+test('a deadline during an attempt', async () => {
+  const { orders } = client([]);
+  server.plan = ['never a response'];
+  const result = await orders.createOrder(key, params, { deadline: Date.now() + 200 });
+  assert.equal(result.kind === 'unknown' && result.attempts, 1);
+});
+
+test('an abort during an attempt, and during a wait', { timeout: 20_000 }, async () => {
+  const controller = new AbortController();
+  const { orders } = client([]);
+  server.plan = ['never a response'];
+  server.api = async () => (controller.abort(), busy('1'));
+  const result = await orders.createOrder(key, params, { signal: controller.signal });
+  assert.equal(result.kind === 'unknown' && result.attempts, 1);
+  assert.ok(!inspect(result).includes(key));
+
+  const waiting = new AbortController();
+  const real = new Orders({ baseUrl: url, apiKey: 'k', observe: () => void setTimeout(() => waiting.abort(), 10) });
+  server.api = async () => busy('600');
+  assert.equal((await real.createOrder(key, params, { signal: waiting.signal })).kind, 'unknown');
+});
+
+test('headers, and the form of a key', async () => {
+  const { orders } = client([], { preferWaitSeconds: 20 });
+  await orders.createOrder('"quoted\\"0123456789', params);
+  const [call] = server.calls;
+  assert.equal(call?.key, '"\\"quoted\\\\\\"0123456789"');
+  assert.equal(call?.headers.authorization, 'Bearer api-key');
+  assert.equal(call?.headers['content-type'], 'application/json');
+  assert.equal(call?.headers.prefer, 'wait=20');
+});
+
+test('nothing is sent with invalid arguments', async () => {
+  const { orders } = client([]);
+  for (const bad of ['', 'too-short', 'with a blank in it', 'with-a-line-break\n', '0'.repeat(256), 'schlüssel-schlüssel']) {
+    await assert.rejects(orders.createOrder(bad, params), TypeError, bad);
+  }
+  for (const id of ['', '..', 'a/b']) await assert.rejects(orders.createRefund(key, id, {}), TypeError, id);
+  await assert.rejects(orders.send({ key, path: '@example.com/', body: '{}' }), TypeError);
+  assert.equal(server.calls.length, 0);
+  for (const bad of [{ baseUrl: 'ftp://a' }, { baseUrl: 'http://a?b' }, { apiKey: '' }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }, { backoffMs: -1 }, { preferWaitSeconds: 1.5 }, { preferWaitSeconds: 60 }]) {
+    assert.throws(() => new Orders({ baseUrl: url, apiKey: 'k', ...bad }), TypeError, JSON.stringify(bad));
+  }
+});
+
+test('a problem after a lost response', async () => {
+  for (const [slug, retry, outcome, kind] of [
+    ['idempotency-key-expired', 'never', 'final', 'expired'], ['idempotency-key-expired', 'never', 'unknown', 'unknown'],
+    ['idempotency-key-expired', 'never', 'unheard-of', 'unknown'], ['payment-declined', 'new-key', 'unheard-of', 'declined'],
+  ] as const) {
+    const { orders } = client([busy('1'), problem(422, slug, retry, { outcome })]);
+    const result = await orders.createOrder(key, params);
+    assert.equal(result.kind, kind, `${slug} ${outcome}`);
+    assert.equal(result.problem?.retry, retry);
+  }
+});
+
+test('kinds of a problem', async () => {
+  for (const [slug, retry, kind] of [
+    ['payment-declined', 'new-key', 'declined'], ['payment-refused', 'new-key', 'refused'], ['validation-failed', 'corrected', 'corrected'],
+    ['idempotency-key-reused', 'never', 'reused'], ['idempotency-key-expired', 'never', 'expired'], ['not-found', 'never', 'never'],
+  ] as const) {
+    const { orders } = client([problem(422, slug, retry)]);
+    const result = await orders.createRefund(key, 'o1', { amount: 500 });
+    assert.equal(result.kind, kind);
+    assert.equal(result.problem?.retry, retry);
+    assert.equal(server.calls[0]?.path, '/v1/orders/o1/refunds');
+  }
+});
+
+test('secrets are not enumerable', async () => {
+  const { orders } = client([]);
+  const result = await orders.createOrder(key, { ...params, payment_method: 'action' });
+  assert.equal(result.kind === 'action-required' && result.action.client_secret, 'a secret');
+  assert.ok(!(inspect(result, { depth: 9 }) + JSON.stringify(result)).includes('a secret'));
+  assert.ok(!(inspect(orders, { depth: 9 }) + JSON.stringify(orders)).includes('api-key'));
+});
+
+test('keys are random', () => {
+  assert.match(newKey(), /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  assert.notEqual(newKey(), newKey());
+});

@@ -1,0 +1,48 @@
+// Sends the JSON in FILE exactly once: node order.js PATH FILE. FILE.key stores the key.
+//   node order.js /v1/orders order-77.json
+//   node order.js /v1/orders/ORDER_ID/refunds refund-12.json
+// After a crash, or to correct FILE, run it again: the key stays.
+import { closeSync, existsSync, fsyncSync, linkSync, openSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { newKey, Orders } from './orders.js'; // client/typescript/orders.ts
+
+// storedKey returns the key of a request. The first call creates it, durably, before the
+// first send.
+function storedKey(file: string): string {
+  if (!existsSync(file)) {
+    const unfinished = `${file}.${process.pid}`;
+    writeFileSync(unfinished, newKey(), { flush: true });
+    try {
+      linkSync(unfinished, file); // does not replace the key of another run
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+    unlinkSync(unfinished);
+    const folder = openSync(dirname(file), 'r');
+    fsyncSync(folder);
+    closeSync(folder);
+  }
+  return readFileSync(file, 'utf8');
+}
+
+const [path = '', file = ''] = process.argv.slice(2);
+const key = storedKey(`${file}.key`);
+const orders = new Orders({ baseUrl: process.env.ORDERS_URL ?? '', apiKey: process.env.ORDERS_API_KEY ?? '' });
+const result = await orders.send({ key, path, body: readFileSync(file, 'utf8') });
+switch (result.kind) {
+  case 'created':
+    console.log(JSON.stringify(result.value));
+    break;
+  case 'action-required':
+    console.error(`The customer must approve ${result.action.payment_intent_id}. Then run this again.`);
+    process.exitCode = 3;
+    break;
+  case 'declined':
+  case 'refused':
+    console.error('Final: the key is used. Another card needs another FILE.', result.problem);
+    process.exitCode = 1;
+    break;
+  default:
+    console.error('Rejected. An earlier attempt may have succeeded: keep the key.', result);
+    process.exitCode = 1;
+}
