@@ -2,7 +2,8 @@
 
 GO ?= go
 
-# The race detector needs cgo and a C compiler. Without them, the tests run without it.
+# The race detector needs cgo and a C compiler. Without them, or with make test RACE=, the
+# tests run without it.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null 2>&1 && echo -race)
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -45,8 +46,8 @@ run: ## Run everything in one process, on a private PostgreSQL and a stand-in fo
 # the compiler a tenth faster, -s -w omits debug tables, and atexit_sleep_ms=0 avoids the
 # race detector's pause of a second at the end of each process.
 .PHONY: test
-test: ## Run all tests; they start the PostgreSQL they need
-	@echo "Testing$(if $(RACE), with the race detector,; no C compiler so no race detector) …"
+test: ## Run all tests; they start the PostgreSQL they need (RACE=: without the race detector, faster)
+	@echo "Testing with$(if $(RACE),,out) the race detector …"
 	GORACE=atexit_sleep_ms=0 GOGC=400 $(GO) test -vet=off -ldflags='-s -w' -parallel 4 $(RACE) ./...
 
 # slim:begin
@@ -141,15 +142,19 @@ fmt: ## Format
 .PHONY: generate
 generate: ## Write the generated parts of pages, .env.example, openapi.yaml, the benchmark's SQL and the list of metrics
 	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -update
-	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -update
+	$(GO) -C tools test ./docscheck -run '^TestGenerated' -update
 # slim:begin
 	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -update
 # slim:end
 
+.PHONY: diagrams
+diagrams: ## Draw api/docs/diagrams/*.mmd as SVG (needs npm and Chromium)
+	tools/diagrams/generate.sh
+
 .PHONY: generated
 generated: ## Fail if a generated part is out of date
 	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -count=1
-	$(GO) -C tools test ./docscheck -run '^TestGenerated$$' -count=1
+	$(GO) -C tools test ./docscheck -run '^TestGenerated' -count=1
 # slim:begin
 	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -count=1
 # slim:end
@@ -175,6 +180,10 @@ contract: ## Lint openapi.yaml, compare it with the released one, check the page
 # slim:end
 	$(NPX) $(REDOCLY) lint openapi.yaml
 	$(NPX) --package=$(SPECTRAL) -- spectral lint --fail-severity=hint openapi.yaml
+	$(NPX) $(REDOCLY) lint orders.arazzo.yaml
+# slim:begin
+	tools/ruleset/check.sh env $(NPX) --package=$(SPECTRAL) -- spectral
+# slim:end
 
 .PHONY: count
 count: ## Count the lines of code and tests, and the words of comments and pages
@@ -196,6 +205,14 @@ compose-check: ## Place an order in the containers (needs Docker)
 clients-check: ## Generate three clients from openapi.yaml and run them
 	tools/contract/clients-check.sh
 
+.PHONY: typescript-check
+typescript-check: ## Test the TypeScript client, and run the samples of examples/clients
+	tools/contract/typescript-check.sh
+
+.PHONY: workflow-check
+workflow-check: ## Run the workflows of orders.arazzo.yaml with Redocly Respect
+	tools/contract/workflow-check.sh
+
 .PHONY: mock-check
 mock-check: ## Request every example from a mock server generated from openapi.yaml
 	tools/contract/mock-check.sh
@@ -205,6 +222,20 @@ docs-check: ## Create an order at /docs in a browser (needs Chromium)
 	tools/contract/docs-check.sh
 
 # slim:begin
+# ARGS has flags of the command, such as "-level 2 -clause IR-13".
+.PHONY: conformance-check
+conformance-check: ## Check the API against spec/idempotent-requests.md, with kills and lost responses (four minutes)
+	$(GO) -C conformance test -vet=off -count=1 ./...
+	conformance/check.sh $(ARGS)
+
+.PHONY: conformance-broken-check
+conformance-broken-check: ## Check that the conformance command detects each patch of conformance/testdata/broken (half an hour)
+	$(GO) -C conformance test -vet=off -count=1 -timeout 60m -run '^TestBroken$$' . -args -broken
+
+.PHONY: conformance-others-check
+conformance-others-check: ## Check other implementations and write conformance/results.md (three minutes; needs npm)
+	conformance/others/check.sh
+
 .PHONY: console-check
 console-check: ## Test /console in a browser (needs Chromium); PICTURES=folder stores screenshots
 	tools/console/check.sh $(PICTURES)
@@ -217,6 +248,14 @@ pgbouncer-check: ## Run the tests through PgBouncer (an installed one, or Debian
 .PHONY: replication-check
 replication-check: ## Kill the primary under load and promote its standby (PostgreSQL's programs must be installed)
 	$(GO) test -vet=off -count=1 -tags replication -run '^TestReplication_' ./cmd/orders
+
+.PHONY: citus-check
+citus-check: ## Run the service on a Citus cluster (installed, or built from CITUS_SOURCE; a quarter of an hour)
+	@CITUS_SOURCE="$(CITUS_SOURCE)" tools/citus/check.sh
+
+.PHONY: patroni-check
+patroni-check: ## Kill the leader of a Patroni cluster under load (a quarter of an hour; PostgreSQL's programs must be installed)
+	tools/patroni/check.sh
 
 .PHONY: stripe-check
 stripe-check: ## Compare the stand-in with Stripe's test mode (needs a test key; without one it lists the checks)
@@ -235,14 +274,14 @@ rename: ## Rename the module: make rename MODULE=github.com/you/shop
 	@[ -n "$(MODULE)" ] || { echo "usage: make rename MODULE=github.com/you/shop"; exit 2; }
 	@old=$$(sed -n 's/^ *module-path: *//p' .golangci.yml) && [ -n "$$old" ] && $(GO) mod edit -module "$(MODULE)" && \
 	echo "Renaming $$old to $(MODULE) in $$(grep -rlF --include='*.go' --include=go.mod "$$old" . | wc -l) files, then checking that all packages build (about a minute the first time) …" && \
-	{ grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml --include=rules.yml --include=README.md "$$old" . || :; } | while read -r file; do \
+	{ grep -rlF --include='*.go' --include=go.mod --include=.golangci.yml --include=rules.yml --include='openapi*.yaml' --include=README.md "$$old" . || :; } | while read -r file; do \
 		sed -i.bak "s|$$old|$(MODULE)|g" "$$file" && rm "$$file.bak" || exit 1; \
 	done && $(GO) vet ./... && echo "The module is now $(MODULE). See git diff --stat; docs/guides/rename.md lists what keeps its name."
 
 # slim:begin
 # SLIM=-force deletes without a git commit to return to.
 .PHONY: slim
-slim: ## Remove the demo, the console, the examples, the long tests and their pages from a clone
+slim: ## Remove the demo, the console, the example operation, the long tests and their pages from a clone
 	@echo "Building tools/slim …"
 	@$(GO) -C tools build -o ../bin/slim ./slim
 	@bin/slim $(SLIM)

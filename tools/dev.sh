@@ -1,4 +1,4 @@
-# Checks source this file with npm packages as arguments. It installs them and starts
+# Checks source this file with the npm packages that they need. It installs them and starts
 # "orders dev". It sets root, folder, log, url, docs, console and key. At the end of the
 # check it deletes the folder and stops all background jobs.
 # shellcheck shell=bash
@@ -7,7 +7,7 @@ folder=$(mktemp -d)
 trap 'jobs -p | xargs kill 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
 chmod 755 "$folder" # PostgreSQL does not run as root
 mkdir -m 755 "$folder/cache"
-npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --no-update-notifier "$@"
+[ $# -eq 0 ] || npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --no-update-notifier "$@"
 
 go -C "$root" build -o "$folder/orders" ./cmd/orders
 log=$folder/log

@@ -33,7 +33,7 @@ const (
 	version = "v0.0.1"
 )
 
-func nested() []string { return []string{"bench", "tools"} }
+func nested() []string { return []string{"bench", "conformance", "tools"} }
 
 func oldPath(t *testing.T) string {
 	t.Helper()
@@ -55,7 +55,7 @@ func files(t *testing.T) []string {
 		switch {
 		case entry.IsDir() && (name == ".git" || name == "bin"), entry.Name() == "node_modules":
 			return filepath.SkipDir
-		case entry.Type().IsRegular() && name != ".env":
+		case entry.Type().IsRegular() && name != ".env" && name != ".git": // .git is a file in a worktree of git
 			list = append(list, filepath.ToSlash(name))
 		}
 		return nil

@@ -28,8 +28,8 @@ func TestSlim(t *testing.T) {
 	git("commit", "--quiet", "--message", "A project of my own")
 
 	out := run(t, folder, nil, "make", "slim")
-	require.Contains(t, out, "removed examples\n")
-	require.NoFileExists(t, filepath.Join(folder, "examples"))
+	require.Contains(t, out, "removed examples/credits\n")
+	require.NoFileExists(t, filepath.Join(folder, "examples", "credits"))
 	require.NotContains(t, read(t, folder, "Makefile"), "slim")
 	require.Contains(t, read(t, folder, "Makefile"), "\nrun:")
 	require.ErrorContains(t, tryRun(t, folder, "make", "slim"), "No rule")

@@ -20,15 +20,16 @@ import (
 	"text/tabwriter"
 )
 
-const product, demo, harness, nested = "product", "demo and development", "test harness", "module "
+const product, demo, harness, profile, nested = "product", "demo and development", "test harness", "the profile", "module "
 
 // groups maps files and folders to groups. The longest path wins, and the default is the
 // product.
 func groups() map[string]string {
 	return map[string]string{
-		"cmd/internal/demo": demo, "cmd/orders/console.go": demo, "cmd/orders/demo.go": demo, "cmd/orders/dev.go": demo, "cmd/orders/devfolder.go": demo,
+		"cmd/internal/demo": demo, "cmd/internal/devservices": demo, "cmd/orders/console.go": demo, "cmd/orders/demo.go": demo, "cmd/orders/dev.go": demo,
 		"cmd/stripetest": demo, "examples": demo, "internal/embeddedpg": demo, "internal/subprocess": demo, "payments/stripetest": demo,
 		"idempotency/idempotencytest": harness, "internal/crash": harness, "migrations/dbtest": harness,
+		"spec": profile,
 	}
 }
 
@@ -124,7 +125,7 @@ func report(out io.Writer, root fs.FS) error {
 			row(folder, s)
 			group, _, _ := strings.Cut(folder, ":")
 			totals[group] = totals[group].plus(s)
-			if !strings.HasPrefix(group, nested) {
+			if group != profile && !strings.HasPrefix(group, nested) {
 				main = main.plus(s)
 			}
 		}

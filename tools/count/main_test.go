@@ -20,6 +20,7 @@ func TestMeasure(t *testing.T) {
 		"migrations/1.sql":                file("-- A comment.\n\nCREATE TABLE t (); -- and more\n"),
 		"migrations/dbtest/dbtest.go":     file("package dbtest\n"),
 		"payments/stripetest/x/server.go": file("package x\n"),
+		"spec/profile.md":                 file("not words of the module\n"),
 		"tools/go.mod":                    file("module x/tools\n"),
 		"tools/count/main.go":             file("package main\n"),
 		"tools/README.md":                 file("words\n"),
@@ -32,6 +33,7 @@ func TestMeasure(t *testing.T) {
 		product + ": migrations":         {code: 1, comments: 4},
 		harness + ": migrations/dbtest":  {code: 1},
 		demo + ": payments/stripetest/x": {code: 1},
+		profile + ": spec":               {pages: 5},
 		nested + "tools: tools/count":    {code: 1},
 		nested + "tools: tools":          {pages: 1},
 	} {

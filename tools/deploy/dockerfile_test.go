@@ -186,7 +186,7 @@ func TestDockerfile_version(t *testing.T) {
 func TestDockerignore(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, built())
-	for _, name := range []string{".env", ".git", "bench", "docs", "tools", "Dockerfile", "docker-compose.yml"} {
+	for _, name := range []string{".env", ".git", "bench", "conformance", "docs", "tools", "Dockerfile", "docker-compose.yml"} {
 		require.NoFileExists(t, filepath.Join(folder, "src", name))
 		require.NoDirExists(t, filepath.Join(folder, "src", name))
 	}

@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,13 +27,11 @@ var block = regexp.MustCompile(`(?s)<!-- code:begin (\S+)([^\n]*) -->\n(.*?)<!--
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	blocks := 0
-	require.NoError(t, filepath.WalkDir("../../docs", func(page string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(page) != ".md" {
-			return err
-		}
-		text, err := os.ReadFile(page)
+	for _, page := range allPages(t) {
+		file := filepath.Join("../..", filepath.FromSlash(page.Path))
+		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.Equal(t, strings.Count(string(text), "<!-- code:"), 2*len(block.FindAll(text, -1)), "%s: a marker has no partner", page)
+		require.Equal(t, strings.Count(string(text), "<!-- code:"), 2*len(block.FindAll(text, -1)), "%s: a marker has no partner", page.Path)
 		want := block.ReplaceAllStringFunc(string(text), func(old string) string {
 			blocks++
 			parts := block.FindStringSubmatch(old)
@@ -44,12 +41,45 @@ func TestGenerated(t *testing.T) {
 				file, parts[2], strings.TrimPrefix(filepath.Ext(file), "."), code)
 		})
 		if *update {
-			return os.WriteFile(page, []byte(want), 0o644)
+			require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+			continue
 		}
-		require.Equal(t, want, string(text), "%s is out of date: run make generate", page)
-		return nil
-	}))
+		require.Equal(t, want, string(text), "%s is out of date: run make generate", page.Path)
+	}
 	require.NotZero(t, blocks)
+}
+
+// samples matches the x-codeSamples of an operation in openapi.yaml.
+var samples = regexp.MustCompile(`(?s)( +# code samples: begin\n).*?( +# code samples: end\n)`)
+
+// openapi.yaml has a copy of each sample that make typescript-check runs.
+func TestGenerated_codeSamples(t *testing.T) {
+	t.Parallel()
+	const file = "../../openapi.yaml"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var code strings.Builder
+	code.WriteString("      x-codeSamples:\n")
+	for _, sample := range []struct{ name, lang, label string }{
+		{"order.sh", "Shell", "curl"}, {"order.go", "Go", "Go"}, {"order.ts", "TypeScript", "TypeScript"}, {"order.py", "Python", "Python"},
+	} {
+		source, err := os.ReadFile(filepath.Join("../../examples/clients", sample.name))
+		require.NoError(t, err)
+		fmt.Fprintf(&code, "        - lang: %s\n          label: %s\n          source: |\n", sample.lang, sample.label)
+		for line := range strings.Lines(string(source)) {
+			code.WriteString(strings.TrimRight("            "+line, " \n") + "\n")
+		}
+	}
+	require.Len(t, samples.FindAll(text, -1), 2)
+	want := samples.ReplaceAllStringFunc(string(text), func(old string) string {
+		parts := samples.FindStringSubmatch(old)
+		return parts[1] + code.String() + parts[2]
+	})
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		return
+	}
+	require.True(t, want == string(text), "the samples in %s are out of date: run make generate", file)
 }
 
 // excerpt returns the declarations with their comments, or the whole file.

@@ -12,6 +12,7 @@ var (
 	bareLink   = regexp.MustCompile(`<(https?://[^>\s]+)>`)
 	pictures   = regexp.MustCompile(`(?:src|href)="([^"]+)"`)
 	heading    = regexp.MustCompile(`(?m)^#{1,6} +(.+?)\s*$`)
+	named      = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 	linkText   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 )
 
@@ -27,9 +28,13 @@ func (p Page) Links() []string {
 	return links
 }
 
-// Anchors returns the names of the headings, as GitHub generates them.
+// Anchors returns the names of the headings, as GitHub generates them, and of the anchors
+// that do not change with a heading.
 func (p Page) Anchors() map[string]bool {
 	anchors := map[string]bool{}
+	for _, match := range named.FindAllStringSubmatch(p.Prose, -1) {
+		anchors[match[1]] = true
+	}
 	for _, match := range heading.FindAllStringSubmatch(p.Prose, -1) {
 		name := anchor(match[1])
 		for n, first := 1, name; anchors[name]; n++ {

@@ -19,10 +19,10 @@ func parsed(t *testing.T, text string) (docscheck.Page, error) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	page, err := parsed(t, "# A `tour` of it\n\n1. First:\n\n   ```console\n   $ orders a \\\n       b # why\n   printed\n   $ A=1 curl -d '{\n   }' x | orders c\n   ```\n\n"+
-		"[one](a.md#b), ![two](b.png), <https://example.com/x>, `[no](link)`\n## A tour of it\n# What's _new_, in [this](x)?\n")
+		"[one](a.md#b), ![two](b.png), <https://example.com/x>, `[no](link)`\n## A tour of it\n<a id=\"stable\"></a>\n# What's _new_, in [this](x)?\n")
 	require.NoError(t, err)
 	require.Equal(t, []string{"a.md#b", "b.png", "x", "https://example.com/x"}, page.Links())
-	require.Equal(t, map[string]bool{"a-tour-of-it": true, "a-tour-of-it-1": true, "whats-_new_-in-this": true}, page.Anchors())
+	require.Equal(t, map[string]bool{"a-tour-of-it": true, "a-tour-of-it-1": true, "whats-_new_-in-this": true, "stable": true}, page.Anchors())
 	require.Equal(t, []string{"tour", "[no](link)"}, page.Spans())
 	require.Len(t, page.Blocks, 1)
 	commands, err := page.Blocks[0].Commands()

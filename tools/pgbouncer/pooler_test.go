@@ -8,11 +8,9 @@ package pgbouncer_test
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -26,6 +24,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/orders-api/tools/programtest"
 )
 
 // program is the variable with the path of PgBouncer.
@@ -82,7 +82,7 @@ func startPooler(ctx context.Context, options options) (*pooler, error) {
 func (p *pooler) start(ctx context.Context, options options, server *pgx.ConnConfig) error {
 	var err error
 	if p.port == 0 {
-		if p.port, err = freePort(); err != nil {
+		if p.port, err = programtest.FreePort(); err != nil {
 			return err
 		}
 	}
@@ -122,25 +122,6 @@ func createRole(ctx context.Context, server *pgx.ConnConfig) error {
 	}
 	_, err = conn.Exec(ctx, string(settings), pgx.QueryExecModeSimpleProtocol)
 	return err
-}
-
-// freePort returns a random port below the system's ephemeral ports, so that a restarted
-// pooler can probably use it again.
-func freePort() (int, error) {
-	for attempt := 1; ; attempt++ {
-		offset, err := rand.Int(rand.Reader, big.NewInt(20_000))
-		if err != nil {
-			return 0, err
-		}
-		port := 10_000 + int(offset.Int64())
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, listener.Close()
-		}
-		if attempt == maxAttempts {
-			return 0, err
-		}
-	}
 }
 
 // configure appends lines to pgbouncer.ini. They continue the last section, because a

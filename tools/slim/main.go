@@ -1,5 +1,5 @@
-// Command slim removes the demo, the console, the examples, the long tests and their
-// pages from a clone: make slim.
+// Command slim removes the demo, the console, the example operation, the long tests and
+// their pages from a clone: make slim.
 package main
 
 import (
@@ -22,15 +22,21 @@ var removed = []string{
 	"cmd/orders/console_test.go",
 	"cmd/orders/demo.go",
 	"cmd/orders/demo_test.go",
+	"conformance",
 	"docs/add-an-operation.md",
 	"docs/console.md",
 	"docs/console.png",
-	"examples",
+	"examples/credits",
 	"internal/crash",
+	"spec",
 	"tools/browser",
 	"tools/console",
 	"tools/contractfuzz",
+	"tools/comparison",
 	"tools/copies",
+	"tools/earlierdesigns",
+	"tools/profile",
+	"tools/ruleset",
 	"tools/slim",
 }
 
