@@ -28,7 +28,7 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, compl
 	}
 	deadline, _ := ctx.Deadline()
 	for {
-		page, more, err := r.Payments.ListPage(ctx, since.Add(-clockSkew), until.Add(clockSkew), r.search.after)
+		page, next, err := r.Payments.List(ctx, since.Add(-clockSkew), until.Add(clockSkew), r.search.after)
 		if err != nil {
 			return payments.Intent{}, false, asPaymentError(err)
 		}
@@ -40,11 +40,11 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, compl
 			}
 		}
 		found = r.search.found
-		if !more || found.Status == payments.StatusSucceeded {
+		if next == "" || found.Status == payments.StatusSucceeded {
 			r.search = intentSearch{}
 			return found, true, nil
 		}
-		r.search.after = page[len(page)-1].ID
+		r.search.after = next
 		if time.Until(deadline) < r.StepTimeout/2 {
 			return payments.Intent{}, false, nil
 		}

@@ -82,13 +82,13 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 // this one was not made.
 func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.Error) {
 	var found payments.Refund
-	err := r.Payments.ListRefunds(ctx, r.refund.intentID, func(at payments.Refund) bool {
+	refunds, err := r.Payments.ListRefunds(ctx, r.refund.intentID)
+	for _, at := range refunds {
 		// Of two refunds, which reconcile reports, one that is not void counts.
 		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || RefundStatus(found.Status).Void()) {
 			found = at
 		}
-		return true
-	})
+	}
 	return found, asPaymentError(err)
 }
 

@@ -214,9 +214,7 @@ func TestClassify_invisibleCharacters(t *testing.T) {
 func TestClassify_missingIntent(t *testing.T) {
 	t.Parallel()
 	get := func(c *payments.Client) error { _, err := c.Get(t.Context(), "pi_1"); return err }
-	list := func(c *payments.Client) error {
-		return c.ListRefunds(t.Context(), "pi_1", func(payments.Refund) bool { return true })
-	}
+	list := func(c *payments.Client) error { _, err := c.ListRefunds(t.Context(), "pi_1"); return err }
 	confirm := func(c *payments.Client) error { _, err := c.Confirm(t.Context(), confirmKey, "pi_1", true); return err }
 	create := func(c *payments.Client) error { _, err := c.Create(t.Context(), createKey, createParams); return err }
 	missing := func(status int, param string) response {

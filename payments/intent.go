@@ -124,7 +124,7 @@ func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession b
 		return Intent{}, err
 	}
 	confirm := call{name: "confirm", key: key, intentID: intentID}
-	return do(ctx, c, confirm, newIntent, hasID(intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	return do(ctx, c, confirm, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		confirm := &stripe.PaymentIntentConfirmParams{Params: params}
 		if offSession {
 			confirm.OffSession = stripe.Bool(true)
@@ -142,7 +142,7 @@ func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 		return Intent{}, err
 	}
 	get := call{name: "get", intentID: intentID}
-	return do(ctx, c, get, newIntent, hasID(intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	return do(ctx, c, get, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.Get(intentID, &stripe.PaymentIntentParams{Params: params})
 	})
 }
@@ -154,13 +154,9 @@ func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, erro
 		return Intent{}, err
 	}
 	cancel := call{name: "cancel", key: key, intentID: intentID}
-	return do(ctx, c, cancel, newIntent, hasID(intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	return do(ctx, c, cancel, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.Cancel(intentID, &stripe.PaymentIntentCancelParams{Params: params})
 	})
-}
-
-func hasID(id string) func(Intent) bool {
-	return func(i Intent) bool { return i.ID == id }
 }
 
 // newIntent converts a PaymentIntent. It fails if a required member is missing, because

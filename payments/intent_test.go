@@ -145,7 +145,7 @@ func TestClient_invalidArgument(t *testing.T) {
 		"refund without an intent":   fail(client.Refund(ctx, refundKey, payments.RefundParams{Amount: 1})),
 		"get refund without an id":   fail(client.GetRefund(ctx, "")),
 		"get refund of an intent":    fail(client.GetRefund(ctx, "pi_1")),
-		"refunds without an intent":  client.ListRefunds(ctx, "", func(payments.Refund) bool { return true }),
+		"refunds without an intent":  fail(client.ListRefunds(ctx, "")),
 	} {
 		e := failure(t, err)
 		require.Equal(t, payments.NotExecuted, e.Outcome, name)

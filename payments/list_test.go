@@ -24,11 +24,18 @@ func page(hasMore bool, ids ...string) response {
 func list(t *testing.T, client *payments.Client) ([]string, error) {
 	t.Helper()
 	var ids []string
-	err := client.List(t.Context(), time.Unix(100, 0), time.Unix(200, 0), func(i payments.Intent) bool {
-		ids = append(ids, i.ID)
-		return true
-	})
-	return ids, err
+	for after := ""; ; {
+		intents, next, err := client.List(t.Context(), time.Unix(100, 0), time.Unix(200, 0), after)
+		if err != nil {
+			return ids, err
+		}
+		for _, i := range intents {
+			ids = append(ids, i.ID)
+		}
+		if after = next; after == "" {
+			return ids, nil
+		}
+	}
 }
 
 func TestList_pages(t *testing.T) {
@@ -54,22 +61,11 @@ func TestList_pages(t *testing.T) {
 func TestList_empty(t *testing.T) {
 	t.Parallel()
 	provider := startProvider(t, page(false))
-	err := newClient(t, provider.url).List(t.Context(), time.Time{}, time.Time{}, func(payments.Intent) bool { return true })
+	intents, next, err := newClient(t, provider.url).List(t.Context(), time.Unix(100, 0), time.Time{}, "")
 	require.NoError(t, err)
-	require.Equal(t, url.Values{"limit": {"100"}}, provider.seen()[0].form)
-}
-
-func TestList_visitStops(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t, page(true, "pi_2", "pi_1"))
-	n := 0
-	err := newClient(t, provider.url).List(t.Context(), time.Time{}, time.Time{}, func(payments.Intent) bool {
-		n++
-		return false
-	})
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	require.Len(t, provider.seen(), 1)
+	require.Empty(t, intents)
+	require.Empty(t, next)
+	require.Equal(t, url.Values{"created[gte]": {"100"}, "limit": {"100"}}, provider.seen()[0].form)
 }
 
 func TestList_retriesPage(t *testing.T) {
@@ -107,19 +103,4 @@ func TestList_incomplete(t *testing.T) {
 			require.Len(t, provider.seen(), test.attempts)
 		})
 	}
-}
-
-func TestListPage(t *testing.T) {
-	t.Parallel()
-	provider := startProvider(t, page(true, "pi_4", "pi_3"), page(false, "pi_2"))
-	client := newClient(t, provider.url)
-	intents, more, err := client.ListPage(t.Context(), time.Unix(100, 0), time.Unix(200, 0), "")
-	require.NoError(t, err)
-	require.True(t, more)
-	require.Len(t, intents, 2)
-	intents, more, err = client.ListPage(t.Context(), time.Unix(100, 0), time.Unix(200, 0), "pi_3")
-	require.NoError(t, err)
-	require.False(t, more)
-	require.Equal(t, "pi_2", intents[0].ID)
-	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}, "starting_after": {"pi_3"}}, provider.seen()[1].form)
 }

@@ -15,7 +15,7 @@ func (c *Client) MissingPermissions(ctx context.Context) (missing []string, err 
 	const intentID, key = "pi_permission_check", "orders-api-permission-check"
 	_, getErr := c.Get(ctx, intentID)
 	_, cancelErr := c.Cancel(ctx, key+"-cancel", intentID)
-	listErr := c.ListRefunds(ctx, intentID, func(Refund) bool { return true })
+	_, listErr := c.ListRefunds(ctx, intentID)
 	_, refundErr := c.Refund(ctx, key+"-refund", RefundParams{IntentID: intentID, Amount: 1})
 	for _, tried := range []struct {
 		permission string

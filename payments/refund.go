@@ -88,8 +88,7 @@ func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error)
 	if err := checkID(refundID, "re_", "pyr_"); err != nil { // of cards, and of other methods
 		return Refund{}, err
 	}
-	hasID := func(r Refund) bool { return r.ID == refundID }
-	return do(ctx, c, call{name: "get refund"}, newRefund, hasID, func(params stripe.Params) (*stripe.Refund, error) {
+	return do(ctx, c, call{name: "get refund"}, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
 		return c.refunds.Get(refundID, &stripe.RefundParams{Params: params})
 	})
 }

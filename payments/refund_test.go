@@ -81,17 +81,31 @@ func TestListRefunds_mismatch(t *testing.T) {
 	list := `{"object":"list","url":"/v1/refunds","has_more":false,"data":[` + refund("succeeded") + `]}`
 	provider := startProvider(t, response{status: 200, body: list})
 	client := newClient(t, provider.url)
-	var found []string
-	visit := func(r payments.Refund) bool {
-		found = append(found, r.ID)
-		return true
-	}
-	require.NoError(t, client.ListRefunds(t.Context(), "pi_1", visit))
-	require.NoError(t, client.ListAllRefunds(t.Context(), time.Unix(100, 0), time.Unix(200, 0), visit))
-	require.ErrorIs(t, client.ListRefunds(t.Context(), "pi_2", visit), payments.ErrMismatch)
-	require.Equal(t, []string{"re_1", "re_1"}, found)
+	ofIntent, err := client.ListRefunds(t.Context(), "pi_1")
+	require.NoError(t, err)
+	require.Equal(t, "re_1", ofIntent[0].ID)
+	all, next, err := client.ListAllRefunds(t.Context(), time.Unix(100, 0), time.Unix(200, 0), "")
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Equal(t, ofIntent, all)
+	_, err = client.ListRefunds(t.Context(), "pi_2")
+	require.ErrorIs(t, err, payments.ErrMismatch)
 	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}}, provider.seen()[0].form)
 	require.Equal(t, url.Values{"created[gte]": {"100"}, "created[lte]": {"200"}, "limit": {"100"}}, provider.seen()[1].form)
+}
+
+func TestListRefunds_pages(t *testing.T) {
+	t.Parallel()
+	page := func(hasMore bool, id string) response {
+		return response{status: 200, body: fmt.Sprintf(`{"object":"list","url":"/v1/refunds","has_more":%t,"data":[%s]}`,
+			hasMore, strings.Replace(refund("succeeded"), `"re_1"`, fmt.Sprintf("%q", id), 1))}
+	}
+	provider := startProvider(t, page(true, "re_2"), page(false, "re_1"))
+	refunds, err := newClient(t, provider.url).ListRefunds(t.Context(), "pi_1")
+	require.NoError(t, err)
+	require.Len(t, refunds, 2)
+	require.Equal(t, "re_1", refunds[1].ID)
+	require.Equal(t, url.Values{"payment_intent": {"pi_1"}, "limit": {"100"}, "starting_after": {"re_2"}}, provider.seen()[1].form)
 }
 
 // A refund with a lost response is found by its key, in the list and by its id.
@@ -114,10 +128,7 @@ func TestRefund_responseLost(t *testing.T) {
 	read, err := client.GetRefund(t.Context(), refund.ID)
 	require.NoError(t, err)
 	require.Equal(t, refund, read)
-	var listed []payments.Refund
-	require.NoError(t, client.ListRefunds(t.Context(), intent.ID, func(r payments.Refund) bool {
-		listed = append(listed, r)
-		return true
-	}))
+	listed, err := client.ListRefunds(t.Context(), intent.ID)
+	require.NoError(t, err)
 	require.Equal(t, []payments.Refund{refund}, listed)
 }

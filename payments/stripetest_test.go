@@ -58,12 +58,9 @@ func TestClient_fakeStripe(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, confirmed, read)
 
-	var listed []payments.Intent
-	err = client.List(t.Context(), before.Add(-time.Minute), stripe.Now().Add(time.Minute), func(i payments.Intent) bool {
-		listed = append(listed, i)
-		return true
-	})
+	listed, next, err := client.List(t.Context(), before.Add(-time.Minute), stripe.Now().Add(time.Minute), "")
 	require.NoError(t, err)
+	require.Empty(t, next)
 	require.Equal(t, []payments.Intent{read}, listed)
 
 	_, err = client.Cancel(t.Context(), "k-cancel", created.ID)

@@ -19,8 +19,6 @@ const (
 	// database. A larger one makes the comparison slower, not wrong.
 	clockSkew = 5 * time.Minute
 
-	listPage = 100 // size of the provider's pages
-
 	missing = "missing" // status of a record or object that does not exist
 )
 
@@ -31,7 +29,7 @@ type comparison[P any] struct {
 	object, record string // what P and our record are called
 	selectRecords  string // SQL, see store.go
 
-	list  func(ctx context.Context, since, until time.Time, visit func(P) (more bool)) error
+	list  func(ctx context.Context, since, until time.Time, after string) (page []P, next string, err error)
 	get   func(ctx context.Context, id string) (P, error)
 	state func(P) providerState
 
@@ -85,22 +83,21 @@ func (l localState) unfinished() bool { return l.key.ID != uuid.Nil && l.key.Fin
 // starts before Since, because of clockSkew.
 func (c *comparison[P]) compareListed(ctx context.Context) error {
 	c.listed = map[uuid.UUID]struct{}{}
-	var page []providerState
-	var failed error
-	err := c.list(ctx, c.report.Since.Add(-clockSkew), time.Time{}, func(object P) bool {
-		if page = append(page, c.state(object)); len(page) == listPage {
-			failed = c.comparePage(ctx, page)
-			page = page[:0]
+	for after, more := "", true; more; {
+		objects, next, err := c.list(ctx, c.report.Since.Add(-clockSkew), time.Time{}, after)
+		if err != nil {
+			return fmt.Errorf("list the provider's %ss: %w", c.object, err)
 		}
-		return failed == nil
-	})
-	if err != nil {
-		return fmt.Errorf("list the provider's %ss: %w", c.object, err)
+		var page []providerState
+		for _, object := range objects {
+			page = append(page, c.state(object))
+		}
+		if err := c.comparePage(ctx, page); err != nil {
+			return err
+		}
+		after, more = next, next != ""
 	}
-	if failed != nil {
-		return failed
-	}
-	return c.comparePage(ctx, page)
+	return nil
 }
 
 func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) error {

@@ -48,13 +48,13 @@ func TestClient_requests(t *testing.T) {
 	_, _ = client.Confirm(t.Context(), "k-confirm", "pi_1", true)
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
-	_ = client.List(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Intent) bool { return false })
+	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Now(), "")
 	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
 		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: "requested_by_customer", Metadata: map[string]string{"refund_id": "r1"},
 	})
 	_, _ = client.GetRefund(t.Context(), "re_1")
-	_ = client.ListRefunds(t.Context(), "pi_1", func(payments.Refund) bool { return false })
-	_ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Now(), func(payments.Refund) bool { return false })
+	_, _ = client.ListRefunds(t.Context(), "pi_1")
+	_, _, _ = client.ListAllRefunds(t.Context(), time.Unix(1, 0), time.Now(), "")
 	require.Equal(t, []string{
 		"POST /v1/payment_intents 200",
 		"POST /v1/payment_intents/pi_1/confirm 200",

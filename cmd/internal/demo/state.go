@@ -168,13 +168,16 @@ func (p *play) showHistory(v *view, row keyRow, records []orders.AuditRecord, cl
 func (s *system) listPayments(ctx context.Context, since time.Time, member string) (map[string][]payments.Intent, error) {
 	const maxClockSkew = 10 * time.Minute // how far the provider's clock may be behind ours
 	intents := map[string][]payments.Intent{}
-	err := s.provider.List(ctx, since.Add(-maxClockSkew), time.Time{}, func(intent payments.Intent) bool {
-		id := intent.Metadata[member]
-		intents[id] = append(intents[id], intent)
-		return true
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the provider's payments: %w", err)
+	for after, more := "", true; more; {
+		page, next, err := s.provider.List(ctx, since.Add(-maxClockSkew), time.Time{}, after)
+		if err != nil {
+			return nil, fmt.Errorf("list the provider's payments: %w", err)
+		}
+		for _, intent := range page {
+			id := intent.Metadata[member]
+			intents[id] = append(intents[id], intent)
+		}
+		after, more = next, next != ""
 	}
 	return intents, nil
 }

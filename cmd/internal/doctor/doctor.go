@@ -170,7 +170,7 @@ func Stripe(ctx context.Context, config boot.Stripe, timeout time.Duration) Resu
 		missing, err = client.MissingPermissions(ctx)
 	}
 	if err == nil {
-		_, _, err = client.ListPage(ctx, time.Now(), time.Time{}, "")
+		_, _, err = client.List(ctx, time.Now(), time.Time{}, "")
 	}
 	provider := config.ProviderURL()
 	failed, _ := errors.AsType[*payments.Error](err)
