@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,15 +65,8 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 // proxy.
 func asStripeError(err error) (*stripe.Error, bool) {
 	response, ok := errors.AsType[*stripe.Error](err)
-	if !ok {
-		return nil, false
-	}
-	switch response.Type {
-	case stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest:
-		return response, true
-	default:
-		return nil, false
-	}
+	types := []stripe.ErrorType{stripe.ErrorTypeAPI, stripe.ErrorTypeCard, stripe.ErrorTypeIdempotency, stripe.ErrorTypeInvalidRequest}
+	return response, ok && slices.Contains(types, response.Type)
 }
 
 func (e *Error) copyDetails(response *stripe.Error) {

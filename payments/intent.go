@@ -95,10 +95,8 @@ func (p CreateParams) match(i Intent) bool {
 // Create creates a PaymentIntent without confirming it: no money moves. A response
 // about another intent is Unknown with [ErrMismatch].
 func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent, error) {
-	if err := checkKey(key); err != nil {
-		return Intent{}, err
-	}
-	return do(ctx, c, call{name: "create", key: key}, newIntent, p.match, func(params stripe.Params) (*stripe.PaymentIntent, error) {
+	create := call{name: "create", key: key, invalid: checkKey(key)}
+	return do(ctx, c, create, newIntent, p.match, func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.New(&stripe.PaymentIntentParams{
 			Params:        params,
 			Amount:        stripe.Int64(p.Amount),
@@ -120,10 +118,7 @@ func (c *Client) Create(ctx context.Context, key string, p CreateParams) (Intent
 // an off-session payment is Declined; otherwise the status is StatusRequiresAction.
 // After Unknown, call Get.
 func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession bool) (Intent, error) {
-	if err := cmp.Or(checkKey(key), checkID(intentID, "pi_")); err != nil {
-		return Intent{}, err
-	}
-	confirm := call{name: "confirm", key: key, intentID: intentID}
+	confirm := call{name: "confirm", key: key, intentID: intentID, invalid: cmp.Or(checkKey(key), checkID(intentID, "pi_"))}
 	return do(ctx, c, confirm, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		confirm := &stripe.PaymentIntentConfirmParams{Params: params}
 		if offSession {
@@ -138,10 +133,7 @@ func (c *Client) Confirm(ctx context.Context, key, intentID string, offSession b
 // Get reads the intent's state. After Unknown and NotExecuted nothing is known about
 // the intent.
 func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
-	if err := checkID(intentID, "pi_"); err != nil {
-		return Intent{}, err
-	}
-	get := call{name: "get", intentID: intentID}
+	get := call{name: "get", intentID: intentID, invalid: checkID(intentID, "pi_")}
 	return do(ctx, c, get, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.Get(intentID, &stripe.PaymentIntentParams{Params: params})
 	})
@@ -150,10 +142,7 @@ func (c *Client) Get(ctx context.Context, intentID string) (Intent, error) {
 // Cancel ensures that the intent can never be charged (R23). It fails with
 // UnexpectedState if the intent is cancelled or charged.
 func (c *Client) Cancel(ctx context.Context, key, intentID string) (Intent, error) {
-	if err := cmp.Or(checkKey(key), checkID(intentID, "pi_")); err != nil {
-		return Intent{}, err
-	}
-	cancel := call{name: "cancel", key: key, intentID: intentID}
+	cancel := call{name: "cancel", key: key, intentID: intentID, invalid: cmp.Or(checkKey(key), checkID(intentID, "pi_"))}
 	return do(ctx, c, cancel, newIntent, hasID[Intent](intentID), func(params stripe.Params) (*stripe.PaymentIntent, error) {
 		return c.intents.Cancel(intentID, &stripe.PaymentIntentCancelParams{Params: params})
 	})

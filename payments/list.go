@@ -24,9 +24,7 @@ func (c *Client) List(ctx context.Context, since, until time.Time, after string)
 
 // ListRefunds returns all refunds of an intent.
 func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Refund, err error) {
-	if err := checkID(intentID, "pi_"); err != nil {
-		return nil, err
-	}
+	list := call{name: "list refunds", intentID: intentID, invalid: checkID(intentID, "pi_")}
 	ofIntent := func(re *stripe.Refund) (Refund, error) {
 		r, err := newRefund(re)
 		if err == nil && r.IntentID != intentID {
@@ -36,7 +34,7 @@ func (c *Client) ListRefunds(ctx context.Context, intentID string) (refunds []Re
 	}
 	for after := ""; ; {
 		filter := stripe.RefundListParams{PaymentIntent: stripe.String(intentID)}
-		objects, next, err := page(ctx, c, call{name: "list refunds", intentID: intentID}, after, ofIntent, c.sendRefundList(filter))
+		objects, next, err := page(ctx, c, list, after, ofIntent, c.sendRefundList(filter))
 		if err != nil {
 			return nil, err
 		}

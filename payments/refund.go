@@ -67,10 +67,7 @@ func (p RefundParams) match(r Refund) bool {
 // Refused means that this call made no refund. An earlier refund of ours may be the
 // reason, so call ListRefunds before the refusal is stored.
 func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund, error) {
-	if err := cmp.Or(checkKey(key), checkID(p.IntentID, "pi_")); err != nil {
-		return Refund{}, err
-	}
-	refund := call{name: "refund", key: key, intentID: p.IntentID}
+	refund := call{name: "refund", key: key, intentID: p.IntentID, invalid: cmp.Or(checkKey(key), checkID(p.IntentID, "pi_"))}
 	return do(ctx, c, refund, newRefund, p.match, func(params stripe.Params) (*stripe.Refund, error) {
 		return c.refunds.New(&stripe.RefundParams{
 			Params:        params,
@@ -85,10 +82,8 @@ func (c *Client) Refund(ctx context.Context, key string, p RefundParams) (Refund
 // GetRefund reads the refund's state. After Unknown and NotExecuted nothing is known
 // about the refund.
 func (c *Client) GetRefund(ctx context.Context, refundID string) (Refund, error) {
-	if err := checkID(refundID, "re_", "pyr_"); err != nil { // of cards, and of other methods
-		return Refund{}, err
-	}
-	return do(ctx, c, call{name: "get refund"}, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
+	get := call{name: "get refund", invalid: checkID(refundID, "re_", "pyr_")} // of cards, and of other methods
+	return do(ctx, c, get, newRefund, hasID[Refund](refundID), func(params stripe.Params) (*stripe.Refund, error) {
 		return c.refunds.Get(refundID, &stripe.RefundParams{Params: params})
 	})
 }

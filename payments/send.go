@@ -19,6 +19,7 @@ type call struct {
 	name     string // for the log
 	key      string // "" for reads
 	intentID string // "" if there is none yet
+	invalid  error  // of an argument; nothing is sent
 }
 
 // do makes a call that returns one object. matches reports whether it is the requested
@@ -29,11 +30,7 @@ func do[S, T any](
 ) (T, error) {
 	var object, none T
 	err := c.run(ctx, call, func(ctx context.Context) error {
-		params := stripe.Params{Context: ctx}
-		if call.key != "" {
-			params.IdempotencyKey = stripe.String(call.key)
-		}
-		response, err := send(params)
+		response, err := send(stripe.Params{Context: ctx, IdempotencyKey: optional(call.key)})
 		if err != nil {
 			return err
 		}
@@ -55,6 +52,9 @@ func do[S, T any](
 // spent. A NotExecuted after an attempt that may have been executed proves nothing
 // about the call, so the outcome stays Unknown.
 func (c *Client) run(ctx context.Context, call call, send func(context.Context) error) error {
+	if call.invalid != nil {
+		return call.invalid
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
