@@ -13,6 +13,7 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency/idempotencytest"
 	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -44,7 +45,7 @@ func TestCreateRefund_severalParts(t *testing.T) {
 	require.Equal(t, order+"/refunds/"+refund.ID.String(), part.header.Get("Location"))
 	require.EqualValues(t, 1800, refund.Amount)
 	require.Equal(t, "requested_by_customer", *refund.Reason)
-	require.Equal(t, orders.RefundSucceeded, refund.Status)
+	require.Equal(t, payments.RefundSucceeded, refund.Status)
 	require.Equal(t, map[string]int64{"usd": 2500}, f.stripe.MoneyMoved())
 	after := f.get(t, order).order(t)
 	require.Equal(t, orders.StatusPartiallyRefunded, after.Status)
@@ -214,7 +215,7 @@ func TestCreateRefund_inProgress(t *testing.T) {
 	status := accepted.keyStatus(t)
 	require.Equal(t, []string{"create_refund", "in_progress", "refund_created"}, []string{status.Operation, status.State, status.RecoveryPoint})
 	require.Equal(t, order, status.Order.Href)
-	require.Equal(t, orders.RefundPending, f.get(t, status.Refund.Href).refund(t).Status)
+	require.Equal(t, payments.RefundPending, f.get(t, status.Refund.Href).refund(t).Status)
 	p := f.createRefund(t, order, newKey(), `{}`).problem(t)
 	require.Equal(t, []any{"order-not-refundable", client.RetryNever}, []any{p.slug(), p.Retry}, "its amount is reserved")
 	held.Release()

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/orders"
+	"example.com/orders-api/payments"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -291,7 +291,7 @@ func TestWebhook_refundFails(t *testing.T) {
 	order, key := f.createPaid(t, withMember("payment_method", "pm_card_pendingRefund")), newKey()
 	got := f.createRefund(t, order, key, `{}`)
 	refund := got.refund(t)
-	require.Equal(t, orders.RefundPending, refund.Status)
+	require.Equal(t, payments.RefundPending, refund.Status)
 	require.NoError(t, f.stripe.Settle(*refund.ProviderRefundID, false))
 	payload, signature, err := f.stripe.Event(f.webhook, "refund.failed", *refund.ProviderRefundID)
 	require.NoError(t, err)
@@ -299,6 +299,6 @@ func TestWebhook_refundFails(t *testing.T) {
 	requireReceived(t, received)
 	line := f.requestLine(t, received)
 	require.Equal(t, []any{"refund_synced", refund.ID.String()}, []any{line["outcome"], line["refund_id"]})
-	require.Equal(t, orders.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
+	require.Equal(t, payments.RefundFailed, f.get(t, got.header.Get("Location")).refund(t).Status)
 	require.Equal(t, string(got.body), string(f.createRefund(t, order, key, `{}`).body))
 }

@@ -66,7 +66,7 @@ func (r *refundRun) insertRefund(ctx context.Context, tx *idempotency.Tx) (idemp
 		Amount:   amount,
 		Currency: order.Currency,
 		Reason:   params.Reason,
-		Status:   RefundPending,
+		Status:   payments.RefundPending,
 	}
 	insertRefundTx(tx, r.Run, refund)
 	auditTx(tx, r.AccountID, refund.ID, "refund.created", map[string]any{
@@ -115,7 +115,7 @@ func (r *refundRun) load(ctx context.Context) (err error) {
 func (r *refundRun) recordRefund(made payments.Refund) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		refunded := r.refund.Refund
-		refunded.Status, refunded.ProviderRefundID = RefundStatus(made.Status), &made.ID
+		refunded.Status, refunded.ProviderRefundID = made.Status, &made.ID
 		applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
 		return finishCreated(RefundPath(refunded.OrderID, refunded.ID), refunded)
 	}

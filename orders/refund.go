@@ -11,31 +11,16 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// RefundStatus is the state of a refund.
-type RefundStatus string
-
-// The states of a refund. A succeeded refund fails if the card's bank rejects it later.
-const (
-	RefundPending        RefundStatus = "pending"         // not made yet, or in transit
-	RefundRequiresAction RefundStatus = "requires_action" // the customer must name a bank account
-	RefundSucceeded      RefundStatus = "succeeded"
-	RefundFailed         RefundStatus = "failed"
-	RefundCanceled       RefundStatus = "canceled" // at the provider
-)
-
-// Void reports whether the refund will never return money.
-func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
-
 // Refund is a refund as the API shows it. Amount is in the currency's smallest unit.
 type Refund struct {
-	ID               uuid.UUID    `json:"id"`
-	OrderID          uuid.UUID    `json:"order_id"`
-	Amount           int64        `json:"amount"`
-	Currency         string       `json:"currency"`
-	Reason           *string      `json:"reason"`
-	Status           RefundStatus `json:"status"`
-	ProviderRefundID *string      `json:"provider_refund_id"`
-	CreatedAt        Timestamp    `json:"created_at"`
+	ID               uuid.UUID             `json:"id"`
+	OrderID          uuid.UUID             `json:"order_id"`
+	Amount           int64                 `json:"amount"`
+	Currency         string                `json:"currency"`
+	Reason           *string               `json:"reason"`
+	Status           payments.RefundStatus `json:"status"` // pending until the provider has it
+	ProviderRefundID *string               `json:"provider_refund_id"`
+	CreatedAt        Timestamp             `json:"created_at"`
 }
 
 // RefundPath is the path of a refund.
@@ -92,11 +77,9 @@ func (o Order) refundable(requested, reserved int64) (int64, error) {
 
 // matches reports whether the provider's refund is this one, with a known status.
 func (r refundRow) matches(at payments.Refund) bool {
-	switch at.Status {
-	case payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded,
-		payments.RefundFailed, payments.RefundCanceled:
-		return at.Matches(r.intentID, r.Amount, r.Currency, r.ID.String()) && (r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
-	default:
-		return false
+	known := []payments.RefundStatus{
+		payments.RefundPending, payments.RefundRequiresAction, payments.RefundSucceeded, payments.RefundFailed, payments.RefundCanceled,
 	}
+	return slices.Contains(known, at.Status) && at.Matches(r.intentID, r.Amount, r.Currency, r.ID.String()) &&
+		(r.ProviderRefundID == nil || *r.ProviderRefundID == at.ID)
 }

@@ -30,7 +30,7 @@ func (s *Service) SyncRefund(ctx context.Context, accountID, id uuid.UUID, provi
 	if !r.matches(made) {
 		return s.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"}, about...)
 	}
-	if r.ProviderRefundID == nil && r.Status == RefundFailed && !RefundStatus(made.Status).Void() {
+	if r.ProviderRefundID == nil && r.Status == payments.RefundFailed && !made.Status.Void() {
 		s.Logger.ErrorContext(ctx, "the provider made a refund whose stored response is a failure", about...)
 	}
 	batch := &pgx.Batch{}

@@ -131,13 +131,13 @@ func TestHandleEvent_staleRefundStatus(t *testing.T) {
 		require.NoError(t, err)
 	}
 	respond("pending")
-	require.Equal(t, orders.RefundSucceeded, f.getRefund(oneRefund).Status)
+	require.Equal(t, payments.RefundSucceeded, f.getRefund(oneRefund).Status)
 	require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[0].ID, false))
 	respond("failed")
-	require.Equal(t, orders.RefundFailed, f.getRefund(oneRefund).Status)
+	require.Equal(t, payments.RefundFailed, f.getRefund(oneRefund).Status)
 	for _, older := range []string{"pending", "requires_action", "succeeded", "canceled"} {
 		respond(older)
-		require.Equal(t, orders.RefundFailed, f.getRefund(oneRefund).Status)
+		require.Equal(t, payments.RefundFailed, f.getRefund(oneRefund).Status)
 	}
 	f.transport.intercept(nil)
 	require.Equal(t, "paid 0, failed 1800; 0", f.summary())

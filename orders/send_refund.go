@@ -85,7 +85,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	refunds, err := r.Payments.ListRefunds(ctx, r.refund.intentID)
 	for _, at := range refunds {
 		// Of two refunds, which reconcile reports, one that is not void counts.
-		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || RefundStatus(found.Status).Void()) {
+		if at.Metadata["refund_id"] == r.refund.ID.String() && (found.ID == "" || found.Status.Void()) {
 			found = at
 		}
 	}
@@ -97,7 +97,7 @@ func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error
 	switch {
 	case !r.refund.matches(made):
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
-	case RefundStatus(made.Status).Void():
+	case made.Status.Void():
 		code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
 		return r.recordFailure(refused(code, "The payment provider could not give the money back."), made), nil
 	default:

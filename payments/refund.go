@@ -28,6 +28,9 @@ const (
 	RefundCanceled RefundStatus = "canceled"
 )
 
+// Void reports whether the refund will never return money.
+func (s RefundStatus) Void() bool { return s == RefundFailed || s == RefundCanceled }
+
 // Refund holds the members of a refund that are used here.
 type Refund struct {
 	ID            string

@@ -97,7 +97,7 @@ func classifyRefund(l localState, p providerState) Kind {
 	recorded := l.providerID == p.id
 	awaited := l.unfinished() && l.providerID == "" // the key's next run uses this refund
 	switch {
-	case p.status == missing && (awaited || orders.RefundStatus(l.status).Void()):
+	case p.status == missing && (awaited || payments.RefundStatus(l.status).Void()):
 		return ""
 	case p.status == missing && l.providerID == "":
 		return OrphanedRecord
@@ -109,7 +109,7 @@ func classifyRefund(l localState, p providerState) Kind {
 		return ""
 	case recorded:
 		return RefundStatusChanged
-	case orders.RefundStatus(p.status).Void():
+	case payments.RefundStatus(p.status).Void():
 		return ""
 	default:
 		return UnrecordedRefund
