@@ -53,7 +53,7 @@ func (a accountAPI) getKey(w http.ResponseWriter, r *http.Request) error {
 	if prefer := readPreferences(r.Header); err == nil && prefer.wait > 0 && !status.Settled() {
 		waiting, cancel := context.WithTimeout(r.Context(), prefer.wait)
 		defer cancel()
-		if a.service.AwaitKeyStatus(waiting, status) {
+		if a.service.Engine.AwaitStatus(waiting, status.Status) {
 			preferences{wait: prefer.wait}.write(w.Header())
 		}
 		status, required, err = a.keyStatus(r.Context(), account, key)

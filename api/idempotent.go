@@ -79,7 +79,7 @@ func (a accountAPI) run(ctx context.Context, req idempotentRequest) (run runResu
 			return run
 		}
 		run.waited = 0
-		if !a.service.AwaitTurn(waiting, req.AccountID, run.KeyID) {
+		if !a.service.Engine.AwaitTurn(waiting, req.AccountID, run.KeyID) {
 			return run
 		}
 		run.waited = req.prefer.wait

@@ -96,7 +96,7 @@ func NewRouter(config Config) chi.Router {
 			for _, added := range a.service.Registrations {
 				path := strings.TrimPrefix(added.Path, "/v1")
 				r.Method(http.MethodPost, path, a.create(func(ctx context.Context, req orders.Request) (idempotency.Result, error) {
-					return a.service.Execute(ctx, req, added.Operation)
+					return a.service.Engine.Do(ctx, req.Request, added.Operation)
 				}))
 				plain.Method(http.MethodGet, path+"/{id}", a.read(get(added.Get)))
 			}

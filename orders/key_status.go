@@ -79,16 +79,6 @@ func describe(response idempotency.Response) *StoredResponse {
 	return stored
 }
 
-// AwaitTurn calls [idempotency.Engine.AwaitTurn].
-func (s *Service) AwaitTurn(ctx context.Context, accountID, keyID uuid.UUID) bool {
-	return s.Engine.AwaitTurn(ctx, accountID, keyID)
-}
-
-// AwaitKeyStatus calls [idempotency.Engine.AwaitStatus].
-func (s *Service) AwaitKeyStatus(ctx context.Context, known KeyStatus) bool {
-	return s.Engine.AwaitStatus(ctx, known.Status)
-}
-
 // ResourcesOf returns the ids of the order and refund that a key's request names or
 // creates, or uuid.Nil.
 func ResourcesOf(key idempotency.Status) (order, refund uuid.UUID) {

@@ -22,11 +22,6 @@ type Registration struct {
 	Get func(ctx context.Context, accountID, id uuid.UUID) (any, error)
 }
 
-// Execute executes a request of a registered operation.
-func (s *Service) Execute(ctx context.Context, req Request, op idempotency.Operation) (idempotency.Result, error) {
-	return s.Engine.Do(ctx, req.Request, op)
-}
-
 // Resource links to what the request of a key creates.
 type Resource struct {
 	ID   uuid.UUID `json:"id"`

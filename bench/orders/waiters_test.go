@@ -106,7 +106,7 @@ func (c *waitingClients) start(key string) (finish func()) {
 					bodies[i] = string(result.Response.Body)
 					return err
 				}
-				c.service.AwaitTurn(c.tb.Context(), c.account, result.KeyID)
+				c.service.Engine.AwaitTurn(c.tb.Context(), c.account, result.KeyID)
 			}
 		})
 	}
