@@ -62,7 +62,7 @@ func (s *Service) auditAction(ctx context.Context, accountID, keyID uuid.UUID, n
 	case err != nil:
 		return key, err
 	}
-	_, err = s.Pool.Exec(ctx, insertAuditRecord, uuid.Must(uuid.NewV7()), accountID, name, "idempotency_key", keyID.String(),
+	_, err = s.Pool.Exec(ctx, insertAuditRecord+auditValues, uuid.Must(uuid.NewV7()), accountID, name, "idempotency_key", keyID.String(),
 		map[string]string{"by": action.Actor, "reason": action.Reason}, nil)
 	if err != nil {
 		return key, fmt.Errorf("audit record: %w", postgres.Translate(err))

@@ -101,16 +101,7 @@ WITH applied AS (
             OR status = 'succeeded' AND $3 IN ('failed', 'canceled')
        ))
     RETURNING account_id, id, status, provider_refund_id, amount, currency
-)
-INSERT INTO audit_records (
-    id,
-    account_id,
-    action,
-    resource_type,
-    resource_id,
-    data,
-    request_ip
-)
+)`+insertAuditRecord+`
 SELECT $6,
        account_id,
        'refund.' || status,
@@ -118,7 +109,7 @@ SELECT $6,
        id::text,
        jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
-  FROM applied`, accountID, r.ID, string(made.Status), made.ID, made.FailureReason, uuid.Must(uuid.NewV7()), addrOrNil(clientIP))
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, made.FailureReason, uuid.Must(uuid.NewV7()), clientIP)
 	// A refund that is only reserved here has returned no money.
 	tx.Queue(`
 UPDATE orders AS o
@@ -159,8 +150,7 @@ SELECT r.id,
 
 func scanRefund(row pgx.CollectableRow) (r refundRow, err error) {
 	err = row.Scan(&r.ID, &r.OrderID, &r.Amount, &r.Currency, &r.Reason, &r.Status, &r.ProviderRefundID,
-		&r.CreatedAt.Time, &r.intentID, &r.providerFailedAt)
-	r.CreatedAt.Time = r.CreatedAt.UTC()
+		&r.CreatedAt, &r.intentID, &r.providerFailedAt)
 	return r, err
 }
 
@@ -170,16 +160,27 @@ func findRefund(ctx context.Context, pool *pgxpool.Pool, accountID, id uuid.UUID
    AND r.id = $2`, accountID, id)
 }
 
-// listRefunds reads a page of an order's refunds, newest first.
-func listRefunds(ctx context.Context, pool *pgxpool.Pool, accountID, order uuid.UUID, limit int, after position) iter.Seq2[Refund, error] {
-	scan := func(row pgx.CollectableRow) (Refund, error) {
-		r, err := scanRefund(row)
-		return r.Refund, err
+// ListRefunds is like [Service.List] for the refunds of an order. The error is [ErrNotFound]
+// for an unknown order and a [*ValidationError] for an unknown refund.
+func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
+	if _, err := s.Get(ctx, accountID, order); err != nil {
+		return failedList[Refund](err)
 	}
-	return each(ctx, pool, scan, selectRefund+`
+	last := Refund{ID: uuid.Max, CreatedAt: endOfTime()}
+	if after != uuid.Nil {
+		var err error
+		last, err = s.GetRefund(ctx, accountID, order, after)
+		if errors.Is(err, ErrNotFound) {
+			err = &ValidationError{Fields: []FieldError{{"/after", CodeNotFound, "must be the id of a refund of this order"}}}
+		}
+		if err != nil {
+			return failedList[Refund](err)
+		}
+	}
+	return list(ctx, s.Pool, scanRefund, func(r refundRow) Refund { return r.Refund }, selectRefund+`
  WHERE r.account_id = $1
    AND r.order_id = $2
    AND (r.created_at, r.id) < ($3, $4)
  ORDER BY r.created_at DESC, r.id DESC
- LIMIT $5`, accountID, order, after.createdAt, after.id, limit)
+ LIMIT $5`, accountID, order, last.CreatedAt.Time, last.ID, limit)
 }

@@ -3,7 +3,6 @@ package orders
 import (
 	"context"
 	"errors"
-	"iter"
 	"log/slog"
 	"slices"
 	"time"
@@ -86,24 +85,6 @@ func (s *Service) Get(ctx context.Context, accountID, id uuid.UUID) (Order, erro
 	return o.Order, err
 }
 
-// List returns a page of the account's orders, newest first, which follows the order after.
-// uuid.Nil is for the first page, [ErrNotFound] for an unknown order.
-func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Order, error] {
-	cursor := firstPage()
-	if after != uuid.Nil {
-		o, err := findOrder(ctx, s.Pool, accountID, after)
-		if err != nil {
-			return failedList[Order](err)
-		}
-		cursor = position{o.CreatedAt.Time, o.ID}
-	}
-	return listOrders(ctx, s.Pool, accountID, limit, cursor)
-}
-
-func failedList[T any](err error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) { yield(*new(T), err) }
-}
-
 // GetRefund returns the refund of the account's order, or [ErrNotFound].
 func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID) (Refund, error) {
 	r, err := findRefund(ctx, s.Pool, accountID, id)
@@ -111,24 +92,4 @@ func (s *Service) GetRefund(ctx context.Context, accountID, order, id uuid.UUID)
 		err = ErrNotFound
 	}
 	return r.Refund, err
-}
-
-// ListRefunds is like [Service.List] for the refunds of an order. The error is [ErrNotFound]
-// for an unknown order and a [*ValidationError] for an unknown refund.
-func (s *Service) ListRefunds(ctx context.Context, accountID, order uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Refund, error] {
-	if _, err := findOrder(ctx, s.Pool, accountID, order); err != nil {
-		return failedList[Refund](err)
-	}
-	cursor := firstPage()
-	if after != uuid.Nil {
-		r, err := findRefund(ctx, s.Pool, accountID, after)
-		if errors.Is(err, ErrNotFound) || err == nil && r.OrderID != order {
-			err = &ValidationError{Fields: []FieldError{{"/after", CodeNotFound, "must be the id of a refund of this order"}}}
-		}
-		if err != nil {
-			return failedList[Refund](err)
-		}
-		cursor = position{r.CreatedAt.Time, r.ID}
-	}
-	return listRefunds(ctx, s.Pool, accountID, order, limit, cursor)
 }

@@ -47,14 +47,9 @@ SELECT id,
 
 func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	var o orderRow
-	var paidAt *time.Time
 	var failureCode, declineCode *string
 	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &o.Items, &o.PaymentIntentID,
-		&o.Metadata, &o.CreatedAt.Time, &paidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt)
-	o.CreatedAt.Time = o.CreatedAt.UTC()
-	if paidAt != nil {
-		o.PaidAt = &Timestamp{paidAt.UTC()}
-	}
+		&o.Metadata, &o.CreatedAt, &o.PaidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt)
 	if failureCode != nil {
 		o.Failure = &Failure{Code: *failureCode, DeclineCode: declineCode}
 	}
@@ -79,45 +74,47 @@ func findRow[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[
 	return row, nil
 }
 
-// position is the place of a row in a list, newest first.
-type position struct {
-	createdAt time.Time
-	id        uuid.UUID
+// endOfTime is after all rows, so the first page of a list begins there.
+func endOfTime() Timestamp {
+	return Timestamp{time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)}
 }
 
-// firstPage is before all rows.
-func firstPage() position {
-	return position{time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), uuid.Max}
-}
-
-// listOrders reads a page of the account's orders, newest first.
-func listOrders(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, limit int, after position) iter.Seq2[Order, error] {
-	scan := func(r pgx.CollectableRow) (Order, error) {
-		o, err := scanOrder(r)
-		return o.Order, err
+// List returns a page of the account's orders, newest first, which follows the order after.
+// uuid.Nil is for the first page, [ErrNotFound] for an unknown order.
+func (s *Service) List(ctx context.Context, accountID uuid.UUID, limit int, after uuid.UUID) iter.Seq2[Order, error] {
+	last := Order{ID: uuid.Max, CreatedAt: endOfTime()}
+	if after != uuid.Nil {
+		var err error
+		if last, err = s.Get(ctx, accountID, after); err != nil {
+			return failedList[Order](err)
+		}
 	}
-	return each(ctx, pool, scan, selectOrder+`
+	return list(ctx, s.Pool, scanOrder, func(o orderRow) Order { return o.Order }, selectOrder+`
  WHERE account_id = $1
    AND (created_at, id) < ($2, $3)
  ORDER BY created_at DESC, id DESC
- LIMIT $4`, accountID, after.createdAt, after.id, limit)
+ LIMIT $4`, accountID, last.CreatedAt.Time, last.ID, limit)
 }
 
-// each reads the rows of a query one at a time. It holds a connection until then.
-func each[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], query string, arguments ...any) iter.Seq2[T, error] {
+func failedList[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) { yield(*new(T), err) }
+}
+
+// list reads the rows of a query one at a time. It holds a connection until then.
+func list[R, T any](
+	ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[R], object func(R) T, query string, arguments ...any,
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		rows, err := pool.Query(ctx, query, arguments...)
-		if err == nil {
-			defer rows.Close()
-			for err == nil && rows.Next() {
-				var object T
-				if object, err = scan(rows); err == nil && !yield(object, nil) {
-					return
-				}
+		rows, _ := pool.Query(ctx, query, arguments...) // Err returns its error
+		defer rows.Close()
+		var err error
+		for err == nil && rows.Next() {
+			var row R
+			if row, err = scan(rows); err == nil && !yield(object(row), nil) {
+				return
 			}
-			err = errors.Join(err, rows.Err())
 		}
-		if err != nil {
+		if err = errors.Join(err, rows.Err()); err != nil {
 			yield(*new(T), fmt.Errorf("list: %w", postgres.Translate(err)))
 		}
 	}
@@ -157,19 +154,15 @@ INSERT INTO audit_records (
     resource_id,
     data,
     request_ip
-) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+)`
+
+const auditValues = " VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
 // auditTx writes an audit record. The resource type is the first part of the action, as in
-// order.paid. The ids are UUIDv7, whose ascending values keep the index small.
+// order.paid. The ids are UUIDv7, whose ascending values keep the index small. pgx stores
+// the zero value of clientIP as NULL.
 func auditTx(tx *idempotency.Tx, accountID, id uuid.UUID, action string, data map[string]any, clientIP netip.Addr) {
 	resource, _, _ := strings.Cut(action, ".")
-	tx.Queue(insertAuditRecord,
-		uuid.Must(uuid.NewV7()), accountID, action, resource, id.String(), data, addrOrNil(clientIP))
-}
-
-func addrOrNil(addr netip.Addr) *netip.Addr {
-	if !addr.IsValid() {
-		return nil
-	}
-	return &addr
+	tx.Queue(insertAuditRecord+auditValues,
+		uuid.Must(uuid.NewV7()), accountID, action, resource, id.String(), data, clientIP)
 }
