@@ -43,7 +43,7 @@ func TestRunOnce_concurrentWorkers(t *testing.T) {
 			result, err := worker.RunOnce(t.Context())
 			mu.Lock()
 			defer mu.Unlock()
-			sent += result.Sent
+			sent += result[receipts.Sent]
 			return err
 		})
 	}
@@ -76,7 +76,7 @@ func TestRunOnce_changedCandidate(t *testing.T) {
 				}
 				return err
 			}), func(w *receipts.Worker) { w.SetConcurrency(1) })
-			requirePass(t, worker, receipts.Result{Sent: 1})
+			requirePass(t, worker, receipts.Result{receipts.Sent: 1})
 			for _, j := range f.jobs(t) {
 				require.LessOrEqual(t, j.Attempt, 1, "not claimed by this worker")
 				require.Empty(t, j.LastError)
@@ -96,10 +96,10 @@ func TestRunOnce_lockedCandidate(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT FROM staged_jobs WHERE args->>'order_id' = $1 FOR UPDATE`, locked.String())
 	require.NoError(t, err)
 	worker := f.worker(t, returns(nil))
-	requirePass(t, worker, receipts.Result{Sent: 1})
+	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
 	requirePass(t, worker, receipts.Result{})
 	require.NoError(t, tx.Rollback(t.Context()))
-	requirePass(t, worker, receipts.Result{Sent: 1})
+	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
 }
 
 // A worker whose lease has expired changes nothing.
@@ -123,8 +123,8 @@ func TestRunOnce_leaseExpired(t *testing.T) {
 				}
 				return errors.Join(err, late)
 			}))
-			requirePass(t, worker, receipts.Result{Lost: 1})
-			require.Equal(t, receipts.Result{Retried: 1}, otherResult)
+			requirePass(t, worker, receipts.Result{receipts.Lost: 1})
+			require.Equal(t, receipts.Result{receipts.Retried: 1}, otherResult)
 
 			jobs := f.jobs(t)
 			require.Len(t, jobs, 1)
@@ -149,12 +149,12 @@ func TestRunOnce_killedBeforeDelete(t *testing.T) {
 		return mailer.Send(ctx, message)
 	}), receipts.Config{From: "shop@example.com"}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	requirePass(t, killed, receipts.Result{Lost: 1})
+	requirePass(t, killed, receipts.Result{receipts.Lost: 1})
 
 	worker := f.worker(t, mailer)
 	requirePass(t, worker, receipts.Result{}) // still leased
 	f.exec(t, makeDue)
-	requirePass(t, worker, receipts.Result{Sent: 1})
+	requirePass(t, worker, receipts.Result{receipts.Sent: 1})
 	require.Empty(t, f.jobs(t))
 	require.Len(t, server.mails(), 2)
 	for _, got := range server.mails() {
@@ -170,7 +170,7 @@ func TestRunOnce_noAttemptEnded(t *testing.T) {
 	f.insertPaidOrder(t, "jane@example.com")
 	f.exec(t, `UPDATE staged_jobs SET attempt = 3`)
 
-	requirePass(t, worker, receipts.Result{Failed: 1})
+	requirePass(t, worker, receipts.Result{receipts.Failed: 1})
 	require.Contains(t, f.jobs(t)[0].LastError, "no attempt ended")
 }
 

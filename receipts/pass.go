@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,15 +14,18 @@ import (
 
 const batchSize = 100
 
-// Result counts the attempts of one pass by outcome.
-type Result struct {
-	Sent    int // accepted by the mail server, job deleted
-	Retried int // to be tried again after its backoff
-	Failed  int // not to be tried again: failed_at is set, an operator has to act
+// Outcomes of an attempt.
+const (
+	Sent    = "sent"    // accepted by the mail server, job deleted
+	Retried = "retried" // to be tried again after its backoff
+	Failed  = "failed"  // not to be tried again: failed_at is set, an operator has to act
 	// Lost outcomes could not be recorded: the lease had expired or the database was
 	// unavailable. The job is tried again, so an accepted mail is sent twice.
-	Lost int
-}
+	Lost = "lost"
+)
+
+// Result counts the attempts of one pass by outcome.
+type Result map[string]int
 
 type pass struct {
 	*Worker
@@ -36,7 +40,7 @@ type pass struct {
 // once, so no job stays claimed after a stop.
 func (p *pass) sendDue(ctx context.Context, until time.Time) error {
 	for ctx.Err() == nil {
-		before := p.result
+		before := maps.Clone(p.result)
 		batch, err := p.store.candidates(ctx, until)
 		if err != nil {
 			return err
@@ -46,7 +50,7 @@ func (p *pass) sendDue(ctx context.Context, until time.Time) error {
 		for _, c := range batch {
 			sending.Go(func() error { return p.sendOne(ctx, c) })
 		}
-		if err := sending.Wait(); err != nil || len(batch) < batchSize || p.result == before {
+		if err := sending.Wait(); err != nil || len(batch) < batchSize || maps.Equal(p.result, before) {
 			return err
 		}
 	}
@@ -74,27 +78,10 @@ func (p *pass) sendOne(ctx context.Context, c candidate) error {
 	return nil
 }
 
-// Outcomes of an attempt, see [Result].
-const (
-	sent    = "sent"
-	retried = "retried"
-	failed  = "failed"
-	lost    = "lost"
-)
-
 func (p *pass) count(outcome string, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch outcome {
-	case sent:
-		p.result.Sent++
-	case retried:
-		p.result.Retried++
-	case failed:
-		p.result.Failed++
-	default:
-		p.result.Lost++
-	}
+	p.result[outcome]++
 	if cause != nil {
 		p.lastError = cause
 	}
@@ -103,7 +90,7 @@ func (p *pass) count(outcome string, cause error) {
 // attempt sends one receipt and records the outcome.
 func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause error) {
 	cause = w.send(ctx, j)
-	log := w.logger.With("account_id", j.accountID, "job_id", j.id, "order_id", j.orderID, "attempt", j.attempt)
+	log := w.logger.With("account_id", j.AccountID, "job_id", j.ID, "order_id", j.orderID, "attempt", j.Attempt)
 
 	recording, cancel := detached(ctx, queryTimeout)
 	defer cancel()
@@ -111,22 +98,22 @@ func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause erro
 	var err error
 	switch {
 	case cause == nil:
-		outcome = sent
+		outcome = Sent
 		held, err = w.store.delete(recording, j)
-	case errors.Is(cause, ErrPermanent) || j.attempt >= w.maxAttempts:
-		outcome = failed
+	case errors.Is(cause, ErrPermanent) || j.Attempt >= w.maxAttempts:
+		outcome = Failed
 		held, err = w.store.recordFailure(recording, j, 0, cause, true)
 	default:
-		outcome = retried
-		held, err = w.store.recordFailure(recording, j, w.backoff(j.attempt), cause, false)
+		outcome = Retried
+		held, err = w.store.recordFailure(recording, j, w.backoff(j.Attempt), cause, false)
 	}
 	switch {
 	case err != nil || !held:
 		log.WarnContext(ctx, "outcome of a receipt not recorded", "outcome", outcome, "error", err)
-		outcome = lost
-	case outcome == failed:
+		outcome = Lost
+	case outcome == Failed:
 		log.ErrorContext(ctx, "receipt marked as failed", "error", cause)
-	case outcome == retried:
+	case outcome == Retried:
 		log.DebugContext(ctx, "receipt failed", "error", cause)
 	}
 	return outcome, cause
@@ -135,7 +122,7 @@ func (w *Worker) attempt(ctx context.Context, j job) (outcome string, cause erro
 // send renders and sends a receipt. It holds no database connection while it sends
 // (R6).
 func (w *Worker) send(ctx context.Context, j job) error {
-	if j.attempt > w.maxAttempts {
+	if j.Attempt > w.maxAttempts {
 		return errors.New("receipts: no attempt ended")
 	}
 	orderID, err := uuid.Parse(j.orderID)
@@ -144,7 +131,7 @@ func (w *Worker) send(ctx context.Context, j job) error {
 	}
 	reading, cancel := detached(ctx, queryTimeout)
 	defer cancel()
-	o, err := w.store.order(reading, j.accountID, orderID)
+	o, err := w.store.order(reading, j.AccountID, orderID)
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ type store struct {
 }
 
 type candidate struct {
-	accountID uuid.UUID
-	id        uuid.UUID
-	attempt   int
+	AccountID uuid.UUID
+	ID        uuid.UUID
+	Attempt   int
 }
 
 const candidatesSQL = `
@@ -39,9 +39,7 @@ SELECT account_id,
 
 func (s store) candidates(ctx context.Context, until time.Time) ([]candidate, error) {
 	rows, _ := s.pool.Query(ctx, candidatesSQL, kind, until, batchSize) // CollectRows returns its error
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
-		return c, row.Scan(&c.accountID, &c.id, &c.attempt)
-	})
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[candidate])
 	if err != nil {
 		return nil, fmt.Errorf("receipts: find due jobs: %w", err)
 	}
@@ -71,7 +69,7 @@ RETURNING attempt,
 // locked (R16).
 func (s store) claim(ctx context.Context, c candidate, lease time.Duration) (j job, claimed bool, err error) {
 	j.candidate = c
-	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, c.accountID, c.id, c.attempt, lease).Scan(&j.attempt, &j.orderID))
+	err = postgres.Translate(s.pool.QueryRow(ctx, claimSQL, c.AccountID, c.ID, c.Attempt, lease).Scan(&j.Attempt, &j.orderID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, postgres.ErrLockTimeout):
 		return job{}, false, nil
@@ -115,7 +113,7 @@ DELETE FROM staged_jobs
    AND failed_at IS NULL`
 
 func (s store) delete(ctx context.Context, j job) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, deleteSQL, j.accountID, j.id, j.attempt)
+	tag, err := s.pool.Exec(ctx, deleteSQL, j.AccountID, j.ID, j.Attempt)
 	return tag.RowsAffected() == 1, err
 }
 
@@ -131,7 +129,7 @@ UPDATE staged_jobs
 
 // recordFailure schedules the next attempt, or marks the job as failed if permanent.
 func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, cause error, permanent bool) (held bool, err error) {
-	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.accountID, j.id, j.attempt, delay, errorText(cause), postgres.NowIf(permanent))
+	tag, err := s.pool.Exec(ctx, recordFailureSQL, j.AccountID, j.ID, j.Attempt, delay, errorText(cause), postgres.NowIf(permanent))
 	return tag.RowsAffected() == 1, err
 }
 
@@ -146,22 +144,17 @@ func errorText(cause error) string {
 }
 
 const statsSQL = `
-SELECT pending.jobs,
-       pending.age,
-       failed.jobs
-  FROM (
-           SELECT count(*) AS jobs,
-                  coalesce(now() - min(created_at), interval '0') AS age
-             FROM staged_jobs
-            WHERE kind = $1
-              AND failed_at IS NULL
-       ) AS pending
-       CROSS JOIN (
-           SELECT count(*) AS jobs
+SELECT count(*),
+       coalesce(now() - min(created_at), interval '0'),
+       (
+           SELECT count(*)
              FROM staged_jobs
             WHERE kind = $1
               AND failed_at IS NOT NULL
-       ) AS failed`
+       )
+  FROM staged_jobs
+ WHERE kind = $1
+   AND failed_at IS NULL`
 
 // Stats counts the jobs of all accounts.
 type Stats struct {

@@ -47,9 +47,8 @@ type Config struct {
 	// name.
 	From string
 
-	// Observe, if set, is called synchronously after each attempt with its outcome
-	// (sent, retried, failed or lost, see [Result]). It must be safe for concurrent
-	// use.
+	// Observe, if set, is called synchronously after each attempt with its outcome, such
+	// as [Sent]. It must be safe for concurrent use.
 	Observe func(outcome string, took time.Duration)
 }
 
@@ -86,7 +85,7 @@ func NewWorker(pool *pgxpool.Pool, mailer Mailer, config Config, logger *slog.Lo
 // then.
 func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	start := time.Now()
-	p := pass{Worker: w}
+	p := pass{Worker: w, result: Result{}}
 	now, err := postgres.Now(ctx, w.store.pool)
 	if err == nil {
 		err = p.sendDue(ctx, now)
@@ -94,12 +93,12 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 	if ctx.Err() != nil {
 		err = nil
 	}
-	if p.result != (Result{}) {
+	if len(p.result) > 0 {
 		fields := []any{
-			"sent", p.result.Sent,
-			"retried", p.result.Retried,
-			"failed", p.result.Failed,
-			"lost", p.result.Lost,
+			Sent, p.result[Sent],
+			Retried, p.result[Retried],
+			Failed, p.result[Failed],
+			Lost, p.result[Lost],
 			"took", time.Since(start),
 		}
 		if p.lastError != nil {
@@ -108,18 +107,4 @@ func (w *Worker) RunOnce(ctx context.Context) (Result, error) {
 		w.logger.InfoContext(ctx, "receipts pass", fields...)
 	}
 	return p.result, err
-}
-
-// Run repeats RunOnce until ctx is done. Errors are logged, because the database may
-// become available again.
-func (w *Worker) Run(ctx context.Context, every time.Duration) {
-	for ctx.Err() == nil {
-		if _, err := w.RunOnce(ctx); err != nil {
-			w.logger.ErrorContext(ctx, "receipts pass failed", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(every):
-		}
-	}
 }

@@ -145,7 +145,10 @@ func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, ma
 		return err
 	}
 	group.Go(func() error {
-		worker.Run(ctx, time.Second)
+		repeat(ctx, "worker", time.Second, d.logger, func(ctx context.Context) error {
+			_, err := worker.RunOnce(ctx)
+			return err
+		})
 		return nil
 	})
 	group.Go(func() error {

@@ -44,19 +44,20 @@ func worker(ctx context.Context, call *invocation) error {
 	}
 	if *once {
 		result, err := w.RunOnce(ctx)
-		if err == nil && result.Retried+result.Failed+result.Lost > 0 {
-			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", result.Retried, result.Failed, result.Lost)
+		retried, failed, lost := result[receipts.Retried], result[receipts.Failed], result[receipts.Lost]
+		if err == nil && retried+failed+lost > 0 {
+			err = fmt.Errorf("receipts not sent: %d to be retried, %d failed, %d lost", retried, failed, lost)
 		}
 		return err
 	}
-	stopAdmin, err := startAdmin(ctx, config.AdminAddr, m, nil, logger)
-	if err != nil {
+	err = runOrRepeat(ctx, call.name, *every, config.AdminAddr, m, logger, func(ctx context.Context) error {
+		_, err := w.RunOnce(ctx)
 		return err
+	})
+	if err == nil {
+		logger.Info("stopped")
 	}
-	defer stopAdmin()
-	w.Run(ctx, *every)
-	logger.Info("stopped")
-	return nil
+	return err
 }
 
 func newWorker(mailer receipts.Mailer, from string, pool *pgxpool.Pool, m *metrics.Metrics, logger *slog.Logger) (*receipts.Worker, error) {

@@ -41,7 +41,15 @@ func (t *tour) run(ctx context.Context) error {
 	}
 	working, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
-	group.Go(func() { worker.Run(working, 100*time.Millisecond) })
+	group.Go(func() {
+		for working.Err() == nil {
+			_, _ = worker.RunOnce(working) // the last run reports an error
+			select {
+			case <-working.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
 	defer group.Wait()
 	defer stop()
 	for _, c := range claims() {
