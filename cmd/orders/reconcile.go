@@ -40,10 +40,6 @@ func runReconcile(ctx context.Context, call *invocation) error {
 	err := withApp(ctx, config, logger, func(a *app) (err error) {
 		report, err = reconcile.Run(ctx, reconcile.Config{
 			Orders:   a.orders,
-			Engine:   a.engine,
-			Pool:     a.pool,
-			Payments: a.payments,
-			Logger:   logger,
 			Since:    *since,
 			Grace:    config.CompleterGrace,
 			LostRows: *lostRows,

@@ -32,7 +32,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		case OrphanedIntent:
 			err = intents.repair(ctx, *d, d.IntentID, func() error {
 				// Under a random key, because an earlier one may replay a 500 (R12).
-				_, err := r.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
+				_, err := r.Orders.Payments.Cancel(ctx, "orders-api-reconcile-"+uuid.NewString(), d.IntentID)
 				return err
 			})
 		case RefundStatusChanged:
@@ -46,7 +46,7 @@ func (r *run) fix(ctx context.Context, intents *comparison[payments.Intent], ref
 		if err != nil {
 			d.FixError = err.Error()
 		}
-		r.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
+		r.Orders.Logger.InfoContext(ctx, "reconcile: fix", "kind", d.Kind, "account_id", d.AccountID, "order_id", d.OrderID,
 			"key_id", d.KeyID, "intent_id", d.IntentID, "fixed", d.Fixed, "error", d.FixError)
 	}
 }

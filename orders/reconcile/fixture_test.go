@@ -271,8 +271,8 @@ func (f *fixture) insertRefund(changes ...string) string {
 
 func (f *fixture) config() reconcile.Config {
 	return reconcile.Config{
-		Orders: f.service, Engine: f.engine, Pool: f.pool, Payments: f.payments, Logger: slog.New(slog.DiscardHandler),
-		Since: 48 * time.Hour, Grace: grace,
+		Orders: f.service,
+		Since:  48 * time.Hour, Grace: grace,
 	}
 }
 

@@ -5,28 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/orders"
-	"example.com/orders-api/payments"
 )
 
 const maxStuckKeys = 10_000 // in a report
 
 // Config configures [Run]. Only LostRows and Fix are optional.
 type Config struct {
-	Orders   *orders.Service
-	Engine   *idempotency.Engine
-	Pool     *pgxpool.Pool
-	Payments *payments.Client
-	Logger   *slog.Logger
+	Orders *orders.Service
 
 	Since time.Duration // how far back to compare; more than Grace
 	Grace time.Duration // later activity is ignored, because it may be in progress (R9)
@@ -49,7 +41,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	if config.Grace <= 0 || config.Since <= config.Grace {
 		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")
 	}
-	now, err := postgres.Now(ctx, config.Pool)
+	now, err := postgres.Now(ctx, config.Orders.Pool)
 	if err != nil {
 		return Report{}, err
 	}
@@ -60,7 +52,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	if r.LostRows {
 		r.report.Until = now
 	}
-	if r.accounts, err = accountIDs(ctx, r.Pool); err != nil {
+	if r.accounts, err = accountIDs(ctx, r.Orders.Pool); err != nil {
 		return Report{}, err
 	}
 	intents := comparePayments(r)
@@ -88,7 +80,7 @@ type run struct {
 }
 
 func (r *run) compareKeys(ctx context.Context) error {
-	keys, err := r.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
+	keys, err := r.Orders.Engine.Stuck(ctx, r.Grace, maxStuckKeys)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 // query reads records and then their keys, whose last activity shows a change in between.
 func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
 	var accountIDs, keyIDs []uuid.UUID
-	records, err := collect(ctx, c.Pool, func(row pgx.CollectableRow) (localState, error) {
+	records, err := collect(ctx, c.Orders.Pool, func(row pgx.CollectableRow) (localState, error) {
 		var l localState
 		var key idempotency.Key
 		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt, &l.orderID, &l.providerID)
@@ -86,7 +86,7 @@ func (c *comparison[P]) query(ctx context.Context, query string, arguments ...an
 	if err != nil || len(records) == 0 {
 		return nil, err
 	}
-	keys, err := c.Engine.Statuses(ctx, accountIDs, keyIDs)
+	keys, err := c.Orders.Engine.Statuses(ctx, accountIDs, keyIDs)
 	for i := range records {
 		records[i].key = keys[records[i].keyID]
 	}
