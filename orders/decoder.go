@@ -30,16 +30,6 @@ func NewDecoder(canonical []byte) *Decoder {
 	return d
 }
 
-// Text reads a required string of minimum to maximum characters without control characters.
-func (d *Decoder) Text(name string, minimum, maximum int) string {
-	return d.text(name, required, minimum, maximum)
-}
-
-// Integer reads a required integer from 1 to maximum.
-func (d *Decoder) Integer(name string, maximum int64) int64 {
-	return d.integer(name, required, maximum)
-}
-
 // Err returns a [*ValidationError] if a member is missing, wrong or unknown.
 func (d *Decoder) Err() error {
 	d.rejectUnknown()
@@ -53,9 +43,10 @@ func (d *Decoder) result() error {
 	return d.err
 }
 
+// Whether a member is required.
 const (
-	required = true
-	optional = false
+	Required = true
+	Optional = false
 )
 
 func (d *Decoder) addError(name, code, detail string) {
@@ -99,8 +90,8 @@ func decode[T any](value json.RawMessage) (decoded T, ok bool) {
 	return decoded, err == nil && string(value) != "null"
 }
 
-// text reads a string without control characters. The limits are in characters.
-func (d *Decoder) text(name string, must bool, minimum, maximum int) string {
+// Text reads a string without control characters. The limits are in characters.
+func (d *Decoder) Text(name string, must bool, minimum, maximum int) string {
 	value := d.member(name, must)
 	if value == nil {
 		return ""
@@ -127,7 +118,7 @@ func lengthDetail(minimum, maximum int) string {
 }
 
 func (d *Decoder) flag(name string) bool {
-	value := d.member(name, optional)
+	value := d.member(name, Optional)
 	set, ok := decode[bool](value)
 	if value != nil && !ok {
 		d.addError(name, CodeInvalidType, "must be true or false")
@@ -135,8 +126,8 @@ func (d *Decoder) flag(name string) bool {
 	return set
 }
 
-// integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
-func (d *Decoder) integer(name string, must bool, maximum int64) int64 {
+// Integer reads an integer from 1 to maximum. 2.0 and 2e0 are 2, as in RFC 8785.
+func (d *Decoder) Integer(name string, must bool, maximum int64) int64 {
 	value := d.member(name, must)
 	if value == nil {
 		return 0

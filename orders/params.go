@@ -59,9 +59,9 @@ var (
 func DecodeParams(canonical []byte) (Params, error) {
 	in := NewDecoder(canonical)
 	params := Params{
-		Email:         in.text("email", required, 3, maxEmail),
-		Currency:      in.text("currency", required, 3, 3),
-		PaymentMethod: in.text("payment_method", required, 4, maxPaymentMethod),
+		Email:         in.Text("email", Required, 3, maxEmail),
+		Currency:      in.Text("currency", Required, 3, 3),
+		PaymentMethod: in.Text("payment_method", Required, 4, maxPaymentMethod),
 		Items:         in.items(),
 		Metadata:      in.metadata(),
 		OffSession:    in.flag("off_session"),
@@ -102,7 +102,7 @@ func (p Params) textSize() (size int) {
 }
 
 func (d *Decoder) items() []Item {
-	value := d.member("items", required)
+	value := d.member("items", Required)
 	if value == nil {
 		return nil
 	}
@@ -123,10 +123,10 @@ func (d *Decoder) items() []Item {
 	for i, value := range list {
 		if item := d.object("items/"+strconv.Itoa(i), value); item != nil {
 			items[i] = Item{
-				SKU:         item.text("sku", required, 1, maxSKU),
-				Description: item.text("description", optional, 1, maxDescription),
-				Quantity:    item.integer("quantity", required, maxQuantity),
-				UnitAmount:  item.integer("unit_amount", required, maxAmount),
+				SKU:         item.Text("sku", Required, 1, maxSKU),
+				Description: item.Text("description", Optional, 1, maxDescription),
+				Quantity:    item.Integer("quantity", Required, maxQuantity),
+				UnitAmount:  item.Integer("unit_amount", Required, maxAmount),
 			}
 			item.rejectUnknown()
 		}
@@ -136,7 +136,7 @@ func (d *Decoder) items() []Item {
 
 func (d *Decoder) metadata() map[string]string {
 	metadata := map[string]string{}
-	value := d.member("metadata", optional)
+	value := d.member("metadata", Optional)
 	if value == nil {
 		return metadata
 	}

@@ -43,8 +43,8 @@ var refundReasons = []string{"duplicate", "fraudulent", "requested_by_customer"}
 // DecodeRefundParams decodes a request like [DecodeParams].
 func DecodeRefundParams(canonical []byte) (RefundParams, error) {
 	in := NewDecoder(canonical)
-	params := RefundParams{Amount: in.integer("amount", optional, maxAmount)}
-	reason := in.text("reason", optional, 1, maxDescription)
+	params := RefundParams{Amount: in.Integer("amount", Optional, maxAmount)}
+	reason := in.Text("reason", Optional, 1, maxDescription)
 	in.rejectUnknown()
 	if reason != "" {
 		params.Reason = &reason

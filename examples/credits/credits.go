@@ -50,7 +50,7 @@ type Credit struct {
 // decode reads the two members of a request. The limits are those of the table.
 func decode(params []byte) (Credit, error) {
 	in := orders.NewDecoder(params)
-	credit := Credit{Wallet: in.Text("wallet", 1, 64), Amount: in.Integer("amount", 99_999_999)}
+	credit := Credit{Wallet: in.Text("wallet", orders.Required, 1, 64), Amount: in.Integer("amount", orders.Required, 99_999_999)}
 	return credit, in.Err()
 }
 
