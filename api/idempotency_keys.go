@@ -109,7 +109,7 @@ type keyView struct {
 	CreatedAt     orders.Timestamp           `json:"created_at"`
 	LastRunAt     *orders.Timestamp          `json:"last_run_at"`
 	ExpiresAt     *orders.Timestamp          `json:"expires_at"`
-	Response      *responseView              `json:"response"`
+	Response      *orders.StoredResponse     `json:"response"`
 	Order         *orders.Resource           `json:"order"`
 	Refund        *orders.Resource           `json:"refund"`
 	Resource      *orders.Resource           `json:"resource,omitempty"` // of a registered operation
@@ -122,12 +122,6 @@ type actionView struct {
 	PaymentIntentID string `json:"payment_intent_id"`
 }
 
-type responseView struct {
-	Status   int     `json:"status"`
-	Type     *string `json:"type"`
-	Location *string `json:"location"`
-}
-
 // view returns the view of a key, which requires an action unless required is nil.
 func (a accountAPI) view(key orders.KeyStatus, required *orders.ActionRequiredError) keyView {
 	view := keyView{
@@ -135,14 +129,14 @@ func (a accountAPI) view(key orders.KeyStatus, required *orders.ActionRequiredEr
 		State:     key.State(),
 		Operation: key.Operation,
 		CreatedAt: orders.Timestamp{Time: key.CreatedAt},
+		Response:  key.Response,
 		Resource:  key.Resource,
 	}
 	if !key.Expired {
 		view.RecoveryPoint, view.Attempt, view.LastRunAt = &key.Point, &key.Attempt, &orders.Timestamp{Time: key.LastRunAt}
 	}
-	if stored := key.Response; stored != nil {
+	if key.Response != nil {
 		view.ExpiresAt = &orders.Timestamp{Time: key.FinishedAt.Add(a.retention)}
-		view.Response = &responseView{Status: stored.Status, Type: optional(stored.Type), Location: optional(stored.Location)}
 	}
 	if key.OrderID != uuid.Nil {
 		view.Order = &orders.Resource{ID: key.OrderID, Href: "/v1/orders/" + key.OrderID.String()}
@@ -155,11 +149,4 @@ func (a accountAPI) view(key orders.KeyStatus, required *orders.ActionRequiredEr
 		view.Action = &actionView{required.Action.Type, required.Action.ClientSecret(), required.PaymentIntentID}
 	}
 	return view
-}
-
-func optional(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
 }

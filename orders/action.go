@@ -23,7 +23,9 @@ func (e *ActionRequiredError) Unwrap() error { return idempotency.ErrActionRequi
 // order's status once.
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.Record, error) {
 	if r.order.offSession || intent.Action == nil {
-		return r.cancel(ctx, authenticationRequired())
+		const code = "authentication_required" // Stripe's own decline of an off-session payment
+		const text = "Your card was declined. This transaction requires authentication."
+		return r.cancel(ctx, declined(payments.Decline{Code: code, DeclineCode: code, Message: text}))
 	}
 	r.action = intent.Action
 	if r.order.Status == StatusRequiresAction {

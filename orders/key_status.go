@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -23,9 +24,9 @@ type KeyStatus struct {
 
 // StoredResponse describes the stored response of a key.
 type StoredResponse struct {
-	Status   int
-	Type     string // of a problem, such as /problems/payment-declined
-	Location string // empty if the response has none
+	Status   int     `json:"status"`
+	Type     *string `json:"type"`     // of a problem, such as /problems/payment-declined
+	Location *string `json:"location"` // nil if the response has none
 }
 
 // StateExpired is the state of a key that was reaped.
@@ -41,12 +42,8 @@ func (k KeyStatus) State() string {
 
 // Settled reports whether no run is expected: the key is finished, expired or needs review.
 func (k KeyStatus) Settled() bool {
-	switch k.State() {
-	case idempotency.StateInProgress, idempotency.StateWaiting, idempotency.StateActionRequired:
-		return false
-	default:
-		return true
-	}
+	unsettled := []string{idempotency.StateInProgress, idempotency.StateWaiting, idempotency.StateActionRequired}
+	return !slices.Contains(unsettled, k.State())
 }
 
 // KeyStatus returns the status of a key, which may be reaped. The error is
@@ -70,11 +67,13 @@ func describe(response idempotency.Response) *StoredResponse {
 	if response.Status == 0 {
 		return nil
 	}
-	stored := &StoredResponse{Status: response.Status, Location: response.Headers["Location"]}
-	if response.Headers["Content-Type"] == problemMediaType {
-		var p failure
-		_ = json.Unmarshal(response.Body, &p) // after an error, the type is unknown
-		stored.Type = p.Type
+	stored := &StoredResponse{Status: response.Status}
+	if location, ok := response.Headers["Location"]; ok {
+		stored.Location = &location
+	}
+	var p failure
+	if response.Headers["Content-Type"] == problemMediaType && json.Unmarshal(response.Body, &p) == nil {
+		stored.Type = &p.Type
 	}
 	return stored
 }

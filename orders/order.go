@@ -114,15 +114,6 @@ func declinedBy(failed *payments.Error) failure {
 	return declined(payments.Decline{Code: failed.Code, DeclineCode: failed.DeclineCode, Message: failed.Message})
 }
 
-// authenticationRequired is the failure of an off-session payment that requires approval.
-func authenticationRequired() failure {
-	return declined(payments.Decline{
-		Code:        "authentication_required",
-		DeclineCode: "authentication_required",
-		Message:     "Your card was declined. This transaction requires authentication.",
-	})
-}
-
 func refused(code, detail string) failure {
 	return failure{
 		Type:   "/problems/" + SlugPaymentRefused,

@@ -27,8 +27,7 @@ var (
 
 // Event is an event with a valid signature.
 type Event struct {
-	ID        string
-	Type      string
+	payments.Event
 	AccountID uuid.UUID // uuid.Nil if the event is not ours
 
 	// Set by HandleEvent:
@@ -36,8 +35,7 @@ type Event struct {
 	RefundID uuid.UUID          // the refund whose status was applied, or uuid.Nil
 	Result   idempotency.Result // of the run, empty if another run holds the key
 
-	delivered payments.Event
-	keyID     uuid.UUID // of the metadata
+	keyID uuid.UUID // of the metadata
 }
 
 // VerifyEvent verifies the signature of a delivery, whose body must be unchanged. Errors
@@ -47,9 +45,8 @@ func (s *Service) VerifyEvent(payload []byte, signature string) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	event := Event{ID: delivered.ID, Type: delivered.Type, delivered: delivered}
-	event.AccountID, event.keyID = keyFromMetadata(delivered)
-	return event, nil
+	accountID, keyID := keyFromMetadata(delivered)
+	return Event{Event: delivered, AccountID: accountID, keyID: keyID}, nil
 }
 
 // HandleEvent uses an event only as a hint: it resumes the key of its metadata, and the run
@@ -67,7 +64,7 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (Event, error) {
 		event.KeyID = event.keyID
 	}
 	busy := errors.Is(err, idempotency.ErrInProgress)
-	if event.delivered.RefundID != "" && (!known || busy || result.Replayed) {
+	if event.Event.RefundID != "" && (!known || busy || result.Replayed) {
 		// A run in progress may have read the refund before this change.
 		event.RefundID, err = s.syncRefundFromEvent(ctx, event)
 		return event, err
@@ -84,11 +81,11 @@ func (s *Service) HandleEvent(ctx context.Context, event Event) (Event, error) {
 
 // syncRefundFromEvent returns the id of the event's refund, or uuid.Nil if it is not ours.
 func (s *Service) syncRefundFromEvent(ctx context.Context, event Event) (uuid.UUID, error) {
-	id, err := uuid.Parse(event.delivered.Metadata["refund_id"])
+	id, err := uuid.Parse(event.Metadata["refund_id"])
 	if err != nil {
 		return uuid.Nil, nil
 	}
-	err = s.SyncRefund(ctx, event.AccountID, id, event.delivered.RefundID)
+	err = s.SyncRefund(ctx, event.AccountID, id, event.Event.RefundID)
 	if errors.Is(err, ErrNotFound) {
 		return uuid.Nil, nil
 	}
