@@ -106,13 +106,10 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 	why, ends := r.ending()
 	if ends || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
 		// An earlier create may have succeeded, and its provider key have expired (R12).
-		switch found, complete, failed := r.findIntent(ctx); {
-		case failed != nil:
-			return nil, r.retryLater(ErrProviderUnavailable, failed)
-		case !complete:
-			return r.continueSearch, nil
-		case found.ID != "":
-			return r.recordIntent(found.ID), nil
+		record, err := r.findIntent(ctx)
+		switch {
+		case record != nil || err != nil:
+			return record, err
 		case ends:
 			// A create in flight may still arrive, but no run confirms its intent (R23), and
 			// reconcile cancels it.

@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 
@@ -93,7 +94,7 @@ func (r *refundRun) sendRefund(ctx context.Context) (idempotency.Record, error) 
 	case failed != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed)
 	case found.ID != "":
-		return r.applyRefund(found)
+		return r.recordRefund(found)
 	case r.providerReplaysError():
 		// The key would return the same error. The list shows whether the refund was made.
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "saved_500", RetryAfter: storedErrorRetryAfter})
@@ -111,24 +112,28 @@ func (r *refundRun) load(ctx context.Context) (err error) {
 	return mustExist(err, "the refund of key", r.KeyID)
 }
 
-// recordRefund is transaction 2 of a refund that the provider has made.
-func (r *refundRun) recordRefund(made payments.Refund) idempotency.Record {
+// recordRefund verifies the refund that the provider has. Transaction 2 records its status
+// and stores the response.
+func (r *refundRun) recordRefund(made payments.Refund) (idempotency.Record, error) {
+	if !r.refund.matches(made) {
+		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
+	}
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
+		applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
+		if made.Status.Void() {
+			code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
+			return refused(code, "The payment provider could not give the money back.").finish(r.refund.OrderID)
+		}
 		refunded := r.refund.Refund
 		refunded.Status, refunded.ProviderRefundID = made.Status, &made.ID
-		applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
 		return finishCreated(RefundPath(refunded.OrderID, refunded.ID), refunded)
-	}
+	}, nil
 }
 
-// recordFailure stores the response of a failed refund and releases its amount. made is
-// empty if the provider does not have the refund.
-func (r *refundRun) recordFailure(why failure, made payments.Refund) idempotency.Record {
+// recordFailure stores the response of a refund that the provider does not have, and
+// releases its amount.
+func (r *refundRun) recordFailure(why failure) idempotency.Record {
 	return func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-		if made.ID != "" {
-			applyRefundStatusTx(tx, r.AccountID, r.refund, made, r.clientIP)
-			return why.finish(r.refund.OrderID)
-		}
 		if err := failRefundTx(ctx, tx, r.AccountID, r.refund.ID, why.Code); err != nil {
 			return idempotency.Outcome{}, err
 		}

@@ -17,11 +17,11 @@ type intentSearch struct {
 	after string          // cursor: the last intent that was read
 }
 
-// findIntent searches the provider's list for the order's intent, which is empty if there is
-// none. After half of the step's time, complete is false: the run commits, which renews its
-// lease (R8), and the next step continues. The range ends with the charge window, not with
-// the last recorded run, because a failover may have lost later runs.
-func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, complete bool, failed *payments.Error) {
+// findIntent searches the provider's list for the order's intent and returns its record, or
+// nil if there is none. After half of the step's time, the record only commits, which renews
+// the lease (R8), and the next step continues. The range ends with the charge window, not
+// with the last recorded run, because a failover may have lost later runs.
+func (r *orderRun) findIntent(ctx context.Context) (idempotency.Record, error) {
 	since, until := r.order.CreatedAt.Time, r.Now()
 	if end := since.Add(r.ChargeWindow); until.After(end) {
 		until = end
@@ -30,7 +30,7 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, compl
 	for {
 		page, next, err := r.Payments.List(ctx, since.Add(-clockSkew), until.Add(clockSkew), r.search.after)
 		if err != nil {
-			return payments.Intent{}, false, asPaymentError(err)
+			return nil, r.retryLater(ErrProviderUnavailable, asPaymentError(err))
 		}
 		for _, intent := range page {
 			// The amount is not compared here: confirmIntent verifies it.
@@ -39,20 +39,21 @@ func (r *orderRun) findIntent(ctx context.Context) (found payments.Intent, compl
 				r.search.found = intent
 			}
 		}
-		found = r.search.found
+		found := r.search.found
 		if next == "" || found.Status == payments.StatusSucceeded {
-			r.search = intentSearch{}
-			return found, true, nil
+			r.search = intentSearch{} // a repeated step searches again
+			if found.ID == "" {
+				return nil, nil
+			}
+			return r.recordIntent(found.ID), nil
 		}
 		r.search.after = next
 		if time.Until(deadline) < r.StepTimeout/2 {
-			return payments.Intent{}, false, nil
+			return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+				return idempotency.Advance(pointOrderCreated), nil
+			}, nil
 		}
 	}
-}
-
-func (*orderRun) continueSearch(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-	return idempotency.Advance(pointOrderCreated), nil
 }
 
 // precedence ranks several intents of one order, which a restored database can cause:

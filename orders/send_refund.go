@@ -1,7 +1,6 @@
 package orders
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -51,7 +50,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	failed := asPaymentError(err)
 	switch {
 	case failed == nil:
-		return r.applyRefund(made)
+		return r.recordRefund(made)
 	case failed.Outcome == payments.NotExecuted && first:
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
@@ -63,7 +62,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 	case unread != nil:
 		return nil, r.retryLater(ErrOutcomeUnknown, unread)
 	case found.ID != "":
-		return r.applyRefund(found)
+		return r.recordRefund(found)
 	case failed.ReplayedError && failed.Outcome != payments.NotExecuted: // a 500; the refund may still be made
 		now := r.Now()
 		r.refund.providerFailedAt = &now
@@ -72,7 +71,7 @@ func (r *refundRun) send(ctx context.Context) (idempotency.Record, error) {
 			return idempotency.Advance(pointRefundCreated), nil
 		}, nil
 	case failed.Outcome == payments.Refused, failed.Outcome == payments.Declined, failed.UnexpectedState:
-		return r.recordFailure(refusedBy(failed), payments.Refund{}), nil
+		return r.recordFailure(refusedBy(failed)), nil
 	default:
 		return nil, r.retryLater(ErrOutcomeUnknown, failed) // the refund may still arrive
 	}
@@ -92,19 +91,6 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 	return found, asPaymentError(err)
 }
 
-// applyRefund verifies the provider's refund and records its status.
-func (r *refundRun) applyRefund(made payments.Refund) (idempotency.Record, error) {
-	switch {
-	case !r.refund.matches(made):
-		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
-	case made.Status.Void():
-		code := cmp.Or(made.FailureReason, "refund_"+string(made.Status))
-		return r.recordFailure(refused(code, "The payment provider could not give the money back."), made), nil
-	default:
-		return r.recordRefund(made), nil
-	}
-}
-
 // resolution describes the key's last run before an operator's resolve.
 type resolution struct {
 	attempt int
@@ -116,7 +102,7 @@ func (r *refundRun) resolve() (idempotency.Record, error) {
 	if !r.resolution.idle || r.Attempt != r.resolution.attempt+1 {
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{Code: "sent_moments_ago", RetryAfter: inFlightGrace})
 	}
-	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made."), payments.Refund{}), nil
+	return r.recordFailure(refused("closed_by_operator", "The refund was closed by the seller before it was made.")), nil
 }
 
 func (r *refundRun) retryLater(kind error, failed *payments.Error) error {

@@ -95,8 +95,7 @@ func (s *SMTP) String() string { return s.url }
 func (s *SMTP) Send(ctx context.Context, message Message) error {
 	return s.withSession(ctx, func(client *mail.Client, session *smtp.Client) error {
 		err := client.SendWithSMTPClient(session, message.mime())
-		var failed *mail.SendError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*mail.SendError](err); ok {
 			err = &SendError{failed}
 		}
 		if err != nil && ctx.Err() != nil {

@@ -11,8 +11,8 @@ import (
 const kind = "receipt"
 
 // StageTx queues the INSERT of an order's receipt job in the caller's transaction
-// (R15). The job's id is derived from the order's id: a second INSERT violates the
-// primary key, so an order has at most one job.
+// (R15). The job's id is a UUIDv8 derived from the order's id (R5): a second INSERT
+// violates the primary key, so an order has at most one job.
 func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 	tx.Queue(`
 		INSERT INTO staged_jobs (
@@ -21,10 +21,5 @@ func StageTx(tx postgres.Queuer, accountID, orderID uuid.UUID) {
 			kind,
 			args
 		) VALUES ($1, $2, $3, jsonb_build_object('order_id', $4::uuid))`,
-		accountID, jobID(orderID), kind, orderID)
-}
-
-// jobID is a UUIDv8, like the other derived ids (R5).
-func jobID(orderID uuid.UUID) uuid.UUID {
-	return uuid.NewHash(sha256.New(), orderID, []byte("orders-api receipt job"), 8)
+		accountID, uuid.NewHash(sha256.New(), orderID, []byte("orders-api receipt job"), 8), kind, orderID)
 }

@@ -136,8 +136,7 @@ func (s store) recordFailure(ctx context.Context, j job, delay time.Duration, ca
 func errorText(cause error) string {
 	const limit = 500 // characters, as the column's CHECK requires
 	text := cause.Error()
-	var sendErr *SendError
-	if errors.As(cause, &sendErr) {
+	if sendErr, ok := errors.AsType[*SendError](cause); ok {
 		text += " (" + sendErr.Detail() + ")"
 	}
 	return postgres.Text(text, limit)
