@@ -44,7 +44,6 @@ type Intent struct {
 	Currency       string // lower case
 	Metadata       map[string]string
 	Created        time.Time // by Stripe's clock, in whole seconds
-	ChargeID       string    // of the latest charge, which may have failed
 	LastError      *Decline  // why the latest attempt failed, nil if none did
 	Action         *Action   // what the customer must do, nil unless the status is StatusRequiresAction
 }
@@ -162,9 +161,6 @@ func newIntent(pi *stripe.PaymentIntent) (Intent, error) {
 		Currency:       string(pi.Currency),
 		Metadata:       pi.Metadata,
 		Created:        time.Unix(pi.Created, 0).UTC(),
-	}
-	if pi.LatestCharge != nil {
-		intent.ChargeID = pi.LatestCharge.ID
 	}
 	if intent.Status == StatusRequiresAction && pi.NextAction != nil && pi.ClientSecret != "" {
 		intent.Action = &Action{Type: printable(string(pi.NextAction.Type)), clientSecret: pi.ClientSecret}

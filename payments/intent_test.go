@@ -90,7 +90,6 @@ func TestGet_intent(t *testing.T) {
 		Currency:  "eur",
 		Metadata:  map[string]string{"order_id": "7b0f"},
 		Created:   time.Date(2025, time.October, 9, 8, 53, 20, 0, time.UTC),
-		ChargeID:  "ch_1",
 		LastError: &payments.Decline{Code: "card_declined", DeclineCode: "lost_card", Message: "Your card was declined."},
 	}, got)
 	require.True(t, got.Matches(2500, "eur", "7b0f"))

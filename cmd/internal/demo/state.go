@@ -205,7 +205,7 @@ func (p *play) readPayments(ctx context.Context) ([]payments.Intent, error) {
 		for _, intent := range intents {
 			shown := paymentView{ID: intent.ID, Status: string(intent.Status), Amount: dollars(intent.Amount)}
 			if intent.Status == payments.StatusSucceeded {
-				shown.Charged, shown.Charge = true, intent.ChargeID
+				shown.Charged = true
 				p.put(v, event{
 					ID: "charged-" + intent.ID, at: p.providerTime, Lane: laneProvider, Kind: kindMoney,
 					Text: "the card is charged", Detail: shown.Amount + ", in the provider’s list",

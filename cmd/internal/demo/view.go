@@ -85,7 +85,6 @@ type paymentView struct {
 	Status  string `json:"status"`
 	Amount  string `json:"amount"`
 	Charged bool   `json:"charged"`
-	Charge  string `json:"charge"`
 	Reason  string `json:"reason"` // why the card was declined
 }
 

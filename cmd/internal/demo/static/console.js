@@ -77,9 +77,7 @@ function makeCheck(check) {
 
 function makePayment(payment) {
   const result = payment.charged ? '✓ charged' : payment.reason ? `declined: ${payment.reason}` : 'not charged';
-  const item = element('li', '', element('span', '', `${payment.amount}, ${result}`), element('small', '', payment.status), element('code', '', payment.id));
-  if (payment.charge) item.append(element('code', '', payment.charge));
-  return item;
+  return element('li', '', element('span', '', `${payment.amount}, ${result}`), element('small', '', payment.status), element('code', '', payment.id));
 }
 
 const makeMail = (mail) =>
