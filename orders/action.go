@@ -22,7 +22,7 @@ func (e *ActionRequiredError) Unwrap() error { return idempotency.ErrActionRequi
 // awaitAction ends the run until the customer has acted, after it has recorded the
 // order's status once.
 func (r *orderRun) awaitAction(ctx context.Context, intent payments.Intent) (idempotency.Record, error) {
-	if r.order.offSession || intent.Action == nil {
+	if r.order.OffSession || intent.Action == nil {
 		const code = "authentication_required" // Stripe's own decline of an off-session payment
 		const text = "Your card was declined. This transaction requires authentication."
 		return r.cancel(ctx, declined(payments.Decline{Code: code, DeclineCode: code, Message: text}))

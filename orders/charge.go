@@ -63,7 +63,7 @@ func (r *orderRun) sendConfirm(ctx context.Context) (payments.Intent, *payments.
 	ctx, cancel := sendContext(ctx)
 	defer cancel()
 	key := providerKey(r.KeyID, "-confirm", r.order.confirmAttempt)
-	intent, err := r.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.offSession)
+	intent, err := r.Payments.Confirm(ctx, key, *r.order.PaymentIntentID, r.order.OffSession)
 	return verify(r.order, intent, err)
 }
 
@@ -93,7 +93,7 @@ func (r *orderRun) applyStatus(ctx context.Context, intent payments.Intent) (ide
 		return r.awaitAction(ctx, intent)
 	case payments.StatusRequiresPaymentMethod, payments.StatusCanceled:
 		switch {
-		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.offSession:
+		case intent.LastError != nil && intent.Status == payments.StatusRequiresPaymentMethod && !r.order.OffSession:
 			// The customer may have the client secret, and could pay with another card (R23).
 			return r.cancel(ctx, declined(*intent.LastError))
 		case intent.LastError != nil:

@@ -64,32 +64,15 @@ type orderRun struct {
 	search      intentSearch     // see findIntent
 }
 
-// newOrder returns the order of a new key, a function of the key and its parameters (R5).
-func newOrder(run *idempotency.Run, params Params) orderRow {
-	return orderRow{
-		Order: Order{
-			ID:       orderID(run.AccountID, run.Key),
-			Status:   StatusPending,
-			Amount:   params.Amount,
-			Currency: params.Currency,
-			Email:    params.Email,
-			Items:    params.Items,
-			Metadata: params.Metadata,
-		},
-		paymentMethod:  params.PaymentMethod,
-		offSession:     params.OffSession,
-		createAttempt:  1,
-		confirmAttempt: 1,
-	}
-}
-
-// insertOrder is transaction 1, which also claims the key.
+// insertOrder is transaction 1, which also claims the key. The order is a function of the
+// key and its parameters (R5).
 func (r *orderRun) insertOrder(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 	params, err := DecodeParams(r.Params)
 	if err != nil {
 		return idempotency.Outcome{}, err
 	}
-	r.order = newOrder(r.Run, params)
+	r.order = orderRow{Params: params, createAttempt: 1, confirmAttempt: 1}
+	r.order.ID, r.order.Status = orderID(r.AccountID, r.Key), StatusPending
 	insertOrderTx(tx, r.Run, r.order)
 	r.auditTx(tx, "order.created", map[string]any{"amount": r.order.Amount, "currency": r.order.Currency})
 	return idempotency.Advance(pointOrderCreated), nil
@@ -136,7 +119,7 @@ func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.E
 	intent, err := r.Payments.Create(ctx, providerKey(r.KeyID, "", r.order.createAttempt), payments.CreateParams{
 		Amount:        r.order.Amount,
 		Currency:      r.order.Currency,
-		PaymentMethod: r.order.paymentMethod,
+		PaymentMethod: r.order.PaymentMethod,
 		Description:   "Order " + r.order.ID.String(),
 		Metadata: map[string]string{ // see keyFromMetadata
 			"account_id":         r.AccountID.String(),

@@ -12,16 +12,12 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Params are the members of POST /v1/orders.
+// Params are the members of POST /v1/orders: those of the order, whose amount is the total,
+// and how it is paid.
 type Params struct {
-	Email         string            `json:"email"`
-	Currency      string            `json:"currency"`
-	PaymentMethod string            `json:"payment_method"`
-	Items         []Item            `json:"items"`
-	Metadata      map[string]string `json:"metadata"`
-	OffSession    bool              `json:"off_session"` // the customer is not present
-
-	Amount int64 `json:"-"` // the total in the currency's smallest unit
+	Order
+	PaymentMethod string
+	OffSession    bool // the customer is not present
 }
 
 // Item is one line of an order. UnitAmount is in the currency's smallest unit.
@@ -58,14 +54,13 @@ var (
 // [*ValidationError] with the first hundred errors; an unknown member is one.
 func DecodeParams(canonical []byte) (Params, error) {
 	in := NewDecoder(canonical)
-	params := Params{
-		Email:         in.Text("email", Required, 3, maxEmail),
-		Currency:      in.Text("currency", Required, 3, 3),
-		PaymentMethod: in.Text("payment_method", Required, 4, maxPaymentMethod),
-		Items:         in.items(),
-		Metadata:      in.metadata(),
-		OffSession:    in.flag("off_session"),
-	}
+	var params Params
+	params.Email = in.Text("email", Required, 3, maxEmail)
+	params.Currency = in.Text("currency", Required, 3, 3)
+	params.PaymentMethod = in.Text("payment_method", Required, 4, maxPaymentMethod)
+	params.Items = in.items()
+	params.Metadata = in.metadata()
+	params.OffSession = in.flag("off_session")
 	in.rejectUnknown()
 	in.check("email", receipts.ValidAddress(params.Email), CodeInvalidFormat, "must be an email address such as ada@example.com")
 	in.check("currency", currencyPattern.MatchString(params.Currency), CodeInvalidFormat, "must be a three-letter currency code in lower case, such as usd")

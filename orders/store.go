@@ -18,9 +18,7 @@ import (
 )
 
 type orderRow struct {
-	Order
-	paymentMethod  string
-	offSession     bool
+	Params
 	createAttempt  int // number of the provider key (R12)
 	confirmAttempt int
 }
@@ -49,7 +47,7 @@ func scanOrder(r pgx.CollectableRow) (orderRow, error) {
 	var o orderRow
 	var failureCode, declineCode *string
 	err := r.Scan(&o.ID, &o.Status, &o.Amount, &o.AmountRefunded, &o.Currency, &o.Email, &o.Items, &o.PaymentIntentID,
-		&o.Metadata, &o.CreatedAt, &o.PaidAt, &failureCode, &declineCode, &o.paymentMethod, &o.offSession, &o.createAttempt, &o.confirmAttempt)
+		&o.Metadata, &o.CreatedAt, &o.PaidAt, &failureCode, &declineCode, &o.PaymentMethod, &o.OffSession, &o.createAttempt, &o.confirmAttempt)
 	if failureCode != nil {
 		o.Failure = &Failure{Code: *failureCode, DeclineCode: declineCode}
 	}
@@ -137,7 +135,7 @@ INSERT INTO orders (
     created_at
 ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now())`,
 		o.ID, run.AccountID, string(run.Key), o.Email, o.Currency, o.Amount, o.Items, o.Metadata,
-		o.paymentMethod, o.offSession, o.Status)
+		o.PaymentMethod, o.OffSession, o.Status)
 }
 
 // updateOrderTx changes an order. set is constant SQL, whose values start at $3.
