@@ -133,15 +133,13 @@ func intentMissing(response *stripe.Error, call call) bool {
 // classifyCardError classifies a card error as Declined, unless its intent contradicts
 // it.
 func (e *Error) classifyCardError(call call) {
-	if e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID {
+	switch {
+	case e.Intent != nil && call.intentID != "" && e.Intent.ID != call.intentID:
 		e.needOperator(ErrMismatch)
-		return
+	case e.Intent == nil || !e.Intent.mayHaveCharged():
+		e.Outcome = Declined
+		e.RetryAfter = 0
 	}
-	if e.Intent != nil && e.Intent.mayHaveCharged() {
-		return
-	}
-	e.Outcome = Declined
-	e.RetryAfter = 0
 }
 
 func (e *Error) needOperator(cause error) {

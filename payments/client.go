@@ -1,6 +1,7 @@
 package payments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,6 @@ type Client struct {
 	config  Config
 	intents paymentintent.Client
 	refunds refund.Client
-	http    *http.Client
 	sleep   func(context.Context, time.Duration) error // replaced by tests
 }
 
@@ -90,9 +90,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Transport == nil {
 		cfg.Transport = NewTransport()
 	}
-	if cfg.Backoff == 0 {
-		cfg.Backoff = 500 * time.Millisecond
-	}
+	cfg.Backoff = cmp.Or(cfg.Backoff, 500*time.Millisecond)
 	httpClient := &http.Client{
 		Transport: transport{cfg.Transport},
 		// A redirect target must not receive the API key.
@@ -100,26 +98,23 @@ func New(cfg Config) (*Client, error) {
 		// No Timeout: each attempt's context has a deadline.
 	}
 	backend := &stripe.BackendConfig{
+		URL:               optional(cfg.BaseURL),
 		HTTPClient:        httpClient,
 		MaxNetworkRetries: stripe.Int64(0),                                // R13
 		EnableTelemetry:   stripe.Bool(false),                             // nil would read a global
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it logs whole responses; logAttempt logs each attempt
-	}
-	if cfg.BaseURL != "" {
-		backend.URL = stripe.String(cfg.BaseURL)
 	}
 	api := stripe.GetBackendWithConfig(stripe.APIBackend, backend)
 	return &Client{
 		config:  cfg,
 		intents: paymentintent.Client{B: api, Key: cfg.SecretKey},
 		refunds: refund.Client{B: api, Key: cfg.SecretKey},
-		http:    httpClient,
 		sleep:   sleep,
 	}, nil
 }
 
 // Close closes idle connections. The client remains usable.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { (&http.Client{Transport: c.config.Transport}).CloseIdleConnections() }
 
 // NewTransport returns the default transport of a [Client]. It ignores proxy
 // environment variables.

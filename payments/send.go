@@ -140,10 +140,8 @@ func jitter(d time.Duration) time.Duration {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -203,11 +201,4 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace.status, trace.header = resp.StatusCode, resp.Header
 	resp.Body = http.MaxBytesReader(nil, resp.Body, maxResponse)
 	return resp, nil
-}
-
-// CloseIdleConnections implements [http.Client.CloseIdleConnections].
-func (t transport) CloseIdleConnections() {
-	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
 }
