@@ -101,9 +101,9 @@ export class Orders {
     baseUrl, apiKey, timeoutMs = 60_000, backoffMs = 500, maxBackoffMs = 30_000, preferWaitSeconds = 0,
     observe = () => {}, fetch = globalThis.fetch, sleep = pause, random = Math.random,
   }: Config) {
-    const { protocol, search, hash } = new URL(baseUrl);
-    if (!/^https?:$/.test(protocol) || search || hash) throw new TypeError('baseUrl must be an http or https URL');
-    if (!apiKey) throw new TypeError('apiKey is missing');
+    // fetch would reject another URL or API key in each attempt, and retries would not end.
+    if (!URL.canParse(baseUrl) || !/^https?:\/\/[^?#@]+$/i.test(baseUrl)) throw new TypeError('baseUrl must be an http or https URL');
+    if (!/^[!-~]+$/.test(apiKey)) throw new TypeError('apiKey must be visible ASCII characters');
     if (!(timeoutMs > 0 && timeoutMs <= maxTimer && backoffMs > 0 && maxBackoffMs > 0)) throw new TypeError('a duration is invalid');
     if (!(Number.isInteger(preferWaitSeconds) && preferWaitSeconds >= 0 && preferWaitSeconds * 1000 < timeoutMs)) {
       throw new TypeError('preferWaitSeconds must be whole seconds and less than timeoutMs');

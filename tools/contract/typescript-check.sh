@@ -13,6 +13,7 @@ cp -R "$client/orders.ts" "$client/package.json" "$client/tsconfig.json" "$clien
 cp "$root"/examples/clients/order.* "$folder"
 go -C "$root" build -o "$folder/order-go" ./examples/clients
 cd "$folder"
+npx openapi-typescript "$root/openapi.yaml" --output contract.ts
 npx tsc --project .
 ORDERS_URL=$url ORDERS_API_KEY=$key STRIPE_URL=$(sed -n 's/^Stripe .* charges: \(http:.*\)/\1/p' "$log") \
 	node --test --test-reporter=spec build/test/*.test.js

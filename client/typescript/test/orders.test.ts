@@ -110,7 +110,7 @@ test('nothing is sent with invalid arguments', async () => {
   for (const id of ['', '..', 'a/b']) await assert.rejects(orders.createRefund(key, id, {}), TypeError, id);
   await assert.rejects(orders.send({ key, path: '@example.com/', body: '{}' }), TypeError);
   assert.equal(server.calls.length, 0);
-  for (const bad of [{ baseUrl: 'ftp://a' }, { baseUrl: 'http://a?b' }, { apiKey: '' }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }, { backoffMs: -1 }, { preferWaitSeconds: 1.5 }, { preferWaitSeconds: 60 }]) {
+  for (const bad of [{ baseUrl: 'ftp://a' }, { baseUrl: 'http://a?b' }, { baseUrl: 'http://a#' }, { baseUrl: 'http://a:b@c' }, { baseUrl: 'http://[' }, { apiKey: '' }, { apiKey: 'a\nb' }, { apiKey: '€' }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }, { backoffMs: -1 }, { preferWaitSeconds: 1.5 }, { preferWaitSeconds: 60 }]) {
     assert.throws(() => new Orders({ baseUrl: url, apiKey: 'k', ...bad }), TypeError, JSON.stringify(bad));
   }
 });
