@@ -155,6 +155,7 @@ export class Orders {
 
   async #attempt({ key, path, body }: Request, deadline: number, signal?: AbortSignal) {
     const { baseUrl, apiKey, timeoutMs, preferWaitSeconds, fetch } = this.#config;
+    // Not AbortSignal.any: Node 20 may collect its timeout as garbage, and the attempt would not end.
     const controller = new AbortController();
     const abort = () => controller.abort(signal?.reason);
     const timer = setTimeout(() => controller.abort(new Error('timeout')), Math.min(timeoutMs, deadline - Date.now()));

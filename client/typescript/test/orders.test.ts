@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { inspect } from 'node:util';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { newKey, Orders } from '../orders.js';
 import type { Config, OrderParams } from '../orders.js';
@@ -47,7 +49,10 @@ test('Retry-After', async () => {
   }
 });
 
-test('the attempt has a time limit', async () => {
+test('the attempt has a time limit, even while garbage is collected', { timeout: 20_000 }, async (t) => {
+  setFlagsFromString('--expose-gc');
+  const collector = setInterval(runInNewContext('gc'), 20);
+  t.after(() => clearInterval(collector));
   server.plan = [];
   const errors: unknown[] = [];
   const { orders } = client([], { timeoutMs: 200, observe: ({ error }) => void errors.push(error) });
