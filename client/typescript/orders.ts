@@ -1,56 +1,16 @@
 // A client of the orders API: each request takes effect exactly once. ../doc.go states the
 // rules and their reasons. A caller stores the key and the request before the first call.
 
-export interface OrderParams {
-  email: string;
-  currency: string;
-  payment_method: string;
-  items: { sku: string; description?: string; quantity: number; unit_amount: number }[];
-  metadata?: Record<string, string>;
-  off_session?: boolean; // the customer is not present
-}
-export interface Order extends Required<Omit<OrderParams, 'payment_method' | 'off_session'>> {
-  id: string;
-  status: string;
-  amount: number; // in the currency's smallest unit, like all amounts
-  amount_refunded: number;
-  payment_intent_id: string | null;
-  created_at: string;
-  paid_at: string | null;
-  failure: { code: string; decline_code: string | null } | null;
-}
-export interface RefundParams {
-  amount?: number; // default: all that remains
-  reason?: string;
-}
-export interface Refund extends Required<RefundParams> {
-  id: string;
-  order_id: string;
-  currency: string;
-  status: string;
-  provider_refund_id: string;
-  created_at: string;
-}
+import type { components } from './contract.js'; // openapi-typescript generates it from openapi.yaml
 
-export interface Problem {
-  type: string; // such as /problems/payment-declined
-  title: string;
-  status: number;
-  detail: string;
-  retry: 'same-key' | 'corrected' | 'new-key' | 'never';
-  outcome: string; // none, unknown or final; treat another value as unknown
-  code?: string; // of a decline or refusal
-  decline_code?: string;
-  order_id?: string;
-  remaining?: number; // of refund-exceeds-remaining
-  request_id?: string;
-  errors?: { pointer: string; code: string; detail: string }[];
-}
-export interface Action {
-  type: string;
-  payment_intent_id: string;
-  client_secret: string; // for the customer's browser only; not enumerable, so that no log shows it
-}
+type Schemas = components['schemas'];
+export type OrderParams = Schemas['OrderRequest'];
+export type Order = Schemas['Order'];
+export type RefundParams = Schemas['RefundRequest'];
+export type Refund = Schemas['Refund'];
+export type Problem = Schemas['ProblemDetails'];
+// client_secret is for the customer's browser only. It is not enumerable, so that no log shows it.
+export type Action = NonNullable<Schemas['KeyStatus']['action']>;
 
 export type Result<T> =
   | { kind: 'created'; value: T; replayed: boolean; problem?: never }

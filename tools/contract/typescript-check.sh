@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests client/typescript with a fake server and with "orders dev", checks that the tests
-# detect each removed rule, and runs the samples of examples/clients (sh, curl, jq, Python).
+# Generates the types of client/typescript from openapi.yaml, tests it with a fake server
+# and with "orders dev", checks that the tests detect each removed rule, and runs the
+# samples of examples/clients (sh, curl, jq, Python).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 client=$here/../../client/typescript

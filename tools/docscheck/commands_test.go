@@ -3,6 +3,7 @@ package docscheck_test
 import (
 	"io/fs"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ var runners = map[string]func(t *testing.T, at string, words []string){
 	"psql":       nil, // a statement on "$DATABASE_URL"; other calls need the reader's server
 	"make":       requireTarget,
 	"docker":     requireCompose,
+	"npx":        requireNPMPackage,
 	"chmod":      notRun("make rename-check does it to the copies"),
 	"gonew":      notRun("make rename-check runs it, on a proxy made of files"),
 	"cd":         notRun("a folder of the reader"),
@@ -92,6 +94,15 @@ func requireTarget(t *testing.T, at string, words []string) {
 			want(t, target.Match(makefile), "%s: the Makefile has no target %s", at, word)
 		}
 	}
+}
+
+// requireNPMPackage checks that make typescript-check runs this version of the package.
+func requireNPMPackage(t *testing.T, at string, words []string) {
+	t.Helper()
+	manifest, err := fs.ReadFile(root, "client/typescript/package.json")
+	require.NoError(t, err)
+	name, version, _ := strings.Cut(words[1], "@")
+	want(t, strings.Contains(string(manifest), strconv.Quote(name)+": "+strconv.Quote(version)), "%s: client/typescript/package.json has no package %s", at, words[1])
 }
 
 func requireCompose(t *testing.T, at string, words []string) {
