@@ -1,6 +1,7 @@
 // A client of the orders API: each request takes effect exactly once. ../doc.go states the
 // rules and their reasons. A caller stores the key and the request before the first call.
 
+import { setTimeout as delay } from 'node:timers/promises';
 import type { components } from './contract.js'; // openapi-typescript generates it from openapi.yaml
 
 type Schemas = components['schemas'];
@@ -41,39 +42,33 @@ export interface Config {
   timeoutMs?: number; // of one attempt
   backoffMs?: number; // maximum jitter before the second attempt; it doubles up to maxBackoffMs
   maxBackoffMs?: number;
-  preferWaitSeconds?: number; // Prefer: wait, for a request with the same key in progress
   observe?: (attempt: { key: string; status?: number; replayed?: boolean; error?: unknown }) => void;
   fetch?: typeof globalThis.fetch;
-  sleep?: (ms: number, signal?: AbortSignal) => Promise<void>;
+  sleep?: (ms: number, signal?: AbortSignal) => Promise<void>; // ends early if the signal is aborted
   random?: () => number;
 }
 
 // newKey is for the caller, who stores the key. No other function of this file calls it.
 export const newKey = (): string => crypto.randomUUID();
 
-const maxResponse = 1 << 20; // bytes
+const maxResponse = 1 << 20; // characters
 const maxTimer = 2 ** 31 - 1; // setTimeout does not wait for a longer time
 
 export class Orders {
   readonly #config: Required<Config>; // private: a log of the object does not show apiKey
 
   constructor({
-    baseUrl, apiKey, timeoutMs = 60_000, backoffMs = 500, maxBackoffMs = 30_000, preferWaitSeconds = 0,
+    baseUrl, apiKey, timeoutMs = 60_000, backoffMs = 500, maxBackoffMs = 30_000,
     observe = () => {}, fetch = globalThis.fetch, sleep = pause, random = Math.random,
   }: Config) {
     // fetch would reject another URL or API key in each attempt, and retries would not end.
     if (!URL.canParse(baseUrl) || !/^https?:\/\/[^?#@]+$/i.test(baseUrl)) throw new TypeError('baseUrl must be an http or https URL');
     if (!/^[!-~]+$/.test(apiKey)) throw new TypeError('apiKey must be visible ASCII characters');
     if (!(timeoutMs > 0 && timeoutMs <= maxTimer && backoffMs > 0 && maxBackoffMs > 0)) throw new TypeError('a duration is invalid');
-    if (!(Number.isInteger(preferWaitSeconds) && preferWaitSeconds >= 0 && preferWaitSeconds * 1000 < timeoutMs)) {
-      throw new TypeError('preferWaitSeconds must be whole seconds and less than timeoutMs');
-    }
-    this.#config = {
-      baseUrl: baseUrl.replace(/\/$/, ''), apiKey, timeoutMs, backoffMs, maxBackoffMs, preferWaitSeconds, observe, fetch, sleep, random,
-    };
+    this.#config = { baseUrl: baseUrl.replace(/\/$/, ''), apiKey, timeoutMs, backoffMs, maxBackoffMs, observe, fetch, sleep, random };
   }
 
-  createOrder(key: string, params: OrderParams, options?: Options): Promise<Result<Order>> {
+  async createOrder(key: string, params: OrderParams, options?: Options): Promise<Result<Order>> {
     return this.send({ key, path: '/v1/orders', body: JSON.stringify(params) }, options);
   }
 
@@ -84,7 +79,8 @@ export class Orders {
 
   // send repeats the request, with the same bytes and key, until its response is final.
   async send<T>({ key, path, body }: Request, { signal, deadline = Infinity }: Options = {}): Promise<Result<T>> {
-    if (!/^[!-~]{16,255}$/.test(key)) throw new TypeError('a key has 16 to 255 visible ASCII characters');
+    // A key that begins with a quote would be read as a String of RFC 9651.
+    if (!/^[!#-~][!-~]{15,254}$/.test(key)) throw new TypeError('a key has 16 to 255 visible ASCII characters, the first one not a quote');
     if (!path.startsWith('/')) throw new TypeError('path must begin with a slash'); // otherwise it could change the host
     const { backoffMs, maxBackoffMs, observe, sleep, random } = this.#config;
     let last = 'nothing was sent';
@@ -94,7 +90,8 @@ export class Orders {
       if (late || signal?.aborted) {
         return { kind: 'unknown', attempts, detail: `${late ? 'the deadline is before the next attempt' : 'aborted'} (last: ${last})` };
       }
-      wait = random() * Math.min(backoffMs * 2 ** attempts++, maxBackoffMs);
+      wait = random() * Math.min(backoffMs * 2 ** attempts, maxBackoffMs);
+      attempts++;
       const { response, text, error } = await this.#attempt({ key, path, body }, deadline, signal);
       if (!response) {
         observe({ key, error });
@@ -114,11 +111,11 @@ export class Orders {
   }
 
   async #attempt({ key, path, body }: Request, deadline: number, signal?: AbortSignal) {
-    const { baseUrl, apiKey, timeoutMs, preferWaitSeconds, fetch } = this.#config;
+    const { baseUrl, apiKey, timeoutMs, fetch } = this.#config;
     // Not AbortSignal.any: Node 20 may collect its timeout as garbage, and the attempt would not end.
     const controller = new AbortController();
     const abort = () => controller.abort(signal?.reason);
-    const timer = setTimeout(() => controller.abort(new Error('timeout')), Math.min(timeoutMs, deadline - Date.now()));
+    const timeout = setTimeout(() => controller.abort(new Error('timeout')), Math.min(timeoutMs, deadline - Date.now()));
     signal?.addEventListener('abort', abort);
     try {
       const response = await fetch(baseUrl + path, {
@@ -127,9 +124,7 @@ export class Orders {
           Authorization: `Bearer ${apiKey}`,
           Accept: 'application/json, application/problem+json',
           'Content-Type': 'application/json',
-          // A key that begins with a quote is sent as a String of RFC 9651.
-          'Idempotency-Key': key.startsWith('"') ? `"${key.replace(/[\\"]/g, '\\$&')}"` : key,
-          ...(preferWaitSeconds > 0 && { Prefer: `wait=${preferWaitSeconds}` }),
+          'Idempotency-Key': key,
         },
         body,
         redirect: 'manual', // another server must not receive the API key
@@ -139,7 +134,7 @@ export class Orders {
     } catch (error) {
       return { error };
     } finally {
-      clearTimeout(timer);
+      clearTimeout(timeout);
       signal?.removeEventListener('abort', abort);
     }
   }
@@ -148,11 +143,9 @@ export class Orders {
 async function read(response: Response): Promise<string> {
   const decoder = new TextDecoder('utf-8', { fatal: true });
   let text = '';
-  let size = 0;
   for await (const chunk of response.body ?? []) {
-    size += chunk.byteLength;
-    if (size > maxResponse) throw new Error(`the response has more than ${maxResponse} bytes`);
     text += decoder.decode(chunk, { stream: true });
+    if (text.length > maxResponse) throw new Error(`the response has more than ${maxResponse} characters`);
   }
   return text + decoder.decode();
 }
@@ -160,24 +153,22 @@ async function read(response: Response): Promise<string> {
 // judge returns a final result, or undefined: send the same request again.
 function judge<T>(response: Response, text: string): Result<T> | undefined {
   const mediaType = response.headers.get('content-type')?.split(';')[0]?.trim().toLowerCase();
-  let value: unknown;
+  let value;
   try {
     value = JSON.parse(text);
   } catch {
     return undefined;
   }
   if (!isObject(value)) return undefined;
-  if (mediaType === 'application/json') {
-    if (response.status === 201) {
-      return { kind: 'created', value: value as T, replayed: isReplay(response) };
-    }
-    if (response.status === 202 && isObject(value.action)) {
-      Object.defineProperty(value.action, 'client_secret', { enumerable: false });
-      return { kind: 'action-required', action: value.action as unknown as Action };
-    }
+  if (mediaType === 'application/json' && response.status === 201) {
+    return { kind: 'created', value: value as T, replayed: isReplay(response) };
+  }
+  if (mediaType === 'application/json' && response.status === 202 && isObject(value.action)) {
+    Object.defineProperty(value.action, 'client_secret', { enumerable: false });
+    return { kind: 'action-required', action: value.action as Action };
   }
   if (mediaType !== 'application/problem+json') return undefined;
-  const problem = value as unknown as Problem;
+  const problem = value as Problem;
   switch (problem.retry) {
     case 'corrected':
       return { kind: 'corrected', problem };
@@ -205,15 +196,5 @@ function retryAfter(headers: Headers): number {
   return Math.max(Date.parse(value) - now, 0) || 0;
 }
 
-function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    if (signal?.aborted) end();
-    else signal?.addEventListener('abort', end);
-  });
-}
+// An abort ends the pause. send checks the signal then.
+const pause = (ms: number, signal?: AbortSignal): Promise<void> => delay(ms, undefined, { signal }).catch(() => {});

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 
 const mutants: [rule: string, code: string, replacement: string][] = [
-  ['all attempts have the same key', "'Idempotency-Key': key.", "'Idempotency-Key': crypto.randomUUID()."],
+  ['all attempts have the same key', "'Idempotency-Key': key,", "'Idempotency-Key': crypto.randomUUID(),"],
   ['all attempts have the same bytes', '\n                body,', '\n                body: body + " ",'],
   ['redirects are not followed', "redirect: 'manual'", "redirect: 'follow'"],
   ['no response: the same key', 'last = String(', "return { kind: 'refused', problem: { retry: 'new-key' } }; last = String("],
@@ -19,14 +19,15 @@ const mutants: [rule: string, code: string, replacement: string][] = [
   ['a final outcome resolves earlier attempts', "&& result.problem.outcome !== 'final'", ''],
   ['Retry-After is obeyed', 'wait + retryAfter(response.headers)', 'wait'],
   ['the wait has jitter', 'random() *', ''],
-  ['the jitter doubles', '2 ** attempts++', '(attempts++, 1)'],
+  ['the jitter doubles', '2 ** attempts', '1'],
   ['the jitter has a maximum', ', maxBackoffMs)', ')'],
   ['a wait is not too long for setTimeout', 'retryAfter(response.headers), maxTimer)', 'retryAfter(response.headers))'],
   ['an abort ends the call', '|| signal?.aborted) {', ') {'],
   ['an abort ends the attempt', "signal?.addEventListener('abort', abort)", ''],
+  ['an abort ends the wait', 'undefined, { signal })', 'undefined)'],
   ['an attempt has a time limit', 'Math.min(timeoutMs, ', 'Math.min('],
   ['no attempt after the deadline', 'Date.now() + wait >= deadline', 'false'],
-  ['the response has a limit', 'size > maxResponse', 'false'],
+  ['the response has a limit', 'text.length > maxResponse', 'false'],
   ['the client secret is hidden', 'enumerable: false', 'enumerable: true'],
 ];
 
