@@ -17,36 +17,43 @@ import (
 	"example.com/orders-api/client"
 )
 
-// storedKey returns the key of a request. The first call creates it, durably, before the
-// first send.
+// storedKey returns the key of a request. The first call creates it. The key is durable
+// before each send.
 func storedKey(file string) (client.Key, error) {
-	key, err := os.ReadFile(file)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return client.Key(key), err
-	}
 	folder, err := os.Open(filepath.Dir(file))
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = folder.Close() }()
-	unfinished, err := os.CreateTemp(folder.Name(), "key")
-	if err != nil {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		if err := createKey(file); err != nil {
+			return "", err
+		}
+	}
+	// A run that created the key may have stopped before this.
+	if err := folder.Sync(); err != nil {
 		return "", err
+	}
+	key, err := os.ReadFile(file)
+	return client.Key(key), err
+}
+
+func createKey(file string) error {
+	unfinished, err := os.CreateTemp(filepath.Dir(file), "key")
+	if err != nil {
+		return err
 	}
 	defer func() { _ = os.Remove(unfinished.Name()) }()
 	_, err = unfinished.WriteString(string(client.NewKey()))
 	if err := errors.Join(err, unfinished.Sync(), unfinished.Close()); err != nil {
-		return "", err
+		return err
 	}
 	// Link does not replace the key of another run.
-	if err := os.Link(unfinished.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
+	err = os.Link(unfinished.Name(), file)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	if err := folder.Sync(); err != nil {
-		return "", err
-	}
-	key, err = os.ReadFile(file)
-	return client.Key(key), err
+	return err
 }
 
 func send(ctx context.Context, path, file string) (status int, err error) {

@@ -17,7 +17,7 @@ import uuid
 
 
 def stored_key(file):
-    """Returns the key of FILE. The first call creates it, durably, before the first send."""
+    """Returns the key of FILE. The first call creates it. The key is durable before each send."""
     if not os.path.exists(file):
         new = f"{file}.{os.getpid()}"
         with open(new, "w") as f:
@@ -29,9 +29,10 @@ def stored_key(file):
         except FileExistsError:
             pass
         os.unlink(new)
-        folder = os.open(os.path.dirname(os.path.abspath(file)), os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+    # A run that created the key may have stopped before this.
+    folder = os.open(os.path.dirname(os.path.abspath(file)), os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
     with open(file) as f:
         return f.read()
 

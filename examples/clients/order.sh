@@ -12,8 +12,8 @@ if ! [ -e "$file.key" ]; then
   sync
   ln "$file.key.$$" "$file.key" || true
   rm "$file.key.$$"
-  sync
 fi
+sync # a run that created the key may have stopped before this
 key=$(cat "$file.key")
 
 limit=1

@@ -6,8 +6,8 @@ import { closeSync, existsSync, fsyncSync, linkSync, openSync, readFileSync, unl
 import { dirname } from 'node:path';
 import { newKey, Orders } from './orders.js'; // client/typescript/orders.ts
 
-// storedKey returns the key of a request. The first call creates it, durably, before the
-// first send.
+// storedKey returns the key of a request. The first call creates it. The key is durable
+// before each send.
 function storedKey(file: string): string {
   if (!existsSync(file)) {
     const unfinished = `${file}.${process.pid}`;
@@ -18,10 +18,10 @@ function storedKey(file: string): string {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     }
     unlinkSync(unfinished);
-    const folder = openSync(dirname(file), 'r');
-    fsyncSync(folder);
-    closeSync(folder);
   }
+  const folder = openSync(dirname(file), 'r'); // a run that created the key may have stopped before this
+  fsyncSync(folder);
+  closeSync(folder);
   return readFileSync(file, 'utf8');
 }
 
