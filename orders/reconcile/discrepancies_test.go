@@ -64,9 +64,12 @@ func intent(changes ...string) step {
 
 func loseOrder(f *fixture) { f.deleteOrder(f.account, orderKey) }
 
+const (
+	finishKey = `UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = last_run_at, response_code = 201, response_headers = '{}', response_body = ''`
+	markPaid  = `UPDATE orders SET status = 'paid', paid_at = created_at`
+)
+
 func discrepancyCases() map[string]discrepancyCase {
-	const finish = `UPDATE idempotency_keys SET recovery_point = 'finished', finished_at = last_run_at, response_code = 201, response_headers = '{}', response_body = ''`
-	const asPaid = `UPDATE orders SET status = 'paid', paid_at = created_at`
 	const asFailed = `UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'`
 	return map[string]discrepancyCase{
 		"both sides agree": {setup: []step{paidAndRefunded(visa)}},
@@ -102,7 +105,7 @@ func discrepancyCases() map[string]discrepancyCase {
 			},
 		},
 		"recorded as paid, and not confirmed": {
-			setup: []step{stopBefore(confirm), sql(finish, asPaid)},
+			setup: []step{stopBefore(confirm), sql(finishKey, markPaid)},
 			want:  []string{"missing_at_provider: intent requires_confirmation, order paid, response 201"},
 		},
 		"the recorded intent does not exist": {
@@ -180,7 +183,7 @@ func discrepancyCases() map[string]discrepancyCase {
 			want:  []string{"orphaned_intent: intent requires_confirmation, order missing"},
 		},
 		"an orphaned intent of a failed order": {
-			setup: []step{stopBefore(confirm), sql(finish, asFailed)},
+			setup: []step{stopBefore(confirm), sql(finishKey, asFailed)},
 			want:  []string{"orphaned_intent: intent requires_confirmation, order payment_failed, response 201"},
 		},
 		"an orphaned intent beside an unfinished key": {
@@ -236,7 +239,7 @@ func discrepancyCases() map[string]discrepancyCase {
 			},
 		},
 		"a pending refund without a key": {
-			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = gen_random_uuid()")},
+			setup: []step{paidAndRefunded(visa), sql("UPDATE refunds SET provider_refund_id = NULL, status = 'pending', id = '" + uuid.NewString() + "'")},
 			want: []string{
 				"unrecorded_refund: refund succeeded, our refund missing",
 				"orphaned_record: our refund pending, response 201",

@@ -36,7 +36,7 @@ type Config struct {
 // an error, nothing is fixed.
 //
 // Orders that are in progress cause no false alarm: each intent is read before its order,
-// and a record without activity for Grace cannot change between the two reads.
+// each key between two reads of its order, and activity within Grace is ignored.
 func Run(ctx context.Context, config Config) (Report, error) {
 	if config.Grace <= 0 || config.Since <= config.Grace {
 		return Report{}, errors.New("reconcile: Grace must be positive, and less than Since")

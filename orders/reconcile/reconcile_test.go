@@ -141,6 +141,53 @@ func TestRun_noFalseAlarms(t *testing.T) {
 	require.Greater(t, runs, 5)
 }
 
+// A COMMIT may become visible long after its transaction began, for example when a
+// synchronous standby returns. Between the reads of an order and of its key it is no false
+// alarm.
+func TestRun_commitMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, time.Hour, 4)
+	f.do(paid)
+	f.age()
+	f.do(sql("UPDATE orders SET status = 'pending', paid_at = NULL", `
+UPDATE idempotency_keys
+   SET recovery_point = 'charge_created',
+       finished_at = NULL,
+       response_code = NULL,
+       response_headers = NULL,
+       response_body = NULL`))
+	tx, err := f.pool.Begin(t.Context())
+	require.NoError(t, err)
+	for _, statement := range []string{
+		"LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE", // the read of the key waits
+		finishKey,
+		markPaid,
+	} {
+		_, err := tx.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	var compared errgroup.Group
+	var report reconcile.Report
+	compared.Go(func() (err error) {
+		report, err = f.run(func(*reconcile.Config) {})
+		return err
+	})
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := f.pool.QueryRow(t.Context(), `
+SELECT EXISTS (
+    SELECT
+      FROM pg_stat_activity
+     WHERE datname = current_database()
+       AND wait_event_type = 'Lock'
+)`).Scan(&waiting)
+		return err == nil && waiting
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, compared.Wait())
+	require.Empty(t, inWords(report))
+}
+
 // An order and its intent may be on different sides of Since.
 func TestRun_edges(t *testing.T) {
 	t.Parallel()

@@ -72,25 +72,49 @@ func (c *comparison[P]) load(ctx context.Context, page []providerState) ([]local
 	return states, nil
 }
 
-// query reads records and then their keys, whose last activity shows a change in between.
+// query reads records, then their keys, and then the records again. A transaction may commit
+// between two reads: at any age, after a wait for its synchronous standby. A record that is
+// newer than its key is no false alarm, because its key is unfinished. An older one would be.
 func (c *comparison[P]) query(ctx context.Context, query string, arguments ...any) ([]localState, error) {
-	var accountIDs, keyIDs []uuid.UUID
-	records, err := collect(ctx, c.Orders.Pool, func(row pgx.CollectableRow) (localState, error) {
+	records, err := c.queryRecords(ctx, query, arguments...)
+	if err != nil || len(records) == 0 {
+		return nil, err
+	}
+	var accountIDs, ids, keyIDs []uuid.UUID
+	for _, l := range records {
+		accountIDs, ids, keyIDs = append(accountIDs, l.accountID), append(ids, l.recordID), append(keyIDs, l.keyID)
+	}
+	keys, err := c.Orders.Engine.Statuses(ctx, accountIDs, keyIDs)
+	if err != nil {
+		return nil, err
+	}
+	again, err := c.queryRecords(ctx, c.selectRecords+byID, accountIDs, ids)
+	if err != nil {
+		return nil, err
+	}
+	latest := map[[2]uuid.UUID]localState{}
+	for _, l := range again {
+		latest[[2]uuid.UUID{l.accountID, l.recordID}] = l
+	}
+	for i, l := range records {
+		if newer, ok := latest[[2]uuid.UUID{l.accountID, l.recordID}]; ok {
+			l = newer
+		}
+		l.key = keys[l.keyID]
+		records[i] = l
+	}
+	return records, nil
+}
+
+// queryRecords returns records without their keys.
+func (c *comparison[P]) queryRecords(ctx context.Context, query string, arguments ...any) ([]localState, error) {
+	return collect(ctx, c.Orders.Pool, func(row pgx.CollectableRow) (localState, error) {
 		var l localState
 		var key idempotency.Key
 		err := row.Scan(&l.accountID, &l.recordID, &key, &l.status, &l.money.Amount, &l.money.Currency, &l.createdAt, &l.orderID, &l.providerID)
 		l.keyID = idempotency.KeyID(l.accountID, key)
-		accountIDs, keyIDs = append(accountIDs, l.accountID), append(keyIDs, l.keyID)
 		return l, err
 	}, query, arguments...)
-	if err != nil || len(records) == 0 {
-		return nil, err
-	}
-	keys, err := c.Orders.Engine.Statuses(ctx, accountIDs, keyIDs)
-	for i := range records {
-		records[i].key = keys[records[i].keyID]
-	}
-	return records, err
 }
 
 func accountIDs(ctx context.Context, pool *pgxpool.Pool) ([]uuid.UUID, error) {
