@@ -32,6 +32,7 @@ folder=$(cd "$folder" && pwd)
 echo "Building Citus from $source (about three minutes) …"
 cp -R "$source" "$work/citus"
 cd "$work/citus"
+touch configure # newer than configure.ac, whatever the order of the copy: no autoconf is needed
 # PostgreSQL 15.20 has a function of this name.
 grep -rl --include='*.[ch]' have_createdb_privilege src | xargs -r sed -i 's/\bhave_createdb_privilege\b/citus_&/'
 libraries=$(echo "$folder"/usr/lib/*-linux-gnu)
