@@ -27,7 +27,6 @@ func FS() fs.FS { return files }
 type Migrator struct {
 	pool     *pgxpool.Pool
 	provider *goose.Provider
-	close    func() error
 }
 
 // New returns a Migrator on pool, which stays open. Migrations hold a session-level
@@ -39,19 +38,16 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) (*Migrator, error) {
 		return nil, fmt.Errorf("migrations: lock: %w", err)
 	}
 	db := stdlib.OpenDBFromPool(pool)
-	options := []goose.ProviderOption{goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true)}
-	if logger != nil {
-		options = append(options, goose.WithSlog(logger))
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, options...)
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("migrations: %w", err), db.Close())
 	}
-	return &Migrator{pool: pool, provider: provider, close: db.Close}, nil
+	return &Migrator{pool: pool, provider: provider}, nil
 }
 
 // Close releases the Migrator, not its pool.
-func (m *Migrator) Close() error { return m.close() }
+func (m *Migrator) Close() error { return m.provider.Close() }
 
 // Up applies all pending migrations and returns their number.
 func (m *Migrator) Up(ctx context.Context) (int, error) {
@@ -91,35 +87,28 @@ func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
 	for i, s := range list {
 		status[i] = Status{Name: s.Source.Path, Applied: s.State == goose.StateApplied}
 	}
-	newer, err := m.Newer(ctx)
-	if newer > 0 {
+	newer, err := m.Check(ctx)
+	switch {
+	case errors.Is(err, ErrOutdated):
+		err = nil
+	case newer > 0:
 		status = append(status, Status{Name: fmt.Sprintf("version %d of a newer program", newer), Applied: true})
 	}
 	return status, err
 }
 
-// Newer returns the version of a database that a newer program has migrated, otherwise
-// 0. During a deployment both programs run.
-func (m *Migrator) Newer(ctx context.Context) (int64, error) {
+// Check returns ErrOutdated if the database lacks a migration. If a newer program has
+// migrated the database, it returns the version: during a deployment both programs run.
+func (m *Migrator) Check(ctx context.Context) (newer int64, err error) {
 	current, target, err := m.provider.GetVersions(ctx)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("migrate status: %w", err)
+		return 0, fmt.Errorf("migrate check: %w", err)
+	case current < target:
+		return 0, fmt.Errorf("%w (at %d, need %d)", ErrOutdated, current, target)
 	case current > target:
 		return current, nil
 	default:
 		return 0, nil
 	}
-}
-
-// Check returns ErrOutdated if the database lacks a migration.
-func (m *Migrator) Check(ctx context.Context) error {
-	current, target, err := m.provider.GetVersions(ctx)
-	if err != nil {
-		return fmt.Errorf("migrate check: %w", err)
-	}
-	if current < target {
-		return fmt.Errorf("%w (at %d, need %d)", ErrOutdated, current, target)
-	}
-	return nil
 }

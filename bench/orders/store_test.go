@@ -132,7 +132,7 @@ func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *
 	pool, err := pgxpool.NewWithConfig(b.Context(), config)
 	require.NoError(b, err)
 	b.Cleanup(pool.Close)
-	migrator, err := migrations.New(pool, nil)
+	migrator, err := migrations.New(pool, slog.New(slog.DiscardHandler))
 	require.NoError(b, err)
 	_, err = migrator.Up(b.Context())
 	require.NoError(b, err)

@@ -41,6 +41,7 @@ func TestDistribute_populated(t *testing.T) {
 	api.Stop()
 
 	require.Contains(t, programtest.Run(t, f.Environ, "migrate", "distribute"), "distributed: 8 ")
+	require.Equal(t, 1, f.Count("SELECT count(*) FROM pg_constraint WHERE conname = 'refunds_account_id_order_id_fkey'"), "dropped and created again")
 	require.Contains(t, programtest.Run(t, f.Environ, "migrate", "distribute"), "distributed: 0 ")
 
 	api = f.Serve(f.Environ)

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,7 +55,7 @@ func (b *bench) openFloor(ctx context.Context) (*floor, error) {
 }
 
 func (f *floor) createTables(ctx context.Context) error {
-	migrator, err := migrations.New(f.pool, nil)
+	migrator, err := migrations.New(f.pool, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -97,12 +97,13 @@ func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...
 
 // CheckSchema returns [migrations.ErrOutdated] if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
-	migrator, err := migrations.New(pool, nil)
+	migrator, err := migrations.New(pool, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = migrator.Close() }()
-	return migrator.Check(ctx)
+	_, err = migrator.Check(ctx)
+	return err
 }
 
 // WithMigrator connects for migrations and calls work. Migrations have no statement
