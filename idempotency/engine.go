@@ -80,13 +80,15 @@ func (e *Engine) decide(ctx context.Context, stored *storedKey, hash []byte, op 
 	if _, known := r.steps.From[stored.Point]; !known {
 		return result, fmt.Errorf("%w: recovery point %q", ErrNewerVersion, stored.Point) // R18
 	}
-	switch err := r.takeOver(ctx); {
+	attempt, createdAt, since, err := e.store.takeOver(ctx, r.fence())
+	switch {
 	case errors.Is(err, ErrInProgress):
 		return result, err // another run took it first
 	case err != nil:
 		r.release(ctx, err) // the takeover may have been committed
 		return result, err
 	}
+	r.setLease(attempt, createdAt, since)
 	return r.execute(ctx)
 }
 
@@ -116,14 +118,6 @@ func (e *Engine) newRun(r Run, op Operation, from RecoveryPoint, onClaim func())
 	return run
 }
 
-func (r *run) takeOver(ctx context.Context) error {
-	attempt, createdAt, since, err := r.engine.store.takeOver(ctx, r.fence())
-	if err == nil {
-		r.setLease(attempt, createdAt, since)
-	}
-	return err
-}
-
 func (r *run) setLease(attempt int, createdAt, since time.Time) {
 	r.claim, r.since, r.mayHold = nil, since, true
 	received := r.engine.clock()
@@ -150,13 +144,11 @@ func (r *run) execute(ctx context.Context) (Result, error) {
 			r.release(ctx, cause)
 		}
 	}()
-	r.claimed()
-	for r.point != Finished {
+	for r.claimed(); r.point != Finished; r.claimed() {
 		if cause = r.step(ctx); cause != nil {
 			return r.result(), cause
 		}
 		cause = errPanicked
-		r.claimed()
 	}
 	cause = nil
 	r.engine.waiters.notify(r.AccountID, r.KeyID)
@@ -165,12 +157,10 @@ func (r *run) execute(ctx context.Context) (Result, error) {
 
 // claimed calls OnClaim after the claim or the takeover is committed.
 func (r *run) claimed() {
-	if r.claim != nil || r.onClaim == nil {
-		return
+	if r.claim == nil && r.onClaim != nil {
+		r.onClaim()
+		r.onClaim = nil
 	}
-	onClaim := r.onClaim
-	r.onClaim = nil
-	onClaim()
 }
 
 // step makes the external call of the recovery point and commits the record.

@@ -67,6 +67,7 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 }
 
 // Count returns how many keys RunOnce would delete now.
-func (r *Reaper) Count(ctx context.Context) (int, error) {
-	return r.engine.store.count(ctx, countExpiredSQL, r.config.Retention)
+func (r *Reaper) Count(ctx context.Context) (n int, err error) {
+	err = r.engine.store.queryRow(ctx, countExpiredSQL, []any{r.config.Retention}, &n)
+	return n, err
 }

@@ -83,10 +83,7 @@ func (s *Status) fields() []any {
 // Status returns one key of the account, or [ErrNotFound].
 func (e *Engine) Status(ctx context.Context, accountID, id uuid.UUID) (Status, error) {
 	stored, err := e.store.find(ctx, accountID, id)
-	if err != nil {
-		return Status{}, err
-	}
-	return stored.Status, nil
+	return stored.Status, err
 }
 
 // Lookup returns a key and its stored response, if any. A reaped key is a
@@ -95,12 +92,9 @@ func (e *Engine) Lookup(ctx context.Context, accountID uuid.UUID, key Key) (Stat
 	id := KeyID(accountID, key)
 	stored, err := e.store.find(ctx, accountID, id)
 	if errors.Is(err, ErrNotFound) {
-		return Status{}, Response{}, e.store.keyExpired(ctx, accountID, id, key)
+		err = e.store.keyExpired(ctx, accountID, id, key)
 	}
-	if err != nil {
-		return Status{}, Response{}, err
-	}
-	return stored.Status, stored.response, nil
+	return stored.Status, stored.response, err
 }
 
 // Statuses returns existing keys by id, for pairs of account and id.
@@ -123,14 +117,8 @@ func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]S
 // Find returns the keys with an id or a client's key, of one account or, for
 // uuid.Nil, of all.
 func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
-	var id, account *uuid.UUID
-	if parsed, err := uuid.Parse(idOrKey); err == nil {
-		id = &parsed
-	}
-	if accountID != uuid.Nil {
-		account = &accountID
-	}
-	return e.store.statuses(ctx, byKeySQL, id, idOrKey, account)
+	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
+	return e.store.statuses(ctx, byKeySQL, id, idOrKey, accountID)
 }
 
 // Requeue returns a key that needs review to the completer, with all attempts.

@@ -56,6 +56,12 @@ func (s *store) withConn(ctx context.Context, statement func(ctx context.Context
 	return translateOn(conn.Conn(), statement(ctx, conn.Conn()))
 }
 
+func (s *store) queryRow(ctx context.Context, query string, arguments []any, dest ...any) error {
+	return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, query, arguments...).Scan(dest...)
+	})
+}
+
 type storedKey struct {
 	Status
 	params      []byte
@@ -83,17 +89,15 @@ SELECT` + statusColumns + `,
  WHERE k.account_id = $2
    AND k.id = $3`
 
-// find reads a key's row, or returns [ErrNotFound].
+// find reads a key's row, or returns [ErrNotFound]. The key is not nil.
 func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, error) {
 	k := &storedKey{}
 	err := retry(func() error {
-		return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, findSQL, s.lockTimeout, accountID, id).Scan(append(k.fields(),
-				&k.params, &k.fingerprint, &k.token, &k.lockedAt, &k.readAt, &k.response.Headers, &k.response.Body)...)
-		})
+		return s.queryRow(ctx, findSQL, []any{s.lockTimeout, accountID, id}, append(k.fields(),
+			&k.params, &k.fingerprint, &k.token, &k.lockedAt, &k.readAt, &k.response.Headers, &k.response.Body)...)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, ErrNotFound
+		err = ErrNotFound
 	}
 	k.response.Status = k.ResponseStatus
 	return k, err
@@ -175,10 +179,6 @@ WITH held AS (
 )
 SELECT 1 / count(*), max(locked_at) FROM held`
 
-func queueFence(batch *pgx.Batch, f fence) {
-	queueFenced(batch, fenceSQL, new(time.Time), f.arguments()...)
-}
-
 // advanceSQL moves the recovery point and renews the lease. statement_timestamp() is
 // the receipt of the statement, also in a batch: after the run sent it (R8), and later
 // than $5. now() would be the beginning of the transaction.
@@ -196,10 +196,6 @@ WITH held AS (
     RETURNING locked_at
 )
 SELECT 1 / count(*), max(locked_at) FROM held`
-
-func queueAdvance(batch *pgx.Batch, f fence, point RecoveryPoint, since *time.Time) {
-	queueFenced(batch, advanceSQL, since, f.arguments(string(point))...)
-}
 
 // renew moves the start of the lease, or returns ErrLeaseLost.
 func (s *store) renew(ctx context.Context, f fence) (since time.Time, err error) {
@@ -251,8 +247,7 @@ func scanFenced(row pgx.Row, more ...any) error {
 
 // takeOver leases the key, or returns ErrInProgress if the row has changed (R7, R8).
 func (s *store) takeOver(ctx context.Context, f fence) (attempt int, createdAt, since time.Time, err error) {
-	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `
+	err = s.queryRow(ctx, `
 UPDATE idempotency_keys
    SET lease_token        = $3,
        attempt            = attempt + 1,
@@ -263,8 +258,8 @@ UPDATE idempotency_keys
    AND id = $2
    AND recovery_point = $4
    AND (locked_at IS NULL OR locked_at <= now() - $5::interval)
-RETURNING attempt, created_at, locked_at`, f.accountID, f.id, f.token, string(f.point), s.lockTimeout).Scan(&attempt, &createdAt, &since)
-	})
+RETURNING attempt, created_at, locked_at`,
+		[]any{f.accountID, f.id, f.token, string(f.point), s.lockTimeout}, &attempt, &createdAt, &since)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrInProgress
 	}

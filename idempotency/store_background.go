@@ -73,8 +73,7 @@ SELECT` + statusColumns + `
  WHERE k.account_id = ANY(ARRAY(
            SELECT id
              FROM accounts
-            WHERE $4::uuid IS NULL
-               OR id = $4
+            WHERE $4::uuid IN (id, '00000000-0000-0000-0000-000000000000')
        ))
    AND (k.id = $2 OR k.idempotency_key = $3)
  ORDER BY k.created_at
@@ -255,16 +254,14 @@ func (s *store) delete(ctx context.Context, retention time.Duration, keys []cand
 // [ErrNotFound].
 func (s *store) keyExpired(ctx context.Context, accountID, id uuid.UUID, key Key) error {
 	k := Status{AccountID: accountID, ID: id, Key: key, Point: Finished}
-	err := s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `
+	err := s.queryRow(ctx, `
 SELECT operation,
        request_path,
        created_at,
        finished_at
   FROM expired_keys
  WHERE account_id = $1
-   AND id = $2`, accountID, id).Scan(&k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt)
-	})
+   AND id = $2`, []any{accountID, id}, &k.Operation, &k.Path, &k.CreatedAt, &k.FinishedAt)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrNotFound
@@ -285,13 +282,6 @@ SELECT count(*)
   FROM idempotency_keys
  WHERE finished_at <= now() - $1::interval`
 
-func (s *store) count(ctx context.Context, query string, arguments ...any) (n int, err error) {
-	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, query, arguments...).Scan(&n)
-	})
-	return n, err
-}
-
 func (s *store) exec(ctx context.Context, query string, arguments ...any) error {
 	return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, query, arguments...)
@@ -301,10 +291,7 @@ func (s *store) exec(ctx context.Context, query string, arguments ...any) error 
 
 func collect[T any](ctx context.Context, s *store, scan pgx.RowToFunc[T], query string, arguments ...any) (list []T, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, query, arguments...)
-		if err != nil {
-			return err
-		}
+		rows, _ := conn.Query(ctx, query, arguments...) // CollectRows returns its error
 		list, err = pgx.CollectRows(rows, scan)
 		return err
 	})

@@ -179,7 +179,7 @@ func (tx *Tx) begin(ctx context.Context) error {
 	if r := tx.run; r.claim != nil {
 		queueClaim(batch, r, Started, &tx.claimed)
 	} else {
-		queueFence(batch, r.fence())
+		queueFenced(batch, fenceSQL, new(time.Time), r.fence().arguments()...)
 	}
 	if err := tx.send(ctx, batch); err != nil {
 		return err
@@ -214,7 +214,7 @@ func (tx *Tx) commit(ctx context.Context, outcome Outcome) error {
 	case outcome.point == Finished:
 		queueFinish(batch, r.fence(), outcome.response, &since)
 	default:
-		queueAdvance(batch, r.fence(), outcome.point, &since)
+		queueFenced(batch, advanceSQL, &since, r.fence().arguments(string(outcome.point))...)
 	}
 	batch.QueuedQueries = append(batch.QueuedQueries, tx.queued.QueuedQueries...)
 	var committed bool
