@@ -49,22 +49,22 @@ const policy = "default-src 'none'; " +
 
 // Routes registers the contract openapi.yaml, the same as JSON without the order of
 // members, its workflows orders.arazzo.yaml, and /docs with its scripts and diagrams.
-// Forms of files are made at the first request, because parsing and compressing the
-// contract would be most of a process's start.
+// They are prepared at the first request, because parsing and compressing the contract
+// would be most of a process's start.
 func Routes(r chi.Router, contract, workflows []byte) {
-	r.Get("/openapi.yaml", serve("application/yaml", contract))
-	r.Get("/openapi.json", serveForms("application/json", newForm(asJSON(contract)), newForm(compress(asJSON(contract)))))
-	r.Get("/orders.arazzo.yaml", serve("application/yaml", workflows))
-	r.Get("/docs", serve("text/html; charset=utf-8", pageHTML))
+	r.Get("/openapi.yaml", serve("application/yaml", plain(contract)))
+	r.Get("/openapi.json", serve("application/json", func() []byte { return asJSON(contract) }))
+	r.Get("/orders.arazzo.yaml", serve("application/yaml", plain(workflows)))
+	r.Get("/docs", serve("text/html; charset=utf-8", plain(pageHTML)))
 
 	files := map[string]http.HandlerFunc{
-		"init.js":   serve(javaScript, initJS),
-		"scalar.js": serveForms(javaScript, newForm(decompressScalar), newForm(plain(scalarGzip))),
+		"init.js":   serve(javaScript, plain(initJS)),
+		"scalar.js": serve(javaScript, decompressScalar),
 	}
 	drawings, _ := fs.Glob(diagrams, "diagrams/*") // the pattern is valid
 	for _, name := range drawings {
 		drawing, _ := diagrams.ReadFile(name) // it is embedded
-		files[path.Base(name)] = serve("image/svg+xml", drawing)
+		files[path.Base(name)] = serve("image/svg+xml", plain(drawing))
 	}
 	names := strings.ReplaceAll(strings.Join(slices.Sorted(maps.Keys(files)), "|"), ".", `\.`)
 	r.Get("/docs/{file:("+names+")}", func(w http.ResponseWriter, r *http.Request) {
@@ -74,23 +74,11 @@ func Routes(r chi.Router, contract, workflows []byte) {
 
 func plain(content []byte) func() []byte { return func() []byte { return content } }
 
-func asJSON(contract []byte) func() []byte {
-	return func() []byte {
-		var value any
-		_ = yaml.Unmarshal(contract, &value) // valid: a test compares the two forms
-		content, _ := json.Marshal(value)
-		return content
-	}
-}
-
-func compress(content func() []byte) func() []byte {
-	return func() []byte {
-		var gzipped bytes.Buffer
-		writer := gzip.NewWriter(&gzipped)
-		_, _ = writer.Write(content()) // a buffer does not fail
-		_ = writer.Close()
-		return gzipped.Bytes()
-	}
+func asJSON(contract []byte) []byte {
+	var value any
+	_ = yaml.Unmarshal(contract, &value) // valid: a test compares the two forms
+	content, _ := json.Marshal(value)
+	return content
 }
 
 func decompressScalar() []byte {
@@ -99,30 +87,36 @@ func decompressScalar() []byte {
 	return content
 }
 
-// form returns a form of a file, plain or gzipped, and its ETag, a hash of the content.
-type form func() (content []byte, tag string)
+// form is a form of a file, plain or gzipped, with its ETag, a hash of the content.
+type form struct {
+	content []byte
+	tag     string
+}
 
-func newForm(content func() []byte) form {
-	return sync.OnceValues(func() ([]byte, string) {
-		made := content()
-		sum := sha256.Sum256(made)
-		return made, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
-	})
+func newForm(content []byte) form {
+	sum := sha256.Sum256(content)
+	return form{content, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
+}
+
+func newForms(content []byte) (unchanged, gzipped form) {
+	var compressed bytes.Buffer
+	writer := gzip.NewWriter(&compressed)
+	_, _ = writer.Write(content) // a buffer does not fail
+	_ = writer.Close()
+	return newForm(content), newForm(compressed.Bytes())
 }
 
 // acceptsGzip matches an Accept-Encoding that names gzip with a weight above 0 (RFC 9110,
 // 12.5.3). It ignores "*".
 var acceptsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*($|,|;\s*q=(1|0\.\d*[1-9]))`)
 
-func serve(contentType string, content []byte) http.HandlerFunc {
-	return serveForms(contentType, newForm(plain(content)), newForm(compress(plain(content))))
-}
-
-// serveForms responds with the form that the client accepts, or with 304 if the client has
-// it cached.
-func serveForms(contentType string, plain, gzipped form) http.HandlerFunc {
+// serve responds with the form that the client accepts, or with 304 if the client has it
+// cached.
+func serve(contentType string, content func() []byte) http.HandlerFunc {
+	forms := sync.OnceValues(func() (unchanged, gzipped form) { return newForms(content()) })
 	return func(w http.ResponseWriter, r *http.Request) {
-		header, accepted := w.Header(), plain
+		accepted, gzipped := forms()
+		header := w.Header()
 		header.Set("Vary", "Accept-Encoding")
 		if acceptsGzip.MatchString(strings.Join(r.Header.Values("Accept-Encoding"), ",")) {
 			header.Set("Content-Encoding", "gzip")
@@ -132,13 +126,12 @@ func serveForms(contentType string, plain, gzipped form) http.HandlerFunc {
 		header.Set("Content-Security-Policy", policy)
 		// clients revalidate with the ETag, because the paths have no version
 		header.Set("Cache-Control", "no-cache")
-		content, tag := accepted()
-		header.Set("ETag", tag)
+		header.Set("ETag", accepted.tag)
 		// The contract has neither ranges (206, 416) nor 412.
 		whole := r.Clone(r.Context())
 		whole.Header.Del("Range")
 		whole.Header.Del("If-Match")
-		http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(content))
+		http.ServeContent(noRanges{w}, whole, "", time.Time{}, bytes.NewReader(accepted.content))
 	}
 }
 

@@ -83,7 +83,7 @@ RETURNING created_at`, key.ID, accountID, hash[:], key.Prefix).Scan(&key.Created
 // returns [ErrAccountNotFound] if there are none, because each account has at least
 // one, or [postgres.ErrUnavailable].
 func ListKeys(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID) ([]Key, error) {
-	rows, err := pool.Query(ctx, `
+	rows, _ := pool.Query(ctx, `
 SELECT id,
        prefix,
        created_at,
@@ -91,9 +91,6 @@ SELECT id,
   FROM api_keys
  WHERE account_id = $1
  ORDER BY created_at, id`, accountID)
-	if err != nil {
-		return nil, fmt.Errorf("list API keys: %w", postgres.Translate(err))
-	}
 	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
 	switch {
 	case err != nil:
@@ -123,20 +120,16 @@ func RevokeKey(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, idO
 		return Key{}, ErrAmbiguousPrefix
 	}
 	key := found[0]
-	// Two statements, because Citus rejects coalesce(revoked_at, now()) in an UPDATE.
-	_, err = pool.Exec(ctx, `
+	if key.RevokedAt != nil {
+		return key, nil
+	}
+	err = pool.QueryRow(ctx, `
 UPDATE api_keys
    SET revoked_at = now()
  WHERE account_id = $1
    AND id = $2
-   AND revoked_at IS NULL`, accountID, key.ID)
-	if err == nil {
-		err = pool.QueryRow(ctx, `
-SELECT revoked_at
-  FROM api_keys
- WHERE account_id = $1
-   AND id = $2`, accountID, key.ID).Scan(&key.RevokedAt)
-	}
+   AND revoked_at IS NULL
+RETURNING revoked_at`, accountID, key.ID).Scan(&key.RevokedAt)
 	if err != nil {
 		return Key{}, fmt.Errorf("revoke API key: %w", postgres.Translate(err))
 	}

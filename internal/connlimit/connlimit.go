@@ -87,10 +87,9 @@ func (b *body) Read(p []byte) (int, error) {
 // listener counts connections, and orders those that wait for their clients.
 type listener struct {
 	net.Listener
-	limit     int
-	freed     chan struct{} // holds an element after a connection was closed
-	closed    chan struct{}
-	closeOnce sync.Once
+	limit  int
+	freed  chan struct{} // holds an element after a connection was closed
+	closed chan struct{}
 
 	mu      sync.Mutex
 	count   int
@@ -129,8 +128,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
+// Close is called once by net/http.
 func (l *listener) Close() error {
-	l.closeOnce.Do(func() { close(l.closed) })
+	close(l.closed)
 	return l.Listener.Close()
 }
 

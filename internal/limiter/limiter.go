@@ -60,9 +60,7 @@ type Limiter struct {
 	config Config
 
 	mu       sync.Mutex
-	running  int // requests at work
-	inFlight int
-	backlog  int                    // new requests that wait
+	stats    Stats
 	accounts map[uuid.UUID]*account // with requests in progress
 	turns    list.List              // of *account with new requests that wait, next first
 	resuming list.List              // of waiter, before all new requests
@@ -72,7 +70,6 @@ type Limiter struct {
 
 	rejecting int       // rejections that are delayed
 	slowUntil time.Time // until then, rejections are delayed by Wait
-	rejected  uint64
 }
 
 type account struct {
@@ -90,7 +87,7 @@ func New(config Config) (*Limiter, error) {
 	if config.Work < 1 || config.Backlog < 1 || config.Wait <= 0 || config.InFlight < config.Work {
 		return nil, errors.New("limiter: Work, Backlog and Wait must be positive, and InFlight at least Work")
 	}
-	return &Limiter{config: config, accounts: map[uuid.UUID]*account{}}, nil
+	return &Limiter{config: config, stats: Stats{Capacity: config.Work}, accounts: map[uuid.UUID]*account{}}, nil
 }
 
 // Do runs work with a permit, which it passes in the context. It returns the error of
@@ -165,32 +162,32 @@ func (l *Limiter) enter(accountID uuid.UUID) (*permit, *list.Element, error) {
 	if a == nil {
 		a = &account{id: accountID}
 	}
-	err := share(a.inFlight, l.inFlight, l.config.InFlight)
-	busy := l.running >= l.config.Work
+	err := share(a.inFlight, l.stats.InFlight, l.config.InFlight)
+	busy := l.stats.Running >= l.config.Work
 	if busy && err == nil {
 		bound := l.backlogBound()
 		if a.queue.Len() == 0 {
 			// The bound may have fallen below what other accounts have in the backlog.
 			bound = min(bound+bound/4, l.config.Backlog)
 		}
-		err = share(a.queue.Len(), l.backlog, bound)
+		err = share(a.queue.Len(), l.stats.Backlog, bound)
 	}
 	if err != nil {
-		l.rejected++
+		l.stats.Rejected++
 		return nil, nil, err
 	}
 	l.accounts[accountID] = a
 	a.inFlight++
-	l.inFlight++
-	p := &permit{limiter: l, account: a, working: true}
+	l.stats.InFlight++
+	p := &permit{limiter: l, account: a}
 	if !busy { // then none waits
-		l.running++
+		l.stats.Running++
 		return p, nil, nil
 	}
 	if a.turn == nil {
 		a.turn = l.turns.PushBack(a)
 	}
-	l.backlog++
+	l.stats.Backlog++
 	return p, a.queue.PushBack(make(waiter)), nil
 }
 
@@ -227,19 +224,19 @@ func (l *Limiter) leave(p *permit, element *list.Element) bool {
 	}
 	l.dequeue(p.account, element)
 	l.exit(p.account)
-	l.rejected++
+	l.stats.Rejected++
 	return true
 }
 
 func (l *Limiter) exit(a *account) {
-	l.inFlight--
+	l.stats.InFlight--
 	if a.inFlight--; a.inFlight == 0 {
 		delete(l.accounts, a.id)
 	}
 }
 
 func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
-	l.backlog--
+	l.stats.Backlog--
 	w := a.queue.Remove(element).(waiter)
 	if a.queue.Len() == 0 {
 		l.turns.Remove(a.turn)
@@ -250,7 +247,7 @@ func (l *Limiter) dequeue(a *account, element *list.Element) waiter {
 
 // grant gives free permits to requests that resume, then to the accounts in turn.
 func (l *Limiter) grant() {
-	for l.running < l.config.Work {
+	for l.stats.Running < l.config.Work {
 		var w waiter
 		if first := l.resuming.Front(); first != nil {
 			w = l.resuming.Remove(first).(waiter)
@@ -262,7 +259,7 @@ func (l *Limiter) grant() {
 		} else {
 			return
 		}
-		l.running++
+		l.stats.Running++
 		close(w)
 	}
 }
@@ -273,7 +270,7 @@ func (l *Limiter) measure(now time.Time) {
 		l.interval += (min(now.Sub(l.lastPermit), maxInterval) - l.interval) / averageOver
 	}
 	l.lastPermit = now
-	if l.backlog == 0 {
+	if l.stats.Backlog == 0 {
 		l.lastPermit = time.Time{}
 	}
 }
@@ -291,14 +288,13 @@ type Stats struct {
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{Capacity: l.config.Work, Running: l.running, Backlog: l.backlog, InFlight: l.inFlight, Rejected: l.rejected}
+	return l.stats
 }
 
 // permit is the permit of one request, for one goroutine.
 type permit struct {
 	limiter *Limiter
 	account *account
-	working bool
 }
 
 type permitKey struct{}
@@ -309,10 +305,8 @@ func (p *permit) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.exit(p.account)
-	if p.working {
-		l.running--
-		l.grant()
-	}
+	l.stats.Running--
+	l.grant()
 }
 
 // suspend returns the permit during a call of another system.
@@ -320,8 +314,7 @@ func (p *permit) suspend() {
 	l := p.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p.working = false
-	l.running--
+	l.stats.Running--
 	l.grant()
 }
 
@@ -334,7 +327,6 @@ func (p *permit) resume() {
 	l.grant()
 	l.mu.Unlock()
 	<-w
-	p.working = true
 }
 
 // Transport returns a transport that suspends the permit in a request's context, if

@@ -14,50 +14,45 @@ import (
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
-// sessionTimeouts bound in milliseconds how long a stalled session can block others
-// (R21). A run that stalls inside a transaction holds the key's row, which no lease
-// prevents.
-var sessionTimeouts = map[string]string{
+// sessionParameters are the defaults of a session's parameters. The timeouts bound in
+// milliseconds how long a stalled session can block others (R21). A run that stalls
+// inside a transaction holds the key's row, which no lease prevents.
+var sessionParameters = map[string]string{
 	"lock_timeout":                        "2000",
 	"statement_timeout":                   "10000", // no statement here takes a tenth of it
 	"idle_in_transaction_session_timeout": "5000",
+	"application_name":                    "orders-api",
 }
 
-// Configure gives a pool's sessions the timeouts of R21, unless the connection string
-// sets them. They record a COMMIT that was not replicated, and never cause one (R22). A
+// Configure gives a pool's sessions the timeouts of R21 and a name, unless the connection
+// string sets them. They record a COMMIT that was not replicated, and never cause one (R22). A
 // read-only session, on a demoted primary, is closed, so that the next one finds the
 // new primary. It replaces other hooks of the configuration.
 func Configure(config *pgxpool.Config) {
 	params := config.ConnConfig.RuntimeParams
-	for name, value := range sessionTimeouts {
+	for name, value := range sessionParameters {
 		if _, set := params[name]; !set {
 			params[name] = value
 		}
 	}
-	if _, set := params["application_name"]; !set {
-		params["application_name"] = "orders-api"
-	}
 	recordUnreplicated(config)
 	disableCancel(config)
-	closeReadOnly(config)
-	registerUUID(config)
-}
-
-// IsConfigured reports whether a configuration went through [Configure].
-func IsConfigured(config *pgxpool.Config) bool {
-	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
-}
-
-// registerUUID sends uuid.UUID as sixteen bytes. pgx's default, the text form, causes a
-// sixth of a request's allocations.
-func registerUUID(config *pgxpool.Config) {
+	keep := config.ConnConfig.OnPgError // set by pgx: false after a fatal error, which closes the session
+	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != ReadOnlyTransaction && keep(conn, err)
+	}
+	// Sends uuid.UUID as sixteen bytes. pgx's default, the text form, causes a sixth of a
+	// request's allocations.
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		pgxuuid.Register(conn.TypeMap())
 		return nil
 	}
 }
 
-var errCancelDisabled = errors.New("postgres: statements are not cancelled")
+// IsConfigured reports whether a configuration went through [Configure].
+func IsConfigured(config *pgxpool.Config) bool {
+	return config.ConnConfig.OnNotice != nil && config.BeforeConnect != nil
+}
 
 // disableCancel prevents pgx from sending a cancel request for an abandoned statement,
 // which ends by statement_timeout. The request would end a COMMIT's wait for its
@@ -70,7 +65,7 @@ func disableCancel(config *pgxpool.Config) {
 		dial := conn.DialFunc
 		conn.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if connected.Load() {
-				return nil, errCancelDisabled
+				return nil, errors.New("postgres: statements are not cancelled")
 			}
 			return dial(ctx, network, address)
 		}
@@ -82,25 +77,15 @@ func disableCancel(config *pgxpool.Config) {
 	}
 }
 
-func closeReadOnly(config *pgxpool.Config) {
-	next := config.ConnConfig.OnPgError
-	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		return err.Code != ReadOnlyTransaction && next(conn, err) // set by pgx: closes after fatal errors
-	}
-}
-
 // CheckSession returns an error that names each timeout of R21 that the pool's sessions
 // lack, for example because a pooler dropped it.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, err := pool.Query(ctx, `
+	rows, _ := pool.Query(ctx, `
 SELECT name
   FROM pg_settings
  WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')
    AND setting::bigint = 0
  ORDER BY name`)
-	if err != nil {
-		return fmt.Errorf("check session timeouts: %w", err)
-	}
 	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("check session timeouts: %w", err)
