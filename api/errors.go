@@ -198,8 +198,7 @@ func (p problem) forRequest(r *http.Request, err error) problem {
 	if !hasKey {
 		p.Detail = strings.Replace(p.Detail, ", with the same key", "", 1)
 	}
-	var keyed *keyedError
-	lookedUp := errors.As(err, &keyed)
+	keyed, lookedUp := errors.AsType[*keyedError](err)
 	if lookedUp && keyed.created != nil {
 		p.Detail, p.Resource = "The key created the resource in resource.", keyed.created
 	}

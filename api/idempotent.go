@@ -96,8 +96,7 @@ func (a accountAPI) execute(ctx context.Context, req idempotentRequest) (result 
 	}
 	if result, err = req.execute(ctx, req.Request); err != nil {
 		keyed := &keyedError{error: err}
-		var expired *idempotency.KeyExpiredError
-		if errors.As(err, &expired) {
+		if expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err); reaped {
 			keyed.created = a.service.ResourceOf(expired.Key)
 		}
 		err = keyed
@@ -109,8 +108,7 @@ func (a accountAPI) execute(ctx context.Context, req idempotentRequest) (result 
 func (a accountAPI) writeRunResult(w http.ResponseWriter, r *http.Request, key idempotency.Key, run runResult) error {
 	stateOf(r.Context()).result(run.Result, run.err)
 	applied := preferences{wait: run.waited}
-	var required *orders.ActionRequiredError
-	if errors.As(run.err, &required) {
+	if required, waits := errors.AsType[*orders.ActionRequiredError](run.err); waits {
 		return a.writeAccepted(w, r, key, applied, required)
 	}
 	applied.write(w.Header())

@@ -29,14 +29,13 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 		return nil, tooLarge // before 100 Continue
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var overrun *http.MaxBytesError
-	if errors.As(err, &overrun) {
+	_, overrun := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case overrun:
 		return nil, tooLarge
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errBodyCut
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("%w: the body is not framed as HTTP should be", idempotency.ErrMalformed)
 	}
 	return body, nil
@@ -62,14 +61,10 @@ func checkMediaType(header http.Header) error {
 
 // readKey parses the one header line: the raw key, or a String of RFC 9651.
 func readKey(header http.Header) (idempotency.Key, error) {
-	lines := header.Values("Idempotency-Key")
-	switch {
-	case len(lines) == 0:
-		return "", errKeyMissing
-	case len(lines) > 1:
+	if len(header.Values("Idempotency-Key")) > 1 {
 		return "", idempotency.ErrInvalidKey
 	}
-	line := strings.Trim(lines[0], " \t")
+	line := strings.Trim(header.Get("Idempotency-Key"), " \t")
 	if line == "" {
 		return "", errKeyMissing
 	}

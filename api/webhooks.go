@@ -68,10 +68,9 @@ func (l *requestState) event(event orders.Event, err error) {
 	case err == nil && event.RefundID != uuid.Nil:
 		l.add(slog.String("refund_id", event.RefundID.String()))
 		l.setOutcome("refund_synced")
-		return
 	case err == nil && event.Result.Response.Status == 0:
 		l.setOutcome("ignored")
-		return
+	default:
+		l.result(event.Result, err)
 	}
-	l.result(event.Result, err)
 }
