@@ -185,8 +185,12 @@ func devKey(ctx context.Context, pool *pgxpool.Pool, path string) (string, error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read API key of dev: %w", err)
 	}
+	authenticator, err := accounts.NewAuthenticator(accounts.Config{Pool: pool, Clock: time.Now}) // before the first request
+	if err != nil {
+		return "", err
+	}
 	for key := range strings.FieldsSeq(string(stored)) {
-		if known, err := accounts.ValidAPIKey(ctx, pool, key); err != nil || known {
+		if _, err := authenticator.Authenticate(ctx, key); !errors.Is(err, accounts.ErrUnauthorized) {
 			return key, err
 		}
 	}

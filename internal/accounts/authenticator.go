@@ -93,9 +93,9 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 		return uuid.Nil, ErrUnauthorized
 	}
 	hash := hashKey(apiKey)
-	key, cached := a.cached(hash)
-	if cached && a.isFresh(key) {
-		return key.accountID, nil
+	accountID, cached, fresh := a.cached(hash)
+	if fresh {
+		return accountID, nil
 	}
 	turn := a.unknownKeys
 	if cached {
@@ -115,37 +115,33 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 // lookup reads the account of a key from the database and updates the cache, unless
 // another request has verified the key since.
 func (a *Authenticator) lookup(ctx context.Context, hash keyHash) (uuid.UUID, error) {
-	if key, cached := a.cached(hash); cached && a.isFresh(key) {
-		return key.accountID, nil
+	if accountID, _, fresh := a.cached(hash); fresh {
+		return accountID, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.lookupTimeout)
 	defer cancel()
 	verifiedAt := a.clock()
 	accountID, err := findAccount(ctx, a.pool, hash)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrUnauthorized):
-		a.remove(hash)
+		delete(a.cache, hash)
 	case err == nil:
-		a.add(hash, verifiedKey{accountID, verifiedAt})
+		a.addLocked(hash, verifiedKey{accountID, verifiedAt})
 	}
 	return accountID, err
 }
 
-func (a *Authenticator) isFresh(key verifiedKey) bool {
-	return a.clock().Sub(key.verifiedAt) < maxAge
-}
-
-func (a *Authenticator) cached(hash keyHash) (key verifiedKey, cached bool) {
+func (a *Authenticator) cached(hash keyHash) (accountID uuid.UUID, cached, fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	key, cached = a.cache[hash]
-	return key, cached
+	key, cached := a.cache[hash]
+	return key.accountID, cached, cached && a.clock().Sub(key.verifiedAt) < maxAge
 }
 
-// add stores an entry. If the cache is full, it evicts an arbitrary one.
-func (a *Authenticator) add(hash keyHash, key verifiedKey) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// addLocked stores an entry. If the cache is full, it evicts an arbitrary one.
+func (a *Authenticator) addLocked(hash keyHash, key verifiedKey) {
 	if _, cached := a.cache[hash]; !cached && len(a.cache) >= maxCached {
 		for evicted := range a.cache {
 			delete(a.cache, evicted)
@@ -153,12 +149,6 @@ func (a *Authenticator) add(hash keyHash, key verifiedKey) {
 		}
 	}
 	a.cache[hash] = key
-}
-
-func (a *Authenticator) remove(hash keyHash) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.cache, hash)
 }
 
 // findAccount returns the account of an unrevoked API key, or [ErrUnauthorized]. It

@@ -135,15 +135,3 @@ RETURNING revoked_at`, accountID, key.ID).Scan(&key.RevokedAt)
 	}
 	return key, nil
 }
-
-// ValidAPIKey reports whether apiKey is valid. Its error is [postgres.ErrUnavailable].
-func ValidAPIKey(ctx context.Context, pool *pgxpool.Pool, apiKey string) (bool, error) {
-	if !isWellFormed(apiKey) {
-		return false, nil
-	}
-	_, err := findAccount(ctx, pool, hashKey(apiKey))
-	if errors.Is(err, ErrUnauthorized) {
-		return false, nil
-	}
-	return err == nil, err
-}

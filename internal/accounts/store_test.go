@@ -163,16 +163,19 @@ func TestKeys_noDatabase(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 	_, err = accounts.RevokeKey(t.Context(), pool, account, apiKey[:8])
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = accounts.ValidAPIKey(t.Context(), pool, apiKey)
+	_, err = accounts.FindAccount(t.Context(), pool, apiKey)
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
 }
 
 func requireValid(t *testing.T, pool *pgxpool.Pool, want bool, apiKeys ...string) {
 	t.Helper()
 	for _, apiKey := range apiKeys {
-		valid, err := accounts.ValidAPIKey(t.Context(), pool, apiKey)
-		require.NoError(t, err)
-		require.Equal(t, want, valid)
+		_, err := accounts.FindAccount(t.Context(), pool, apiKey)
+		if want {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, accounts.ErrUnauthorized)
+		}
 	}
 }
 

@@ -36,13 +36,21 @@ const (
 func Serve(server *http.Server, l net.Listener, limit int) error {
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serve(handler, w, r)
+		c := r.Context().Value(connKey{}).(*conn)
+		if r.Body != http.NoBody {
+			r = r.WithContext(r.Context()) // a copy: the server still needs its own body
+			r.Body = &body{r.Body, c}
+		} else if !c.listener.busy(c) {
+			panic(http.ErrAbortHandler) // just closed, so the request must not run
+		}
+		handler.ServeHTTP(w, r)
 	})
 	server.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, nc)
 	}
 	server.ConnState = func(nc net.Conn, state http.ConnState) {
-		if c, ok := nc.(*conn); ok && state == http.StateIdle {
+		if state == http.StateIdle {
+			c := nc.(*conn)
 			c.listener.wait(c)
 		}
 	}
@@ -55,20 +63,6 @@ func Serve(server *http.Server, l net.Listener, limit int) error {
 }
 
 type connKey struct{}
-
-func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-		if r.Body == http.NoBody {
-			if !c.listener.busy(c) {
-				panic(http.ErrAbortHandler) // just closed, so the request must not run
-			}
-		} else {
-			r = r.WithContext(r.Context()) // a copy: the server still needs its own body
-			r.Body = &body{r.Body, c}
-		}
-	}
-	handler.ServeHTTP(w, r)
-}
 
 // body marks its connection as busy at its end.
 type body struct {
