@@ -85,7 +85,7 @@ var executions = map[string]func(ctx context.Context, tx *idempotency.Tx, statem
 		return err
 	},
 	"queried": func(ctx context.Context, tx *idempotency.Tx, statement string) error {
-		return tx.QueryRow(ctx, statement).Scan(new(any))
+		return tx.QueryRow(ctx, statement, nil, new(any))
 	},
 }
 
@@ -165,7 +165,7 @@ func TestDatabase_connectionLost(t *testing.T) {
 	// The server ends the session between two statements.
 	idleTooLong := func(ctx context.Context, tx *idempotency.Tx, f *fixture) error {
 		var pid int
-		if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT pg_backend_pid()", nil, &pid); err != nil {
 			return err
 		}
 		require.Eventually(f.t, func() bool {

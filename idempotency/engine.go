@@ -31,7 +31,7 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 
 	// The INSERT of the claim decides, not this lookup (R1).
 	r := e.newRun(Run{AccountID: req.AccountID, Key: req.Key, KeyID: id, Params: req.Params}, op, Started, req.OnClaim)
-	r.claim = &claim{method: req.Method, path: req.Path, fingerprint: hash}
+	r.claim, r.fingerprint = &req, hash
 	result, err := r.execute(ctx)
 	if r.existing != nil {
 		return e.decide(ctx, r.existing, hash, op, req.OnClaim)
@@ -99,8 +99,9 @@ type run struct {
 	steps     Steps
 	onClaim   func()
 
-	claim    *claim     // of a new key; nil once it is committed
-	existing *storedKey // the row of the key, if the claim found one
+	claim       *Request   // of a new key; nil once it is committed
+	fingerprint []byte     // of the claim
+	existing    *storedKey // the row of the key, if the claim found one
 
 	token    uuid.UUID     // of the lease (R7)
 	leaseEnd time.Time     // by this process's clock, not after the end by the database's

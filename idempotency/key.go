@@ -80,10 +80,7 @@ const (
 // data, for what costs more than its size (R25), and for digits that a double does
 // not keep, so that no digit of an amount is lost.
 func Canonicalize(body []byte) ([]byte, error) {
-	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
-	case len(trimmed) == 0:
-		return nil, fmt.Errorf("%w: the body is empty", ErrMalformed)
-	case trimmed[0] != '{':
+	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
 		return nil, fmt.Errorf("%w: the body must be a JSON object", ErrMalformed)
 	}
 	if err := checkLimits(body); err != nil {

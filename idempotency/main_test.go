@@ -259,7 +259,7 @@ func beforeRecord(op idempotency.Operation, point idempotency.RecoveryPoint, f f
 
 // query reads in a record, so that its transaction is open before COMMIT is sent.
 func query(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
-	return tx.QueryRow(ctx, "SELECT 1").Scan(new(int))
+	return tx.QueryRow(ctx, "SELECT 1", nil, new(int))
 }
 
 var errInvalid = errors.New("amount too small")

@@ -76,6 +76,11 @@ func TestStep_recordFails(t *testing.T) {
 	f.requireIdle()
 }
 
+// panicking cannot be scanned.
+type panicking struct{}
+
+func (panicking) Scan(any) error { panic("bug") }
+
 // A panic leaks no connection, and the next run continues.
 func TestStep_panics(t *testing.T) {
 	t.Parallel()
@@ -83,7 +88,7 @@ func TestStep_panics(t *testing.T) {
 	inRecord := func(point idempotency.RecoveryPoint, queries bool) operation {
 		return beforeRecord(&threeSteps{}, point, func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
 			if queries {
-				_ = tx.QueryRow(ctx, "SELECT 1") // its row is not scanned
+				_ = tx.QueryRow(ctx, "SELECT 1", nil, panicking{})
 			}
 			panic("bug")
 		})

@@ -103,12 +103,6 @@ func (s *store) find(ctx context.Context, accountID, id uuid.UUID) (*storedKey, 
 	return k, err
 }
 
-type claim struct {
-	method      string
-	path        string
-	fingerprint []byte
-}
-
 // claimSQL is the claim (R1). It names no constraint: the second of two concurrent
 // claims may meet either unique index, and both mean the same key. On conflict it
 // raises division_by_zero, like the fence.
@@ -146,7 +140,7 @@ SELECT 1 / (1 - count(*))
 func queueClaim(batch *pgx.Batch, r *run, point RecoveryPoint, since *time.Time) {
 	batch.Queue(notExpiredSQL, r.AccountID, r.KeyID).QueryRow(func(row pgx.Row) error { return scanFenced(row) })
 	queueFenced(batch, claimSQL, since, r.KeyID, r.AccountID, string(r.Key), r.operation,
-		r.claim.method, r.claim.path, r.Params, r.claim.fingerprint, string(point), r.token)
+		r.claim.Method, r.claim.Path, r.Params, r.fingerprint, string(point), r.token)
 }
 
 // fence is the condition of a fenced statement (R7). Each commit moves the start of

@@ -26,7 +26,7 @@ func (r *run) commitStep(ctx context.Context, record Record) error {
 		}
 		if r.claim != nil && postgres.SQLState(err) == postgres.UniqueViolation {
 			// The key's row is gone, but a derived id exists (R5).
-			err = &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.claim.path}}
+			err = &KeyExpiredError{Status{AccountID: r.AccountID, ID: r.KeyID, Key: r.Key, Operation: r.operation, Path: r.claim.Path}}
 		}
 		return err
 	})
@@ -131,30 +131,16 @@ func (tx *Tx) Exec(ctx context.Context, query string, arguments ...any) (pgconn.
 	return tag, tx.check(err)
 }
 
-// QueryRow executes a query now. Its row must be scanned.
-func (tx *Tx) QueryRow(ctx context.Context, query string, arguments ...any) pgx.Row {
+// QueryRow executes a query now and scans its row into dest.
+func (tx *Tx) QueryRow(ctx context.Context, query string, arguments []any, dest ...any) error {
 	if err := tx.begin(ctx); err != nil {
-		return row{tx: tx, err: err}
+		return err
 	}
-	return row{tx: tx, row: tx.conn.QueryRow(ctx, query, arguments...)}
-}
-
-// row is a pgx.Row that reports its errors to the transaction.
-type row struct {
-	tx  *Tx
-	row pgx.Row
-	err error
-}
-
-func (r row) Scan(dest ...any) error {
-	if r.err != nil {
-		return r.err
-	}
-	err := r.row.Scan(dest...)
+	err := tx.conn.QueryRow(ctx, query, arguments...).Scan(dest...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return err // a result, not a failure
 	}
-	return r.tx.check(err)
+	return tx.check(err)
 }
 
 // check translates the error of a statement and keeps the first one.

@@ -24,11 +24,11 @@ func TestTx_readsAndWrites(t *testing.T) {
 		require.EqualValues(t, 1, tag.RowsAffected())
 
 		var n int
-		err = tx.QueryRow(ctx, "SELECT count(*) FROM audit_records WHERE resource_id = $1", string(run.Key)).Scan(&n)
+		err = tx.QueryRow(ctx, "SELECT count(*) FROM audit_records WHERE resource_id = $1", []any{string(run.Key)}, &n)
 		require.NoError(t, err)
 		require.Equal(t, 2, n, "created and executed; the queued statement has not been sent")
 
-		err = tx.QueryRow(ctx, "SELECT 1 WHERE false").Scan(&n)
+		err = tx.QueryRow(ctx, "SELECT 1 WHERE false", nil, &n)
 		require.ErrorIs(t, err, pgx.ErrNoRows)
 		return nil
 	}))
@@ -98,16 +98,12 @@ func TestTx_statementFails(t *testing.T) {
 			return nil
 		}, "(SQLSTATE 23514)"},
 		{"queried, error ignored", func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
-			_ = tx.QueryRow(ctx, "TABLE unknown").Scan()
-			_ = tx.QueryRow(ctx, "SELECT 1").Scan()
+			_ = tx.QueryRow(ctx, "TABLE unknown", nil)
+			_ = tx.QueryRow(ctx, "SELECT 1", nil)
 			return nil
 		}, "(SQLSTATE 42P01)"},
-		{"queried, not scanned", func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
-			_ = tx.QueryRow(ctx, "SELECT 1")
-			return nil
-		}, "conn busy"},
 		{"scanned into a wrong type", func(ctx context.Context, tx *idempotency.Tx, _ *idempotency.Run) error {
-			return tx.QueryRow(ctx, "SELECT 'text'").Scan(new(int))
+			return tx.QueryRow(ctx, "SELECT 'text'", nil, new(int))
 		}, "cannot scan"},
 	}
 	f := newFixture(t)

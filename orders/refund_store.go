@@ -32,7 +32,7 @@ SELECT status,
 // separate statement: under READ COMMITTED, only a statement that starts after the lock was
 // granted sees the previous holder's commit.
 func lockOrderTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID) (o Order, reserved int64, err error) {
-	err = tx.QueryRow(ctx, lockOrderSQL, accountID, id).Scan(&o.Status, &o.Amount, &o.Currency)
+	err = tx.QueryRow(ctx, lockOrderSQL, []any{accountID, id}, &o.Status, &o.Amount, &o.Currency)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return o, 0, ErrNotFound
 	}
@@ -44,7 +44,7 @@ SELECT coalesce(sum(amount), 0)::bigint
   FROM refunds
  WHERE account_id = $1
    AND order_id = $2
-   AND status NOT IN ('failed', 'canceled')`, accountID, id).Scan(&reserved)
+   AND status NOT IN ('failed', 'canceled')`, []any{accountID, id}, &reserved)
 	return o, reserved, err
 }
 
