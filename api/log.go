@@ -27,12 +27,9 @@ type requestState struct {
 
 type requestStateKey struct{}
 
-// stateOf returns the state of the request, or one that is discarded.
+// stateOf returns the state of a request that passed [withLog].
 func stateOf(ctx context.Context) *requestState {
-	if l, ok := ctx.Value(requestStateKey{}).(*requestState); ok {
-		return l
-	}
-	return &requestState{}
+	return ctx.Value(requestStateKey{}).(*requestState)
 }
 
 func (l *requestState) add(attrs ...slog.Attr) { l.attrs = append(l.attrs, attrs...) }

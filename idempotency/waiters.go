@@ -159,6 +159,7 @@ func (w *waiters) wake(keys []awaitedKey) {
 	}
 }
 
+// pollLoop polls the awaited keys until there are none.
 func (w *waiters) pollLoop() {
 	failing := false
 	for {
@@ -166,8 +167,12 @@ func (w *waiters) pollLoop() {
 		case <-time.After(pollInterval):
 		case <-w.running.Done():
 		}
-		keys := w.awaitedKeys()
-		if len(keys) == 0 {
+		w.mu.Lock()
+		keys := slices.Collect(maps.Keys(w.keys))
+		polling := len(keys) > 0 && w.running.Err() == nil
+		w.polling = polling
+		w.mu.Unlock()
+		if !polling {
 			return
 		}
 		changed, err := w.poll(w.running, keys)
@@ -177,15 +182,4 @@ func (w *waiters) pollLoop() {
 		failing = err != nil
 		w.wake(changed)
 	}
-}
-
-// awaitedKeys returns the keys to poll. Without any it ends the poller.
-func (w *waiters) awaitedKeys() []awaitedKey {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.running.Err() != nil || len(w.keys) == 0 {
-		w.polling = false
-		return nil
-	}
-	return slices.Collect(maps.Keys(w.keys))
 }

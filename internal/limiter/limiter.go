@@ -93,49 +93,37 @@ func New(config Config) (*Limiter, error) {
 // Do runs work with a permit, which it passes in the context. It returns the error of
 // work, [ErrOverloaded] or [ErrRateLimited].
 func (l *Limiter) Do(ctx context.Context, accountID uuid.UUID, work func(context.Context) error) error {
-	p, err := l.acquire(ctx, accountID)
+	p, element, err := l.enter(accountID)
 	if err != nil {
+		l.delayRejection(ctx)
 		return err
+	}
+	if element != nil {
+		if err := wait(ctx, 2*l.config.Wait, element.Value.(waiter)); err != nil && l.leave(p, element) {
+			return err
+		}
 	}
 	defer p.release()
 	return work(context.WithValue(ctx, permitKey{}, p))
 }
 
-func (l *Limiter) acquire(ctx context.Context, accountID uuid.UUID) (*permit, error) {
-	p, element, err := l.enter(accountID)
-	switch {
-	case err != nil:
-		l.delayRejection(ctx)
-		return nil, err
-	case element != nil:
-		if err := wait(ctx, 2*l.config.Wait, element.Value.(waiter)); err != nil && l.leave(p, element) {
-			return nil, err
-		}
-	}
-	return p, nil
-}
-
+// delayRejection blocks for the delay of a rejection. After slowRejections, it waits for
+// the delayed rejections to end before it judges their number again.
 func (l *Limiter) delayRejection(ctx context.Context) {
 	l.mu.Lock()
 	l.rejecting++
-	delay := l.rejectionDelay(time.Now())
+	now, delay := time.Now(), rejectionDelay
+	if l.rejecting > l.backlogBound() && now.Sub(l.slowUntil) > l.config.Wait {
+		l.slowUntil = now.Add(slowRejections)
+	}
+	if now.Before(l.slowUntil) {
+		delay = l.config.Wait
+	}
 	l.mu.Unlock()
 	_ = wait(ctx, delay, nil)
 	l.mu.Lock()
 	l.rejecting--
 	l.mu.Unlock()
-}
-
-// rejectionDelay returns the delay of a rejection. After slowRejections, it waits for
-// the delayed rejections to end before it judges their number again.
-func (l *Limiter) rejectionDelay(now time.Time) time.Duration {
-	if l.rejecting > l.backlogBound() && now.Sub(l.slowUntil) > l.config.Wait {
-		l.slowUntil = now.Add(slowRejections)
-	}
-	if now.Before(l.slowUntil) {
-		return l.config.Wait
-	}
-	return rejectionDelay
 }
 
 // wait waits until w is closed. It returns [ErrOverloaded] after the timeout, or the
