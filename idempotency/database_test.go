@@ -80,10 +80,6 @@ var executions = map[string]func(ctx context.Context, tx *idempotency.Tx, statem
 		tx.Queue(statement)
 		return nil
 	},
-	"executed": func(ctx context.Context, tx *idempotency.Tx, statement string) error {
-		_, err := tx.Exec(ctx, statement)
-		return err
-	},
 	"queried": func(ctx context.Context, tx *idempotency.Tx, statement string) error {
 		return tx.QueryRow(ctx, statement, nil, new(any))
 	},
@@ -159,8 +155,7 @@ func TestDatabase_conflicts(t *testing.T) {
 func TestDatabase_connectionLost(t *testing.T) {
 	t.Parallel()
 	endOwnSession := func(ctx context.Context, tx *idempotency.Tx, _ *fixture) error {
-		_, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
-		return err
+		return tx.QueryRow(ctx, "SELECT pg_terminate_backend(pg_backend_pid())", nil, new(bool))
 	}
 	// The server ends the session between two statements.
 	idleTooLong := func(ctx context.Context, tx *idempotency.Tx, f *fixture) error {

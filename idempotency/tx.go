@@ -117,21 +117,13 @@ type Tx struct {
 
 // Queue adds a statement that is sent with COMMIT, so a step that only writes costs
 // one round trip. A failed statement fails the transaction. An error of its callback
-// does not: to read a result before COMMIT, use Exec or QueryRow.
+// does not: to read a result before COMMIT, use QueryRow.
 func (tx *Tx) Queue(query string, arguments ...any) *pgx.QueuedQuery {
 	return tx.queued.Queue(query, arguments...)
 }
 
-// Exec executes a statement now, before all queued statements.
-func (tx *Tx) Exec(ctx context.Context, query string, arguments ...any) (pgconn.CommandTag, error) {
-	if err := tx.begin(ctx); err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	tag, err := tx.conn.Exec(ctx, query, arguments...)
-	return tag, tx.check(err)
-}
-
-// QueryRow executes a query now and scans its row into dest.
+// QueryRow executes a query now, before all queued statements, and scans its row into
+// dest.
 func (tx *Tx) QueryRow(ctx context.Context, query string, arguments []any, dest ...any) error {
 	if err := tx.begin(ctx); err != nil {
 		return err

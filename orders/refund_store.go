@@ -70,14 +70,15 @@ func setProviderFailedTx(tx *idempotency.Tx, accountID, id uuid.UUID, at time.Ti
 
 // failRefundTx fails a refund, unless an event has just recorded that the provider has it.
 func failRefundTx(ctx context.Context, tx *idempotency.Tx, accountID, id uuid.UUID, why string) error {
-	tag, err := tx.Exec(ctx, `
+	err := tx.QueryRow(ctx, `
 UPDATE refunds
    SET status         = 'failed',
        failure_reason = $3
  WHERE account_id = $1
    AND id = $2
-   AND provider_refund_id IS NULL`, accountID, id, why)
-	if err == nil && tag.RowsAffected() != 1 {
+   AND provider_refund_id IS NULL
+RETURNING id`, []any{accountID, id, why}, new(uuid.UUID))
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = fmt.Errorf("refund %s is at the provider", id)
 	}
 	return err
