@@ -110,26 +110,6 @@ func TestWaiters_onePollPerInterval(t *testing.T) {
 	})
 }
 
-func TestWaiters_otherKeysNotWoken(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, p, _ := newTestWaiters(t, 10)
-		turn := newAwaitedKey(awaitTurn)
-		status := awaitedKey{turn.accountID, turn.id, awaitStatus}
-		turns := w.waitAsync(t.Context(), turn, time.Minute)
-		reader := w.waitAsync(t.Context(), status, time.Minute)
-		other := w.waitAsync(t.Context(), newAwaitedKey(awaitTurn), 30*time.Second)
-
-		p.set(nil, turn)
-		require.Equal(t, waitResult{true, pollInterval}, <-turns)
-		<-time.After(time.Second)
-		require.Empty(t, reader)
-		p.set(nil, status)
-		require.True(t, (<-reader).waited)
-		require.Equal(t, waitResult{true, 30 * time.Second}, <-other, "until its context ended")
-	})
-}
-
 // A run of this process wakes the waiters of its key at once, for whatever change.
 func TestWaiters_notify(t *testing.T) {
 	t.Parallel()
