@@ -23,7 +23,7 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// Options configure a [Tour] or a [Console]. All are required except the last four.
+// Options configure a tour or a [Console]. All are required except the last four.
 type Options struct {
 	Environ     []string // of the API process; has DATABASE_URL
 	LogFile     string   // the API process writes its log here

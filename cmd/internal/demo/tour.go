@@ -19,9 +19,7 @@ type tour struct {
 	plays   []*play
 }
 
-// Tour runs the scenario of each claim and prints a line for it. It stops at the first
-// claim that does not hold.
-func Tour(ctx context.Context, options Options, out io.Writer) error {
+func runTour(ctx context.Context, options Options, out io.Writer) error {
 	s, err := newSystem(ctx, options, nil)
 	if err != nil {
 		return err

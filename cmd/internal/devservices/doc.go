@@ -1,3 +1,4 @@
-// Package devservices starts the database and the stand-in for Stripe if the environment
-// names none, for commands that are used in development only.
+// Package devservices provides what `orders dev` needs beside the program: it starts the
+// database and the stand-in for Stripe if the environment names none, keeps an API key, and
+// prints the welcome text. Only commands for development use it.
 package devservices

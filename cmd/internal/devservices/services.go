@@ -2,6 +2,7 @@ package devservices
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,8 +27,11 @@ type Services struct {
 	Postgres *embeddedpg.Server // nil if the environment names a database
 	Stripe   *stripetest.Server // nil if the environment has an API key
 	DataDir  string             // of the private PostgreSQL; "" if it keeps no data
-	stripe   *http.Server
-	acted    chan string // ids of the intents whose customers acted
+	Took     time.Duration      // of the start
+
+	stripe        *http.Server
+	acted         chan string // ids of the intents whose customers acted
+	webhookSecret boot.Secret // of the events of the stand-in; "" if it sends none
 }
 
 // Options configure [Start].
@@ -39,8 +43,9 @@ type Options struct {
 }
 
 // Start starts the services whose addresses are missing in d and s after [boot.LoadDev],
-// and sets these addresses.
+// and sets these addresses. If the stand-in sends webhooks, it sets their secret in s.
 func Start(ctx context.Context, d *boot.Database, s *boot.Stripe, options Options) (*Services, error) {
+	begin := time.Now()
 	services := &Services{acted: make(chan string, 100)}
 	if d.URL == "" {
 		server, err := embeddedpg.Start(ctx, embeddedpg.Options{
@@ -65,6 +70,7 @@ func Start(ctx context.Context, d *boot.Database, s *boot.Stripe, options Option
 			return nil, errors.Join(err, services.Stop())
 		}
 	}
+	services.Took = time.Since(begin)
 	return services, nil
 }
 
@@ -98,7 +104,24 @@ func (d *Services) startStripe(ctx context.Context, s *boot.Stripe, options Opti
 		}
 	}()
 	s.SecretKey, s.APIBase = standInKey, "http://"+listener.Addr().String()
+	if s.WebhookSecret == "" { // with a secret of their own, users send the events
+		d.webhookSecret = boot.Secret("whsec_" + rand.Text())
+		s.WebhookSecret = d.webhookSecret
+	}
 	return nil
+}
+
+// Watch returns an error if the private PostgreSQL stops before ctx ends.
+func (d *Services) Watch(ctx context.Context) error {
+	if d.Postgres == nil {
+		return nil
+	}
+	select {
+	case <-d.Postgres.Exited():
+		return errors.New("the private PostgreSQL stopped")
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // Stop stops the services, the database last.

@@ -3,19 +3,14 @@ package devservices
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/payments/stripetest"
 )
-
-// NewWebhookSecret returns a random signing secret for the stand-in for Stripe.
-func NewWebhookSecret() boot.Secret { return boot.Secret("whsec_" + rand.Text()) }
 
 func (d *Services) serveStripe(w http.ResponseWriter, r *http.Request) {
 	d.Stripe.ServeHTTP(w, r)
@@ -31,10 +26,13 @@ func (d *Services) serveStripe(w http.ResponseWriter, r *http.Request) {
 // settleAfter is how long a refund is pending at the stand-in.
 const settleAfter = 2 * time.Second
 
-// DeliverEvents sends the stand-in's events to url until ctx ends, as Stripe does. It sends
-// only what is decided outside of a request of the API: the result of a customer's action,
-// and of a refund that is pending.
-func (d *Services) DeliverEvents(ctx context.Context, url string, secret boot.Secret, logger *slog.Logger) {
+// DeliverEvents sends the stand-in's events to url until ctx ends, as Stripe does, unless
+// the user sends them. It sends only what is decided outside of a request of the API: the
+// result of a customer's action, and of a refund that is pending.
+func (d *Services) DeliverEvents(ctx context.Context, url string, logger *slog.Logger) {
+	if d.webhookSecret == "" {
+		return
+	}
 	tick := time.NewTicker(settleAfter / 4)
 	defer tick.Stop()
 	for {
@@ -44,11 +42,11 @@ func (d *Services) DeliverEvents(ctx context.Context, url string, secret boot.Se
 			if slices.ContainsFunc(d.Stripe.Charges(), func(c stripetest.Charge) bool { return c.IntentID == id }) {
 				event = "payment_intent.succeeded"
 			}
-			d.deliver(ctx, url, secret, event, id, logger)
+			d.deliver(ctx, url, event, id, logger)
 		case <-tick.C:
 			for _, refund := range d.Stripe.Refunds() {
 				if refund.Status == "pending" && time.Since(refund.Time) > settleAfter && d.Stripe.Settle(refund.ID, true) == nil {
-					d.deliver(ctx, url, secret, "refund.updated", refund.ID, logger)
+					d.deliver(ctx, url, "refund.updated", refund.ID, logger)
 				}
 			}
 		case <-ctx.Done():
@@ -57,11 +55,11 @@ func (d *Services) DeliverEvents(ctx context.Context, url string, secret boot.Se
 	}
 }
 
-func (d *Services) deliver(ctx context.Context, url string, secret boot.Secret, eventType, id string, logger *slog.Logger) {
+func (d *Services) deliver(ctx context.Context, url, eventType, id string, logger *slog.Logger) {
 	client := http.Client{Timeout: 30 * time.Second}
 	status := 0
 	for range 5 {
-		payload, signature, err := d.Stripe.Event(string(secret), eventType, id)
+		payload, signature, err := d.Stripe.Event(string(d.webhookSecret), eventType, id)
 		if err != nil {
 			return // a customer of an intent that does not exist
 		}
