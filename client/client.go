@@ -110,10 +110,8 @@ func New(config Config) (*Client, error) {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

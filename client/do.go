@@ -26,14 +26,13 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
 	}
-	response, attempts, err := c.repeat(ctx, post(r))
-	var action *ActionRequiredError
-	if errors.As(err, &action) {
+	response, attempts, err := c.repeat(ctx, r)
+	if action, ok := errors.AsType[*ActionRequiredError](err); ok {
 		action.Key = r.Key
 		return Response{}, action
 	}
-	var problem *Problem
-	final := errors.As(err, &problem) && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
+	problem, rejected := errors.AsType[*Problem](err)
+	final := rejected && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
 	if err == nil || final {
 		return response, err
 	}
@@ -53,8 +52,8 @@ func create[T any](ctx context.Context, c *Client, key Key, path string, params 
 }
 
 // read is a GET. Its outcome is never unknown.
-func read[T any](ctx context.Context, c *Client, call call) (T, error) {
-	response, _, err := c.repeat(ctx, call)
+func read[T any](ctx context.Context, c *Client, path string) (T, error) {
+	response, _, err := c.repeat(ctx, Request{Path: path})
 	if err != nil {
 		return *new(T), fmt.Errorf("client: %w", err)
 	}
@@ -69,17 +68,18 @@ func decode[T any](response Response) (T, error) {
 	return result, nil
 }
 
-// repeat sends a call until its response is final. The error is a final *Problem, an
+// repeat sends a request until its response is final. The error is a final *Problem, an
 // *ActionRequiredError, or the reason why it stopped.
-func (c *Client) repeat(ctx context.Context, call call) (response Response, attempts int, err error) {
+func (c *Client) repeat(ctx context.Context, r Request) (response Response, attempts int, err error) {
+	_, success := r.method()
 	for attempts = 1; ; attempts++ {
-		response, err = c.exchange(ctx, call)
+		response, err = c.exchange(ctx, r)
 		if err == nil {
-			err = response.outcome(call.success)
+			err = response.outcome(success)
 		}
-		var problem *Problem
-		var action *ActionRequiredError
-		if err == nil || errors.As(err, &problem) && problem.Retry != RetrySameKey || errors.As(err, &action) {
+		problem, rejected := errors.AsType[*Problem](err)
+		_, asks := errors.AsType[*ActionRequiredError](err)
+		if err == nil || rejected && problem.Retry != RetrySameKey || asks {
 			return response, attempts, err
 		}
 		if stopped := c.pause(ctx, attempts, response.RetryAfter()); stopped != nil {

@@ -129,8 +129,7 @@ func (e *OutcomeUnknownError) Error() string {
 // Unwrap returns the context's error, if that ended the call. It never returns a
 // [*Problem], which would count as final.
 func (e *OutcomeUnknownError) Unwrap() error {
-	var problem *Problem
-	if errors.As(e.cause, &problem) {
+	if e.Problem != nil {
 		return nil
 	}
 	return e.cause

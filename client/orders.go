@@ -62,7 +62,7 @@ func (c *Client) GetOrder(ctx context.Context, id string) (Order, error) {
 	if err != nil {
 		return Order{}, err
 	}
-	return read[Order](ctx, c, get(path))
+	return read[Order](ctx, c, path)
 }
 
 // OrderPage is a page of the list of orders, newest first.
@@ -78,7 +78,7 @@ func (c *Client) ListOrders(ctx context.Context, limit int, after string) (Order
 	if after != "" {
 		query.Set("after", after)
 	}
-	return read[OrderPage](ctx, c, get("/v1/orders?"+query.Encode()))
+	return read[OrderPage](ctx, c, "/v1/orders?"+query.Encode())
 }
 
 // orderPath rejects an empty id, which would select the list.

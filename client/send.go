@@ -70,43 +70,38 @@ func (c *Client) Send(ctx context.Context, r Request) (Response, error) {
 	if err := r.Key.validate(); err != nil {
 		return Response{}, err
 	}
-	return c.exchange(ctx, post(r))
+	return c.exchange(ctx, r)
 }
 
-type call struct {
-	method, path string
-	key          Key
-	body         []byte
-	success      int // the status of a success
+// method returns the method of a request and the status of its success. Only a read has
+// no key.
+func (r Request) method() (method string, success int) {
+	if r.Key == "" {
+		return http.MethodGet, http.StatusOK
+	}
+	return http.MethodPost, http.StatusCreated
 }
 
-func post(r Request) call {
-	return call{method: http.MethodPost, path: r.Path, key: r.Key, body: r.Body, success: http.StatusCreated}
-}
-
-func get(path string) call {
-	return call{method: http.MethodGet, path: path, success: http.StatusOK}
-}
-
-func (c *Client) exchange(ctx context.Context, call call) (Response, error) {
-	response, err := c.roundTrip(ctx, call)
-	c.config.Observe(Attempt{Method: call.method, Path: call.path, Key: call.key, Response: response, Err: err})
+func (c *Client) exchange(ctx context.Context, r Request) (Response, error) {
+	method, _ := r.method()
+	response, err := c.roundTrip(ctx, method, r)
+	c.config.Observe(Attempt{Method: method, Path: r.Path, Key: r.Key, Response: response, Err: err})
 	return response, err
 }
 
-func (c *Client) roundTrip(ctx context.Context, call call) (Response, error) {
+func (c *Client) roundTrip(ctx context.Context, method string, r Request) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, call.method, c.base+call.path, bytes.NewReader(call.body))
+	request, err := http.NewRequestWithContext(ctx, method, c.base+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
 		return Response{}, err
 	}
 	request.GetBody = nil // net/http must not retry: attempts are counted
 	request.Header.Set("Authorization", "Bearer "+c.config.APIKey)
 	request.Header.Set("Accept", "application/json, application/problem+json")
-	if call.key != "" {
+	if r.Key != "" {
 		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Idempotency-Key", string(call.key))
+		request.Header.Set("Idempotency-Key", string(r.Key))
 	}
 	received, err := c.http.Do(request)
 	if err != nil {
