@@ -60,7 +60,6 @@ const (
 // Client sends requests to the API. It is safe for concurrent use.
 type Client struct {
 	config Config
-	base   string
 	http   *http.Client
 
 	// sleep waits, or returns the context's error. random returns a duration from 0 to
@@ -77,6 +76,7 @@ func New(config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
+	config.BaseURL = strings.TrimSuffix(config.BaseURL, "/")
 	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
 	config.Backoff = cmp.Or(config.Backoff, defaultBackoff)
 	config.MaxBackoff = cmp.Or(config.MaxBackoff, defaultMaxBackoff)
@@ -94,7 +94,6 @@ func New(config Config) (*Client, error) {
 	}
 	return &Client{
 		config: config,
-		base:   strings.TrimSuffix(config.BaseURL, "/"),
 		http: &http.Client{
 			Transport: config.Transport,
 			// A redirect target must not receive the API key, and may not know the

@@ -40,10 +40,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 }
 
 func create[T any](ctx context.Context, c *Client, key Key, path string, params any) (T, error) {
-	body, err := json.Marshal(params)
-	if err != nil {
-		return *new(T), fmt.Errorf("client: encode the request: %w", err)
-	}
+	body, _ := json.Marshal(params) // strings and numbers: it cannot fail
 	response, err := c.Do(ctx, Request{Key: key, Path: path, Body: body})
 	if err != nil {
 		return *new(T), err

@@ -92,7 +92,7 @@ func (c *Client) exchange(ctx context.Context, r Request) (Response, error) {
 func (c *Client) roundTrip(ctx context.Context, method string, r Request) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, c.base+r.Path, bytes.NewReader(r.Body))
+	request, err := http.NewRequestWithContext(ctx, method, c.config.BaseURL+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
 		return Response{}, err
 	}

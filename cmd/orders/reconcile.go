@@ -63,20 +63,18 @@ func printReport(w io.Writer, report reconcile.Report, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(report)
 	}
-	if err := printDiscrepancies(w, report.Discrepancies); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	printDiscrepancies(table, report.Discrepancies)
+	fmt.Fprintf(table, "Compared %d intents, %d orders and %d refunds from %s to %s. Discrepancies: %d, fixed: %d. Foreign intents: %d, of unknown accounts: %d.\n",
 		report.Intents, report.Orders, report.Refunds, report.Since.Format(time.RFC3339), report.Until.Format(time.RFC3339),
 		len(report.Discrepancies), len(report.Discrepancies)-report.Open(), report.ForeignIntents, report.UnknownIntents)
-	return err
+	return table.Flush()
 }
 
-func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) error {
+func printDiscrepancies(table io.Writer, discrepancies []reconcile.Discrepancy) {
 	if len(discrepancies) == 0 {
-		return nil
+		return
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tACCOUNT\tORDER\tKEY\tINTENT\tREFUND\tCREATED\tLOCAL\tPROVIDER\tDETAIL")
 	for _, d := range discrepancies {
 		var row []string
@@ -88,7 +86,6 @@ func printDiscrepancies(w io.Writer, discrepancies []reconcile.Discrepancy) erro
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
 	fmt.Fprintln(table)
-	return table.Flush()
 }
 
 // detail describes a discrepancy and the result of its fix.
