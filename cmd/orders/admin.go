@@ -6,9 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" //nolint:gosec // registers with http.DefaultServeMux, which only this listener serves
 	"time"
 
+	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/hostcheck"
 	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/metrics"
@@ -22,7 +23,7 @@ type readyCheck func(context.Context) error
 // startAdmin serves metrics, profiles and probes, unless address is empty. They have a
 // port of their own because they require no credentials. Without ready there is no
 // /readyz. It serves until stop is called, also while the process drains.
-func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
+func startAdmin(ctx context.Context, address boot.Address, m *metrics.Metrics, ready readyCheck, logger *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -31,7 +32,7 @@ func startAdmin(ctx context.Context, address string, m *metrics.Metrics, ready r
 		return nil, err
 	}
 	server := &http.Server{
-		Handler:           hostcheck.Handler(address, adminRoutes(m, ready, logger)),
+		Handler:           hostcheck.Handler(string(address), adminRoutes(m, ready, logger)),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
@@ -61,10 +62,6 @@ func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http
 	}
 	mux.Handle("GET /metrics", m.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
 	return mux
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
@@ -39,9 +38,9 @@ func healthcheck(ctx context.Context, call *invocation) error {
 
 // readyURL returns the URL of /readyz of a process on this machine that listens on
 // address.
-func readyURL(address string) string {
-	host, port, _ := net.SplitHostPort(address) // checked by load
-	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+func readyURL(address boot.Address) string {
+	host, port, _ := net.SplitHostPort(string(address)) // checked by load
+	if host == "" || net.ParseIP(host).IsUnspecified() {
 		host = "127.0.0.1" // not localhost: an empty image resolves no names
 	}
 	return "http://" + net.JoinHostPort(host, port) + "/readyz"

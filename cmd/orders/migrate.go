@@ -18,7 +18,7 @@ import (
 )
 
 func migrateUp(ctx context.Context, call *invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator, _ boot.Database) error {
+	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
 		applied, err := m.Up(ctx)
 		if err != nil {
 			return err
@@ -30,7 +30,7 @@ func migrateUp(ctx context.Context, call *invocation) error {
 
 func migrateDown(ctx context.Context, call *invocation) error {
 	yes := call.flags.Bool("yes", false, "do not ask for confirmation; without a terminal this is the default")
-	return withMigrator(ctx, call, func(m *migrations.Migrator, database boot.Database) error {
+	return withMigrator(ctx, call, func(m *migrations.Migrator, database *pgx.ConnConfig) error {
 		if !*yes && term.IsTerminal(int(os.Stdin.Fd())) {
 			if err := confirmDown(ctx, os.Stdin, call.stderr, database); err != nil {
 				return err
@@ -46,13 +46,9 @@ func migrateDown(ctx context.Context, call *invocation) error {
 }
 
 // confirmDown returns an error unless the user types the name of the database.
-func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database boot.Database) error {
-	config, err := pgx.ParseConfig(string(database.URL))
-	if err != nil {
-		return errors.New("DATABASE_URL cannot be parsed") // the driver's error contains the password
-	}
+func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database *pgx.ConnConfig) error {
 	fmt.Fprintf(out, "This deletes the tables and columns of the newest migration in the database %s at %s.\nType the name of the database to continue: ",
-		config.Database, config.Host)
+		database.Database, database.Host)
 	typed := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(in).ReadString('\n') // at its end the name does not match
@@ -62,7 +58,7 @@ func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database boot
 	case <-ctx.Done():
 		return ctx.Err()
 	case name := <-typed:
-		if name != config.Database {
+		if name != database.Database {
 			return errors.New("not confirmed, so nothing was rolled back")
 		}
 		return nil
@@ -70,7 +66,7 @@ func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database boot
 }
 
 func migrateStatus(ctx context.Context, call *invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator, _ boot.Database) error {
+	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
 		list, err := m.Status(ctx)
 		if err != nil {
 			return err
@@ -87,7 +83,7 @@ func migrateStatus(ctx context.Context, call *invocation) error {
 }
 
 func migrateDistribute(ctx context.Context, call *invocation) error {
-	return withMigrator(ctx, call, func(m *migrations.Migrator, _ boot.Database) error {
+	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
 		tables, err := m.Distribute(ctx)
 		if err != nil {
 			return err
@@ -97,12 +93,10 @@ func migrateDistribute(ctx context.Context, call *invocation) error {
 	})
 }
 
-func withMigrator(ctx context.Context, call *invocation, work func(*migrations.Migrator, boot.Database) error) error {
+func withMigrator(ctx context.Context, call *invocation, work func(*migrations.Migrator, *pgx.ConnConfig) error) error {
 	var config boot.DatabaseOnly
 	if err := call.load(&config); err != nil {
 		return err
 	}
-	return boot.WithMigrator(ctx, config.Database, config.Logger(call.stderr), func(m *migrations.Migrator) error {
-		return work(m, config.Database)
-	})
+	return boot.WithMigrator(ctx, config.Database, config.Logger(call.stderr), work)
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/internal/metrics"
 )
 
@@ -17,7 +18,7 @@ func everyFlag(call *invocation) *time.Duration {
 // runOrRepeat calls work once and returns its error. If the interval is set, it repeats
 // work, with an admin listener. A single run has none, because it would end before a scrape.
 func runOrRepeat(
-	ctx context.Context, command string, every time.Duration, adminAddr string, m *metrics.Metrics, logger *slog.Logger,
+	ctx context.Context, command string, every time.Duration, adminAddr boot.Address, m *metrics.Metrics, logger *slog.Logger,
 	work func(context.Context) error,
 ) error {
 	if every == 0 {

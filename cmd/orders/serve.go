@@ -57,8 +57,8 @@ func tuneGC() {
 }
 
 // listen opens the address that an environment variable names.
-func listen(ctx context.Context, variable, address string) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+func listen(ctx context.Context, variable string, address boot.Address) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", string(address))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s: another program listens on %s: stop it or choose another address", variable, address)
 	}
@@ -78,9 +78,9 @@ type server struct {
 }
 
 // withServer calls work with the API of an app, whose addresses are open.
-func withServer(ctx context.Context, a *app, address, adminAddress string, work func(*server) error) error {
+func withServer(ctx context.Context, a *app, address, adminAddress boot.Address, work func(*server) error) error {
 	runs := api.NewBackground(maxBackground, a.logger)
-	side, err := boot.SidePool(ctx, a.config.Database, a.traces.ConfigurePool)
+	side, err := boot.SidePool(ctx, a.pool)
 	if err != nil {
 		return err
 	}

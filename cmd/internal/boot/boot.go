@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/orders-api/internal/embeddedpg"
@@ -22,9 +23,7 @@ import (
 
 // Logger returns a logger with this level and format.
 func (l *Log) Logger(w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(l.Level)) // checked by Load
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: l.Level}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
@@ -56,12 +55,12 @@ func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...fun
 // sidePoolSize is two connections for authentication and one for the readiness check.
 const sidePoolSize = 3
 
-// SidePool connects to the database that [Pool] has checked, for requests whose
-// credentials are not verified yet (R25).
-func SidePool(ctx context.Context, d Database, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	return Connect(ctx, d, slog.New(slog.DiscardHandler), append(configure, func(config *pgxpool.Config) {
-		config.MaxConns, config.MinConns, config.MinIdleConns = sidePoolSize, 0, 0
-	})...)
+// SidePool returns a small pool for the database of main, for requests whose credentials
+// are not verified yet (R25).
+func SidePool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
+	config := main.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = sidePoolSize, 0, 0
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // Connect is [Pool] without its checks.
@@ -106,10 +105,11 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// WithMigrator connects for migrations and calls work. Migrations have no statement
-// timeout. They wait for a lock only for lock_timeout, because other sessions queue
-// behind them. They need a direct connection, see docs/scaling.md.
-func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator) error) error {
+// WithMigrator connects for migrations and calls work, which also gets the address of the
+// database. Migrations have no statement timeout. They wait for a lock only for
+// lock_timeout, because other sessions queue behind them. They need a direct connection,
+// see docs/scaling.md.
+func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator, *pgx.ConnConfig) error) error {
 	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
 		params["lock_timeout"] = "5000" // milliseconds
@@ -124,12 +124,12 @@ func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work fun
 		return err
 	}
 	defer func() { _ = migrator.Close() }()
-	return work(migrator)
+	return work(migrator, pool.Config().ConnConfig)
 }
 
 // Migrate applies all pending migrations.
 func Migrate(ctx context.Context, d Database) error {
-	return WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(m *migrations.Migrator) error {
+	return WithMigrator(ctx, d, slog.New(slog.DiscardHandler), func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
 		_, err := m.Up(ctx)
 		return err
 	})

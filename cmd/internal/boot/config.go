@@ -42,44 +42,38 @@ func (d *Database) validate(p *problems) {
 
 // Listen is the address of the API.
 type Listen struct {
-	Addr string `envconfig:"LISTEN_ADDR" default:":8080"`
+	Addr Address `envconfig:"LISTEN_ADDR" default:":8080"`
 }
-
-func (l *Listen) validate(p *problems) { p.requireAddress("LISTEN_ADDR", l.Addr) }
 
 // DevListen is [Listen] for orders dev. By default it is loopback only.
 type DevListen struct {
-	Addr string `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
-}
-
-func (l *DevListen) validate(p *problems) { p.requireAddress("LISTEN_ADDR", l.Addr) }
-
-func (p *problems) requireAddress(name, address string) {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		p.add(name, "%q is not host:port, such as 127.0.0.1:8080", address)
-	}
+	Addr Address `envconfig:"LISTEN_ADDR" default:"127.0.0.1:8080"`
 }
 
 // Admin is the address of the admin listener of orders serve.
 type Admin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off"`
+	AdminAddr Address `envconfig:"ADMIN_ADDR" default:"127.0.0.1:8081" empty:"off"`
 }
-
-func (a *Admin) validate(p *problems) { (*OptionalAdmin)(a).validate(p) }
 
 // OptionalAdmin is [Admin] without a default, which the API on the same machine uses.
 type OptionalAdmin struct {
-	AdminAddr string `envconfig:"ADMIN_ADDR" empty:"off"`
+	AdminAddr Address `envconfig:"ADMIN_ADDR" empty:"off"`
 }
 
-func (a *OptionalAdmin) validate(p *problems) {
-	if a.AdminAddr != "" {
-		p.requireAddress("ADMIN_ADDR", a.AdminAddr)
+// Address is host:port, or "" for none.
+type Address string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (a *Address) UnmarshalText(text []byte) error {
+	*a = Address(text)
+	if *a == "" {
+		return nil
 	}
+	_, port, err := net.SplitHostPort(string(*a))
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	return err
 }
 
 // Stripe is the access to the payment provider.
@@ -223,15 +217,11 @@ func (t *Traces) validate(p *problems) {
 
 // Log is the level and the format of the log.
 type Log struct {
-	Level  string `envconfig:"LOG_LEVEL" default:"info"`
-	Format string `envconfig:"LOG_FORMAT" default:"text"`
+	Level  slog.Level `envconfig:"LOG_LEVEL" default:"info"`
+	Format string     `envconfig:"LOG_FORMAT" default:"text"`
 }
 
 func (l *Log) validate(p *problems) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		p.add("LOG_LEVEL", "%q is not one of debug, info, warn and error", l.Level)
-	}
 	if l.Format != "text" && l.Format != "json" {
 		p.add("LOG_FORMAT", "%q is neither text nor json", l.Format)
 	}

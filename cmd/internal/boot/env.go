@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -50,7 +51,12 @@ func load(config any, found *problems) error {
 }
 
 // readable describes the types that envconfig parses.
-var readable = map[string]string{"int": "number", "time.Duration": "duration such as 90s, 5m or 72h"}
+var readable = map[string]string{
+	"boot.Address":  "host:port such as 127.0.0.1:8080",
+	"int":           "number",
+	"slog.Level":    "level: debug, info, warn or error",
+	"time.Duration": "duration such as 90s, 5m or 72h",
+}
 
 // validateAll validates each group of variables, which is a struct without groups.
 func validateAll(config reflect.Value, found *problems) {
@@ -113,15 +119,7 @@ var descriptions string
 
 // description returns the indented lines after a variable's name in env.txt.
 func description(name string) string {
-	_, rest, _ := strings.Cut("\n"+descriptions, "\n"+name+"\n")
-	var text strings.Builder
-	for line := range strings.Lines(rest) {
-		if !strings.HasPrefix(line, " ") {
-			break
-		}
-		text.WriteString(line)
-	}
-	return text.String()
+	return regexp.MustCompile(`(?m)^` + name + `\n((?: .*\n)+)`).FindStringSubmatch(descriptions)[1]
 }
 
 // variables returns the variables of a struct of groups, in order.

@@ -2,6 +2,7 @@ package boot_test
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -69,13 +70,14 @@ func TestLoad(t *testing.T) {
 				"LOG_LEVEL=loud", "LOG_FORMAT=xml",
 			},
 			problems: []string{
+				`LISTEN_ADDR: "8080" is not a host:port such as 127.0.0.1:8080`,
+				`ADMIN_ADDR: "localhost" is not a host:port such as 127.0.0.1:8080`,
 				`STRIPE_TIMEOUT: "20" is not a duration such as 90s, 5m or 72h`,
 				`CHARGE_WINDOW: "1d" is not a duration such as 90s, 5m or 72h`,
 				`KEY_RETENTION: "3 days" is not a duration such as 90s, 5m or 72h`,
 				`COMPLETER_MAX_ATTEMPTS: "ten" is not a number`,
+				`LOG_LEVEL: "loud" is not a level: debug, info, warn or error`,
 				"DATABASE_URL: cannot be parsed (its value is not shown); expected postgres://user:pass@host:5432/orders, with special characters percent-encoded",
-				`LISTEN_ADDR: "8080" is not host:port, such as 127.0.0.1:8080`,
-				`ADMIN_ADDR: "localhost" is not host:port, such as 127.0.0.1:8080`,
 				"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey,
 				"STRIPE_API_BASE: is not an http or https URL; leave it empty for Stripe itself",
 				noWebhookSecret,
@@ -84,7 +86,6 @@ func TestLoad(t *testing.T) {
 				"LOCK_TIMEOUT: -1m30s is not positive",
 				"COMPLETER_GRACE: 0s is not positive",
 				"OTEL_EXPORTER_OTLP_ENDPOINT: is not an http or https URL such as http://localhost:4318; leave it empty to turn tracing off",
-				`LOG_LEVEL: "loud" is not one of debug, info, warn and error`,
 				`LOG_FORMAT: "xml" is neither text nor json`,
 			},
 		},
@@ -103,7 +104,7 @@ func TestLoad(t *testing.T) {
 		},
 		"a port above 65535": {
 			environment: []string{database, testKey, "LISTEN_ADDR=:65536"},
-			problems:    []string{`LISTEN_ADDR: ":65536" is not host:port, such as 127.0.0.1:8080`},
+			problems:    []string{`LISTEN_ADDR: ":65536" is not a host:port such as 127.0.0.1:8080`},
 		},
 		"durations in the wrong order": {
 			environment: []string{database, testKey, "STRIPE_TIMEOUT=2m", "LOCK_TIMEOUT=90s", "COMPLETER_GRACE=10m", "CHARGE_WINDOW=10m", "KEY_RETENTION=10m"},
@@ -193,7 +194,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 	setenv(t, append(settings, database, testKey)...)
 	var config boot.All
 	require.NoError(t, boot.Load(&config))
-	require.Equal(t, ":8080", config.Addr)
+	require.Equal(t, boot.Address(":8080"), config.Addr)
 	require.Empty(t, config.AdminAddr, "empty turns it off")
 	require.Equal(t, "20s", config.StripeTimeout.String())
 	require.Equal(t, "1m30s", config.LockTimeout.String())
@@ -202,7 +203,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
 	require.Equal(t, 10, config.MaxAttempts)
 	require.Equal(t, "Orders <receipts@example.com>", config.From)
-	require.Equal(t, "info", config.Level)
+	require.Equal(t, slog.LevelInfo, config.Level)
 	require.Equal(t, "text", config.Format)
 }
 
@@ -235,11 +236,11 @@ func TestLoad_addresses(t *testing.T) {
 		require.NoError(t, boot.Load(&worker))
 	}
 	load()
-	require.Equal(t, []string{"127.0.0.1:8080", ":8080"}, []string{dev.Addr, serve.Addr})
-	require.Equal(t, []string{"127.0.0.1:8081", ""}, []string{serve.AdminAddr, worker.AdminAddr})
+	require.Equal(t, []boot.Address{"127.0.0.1:8080", ":8080"}, []boot.Address{dev.Addr, serve.Addr})
+	require.Equal(t, []boot.Address{"127.0.0.1:8081", ""}, []boot.Address{serve.AdminAddr, worker.AdminAddr})
 	load("LISTEN_ADDR=:9000", "ADMIN_ADDR=127.0.0.1:9001")
-	require.Equal(t, []string{":9000", ":9000"}, []string{dev.Addr, serve.Addr})
-	require.Equal(t, []string{"127.0.0.1:9001", "127.0.0.1:9001"}, []string{serve.AdminAddr, worker.AdminAddr})
+	require.Equal(t, []boot.Address{":9000", ":9000"}, []boot.Address{dev.Addr, serve.Addr})
+	require.Equal(t, []boot.Address{"127.0.0.1:9001", "127.0.0.1:9001"}, []boot.Address{serve.AdminAddr, worker.AdminAddr})
 }
 
 func TestPrintEnv(t *testing.T) {

@@ -3,7 +3,6 @@ package boot
 import (
 	"fmt"
 	"io"
-	"log/slog"
 )
 
 // Secret is a value that only a conversion to string shows.
@@ -18,8 +17,5 @@ func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 // String hides the value from callers that do not use fmt.
 func (Secret) String() string { return redacted }
 
-// LogValue hides the value from slog.
-func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-// MarshalText hides the value from encoding/json.
+// MarshalText hides the value from encoding/json and slog.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
