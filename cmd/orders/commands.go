@@ -81,15 +81,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		case len(group) == 0:
 		case len(rest) == 0:
 			return errors.Join(overview(stderr, group), wrongUsage(name, "no command given"))
-		case isHelpFlag(rest[0]):
+		case slices.Contains([]string{"-h", "-help", "--help"}, rest[0]):
 			return overview(stdout, group)
 		default:
 			return wrongUsage(name, "there is no command %q", strings.Join(args[:words+1], " "))
 		}
 	}
 }
-
-func isHelpFlag(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
 func overview(w io.Writer, list []command) error {
 	fmt.Fprint(w, "An orders API that charges exactly once.\n\nUsage: orders COMMAND [flags]\n\n")
@@ -191,7 +189,7 @@ func (i *invocation) printHelp(config any) {
 
 func help(ctx context.Context, call *invocation) error {
 	if len(call.args) > 0 && call.args[0] == "env" {
-		boot.PrintEnv(call.stdout, nil)
+		boot.PrintEnv(call.stdout, new(boot.All))
 		return nil
 	}
 	return run(ctx, append(slices.Clone(call.args), "-h"), call.stdout, call.stderr)

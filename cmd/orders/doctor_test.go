@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,9 @@ func TestDoctor(t *testing.T) {
 	doctor := func(settings ...string) (code int, report, stderr string) {
 		code, report, stderr = run(t, append(env[:len(env):len(env)], settings...), "doctor")
 		require.NotContains(t, report+stderr, "canary")
+		for line := range strings.Lines(report) {
+			require.Regexp(t, `^[✓!✗] `, line, "one line for each result")
+		}
 		return code, normalize(report), stderr
 	}
 
@@ -59,6 +63,12 @@ func TestDoctor(t *testing.T) {
 		code, report, _ := doctor("DATABASE_URL=" + dbtest.URL(dbtest.New(t)))
 		require.Equal(t, 1, code)
 		require.Contains(t, report, "\n✗ durability     fsync, full_page_writes, synchronous_commit off: a crash may lose orders")
+	})
+	t.Run("unreachable hosts", func(t *testing.T) { // the driver's error has a line for each
+		t.Parallel()
+		code, report, _ := doctor("DATABASE_URL=postgres://user@127.0.0.1:1,127.0.0.1:2/orders")
+		require.Equal(t, 1, code)
+		require.Contains(t, report, "\n✗ database       connect to the database (DATABASE_URL): ")
 	})
 	t.Run("warnings only", func(t *testing.T) {
 		t.Parallel()

@@ -100,7 +100,7 @@ func detail(d reconcile.Discrepancy) string {
 	}
 }
 
-// cell returns the text of a value, without what would break a table.
+// cell returns the text of a value in a table.
 func cell(value any) string {
 	switch value {
 	case "", uuid.Nil, time.Time{}, reconcile.Money{}:
@@ -112,10 +112,15 @@ func cell(value any) string {
 	case reconcile.Money:
 		value = fmt.Sprintf("%d %s", v.Amount, v.Currency)
 	}
+	return printable(fmt.Sprint(value))
+}
+
+// printable replaces what would break a line or a table.
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
-	}, fmt.Sprint(value))
+	}, text)
 }

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"net/mail"
@@ -118,10 +119,7 @@ func (s *Stripe) Mode() string { return payments.KeyMode(string(s.SecretKey)) }
 
 // ProviderURL returns scheme and host of the provider's API, without credentials.
 func (s *Stripe) ProviderURL() string {
-	if s.APIBase == "" {
-		return "https://api.stripe.com"
-	}
-	base, err := url.Parse(s.APIBase)
+	base, err := url.Parse(cmp.Or(s.APIBase, "https://api.stripe.com"))
 	if err != nil { // rejected by Load
 		return ""
 	}

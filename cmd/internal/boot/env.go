@@ -136,14 +136,10 @@ func variables(t reflect.Type) []variable {
 	return list
 }
 
-// PrintEnv prints the variables of config, a pointer to a struct of groups, or of all
-// commands if it is nil, for 80 columns.
+// PrintEnv prints the variables of config, a pointer to a struct of groups, for 80
+// columns.
 func PrintEnv(w io.Writer, config any) {
-	t := reflect.TypeFor[All]()
-	if config != nil {
-		t = reflect.TypeOf(config).Elem()
-	}
-	for _, v := range variables(t) {
+	for _, v := range variables(reflect.TypeOf(config).Elem()) {
 		fmt.Fprint(w, "  ", v.name)
 		if v.fallback != "" {
 			fmt.Fprintf(w, " (default %s)", v.fallback)

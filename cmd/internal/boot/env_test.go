@@ -246,7 +246,7 @@ func TestLoad_addresses(t *testing.T) {
 func TestPrintEnv(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	boot.PrintEnv(&out, nil)
+	boot.PrintEnv(&out, new(boot.All))
 	for _, name := range names {
 		require.Contains(t, out.String(), "  "+name)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -33,15 +32,9 @@ type Result struct {
 	Message string // with the remedy after an arrow
 }
 
-// String returns the result as one line.
+// String returns the result as a line. A driver's error may have several.
 func (r Result) String() string {
-	line := fmt.Sprintf("%s %-13s  %s", r.Mark, r.Check, r.Message)
-	return strings.Map(func(r rune) rune { // a driver's error may have several lines
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, line)
+	return fmt.Sprintf("%s %-13s  %s", r.Mark, r.Check, r.Message)
 }
 
 func failure(check string, err error, remedy string) Result {

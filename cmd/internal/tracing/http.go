@@ -41,23 +41,15 @@ func withRoute(next http.Handler) http.Handler {
 }
 
 // Provider is for payments.Config: a span for each request.
-func (t *Tracing) Provider(base *http.Transport) http.RoundTripper {
+func (t *Tracing) Provider(base http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return base
 	}
-	return provider{base, otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.provider), noPropagation,
+	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.provider), noPropagation,
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string {
 			return r.Method + " " + objectID.ReplaceAllLiteralString(r.URL.Path, "/{id}")
-		}))}
+		}))
 }
 
 // objectID matches an id of the provider in a path.
 var objectID = regexp.MustCompile(`/[a-z]+_[A-Za-z0-9_]*[A-Z0-9][A-Za-z0-9_]*`)
-
-// provider can close idle connections, which otelhttp's transport cannot.
-type provider struct {
-	*http.Transport
-	traced http.RoundTripper
-}
-
-func (p provider) RoundTrip(r *http.Request) (*http.Response, error) { return p.traced.RoundTrip(r) }
