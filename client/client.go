@@ -51,12 +51,6 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-const (
-	defaultTimeout    = time.Minute
-	defaultBackoff    = 500 * time.Millisecond
-	defaultMaxBackoff = 30 * time.Second
-)
-
 // Client sends requests to the API. It is safe for concurrent use.
 type Client struct {
 	config Config
@@ -77,9 +71,9 @@ func New(config Config) (*Client, error) {
 		return nil, err
 	}
 	config.BaseURL = strings.TrimSuffix(config.BaseURL, "/")
-	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
-	config.Backoff = cmp.Or(config.Backoff, defaultBackoff)
-	config.MaxBackoff = cmp.Or(config.MaxBackoff, defaultMaxBackoff)
+	config.Timeout = cmp.Or(config.Timeout, time.Minute)
+	config.Backoff = cmp.Or(config.Backoff, 500*time.Millisecond)
+	config.MaxBackoff = cmp.Or(config.MaxBackoff, 30*time.Second)
 	if config.Observe == nil {
 		config.Observe = func(Attempt) {}
 	}

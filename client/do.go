@@ -27,12 +27,9 @@ func (c *Client) Do(ctx context.Context, r Request) (Response, error) {
 		return Response{}, err
 	}
 	response, attempts, err := c.repeat(ctx, r)
-	if action, ok := errors.AsType[*ActionRequiredError](err); ok {
-		action.Key = r.Key
-		return Response{}, action
-	}
+	_, asks := errors.AsType[*ActionRequiredError](err)
 	problem, rejected := errors.AsType[*Problem](err)
-	final := rejected && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
+	final := asks || rejected && (attempts == 1 || problem.Retry == RetryNewKey || problem.Outcome == OutcomeFinal)
 	if err == nil || final {
 		return response, err
 	}
@@ -68,11 +65,10 @@ func decode[T any](response Response) (T, error) {
 // repeat sends a request until its response is final. The error is a final *Problem, an
 // *ActionRequiredError, or the reason why it stopped.
 func (c *Client) repeat(ctx context.Context, r Request) (response Response, attempts int, err error) {
-	_, success := r.method()
 	for attempts = 1; ; attempts++ {
 		response, err = c.exchange(ctx, r)
 		if err == nil {
-			err = response.outcome(success)
+			err = response.outcome(r)
 		}
 		problem, rejected := errors.AsType[*Problem](err)
 		_, asks := errors.AsType[*ActionRequiredError](err)
@@ -103,7 +99,8 @@ func (c *Client) pause(ctx context.Context, attempts int, retryAfter time.Durati
 	return c.sleep(ctx, wait)
 }
 
-func (r Response) outcome(success int) error {
+func (r Response) outcome(request Request) error {
+	_, success := request.method()
 	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch mediaType {
 	case "application/json":
@@ -112,7 +109,7 @@ func (r Response) outcome(success int) error {
 		}
 		var key KeyStatus
 		if r.Status == http.StatusAccepted && json.Unmarshal(r.Body, &key) == nil && key.Action != nil {
-			return &ActionRequiredError{Action: *key.Action}
+			return &ActionRequiredError{Key: request.Key, Action: *key.Action}
 		}
 	case "application/problem+json":
 		var p Problem
