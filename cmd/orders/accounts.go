@@ -17,11 +17,7 @@ func accountsCreate(ctx context.Context, call *invocation) error {
 	name := call.flags.String("name", "", "the account's `name` (required)")
 	return withPool(ctx, call, func(pool *pgxpool.Pool) error {
 		id, key, err := accounts.Create(ctx, pool, *name)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(call.stdout, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key)
-		return err
+		return call.printResult(err, "Account %s (%q). Its API key, which is shown only once:\n%s\n", id, *name, key)
 	}, "name")
 }
 
@@ -48,11 +44,7 @@ func accountsKeysList(ctx context.Context, call *invocation) error {
 func accountsKeysCreate(ctx context.Context, call *invocation) error {
 	return withAccount(ctx, call, func(pool *pgxpool.Pool, account uuid.UUID) error {
 		key, apiKey, err := accounts.CreateKey(ctx, pool, account)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(call.stdout, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, account, apiKey)
-		return err
+		return call.printResult(err, "API key %s of account %s, which is shown only once:\n%s\n", key.ID, account, apiKey)
 	})
 }
 
@@ -63,9 +55,8 @@ func accountsKeysRevoke(ctx context.Context, call *invocation) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(call.stdout, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
+		return call.printResult(nil, "API key %s (%s…) was revoked at %s, UTC. It stops working within 5 seconds.\n",
 			key.ID, key.Prefix, formatTime(*key.RevokedAt))
-		return err
 	})
 }
 
@@ -80,26 +71,17 @@ type accountID struct{ uuid.UUID }
 
 func accountFlag(call *invocation, usage string) *accountID {
 	account := new(accountID)
-	call.flags.Var(account, "account", usage)
+	call.flags.TextVar(account, "account", account, usage)
 	return account
 }
 
-// Set implements [flag.Value].
-func (a *accountID) Set(text string) (err error) {
-	a.UUID, err = uuid.Parse(text)
-	return err
-}
-
-// String returns "" if the flag is not set.
-func (a *accountID) String() string {
+// MarshalText returns "" if the flag is not set.
+func (a *accountID) MarshalText() ([]byte, error) {
 	if a.UUID == uuid.Nil {
-		return ""
+		return nil, nil
 	}
-	return a.UUID.String()
+	return a.UUID.MarshalText()
 }
-
-// Get implements [flag.Getter].
-func (a *accountID) Get() any { return a.String() }
 
 // withPool loads the command and calls work with a connection pool to DATABASE_URL.
 func withPool(ctx context.Context, call *invocation, work func(*pgxpool.Pool) error, required ...string) error {

@@ -29,7 +29,18 @@ type app struct {
 	orders   *orders.Service
 }
 
-func newApp(config boot.App, pool *pgxpool.Pool, traces *tracing.Tracing, logger *slog.Logger) (*app, error) {
+// withApp connects to the database and calls work with the services.
+func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work func(*app) error) error {
+	traces, err := tracing.Start(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Stop(ctx) // last, so that all spans are sent
+	pool, err := boot.Pool(ctx, config.Database, logger, traces.ConfigurePool)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
 	admission, err := limiter.New(limiter.Config{
 		Work:     workPerConnection * int(pool.Config().MaxConns),
 		Backlog:  maxBacklog,
@@ -37,7 +48,7 @@ func newApp(config boot.App, pool *pgxpool.Pool, traces *tracing.Tracing, logger
 		InFlight: maxInFlight,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var engine *idempotency.Engine // made below, because it uses the metrics
 	m, err := metrics.New(metrics.Config{
@@ -49,7 +60,7 @@ func newApp(config boot.App, pool *pgxpool.Pool, traces *tracing.Tracing, logger
 		Grace:     config.CompleterGrace,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	client, err := payments.New(payments.Config{
 		SecretKey:     string(config.SecretKey),
@@ -61,11 +72,12 @@ func newApp(config boot.App, pool *pgxpool.Pool, traces *tracing.Tracing, logger
 		Logger:        logger,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer client.Close()
 	engine, err = newEngine(config.Maintenance, pool, traces.OnStep(m.OnStep), logger)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	service, err := orders.New(orders.Config{
 		Engine:       engine,
@@ -76,10 +88,10 @@ func newApp(config boot.App, pool *pgxpool.Pool, traces *tracing.Tracing, logger
 		Logger:       logger,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
-	return &app{config, logger, pool, traces, admission, m, engine, client, service}, nil
+	return work(&app{config, logger, pool, traces, admission, m, engine, client, service})
 }
 
 const (
@@ -109,26 +121,6 @@ func newEngine(config boot.Maintenance, pool *pgxpool.Pool, onStep idempotency.S
 		OnStep:      onStep,
 		Logger:      logger,
 	})
-}
-
-// withApp connects to the database and calls work with the services.
-func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work func(*app) error) error {
-	traces, err := tracing.Start(ctx, logger)
-	if err != nil {
-		return err
-	}
-	defer traces.Stop(ctx) // last, so that all spans are sent
-	pool, err := boot.Pool(ctx, config.Database, logger, traces.ConfigurePool)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	a, err := newApp(config, pool, traces, logger)
-	if err != nil {
-		return err
-	}
-	defer a.payments.Close()
-	return work(a)
 }
 
 // withEngine is withApp for commands that do not need the provider.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
+	"example.com/orders-api/orders"
 )
 
 type command struct {
@@ -35,8 +36,8 @@ func commands() []command {
 		{"reconcile", "Compare our records with the provider's payments and refunds (cron)", runReconcile},
 		{"keys list", "List the abandoned keys and those that need review", keysList},
 		{"keys show", "Show a key and its history", keysShow},
-		{"keys retry", "Run an unfinished key again", keysRetry},
-		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", keysResolve},
+		{"keys retry", "Run an unfinished key again", operatorCommand((*orders.Service).Retry)},
+		{"keys resolve", "Finish an unfinished key without charging, unless it was charged already", operatorCommand((*orders.Service).Resolve)},
 		{"migrate up", "Apply all pending migrations", migrateUp},
 		{"migrate down", "Roll back the newest migration and delete its data", migrateDown},
 		{"migrate distribute", "Distribute the tables over the workers of a Citus cluster", migrateDistribute},
@@ -74,7 +75,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	for words := min(len(args), maxWords); ; words-- {
 		name, rest := strings.Join(args[:words], " "), args[words:]
 		if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
-			return all[i].run(ctx, newInvocation(all[i], rest, stdout, stderr))
+			call := &invocation{command: all[i], flags: flag.NewFlagSet(name, flag.ContinueOnError), args: rest, stdout: stdout, stderr: stderr}
+			call.flags.SetOutput(io.Discard) // errors are printed in one place
+			return call.run(ctx, call)
 		}
 		group := slices.DeleteFunc(slices.Clone(all), func(c command) bool { return words > 0 && !strings.HasPrefix(c.name, name+" ") })
 		switch {
@@ -107,12 +110,6 @@ type invocation struct {
 	argument       string   // the name of an argument that is no flag, see [invocation.take]
 	value          string   // of that argument
 	stdout, stderr io.Writer
-}
-
-func newInvocation(c command, args []string, stdout, stderr io.Writer) *invocation {
-	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // errors are printed in one place
-	return &invocation{command: c, flags: flags, args: args, stdout: stdout, stderr: stderr}
 }
 
 // take defines a required argument that is no flag. It may be before or after the flags.
@@ -156,11 +153,10 @@ func (i *invocation) parse(config any, required ...string) error {
 func (i *invocation) check(required []string) error {
 	for _, name := range required {
 		f := i.flags.Lookup(name)
+		if f.Value.String() == "" {
+			return wrongUsage(i.name, "orders %s requires --%s", i.name, name)
+		}
 		switch value := f.Value.(flag.Getter).Get().(type) {
-		case string:
-			if value == "" {
-				return wrongUsage(i.name, "orders %s requires --%s", i.name, name)
-			}
 		case int:
 			if value < 1 {
 				return wrongUsage(i.name, "--%s must be positive", name)
@@ -172,6 +168,14 @@ func (i *invocation) check(required []string) error {
 		}
 	}
 	return nil
+}
+
+// printResult prints the result of a command, unless the command failed with err.
+func (i *invocation) printResult(err error, format string, arguments ...any) error {
+	if err == nil {
+		_, err = fmt.Fprintf(i.stdout, format, arguments...)
+	}
+	return err
 }
 
 func (i *invocation) printHelp(config any) {
@@ -204,6 +208,5 @@ func version(_ context.Context, call *invocation) error {
 	if !ok {
 		return errors.New("the build recorded no version")
 	}
-	_, err := fmt.Fprintf(call.stdout, "orders %s, %s\n", cmp.Or(buildVersion, info.Main.Version), info.GoVersion)
-	return err
+	return call.printResult(nil, "orders %s, %s\n", cmp.Or(buildVersion, info.Main.Version), info.GoVersion)
 }

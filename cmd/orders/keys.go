@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/user"
+	"slices"
+	"text/tabwriter"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -66,42 +70,35 @@ func keysShow(ctx context.Context, call *invocation) error {
 	})
 }
 
-func keysRetry(ctx context.Context, call *invocation) error {
-	return runOperatorAction(ctx, call, (*orders.Service).Retry)
-}
-
-func keysResolve(ctx context.Context, call *invocation) error {
-	return runOperatorAction(ctx, call, (*orders.Service).Resolve)
-}
-
-// runOperatorAction retries or resolves a key in the name of an operator.
-func runOperatorAction(
-	ctx context.Context, call *invocation,
+// operatorCommand returns a command that retries or resolves a key in the name of an
+// operator.
+func operatorCommand(
 	action func(*orders.Service, context.Context, uuid.UUID, uuid.UUID, orders.OperatorAction) (idempotency.Result, error),
-) error {
-	var config boot.App
-	name := call.take("KEY")
-	account := accountFlag(call, keyAccountUsage)
-	by := call.flags.String("by", userName(), "`name` of the operator, for the audit record")
-	reason := call.flags.String("reason", "", "`reason`, for the audit record (required)")
-	if err := call.load(&config, "reason", "by"); err != nil {
-		return err
-	}
-	return withApp(ctx, config, config.Logger(call.stderr), func(a *app) error {
-		key, err := findKey(ctx, a.engine, account.UUID, *name)
-		if err != nil {
+) func(context.Context, *invocation) error {
+	return func(ctx context.Context, call *invocation) error {
+		var config boot.App
+		name := call.take("KEY")
+		account := accountFlag(call, keyAccountUsage)
+		by := call.flags.String("by", userName(), "`name` of the operator, for the audit record")
+		reason := call.flags.String("reason", "", "`reason`, for the audit record (required)")
+		if err := call.load(&config, "reason", "by"); err != nil {
 			return err
 		}
-		if key.Point == idempotency.Finished {
-			return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseStatus)
-		}
-		result, err := action(a.orders, ctx, key.AccountID, key.ID, orders.OperatorAction{Actor: *by, Reason: *reason})
-		if err != nil {
-			return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
-		}
-		_, err = fmt.Fprintf(call.stdout, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
-		return err
-	})
+		return withApp(ctx, config, config.Logger(call.stderr), func(a *app) error {
+			key, err := findKey(ctx, a.engine, account.UUID, *name)
+			if err != nil {
+				return err
+			}
+			if key.Point == idempotency.Finished {
+				return fmt.Errorf("key %s is finished, and its response %d does not change", key.ID, key.ResponseStatus)
+			}
+			result, err := action(a.orders, ctx, key.AccountID, key.ID, orders.OperatorAction{Actor: *by, Reason: *reason})
+			if err != nil {
+				return fmt.Errorf("key %s is still unfinished, at %s: %w", key.ID, cmp.Or(result.To, key.Point), err)
+			}
+			return call.printResult(nil, "Key %s is finished. Its response, to every retry:\n%d %s\n", key.ID, result.Response.Status, result.Response.Body)
+		})
+	}
 }
 
 // userName returns the name of the current user, "" if unknown.
@@ -111,4 +108,83 @@ func userName() string {
 		return ""
 	}
 	return current.Username
+}
+
+func printKeys(w io.Writer, keys []idempotency.Status) error {
+	if len(keys) == 0 {
+		_, err := fmt.Fprintln(w, "No key is abandoned or needs review.")
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "KEY\tACCOUNT\tOPERATION\tRECOVERY POINT\tSTATE\tRUNS\tCREATED\tLAST RUN\tLAST ERROR")
+	for _, key := range keys {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", key.ID, key.AccountID, key.Operation, key.Point, key.State(),
+			key.Attempt, formatTime(key.CreatedAt), formatTime(key.LastRunAt), key.LastError)
+	}
+	return table.Flush()
+}
+
+func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
+
+// printHistory prints a key with its order or refund, and then its events in the order
+// of time.
+func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, arguments ...any) {
+		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
+	}
+	line("key", "%s", key.ID)
+	line("account", "%s", key.AccountID)
+	line("Idempotency-Key", "%s", key.Key)
+	line("operation", "%s", key.Operation)
+	line("state", "%s", key.State())
+	line("recovery point", "%s", key.Point)
+	line("runs", "%d", key.Attempt)
+	if key.LastError != "" {
+		line("last error", "%s", key.LastError)
+	}
+	if refund := history.Refund; refund != nil {
+		line("refund", "%s, %s, %d %s in the smallest unit", refund.ID, refund.Status, refund.Amount, refund.Currency)
+		if refund.ProviderRefundID != nil {
+			line("refund at the provider", "%s", *refund.ProviderRefundID)
+		}
+	}
+	order := history.Order
+	line("order", "%s, %s, %d %s in the smallest unit", order.ID, order.Status, order.Amount, order.Currency)
+	if order.PaymentIntentID != nil {
+		line("payment intent", "%s", *order.PaymentIntentID)
+	}
+	fmt.Fprintln(table, "\nTimeline, UTC")
+	for _, event := range timeline(key, history.Records) {
+		line(formatTime(event.at), "%s", event.text)
+	}
+	return table.Flush()
+}
+
+// timelineEvent is one event in the history of a key.
+type timelineEvent struct {
+	at   time.Time
+	text string
+}
+
+func timeline(key idempotency.Status, records []orders.AuditRecord) []timelineEvent {
+	events := []timelineEvent{{key.CreatedAt, "key claimed"}}
+	for _, record := range records {
+		text := fmt.Sprintf("%s %s", record.Action, record.Data)
+		if record.ClientIP != "" {
+			text += " from " + record.ClientIP
+		}
+		events = append(events, timelineEvent{record.CreatedAt, text})
+	}
+	if key.Attempt > 1 {
+		events = append(events, timelineEvent{key.LastRunAt, fmt.Sprintf("run %d, the last one so far", key.Attempt)})
+	}
+	if key.NeedsReviewAt != nil {
+		events = append(events, timelineEvent{*key.NeedsReviewAt, "no attempts of the completer are left: needs review"})
+	}
+	if key.FinishedAt != nil {
+		events = append(events, timelineEvent{*key.FinishedAt, fmt.Sprintf("finished, response %d stored", key.ResponseStatus)})
+	}
+	slices.SortStableFunc(events, func(a, b timelineEvent) int { return cmp.Compare(a.at.UnixMicro(), b.at.UnixMicro()) })
+	return events
 }

@@ -20,11 +20,7 @@ import (
 func migrateUp(ctx context.Context, call *invocation) error {
 	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
 		applied, err := m.Up(ctx)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(call.stdout, "applied: %d\n", applied)
-		return nil
+		return call.printResult(err, "applied: %d\n", applied)
 	})
 }
 
@@ -37,11 +33,7 @@ func migrateDown(ctx context.Context, call *invocation) error {
 			}
 		}
 		name, err := m.Down(ctx)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(call.stdout, "rolled back: %s\n", cmp.Or(name, "nothing"))
-		return nil
+		return call.printResult(err, "rolled back: %s\n", cmp.Or(name, "nothing"))
 	})
 }
 
@@ -85,11 +77,7 @@ func migrateStatus(ctx context.Context, call *invocation) error {
 func migrateDistribute(ctx context.Context, call *invocation) error {
 	return withMigrator(ctx, call, func(m *migrations.Migrator, _ *pgx.ConnConfig) error {
 		tables, err := m.Distribute(ctx)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(call.stdout, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
-		return nil
+		return call.printResult(err, "distributed: %d %s\n", len(tables), strings.Join(tables, " "))
 	})
 }
 

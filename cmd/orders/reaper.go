@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -42,10 +41,7 @@ func reaper(ctx context.Context, call *invocation) error {
 				return reap(ctx, r, m, logger)
 			}
 			n, err := r.Count(ctx)
-			if err == nil {
-				_, err = fmt.Fprintf(call.stdout, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
-			}
-			return err
+			return call.printResult(err, "finished keys older than %s: %d; none was deleted\n", config.KeyRetention, n)
 		})
 	})
 }

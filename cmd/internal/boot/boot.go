@@ -41,7 +41,7 @@ const connectTimeout = 5 * time.Second
 // Pool connects to the database and checks the sessions' timeouts (R21) and the
 // migrations. The functions may change the pool's configuration.
 func Pool(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	pool, err := Connect(ctx, d, logger, configure...)
+	pool, err := Connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +63,9 @@ func SidePool(ctx context.Context, main *pgxpool.Pool) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// Connect is [Pool] without its checks.
+// Connect connects to the database. The sessions have the timeouts of R21 if one of the
+// functions is [postgres.Configure].
 func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	return connect(ctx, d, logger, append([]func(*pgxpool.Config){postgres.Configure}, configure...)...)
-}
-
-func connect(ctx context.Context, d Database, logger *slog.Logger, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(string(d.URL))
 	if err != nil {
 		return nil, errors.New("DATABASE_URL cannot be parsed") // the driver's error shows the password
@@ -110,7 +107,7 @@ func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
 // lock_timeout, because other sessions queue behind them. They need a direct connection,
 // see docs/scaling.md.
 func WithMigrator(ctx context.Context, d Database, logger *slog.Logger, work func(*migrations.Migrator, *pgx.ConnConfig) error) error {
-	pool, err := connect(ctx, d, logger, func(config *pgxpool.Config) {
+	pool, err := Connect(ctx, d, logger, func(config *pgxpool.Config) {
 		params := config.ConnConfig.RuntimeParams
 		params["lock_timeout"] = "5000" // milliseconds
 		params["statement_timeout"], params["idle_in_transaction_session_timeout"] = "0", "0"

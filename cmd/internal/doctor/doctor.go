@@ -41,8 +41,8 @@ func failure(check string, err error, remedy string) Result {
 	return Result{Failure, check, err.Error() + " → " + remedy}
 }
 
-// Run runs every check whose variables are valid. loadErr is the error of boot.Load. Each
-// dependency takes at most the timeout.
+// Run runs every check whose variables are valid. loadErr is the error of boot.Load, which
+// is nil or a [*boot.ConfigError]. Each dependency takes at most the timeout.
 func Run(ctx context.Context, environment *boot.All, loadErr error, timeout time.Duration) []Result {
 	results := []Result{{OK, "configuration", "valid"}}
 	invalid := map[string]bool{}
@@ -52,8 +52,6 @@ func Run(ctx context.Context, environment *boot.All, loadErr error, timeout time
 			invalid[problem.Name] = true
 			results = append(results, Result{Failure, "configuration", problem.Name + ": " + problem.Text})
 		}
-	} else if loadErr != nil {
-		return []Result{{Failure, "configuration", loadErr.Error()}}
 	}
 	if !invalid["DATABASE_URL"] {
 		results = append(results, checkDatabase(ctx, environment.Database, timeout)...)
@@ -71,7 +69,7 @@ func Run(ctx context.Context, environment *boot.All, loadErr error, timeout time
 func checkDatabase(ctx context.Context, database boot.Database, timeout time.Duration) []Result {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	pool, err := boot.Connect(ctx, database, slog.New(slog.DiscardHandler))
+	pool, err := boot.Connect(ctx, database, slog.New(slog.DiscardHandler), postgres.Configure)
 	if err != nil {
 		return []Result{failure("database", err, "start the server, grant access to this machine and role, or correct DATABASE_URL")}
 	}
