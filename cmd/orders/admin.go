@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	_ "net/http/pprof" //nolint:gosec // registers with http.DefaultServeMux, which only this listener serves
+	_ "net/http/pprof" // registers with http.DefaultServeMux, which only this listener serves
 	"time"
 
 	"example.com/orders-api/cmd/internal/boot"
