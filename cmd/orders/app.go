@@ -18,15 +18,14 @@ import (
 
 // app holds the services of every command that runs operations.
 type app struct {
-	config   boot.App
-	logger   *slog.Logger
-	pool     *pgxpool.Pool // closed by withApp
-	traces   *tracing.Tracing
-	limiter  *limiter.Limiter
-	metrics  *metrics.Metrics
-	engine   *idempotency.Engine
-	payments *payments.Client
-	orders   *orders.Service
+	config  boot.App
+	logger  *slog.Logger
+	pool    *pgxpool.Pool // closed by withApp
+	traces  *tracing.Tracing
+	limiter *limiter.Limiter
+	metrics *metrics.Metrics
+	engine  *idempotency.Engine
+	orders  *orders.Service
 }
 
 // withApp connects to the database and calls work with the services.
@@ -91,7 +90,7 @@ func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work fun
 		return err
 	}
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
-	return work(&app{config, logger, pool, traces, admission, m, engine, client, service})
+	return work(&app{config, logger, pool, traces, admission, m, engine, service})
 }
 
 const (
