@@ -42,8 +42,11 @@ func (c Config) validate() error {
 	if u, err := url.Parse(c.BaseURL); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" {
 		errs = append(errs, errors.New("client: BaseURL must be an http or https URL"))
 	}
-	if c.APIKey == "" {
+	switch {
+	case c.APIKey == "":
 		errs = append(errs, errors.New("client: APIKey is missing"))
+	case strings.ContainsFunc(c.APIKey, func(r rune) bool { return r < '!' || r > '~' }): // no attempt could be sent
+		errs = append(errs, errors.New("client: APIKey must have only visible ASCII characters"))
 	}
 	if c.Timeout < 0 || c.Backoff < 0 || c.MaxBackoff < 0 {
 		errs = append(errs, errors.New("client: durations must not be negative"))

@@ -16,6 +16,8 @@ func TestNew_invalidConfig(t *testing.T) {
 	_, err := client.New(client.Config{BaseURL: "orders.example.com", Timeout: -1})
 	require.EqualError(t, err, "client: BaseURL must be an http or https URL\nclient: APIKey is missing\n"+
 		"client: durations must not be negative")
+	_, err = client.New(client.Config{BaseURL: "https://orders.example.com", APIKey: "sk_1\n"})
+	require.EqualError(t, err, "client: APIKey must have only visible ASCII characters")
 	_, err = client.New(client.Config{BaseURL: "https://orders.example.com?x=1", APIKey: "k"})
 	require.EqualError(t, err, "client: BaseURL must be an http or https URL")
 	c, err := client.New(client.Config{BaseURL: "https://orders.example.com/api/", APIKey: "k"})

@@ -15,7 +15,7 @@ import (
 func Example() {
 	api := httptest.NewServer(respondCreated())
 	defer api.Close()
-	orders, err := client.New(client.Config{BaseURL: api.URL, APIKey: "…"})
+	orders, err := client.New(client.Config{BaseURL: api.URL, APIKey: "sk_..."})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -68,7 +68,7 @@ func ExampleConfig_observe() {
 	defer api.Close()
 	orders, err := client.New(client.Config{
 		BaseURL: api.URL,
-		APIKey:  "…",
+		APIKey:  "sk_...",
 		Observe: func(e client.Attempt) { fmt.Println(e.Method, e.Path, "→", e.Response.Status) },
 		Backoff: time.Millisecond, // a short delay for this example
 	})
