@@ -142,18 +142,24 @@ func errorText(cause error) string {
 	return postgres.Text(text, limit)
 }
 
+// statsSQL joins two counts, because Citus accepts no subquery in the list of columns.
 const statsSQL = `
-SELECT count(*),
-       coalesce(now() - min(created_at), interval '0'),
-       (
-           SELECT count(*)
+SELECT pending.jobs,
+       pending.age,
+       failed.jobs
+  FROM (
+           SELECT count(*) AS jobs,
+                  coalesce(now() - min(created_at), interval '0') AS age
+             FROM staged_jobs
+            WHERE kind = $1
+              AND failed_at IS NULL
+       ) AS pending
+       CROSS JOIN (
+           SELECT count(*) AS jobs
              FROM staged_jobs
             WHERE kind = $1
               AND failed_at IS NOT NULL
-       )
-  FROM staged_jobs
- WHERE kind = $1
-   AND failed_at IS NULL`
+       ) AS failed`
 
 // Stats counts the jobs of all accounts.
 type Stats struct {

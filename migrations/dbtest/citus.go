@@ -15,7 +15,7 @@ import (
 // DATABASE_URL. DBTEST_CITUS_WORKERS has their URLs, separated by spaces.
 func (s *server) connectWorkers(ctx context.Context) error {
 	for worker := range strings.FieldsSeq(os.Getenv("DBTEST_CITUS_WORKERS")) {
-		pool, err := pgxpool.New(ctx, worker)
+		pool, err := connectAdmin(ctx, worker)
 		if err != nil {
 			return fmt.Errorf("DBTEST_CITUS_WORKERS: %w", err)
 		}

@@ -65,19 +65,28 @@ func startServer(ctx context.Context) (*server, error) {
 		}
 		s.url = s.private.URL("postgres")
 	}
-	config, err := pgxpool.ParseConfig(s.url)
-	if err != nil {
+	var err error
+	if s.admin, err = connectAdmin(ctx, s.url); err != nil {
 		return nil, errors.Join(fmt.Errorf("DATABASE_URL: %w", err), s.stop())
-	}
-	config.MaxConns = poolSize // more creators at once are no faster
-	if s.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, errors.Join(err, s.stop())
 	}
 	if err := s.connectWorkers(ctx); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	s.template = sync.OnceValues(s.makeTemplate)
 	return s, nil
+}
+
+// connectAdmin connects without a role's timeouts, because a copy of a database waits for
+// other copies.
+func connectAdmin(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = poolSize // more creators at once are no faster
+	config.ConnConfig.RuntimeParams["lock_timeout"] = "0"
+	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 func (s *server) config(database string) (*pgxpool.Config, error) {
