@@ -242,7 +242,45 @@ func (c *cluster) untilReplicated(synchronous bool) {
 		var streaming int
 		err = leader.QueryRow(c.t.Context(), "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'").Scan(&streaming)
 		return err == nil && streaming == 2
-	})
+	}, c.describe)
+}
+
+// describe returns the role and timeline of each node, and whether the leader is on an older
+// timeline than a node that was promoted. Such a leader has taken the lock from that node,
+// whose orders are lost.
+func (c *cluster) describe() string {
+	c.t.Helper()
+	var b strings.Builder
+	var leader member
+	promoted := 1
+	for _, m := range c.members() {
+		if m.Role == "leader" {
+			leader = m
+		}
+		promoted = max(promoted, c.newestTimeline(m.Name))
+		fmt.Fprintf(&b, "\n%s: %s, %s on timeline %d; the newest in its pg_wal is %d",
+			m.Name, m.Role, m.State, m.Timeline, c.newestTimeline(m.Name))
+	}
+	if leader.Timeline != 0 && leader.Timeline < promoted {
+		fmt.Fprintf(&b, "\n%s leads on timeline %d, although a node was promoted to timeline %d (docs/scaling.md, Patroni)",
+			leader.Name, leader.Timeline, promoted)
+	}
+	return b.String()
+}
+
+// newestTimeline returns the newest timeline that a node has a history file of. The first
+// timeline has none.
+func (c *cluster) newestTimeline(name string) int {
+	c.t.Helper()
+	histories, err := filepath.Glob(filepath.Join(c.folder, name, "data", "pg_wal", "*.history"))
+	require.NoError(c.t, err)
+	newest := 1
+	for _, history := range histories {
+		timeline, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(history), ".history"), 16, 32)
+		require.NoError(c.t, err)
+		newest = max(newest, int(timeline))
+	}
+	return newest
 }
 
 // rewinds returns how often pg_rewind succeeded.
@@ -283,7 +321,8 @@ func signal(t *testing.T, folder string, signal syscall.Signal) (n int) {
 	return n
 }
 
-func until(t *testing.T, condition string, done func() bool) {
+// until waits for a condition. If it is not true in time, the failure includes the details.
+func until(t *testing.T, condition string, done func() bool, details ...func() string) {
 	t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -292,6 +331,9 @@ func until(t *testing.T, condition string, done func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline:
+			for _, detail := range details {
+				condition += detail()
+			}
 			require.Fail(t, "not in time: "+condition)
 		}
 	}
