@@ -245,42 +245,42 @@ func (c *cluster) untilReplicated(synchronous bool) {
 	}, c.describe)
 }
 
-// describe returns the role and timeline of each node, and whether the leader is on an older
-// timeline than a node that was promoted. Such a leader has taken the lock from that node,
-// whose orders are lost.
+// describe returns the role, timeline and last promotion of each node. If another node than
+// the leader was promoted last, the leader has taken the lock from it, and its orders are
+// lost.
 func (c *cluster) describe() string {
 	c.t.Helper()
 	var b strings.Builder
-	var leader member
-	promoted := 1
+	var leader, promoted, last string
 	for _, m := range c.members() {
+		fmt.Fprintf(&b, "\n%s: %s, %s, timeline %d", m.Name, m.Role, m.State, m.Timeline)
 		if m.Role == "leader" {
-			leader = m
+			leader = m.Name
 		}
-		promoted = max(promoted, c.newestTimeline(m.Name))
-		fmt.Fprintf(&b, "\n%s: %s, %s on timeline %d; the newest in its pg_wal is %d",
-			m.Name, m.Role, m.State, m.Timeline, c.newestTimeline(m.Name))
+		if at := c.lastPromotion(m.Name); at != "" {
+			fmt.Fprintf(&b, ", promoted at %s", at)
+			if at > last {
+				promoted, last = m.Name, at
+			}
+		}
 	}
-	if leader.Timeline != 0 && leader.Timeline < promoted {
-		fmt.Fprintf(&b, "\n%s leads on timeline %d, although a node was promoted to timeline %d (docs/scaling.md, Patroni)",
-			leader.Name, leader.Timeline, promoted)
+	if leader != "" && promoted != "" && leader != promoted {
+		fmt.Fprintf(&b, "\n%s leads, although %s was promoted last: docs/scaling.md, Patroni", leader, promoted)
 	}
 	return b.String()
 }
 
-// newestTimeline returns the newest timeline that a node has a history file of. The first
-// timeline has none.
-func (c *cluster) newestTimeline(name string) int {
+// lastPromotion returns the time in the log of a node's Patroni, or nothing.
+func (c *cluster) lastPromotion(name string) (at string) {
 	c.t.Helper()
-	histories, err := filepath.Glob(filepath.Join(c.folder, name, "data", "pg_wal", "*.history"))
+	log, err := os.ReadFile(filepath.Join(c.folder, name, "log"))
 	require.NoError(c.t, err)
-	newest := 1
-	for _, history := range histories {
-		timeline, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(history), ".history"), 16, 32)
-		require.NoError(c.t, err)
-		newest = max(newest, int(timeline))
+	for line := range strings.Lines(string(log)) {
+		if before, _, found := strings.Cut(line, " INFO: promoted self to leader"); found {
+			at = before
+		}
 	}
-	return newest
+	return at
 }
 
 // rewinds returns how often pg_rewind succeeded.
