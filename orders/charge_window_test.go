@@ -232,8 +232,7 @@ func TestChargeWindow_endsDuringRun(t *testing.T) {
 
 func TestChargeWindow_refund(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	f.do(rateLimit(makeRefund), refund("503 unavailable, 2s"))
 	f.exec("UPDATE idempotency_keys SET created_at = created_at - interval '9 days'")
 	f.exec("UPDATE orders SET created_at = created_at - interval '9 days'")

@@ -100,7 +100,7 @@ func TestCost_refund(t *testing.T) {
 	f := newFixture(t, options{configure: meter.Configure, unchecked: true})
 	for n := range 2 { // the first refund prepares the statements
 		f := f.withKey(t, idempotency.Key(fmt.Sprintf("an-order-to-refund-%d", n)))
-		f.createPaid(visa)
+		f.do(createPaid(visa))
 		meter.Reset()
 		f.do(refund("201"))
 	}

@@ -18,8 +18,7 @@ func deleteIntent(f *fixture) {
 
 func TestDeletedIntent_resolve(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm), deleteIntent, retry("503 outcome unknown, 1m0s"))
+	f := newFixture(t, options{}, stopBefore(confirm), deleteIntent, retry("503 outcome unknown, 1m0s"))
 	require.Equal(t, 1, f.log.errorLines())
 	require.Equal(t, "422 closed_by_operator", outcomeOf(f.resolveKey(f.key)))
 	require.Equal(t, orders.StatusPaymentFailed, f.getOrder().Status)
@@ -28,8 +27,7 @@ func TestDeletedIntent_resolve(t *testing.T) {
 
 func TestDeletedIntent_chargeWindow(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm), deleteIntent, old)
+	f := newFixture(t, options{}, stopBefore(confirm), deleteIntent, old)
 	f.ageLastRun(2 * grace)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
 	f.do(retry("422 charge_window_over"))
@@ -38,8 +36,7 @@ func TestDeletedIntent_chargeWindow(t *testing.T) {
 
 func TestDeletedIntent_refund(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	missing := respond(listRefunds, 400, `"type":"invalid_request_error","code":"resource_missing","param":"payment_intent"`)
 	f.do(missing, refund("503 unavailable, 1m0s"), missing, retry("503 outcome unknown, 1m0s"))
 	f.ageLastRun(time.Hour)

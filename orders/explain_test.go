@@ -26,7 +26,7 @@ func TestPlans_useIndexes(t *testing.T) {
 	const often = 6 // PostgreSQL considers a generic plan from the sixth execution on
 	for i := range often {
 		part := f.withKey(t, idempotency.Key("an-order-for-its-plans-"+string(rune('a'+i))))
-		part.createPaid(visa)
+		part.do(createPaid(visa))
 		order := orderID(f.account, part.key)
 		require.Equal(t, "201", outcomeOf(part.create(visa)), "again")
 		refund := part.key + "-refund"

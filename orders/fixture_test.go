@@ -65,7 +65,8 @@ type options struct {
 	onStep       idempotency.StepHook
 }
 
-func newFixture(t *testing.T, o options) *fixture {
+// newFixture returns a fixture that has done the steps.
+func newFixture(t *testing.T, o options, steps ...step) *fixture {
 	t.Helper()
 	if o.connections == 0 {
 		o.connections = 1
@@ -130,6 +131,7 @@ func newFixture(t *testing.T, o options) *fixture {
 		Logger:       slog.New(slog.NewTextHandler(f.log, nil)),
 	})
 	require.NoError(t, err)
+	f.do(steps...)
 	return f
 }
 

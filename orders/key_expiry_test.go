@@ -22,8 +22,7 @@ func requireExpired(t *testing.T, err error, order, refund uuid.UUID) {
 
 func TestRefund_reapedKey(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, `{}`)))
 	require.Equal(t, 2, idempotencytest.Reap(t, f.pool))
 	f.transport.reset()

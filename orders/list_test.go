@@ -18,8 +18,7 @@ import (
 
 func TestGet(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(createIntent))
+	f := newFixture(t, options{}, stopBefore(createIntent))
 	pending := f.getOrder()
 	require.Equal(t, orders.StatusPending, pending.Status)
 	require.Nil(t, pending.PaymentIntentID)

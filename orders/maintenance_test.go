@@ -39,8 +39,7 @@ func TestCompleter_noClient(t *testing.T) {
 	for point, endpoint := range map[string]string{"order_created": createIntent, "charge_created": confirm} {
 		t.Run("from "+point, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{})
-			f.do(stopBefore(endpoint))
+			f := newFixture(t, options{}, stopBefore(endpoint))
 			f.exec(`
 INSERT INTO api_keys (id, account_id, key_hash, prefix, revoked_at)
 VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', now())`, f.account)
@@ -58,8 +57,7 @@ VALUES (gen_random_uuid(), $1, decode(repeat('00', 32), 'hex'), 'ok_revoked', no
 // The reaper deletes only the key, and never an unfinished one (R16).
 func TestReaper_keepsTheOrder(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(create("201"))
+	f := newFixture(t, options{}, create("201"))
 	abandoned := f.withKey(t, "abandoned-long-ago")
 	abandoned.do(stopBefore(confirm))
 	abandoned.backdate(365 * 24 * time.Hour)

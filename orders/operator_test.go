@@ -74,8 +74,7 @@ func compact(t *testing.T, data json.RawMessage) []byte {
 
 func TestRetry(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm))
+	f := newFixture(t, options{}, stopBefore(confirm))
 	f.markNeedsReview()
 	f.do(retryByOperator("201"))
 	require.False(t, f.result.Replayed)
@@ -88,8 +87,7 @@ func TestRetry(t *testing.T) {
 // After a retry without an outcome the completer attempts the key again.
 func TestRetry_noOutcome(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm))
+	f := newFixture(t, options{}, stopBefore(confirm))
 	f.markNeedsReview()
 	f.do(makeUnavailable(getIntent), retryByOperator("503 outcome unknown, 2s"))
 	require.Equal(t, 1, f.count(`

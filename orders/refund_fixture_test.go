@@ -21,10 +21,12 @@ const (
 	oneBody   = `{"amount":1800,"reason":"duplicate"}`
 )
 
-func (f *fixture) createPaid(paymentMethod string) {
-	f.t.Helper()
-	f.do(payWith(paymentMethod), create("201"))
-	f.transport.reset()
+func createPaid(paymentMethod string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.do(payWith(paymentMethod), create("201"))
+		f.transport.reset()
+	}
 }
 
 func refundRequest(t testing.TB, account, order uuid.UUID, key idempotency.Key, body string) orders.Request {

@@ -33,7 +33,7 @@ func TestRefundOutcomes(t *testing.T) {
 			shared := newFixture(t, options{})
 			run := func(t *testing.T, byCompleter bool, steps []step) (retried bool) {
 				f := shared.withNewKey(t)
-				f.createPaid(visa)
+				f.do(createPaid(visa))
 				f.byCompleter = byCompleter
 				f.run(steps)
 				return f.retried
@@ -222,13 +222,12 @@ func useProviderKey(f *fixture) {
 // The provider accepts a refund and decides it later.
 func TestRefundOutcomes_pending(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(pendingRefund)
+	f := newFixture(t, options{}, createPaid(pendingRefund))
 	f.do(refund("201"), expectSummary("partially_refunded 1800, pending 1800; 1800"))
 	checkRefundInvariants(t, f)
 
 	f = f.withKey(t, "another-refunded-order")
-	f.createPaid(pendingRefund)
+	f.do(createPaid(pendingRefund))
 	f.do(
 		loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"),
 		func(f *fixture) { require.NoError(t, f.stripe.Settle(f.stripe.Refunds()[1].ID, false)) },

@@ -19,8 +19,7 @@ import (
 
 func TestRefund_severalParts(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	result, err := f.refund("the-first-part-of-it", `{"amount":1800,"reason":"duplicate"}`)
 	require.Equal(t, "201", outcomeOf(result, err))
 	part := f.getRefund("the-first-part-of-it")
@@ -85,8 +84,7 @@ func TestRefund_concurrent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const racers = 10
-			f := newFixture(t, options{connections: 8, concurrent: true})
-			f.createPaid(visa)
+			f := newFixture(t, options{connections: 8, concurrent: true}, createPaid(visa))
 			for _, rule := range test.faults {
 				f.stripe.Inject(rule)
 			}
@@ -119,8 +117,7 @@ func TestRefund_concurrent(t *testing.T) {
 // The completer resumes an abandoned refund with the amount that the first run stored.
 func TestRefund_resumedByCompleter(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	f.do(rateLimit(makeRefund))
 	f.expect("503 unavailable, 2s", func(f *fixture) (idempotency.Result, error) { return f.refund(oneRefund, `{}`) })
 	require.Equal(t, "422 not refundable, paid", outcomeOf(f.refund("another-refund-of-it", `{"amount":1}`)), "the amount is reserved")
@@ -135,8 +132,7 @@ func TestRefund_resumedByCompleter(t *testing.T) {
 // provider, at any age (R5).
 func TestRefund_rowsLostInRestore(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	first, err := f.refund(oneRefund, oneBody)
 	require.Equal(t, "201", outcomeOf(first, err))
 	f.exec("DELETE FROM refunds")
@@ -155,8 +151,8 @@ func TestListRefunds_pages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	one, other := f, f.withKey(t, "another-order-of-theirs")
-	one.createPaid(visa)
-	other.createPaid(visa)
+	one.do(createPaid(visa))
+	other.do(createPaid(visa))
 	oneID, otherID := orderID(f.account, one.key), orderID(f.account, other.key)
 	var newest []orders.Refund
 	for i := range 5 {
@@ -218,8 +214,7 @@ func TestResolve_refund(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{})
-			f.createPaid(visa)
+			f := newFixture(t, options{}, createPaid(visa))
 			f.do(test.steps...)
 			require.Equal(t, test.outcome, outcomeOf(f.resolveKey(f.refundKey())))
 			f.do(expectSummary(test.summary))
@@ -238,8 +233,7 @@ func TestResolve_refund(t *testing.T) {
 // A run that starts between resolve's lookup and its own run may have sent the refund.
 func TestResolve_refundOfConcurrentRun(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	f.do(rateLimit(makeRefund), refund("503 unavailable, 2s"))
 	f.ageLastRun(time.Hour)
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: listRefunds})
@@ -254,8 +248,7 @@ func TestResolve_refundOfConcurrentRun(t *testing.T) {
 
 func TestHistory_refund(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(pendingRefund)
+	f := newFixture(t, options{}, createPaid(pendingRefund))
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	history, err := orders.History(t.Context(), f.pool, f.account, oneRefund)
 	require.NoError(t, err)

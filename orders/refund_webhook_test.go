@@ -43,8 +43,7 @@ func TestHandleEvent_refundDecidedLater(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{})
-			f.createPaid(test.card)
+			f := newFixture(t, options{}, createPaid(test.card))
 			first, err := f.refund(oneRefund, `{}`)
 			require.Equal(t, "201", outcomeOf(first, err))
 			require.Equal(t, test.before, f.summary())
@@ -82,8 +81,7 @@ func TestHandleEvent_refundDecidedLater(t *testing.T) {
 
 func TestHandleEvent_unfinishedRefund(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	f.do(loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s"))
 	event, err := f.deliverRefundEvent("refund.created")
 	require.NoError(t, err)
@@ -99,8 +97,7 @@ func TestHandleEvent_refundInProgress(t *testing.T) {
 	for name, success := range map[string]bool{"succeeded": true, "failed": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{concurrent: true})
-			f.createPaid(pendingRefund)
+			f := newFixture(t, options{concurrent: true}, createPaid(pendingRefund))
 			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: makeRefund})
 			done := make(chan string, 1)
 			req := refundRequest(t, f.account, orderID(f.account, f.key), oneRefund, `{}`)
@@ -121,8 +118,7 @@ func TestHandleEvent_refundInProgress(t *testing.T) {
 // A status that is older than our record changes nothing.
 func TestHandleEvent_staleRefundStatus(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(refundFail)
+	f := newFixture(t, options{}, createPaid(refundFail))
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	respond := func(older string) {
 		current := fmt.Sprintf(`"status": %q`, f.stripe.Refunds()[0].Status)
@@ -146,8 +142,7 @@ func TestHandleEvent_staleRefundStatus(t *testing.T) {
 
 func TestHandleEvent_refundNotOurs(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	made := f.stripe.Refunds()[0]
 	metadata := func(change func(map[string]string)) map[string]string {
@@ -195,8 +190,7 @@ func TestHandleEvent_refundNotOurs(t *testing.T) {
 // The provider made a refund that an operator had ended. The stored response stays.
 func TestHandleEvent_resolvedRefund(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.createPaid(visa)
+	f := newFixture(t, options{}, createPaid(visa))
 	later := f.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorLater, Endpoint: makeRefund})
 	f.do(refund("503 outcome unknown, 1h0m0s"))
 	f.ageLastRun(time.Hour)

@@ -45,8 +45,7 @@ func TestResume_killed(t *testing.T) {
 // A key without its order is an internal error, not a 404 for the client.
 func TestResume_orderMissing(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(createIntent))
+	f := newFixture(t, options{}, stopBefore(createIntent))
 	f.exec("DELETE FROM orders")
 	_, err := f.create(visa)
 	require.EqualError(t, err, fmt.Sprintf("the order of key %s is missing", idempotency.KeyID(f.account, f.key)))
@@ -142,8 +141,7 @@ func TestCreate_rowsLostInFailover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{})
-			f.do(payWith(test.card), create(test.outcome))
+			f := newFixture(t, options{}, payWith(test.card), create(test.outcome))
 			before, intents := f.getOrder(), f.intents()
 			for _, table := range []string{"orders", "idempotency_keys", "staged_jobs", "audit_records"} {
 				f.exec("DELETE FROM " + table)

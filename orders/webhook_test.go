@@ -246,8 +246,7 @@ func TestHandleEvent_responseLost(t *testing.T) {
 
 func TestHandleEvent_runInProgress(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm))
+	f := newFixture(t, options{}, stopBefore(confirm))
 	f.setLease(0)
 	before := f.snapshot()
 	event, err := f.deliverEvent("payment_intent.created")
@@ -264,8 +263,7 @@ func TestHandleEvent_runInProgress(t *testing.T) {
 // After an error, the provider repeats the event.
 func TestHandleEvent_unfinished(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm))
+	f := newFixture(t, options{}, stopBefore(confirm))
 	id := f.intentID()
 	down := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: getIntent, Times: stripetest.Always})
 	payload, signature, err := f.stripe.Event(webhookSecret, "payment_intent.created", id)
@@ -287,8 +285,7 @@ func TestHandleEvent_unfinished(t *testing.T) {
 
 func TestHandleEvent_notOurs(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm))
+	f := newFixture(t, options{}, stopBefore(confirm))
 	id := f.intentID()
 	another := uuid.New()
 	f.exec("INSERT INTO accounts (id, name) VALUES ($1, 'another')", another)
@@ -328,8 +325,7 @@ func TestHandleEvent_notOurs(t *testing.T) {
 
 func TestHandleEvent_invalidSignature(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	f.do(stopBefore(confirm))
+	f := newFixture(t, options{}, stopBefore(confirm))
 	payload, _, err := f.stripe.Event(webhookSecret, "payment_intent.succeeded", f.intentID())
 	require.NoError(t, err)
 	before := f.snapshot()

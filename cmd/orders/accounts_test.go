@@ -8,30 +8,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func (f *fixture) accountKeys(args ...string) (code int, stdout, stderr string) {
+func (f *fixture) accountKeys(args ...string) string {
 	f.t.Helper()
-	return run(f.t, f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error"), append([]string{"accounts", "keys"}, args...)...)
+	stdout, stderr := succeed(f.t, f.quiet(), append([]string{"accounts", "keys"}, args...)...)
+	require.Empty(f.t, stderr)
+	return stdout
 }
 
 func TestAccountsKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	account := f.account().String()
-	code, created, stderr := f.accountKeys("create", "--account="+account)
-	require.Zero(t, code, stderr)
-	require.Empty(t, stderr)
+	created := f.accountKeys("create", "--account="+account)
 	require.Regexp(t, `^API key [0-9a-f-]{36} of account `+account+`, which is shown only once:\nok_[A-Z2-7]{26}\n$`, created)
 	second := regexp.MustCompile(`ok_\w+`).FindString(created)
-	code, revoked, stderr := f.accountKeys("revoke", "--account", account, f.apiKey[:8])
-	require.Zero(t, code, stderr)
-	require.Empty(t, stderr)
+	revoked := f.accountKeys("revoke", "--account", account, f.apiKey[:8])
 	require.Regexp(t, `^API key [0-9a-f-]{36} \(`+f.apiKey[:8]+`…\) was revoked at 20[0-9: -]{17}, UTC\. It stops working within 5 seconds\.\n$`, revoked)
-	_, again, _ := f.accountKeys("revoke", f.apiKey[:8], "--account", account)
-	require.Equal(t, revoked, again)
+	require.Equal(t, revoked, f.accountKeys("revoke", f.apiKey[:8], "--account", account), "again")
 
-	code, stdout, stderr := f.accountKeys("list", "--account", account)
-	require.Zero(t, code, stderr)
-	require.Empty(t, stderr)
+	stdout := f.accountKeys("list", "--account", account)
 	table := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	require.Len(t, table, 3)
 	require.Regexp(t, `^PREFIX +ID +CREATED +REVOKED$`, table[0])
@@ -43,12 +38,9 @@ func TestAccountsKeys(t *testing.T) {
 	}
 
 	id := strings.Fields(table[2])[1]
-	code, stdout, stderr = f.accountKeys("revoke", "--account", account, id)
-	require.Zero(t, code, stderr)
+	stdout = f.accountKeys("revoke", "--account", account, id)
 	require.Contains(t, stdout, "API key "+id+" ("+second[:8]+"…) was revoked")
 
-	code, stdout, stderr = f.accountKeys("revoke", "--account", account, f.apiKey) // not its prefix or its id
-	require.Equal(t, 1, code)
-	require.Empty(t, stdout)
+	stderr := fail(t, f.quiet(), "accounts", "keys", "revoke", "--account", account, f.apiKey) // not its prefix or its id
 	require.Equal(t, "orders: the account has no such API key\n", stderr)
 }

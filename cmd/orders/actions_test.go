@@ -57,8 +57,7 @@ func TestActions_waiting(t *testing.T) {
 	require.Less(t, goroutines(), goroutinesBefore+10)
 
 	sent := len(f.stripe.Requests())
-	code, _, stderr := run(t, f.environ, "completer")
-	require.Zero(t, code, stderr)
+	succeed(t, f.environ, "completer")
 	require.Len(t, f.stripe.Requests(), sent, "the completer does not run them yet")
 
 	t.Logf("heap: %+d KiB, goroutines: %+d", (heap()-heapBefore)>>10, goroutines()-goroutinesBefore)

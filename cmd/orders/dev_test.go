@@ -57,8 +57,7 @@ func sendCurl(t *testing.T, line string) apiResponse {
 			a.base = arg
 		}
 	}
-	response, err := a.do(t.Context(), http.MethodPost, "", body, header)
-	require.NoError(t, err)
+	response := a.mustDo(http.MethodPost, "", body, header)
 	return response
 }
 
@@ -91,8 +90,7 @@ func TestDev(t *testing.T) {
 	data := a.waitFor(&a.stdout, `Data +(\S+) `)[1]
 	require.Contains(t, data, value(env, "HOME"))
 	for _, command := range []string{"dev", "dev --reset"} {
-		code, _, stderr := run(t, env, strings.Fields(command)...)
-		require.Equal(t, 1, code)
+		stderr := fail(t, env, strings.Fields(command)...)
 		require.Contains(t, stderr, "orders: another orders dev uses the data in "+data+": stop it, "+
 			"or set DATABASE_URL to another database\n")
 	}
@@ -163,8 +161,7 @@ func requireWebhooks(t *testing.T, a *api) {
 	t.Helper()
 	with := func(paymentMethod string) string { return strings.Replace(tea, "pm_card_visa", paymentMethod, 1) }
 	const key = "an-approved-order-1"
-	asked, err := a.order(key, with("pm_card_threeDSecure2Required"))
-	require.NoError(t, err)
+	asked := a.mustOrder(key, with("pm_card_threeDSecure2Required"))
 	require.Equal(t, http.StatusAccepted, asked.status, asked.body)
 	var status struct {
 		Action struct {
@@ -178,18 +175,15 @@ func requireWebhooks(t *testing.T, a *api) {
 	require.NoError(t, approved.Body.Close())
 	require.Equal(t, http.StatusNoContent, approved.StatusCode)
 	get := func(path string) string {
-		response, err := a.do(t.Context(), http.MethodGet, path, "", nil)
-		require.NoError(t, err)
+		response := a.mustDo(http.MethodGet, path, "", nil)
 		return response.body
 	}
 	eventually(t, func() bool { return strings.Contains(get("/v1/idempotency-keys/"+key), `"state":"finished"`) })
 	a.waitFor(&a.stderr, `event_type=payment_intent\.succeeded`)
 
-	paid, err := a.order("an-order-to-refund-1", with("pm_card_pendingRefund"))
-	require.NoError(t, err)
+	paid := a.mustOrder("an-order-to-refund-1", with("pm_card_pendingRefund"))
 	id := requirePaid(t, paid)
-	refund, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
-	require.NoError(t, err)
+	refund := a.mustDo(http.MethodPost, "/v1/orders/"+id+"/refunds", "{}", http.Header{"Idempotency-Key": {"a-pending-refund-1"}})
 	require.Equal(t, http.StatusCreated, refund.status, refund.body)
 	require.Contains(t, refund.body, `"status":"pending"`)
 	a.waitFor(&a.stderr, `event_type=refund\.updated.*outcome=refund_synced|outcome=refund_synced.*event_type=refund\.updated`)

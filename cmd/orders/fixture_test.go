@@ -59,8 +59,7 @@ func standIn(t *testing.T) (*stripetest.Server, string) {
 // createAccount creates an account with the program and returns its API key.
 func createAccount(t *testing.T, environ []string) string {
 	t.Helper()
-	code, stdout, stderr := run(t, environ, "accounts", "create", "--name", "Fixture")
-	require.Zero(t, code, stderr)
+	stdout, _ := succeed(t, environ, "accounts", "create", "--name", "Fixture")
 	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	return lines[len(lines)-1]
 }
@@ -119,6 +118,18 @@ func (a *api) do(ctx context.Context, method, path, body string, header http.Hea
 
 func (a *api) order(idempotencyKey, body string) (apiResponse, error) {
 	return a.do(context.Background(), http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
+}
+
+func (a *api) mustDo(method, path, body string, header http.Header) apiResponse {
+	a.t.Helper()
+	response, err := a.do(context.Background(), method, path, body, header)
+	require.NoError(a.t, err)
+	return response
+}
+
+func (a *api) mustOrder(idempotencyKey, body string) apiResponse {
+	a.t.Helper()
+	return a.mustDo(http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
 }
 
 // orderResult is the result of an order that was sent in the background.

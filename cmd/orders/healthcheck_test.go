@@ -28,8 +28,7 @@ func TestHealthcheck_runningAPI(t *testing.T) {
 	}
 
 	a.stop()
-	code, _, stderr := run(t, []string{"LISTEN_ADDR=" + u.Host}, "healthcheck")
-	require.Equal(t, 1, code)
+	stderr := fail(t, []string{"LISTEN_ADDR=" + u.Host}, "healthcheck")
 	require.Contains(t, stderr, "orders: not healthy: ")
 }
 
@@ -62,8 +61,7 @@ func TestHealthcheck_notHealthy(t *testing.T) {
 			if name != "no response" { // its Close would wait for the handler
 				t.Cleanup(server.Close)
 			}
-			code, _, stderr := run(t, []string{"LISTEN_ADDR=" + server.Listener.Addr().String()}, "healthcheck", "--timeout", "200ms")
-			require.Equal(t, 1, code)
+			stderr := fail(t, []string{"LISTEN_ADDR=" + server.Listener.Addr().String()}, "healthcheck", "--timeout", "200ms")
 			require.True(t, strings.HasPrefix(strings.ReplaceAll(stderr, server.URL, "URL"), test.stderr), stderr)
 		})
 	}

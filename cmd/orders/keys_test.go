@@ -20,28 +20,31 @@ func (f *fixture) account() uuid.UUID {
 	return id
 }
 
-// keys runs a keys command without access to the provider.
-func (f *fixture) keys(args ...string) (code int, stdout, stderr string) {
+// quiet is an environment without access to the provider and without a log.
+func (f *fixture) quiet() []string {
+	return f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error")
+}
+
+// keys returns the output of a keys command.
+func (f *fixture) keys(args ...string) string {
 	f.t.Helper()
-	return run(f.t, f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
+	stdout, stderr := succeed(f.t, f.quiet(), append([]string{"keys"}, args...)...)
+	require.Empty(f.t, stderr)
+	return stdout
 }
 
 func TestKeysList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	code, stdout, stderr := f.keys("list")
-	require.Zero(t, code, stderr)
+	stdout := f.keys("list")
 	require.Equal(t, "No key is abandoned or needs review.\n", stdout)
-	require.Empty(t, stderr)
 	f.createPaidOrder("a-finished-order-1")
 	f.abandon("stuck-order-00001", "stuck-order-00002", "young-order-00001")
 	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'young-order-00001'")
 	f.exec("UPDATE idempotency_keys SET needs_review_at = now(), last_run_at = '2026-01-02 03:04:05Z' WHERE idempotency_key = 'stuck-order-00002'")
 	first, second := idempotency.KeyID(f.account(), "stuck-order-00001"), idempotency.KeyID(f.account(), "stuck-order-00002")
 
-	code, stdout, stderr = f.keys("list")
-	require.Zero(t, code, stderr)
-	require.Empty(t, stderr)
+	stdout = f.keys("list")
 	table := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	require.Len(t, table, 3)
 	require.Regexp(t, `^KEY +ACCOUNT +OPERATION +RECOVERY POINT +STATE +RUNS +CREATED +LAST RUN +LAST ERROR$`, table[0])
@@ -50,7 +53,7 @@ func TestKeysList(t *testing.T) {
 	require.Regexp(t, "^"+first.String()+"  "+f.account().String()+`  create_order  charge_created  waiting       1     `, table[2])
 	require.NotContains(t, stdout, "stuck-order", "the list contains no client keys")
 
-	_, stdout, _ = f.keys("list", "--limit", "1")
+	stdout = f.keys("list", "--limit", "1")
 	require.Contains(t, stdout, second.String())
 	require.NotContains(t, stdout, first.String())
 }
@@ -61,9 +64,7 @@ func TestKeysShow(t *testing.T) {
 	f.abandon("an-abandoned-order")
 	account := f.account()
 	id := idempotency.KeyID(account, "an-abandoned-order")
-	code, history, stderr := f.keys("show", id.String())
-	require.Zero(t, code, stderr)
-	require.Empty(t, stderr)
+	history := f.keys("show", id.String())
 	for _, line := range []string{
 		"key +" + id.String(),
 		"account +" + account.String(),
@@ -88,36 +89,21 @@ func TestKeysShow(t *testing.T) {
 		"by the client's key": {"show", "an-abandoned-order"},
 		"after the flag":      {"show", "--account=" + account.String(), "an-abandoned-order"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := f.part(t).keys(args...)
-			require.Zero(t, code, stderr)
-			require.Equal(t, history, stdout)
-		})
+		require.Equal(t, history, f.keys(args...), name)
 	}
 
 	for name, args := range map[string][]string{
 		"an unused key":   {"show", "an-unused-key-0001"},
 		"another account": {"show", id.String(), "--account", uuid.NewString()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := f.part(t).keys(args...)
-			require.Equal(t, 1, code)
-			require.Empty(t, stdout)
-			require.Equal(t, "orders: there is no such key, or it was deleted after its retention\n", stderr)
-		})
+		stderr := fail(t, f.quiet(), append([]string{"keys"}, args...)...)
+		require.Equal(t, "orders: there is no such key, or it was deleted after its retention\n", stderr, name)
 	}
 
 	f.createPaidOrder("a-finished-order-2")
-	code, history, stderr = f.keys("show", "a-finished-order-2")
-	require.Zero(t, code, stderr)
+	history = f.keys("show", "a-finished-order-2")
 	require.Regexp(t, `(?m)^state +finished$`, history)
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
-}
-
-func (f *fixture) part(t *testing.T) *fixture {
-	part := *f
-	part.t = t
-	return &part
 }
 
 // If two accounts use the same key, an operator must select one.
@@ -133,16 +119,12 @@ func TestKeys_ambiguous(t *testing.T) {
 	a.stop()
 
 	for _, args := range [][]string{{"show", shared}, {"retry", shared, "--reason", "a test"}, {"resolve", shared, "--reason", "a test"}} {
-		code, stdout, stderr := run(t, f.with("LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
-		require.Equal(t, 1, code)
-		require.Empty(t, stdout)
+		stderr := fail(t, f.with("LOG_LEVEL=error"), append([]string{"keys"}, args...)...)
 		require.Equal(t, "orders: several accounts use this key: select one with --account, or give the id of the key\n", stderr)
 	}
-	code, stdout, stderr := f.keys("show", shared, "--account", mine.String())
-	require.Zero(t, code, stderr)
+	stdout := f.keys("show", shared, "--account", mine.String())
 	require.Contains(t, stdout, idempotency.KeyID(mine, shared).String())
-	code, _, stderr = run(t, f.environ, "keys", "resolve", idempotency.KeyID(mine, shared).String(), "--reason", "a test")
-	require.Zero(t, code, stderr)
+	succeed(t, f.environ, "keys", "resolve", idempotency.KeyID(mine, shared).String(), "--reason", "a test")
 	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'finished'"))
 	require.Empty(t, f.stripe.Charges())
 }
@@ -162,19 +144,16 @@ func TestKeysRetry(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Regexp(t, `(?m)^orders: key `+id.String()+` is still unfinished, at charge_created: the outcome of the payment is not known yet: `, stderr)
 
-	code, stdout, stderr = run(t, f.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
-	require.Zero(t, code, stderr)
+	stdout, _ = succeed(t, f.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
 	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n201 \{"id":.*"status":"paid".*\}\n$`, stdout)
 	require.Len(t, f.stripe.Charges(), 1)
 
-	_, history, _ := f.keys("show", key)
+	history := f.keys("show", key)
 	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?".+", "reason": ?"Stripe is back"\}$`, history, "the current user")
 	require.Regexp(t, `(?m)^20.{17} +key\.retry \{"by": ?"grace", "reason": ?"Stripe is really back"\}$`, history)
 	require.Regexp(t, `(?m)^20.{17} +run 3, the last one so far$`, history)
 
-	code, stdout, stderr = run(t, f.environ, "keys", "retry", key, "--reason", "once more")
-	require.Equal(t, 1, code)
-	require.Empty(t, stdout)
+	stderr = fail(t, f.environ, "keys", "retry", key, "--reason", "once more")
 	require.Contains(t, stderr, "orders: key "+id.String()+" is finished, and its response 201 does not change\n")
 	require.Len(t, f.stripe.Charges(), 1)
 }
@@ -185,13 +164,11 @@ func TestKeysResolve(t *testing.T) {
 	const key = "an-order-to-resolve"
 	f.abandon(key)
 	id := idempotency.KeyID(f.account(), key)
-	code, stdout, stderr := run(t, f.environ, "keys", "resolve", id.String(), "--reason", "the customer does not want it any more")
-	require.Zero(t, code, stderr)
+	stdout, _ := succeed(t, f.environ, "keys", "resolve", id.String(), "--reason", "the customer does not want it any more")
 	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n422 \{"type":"/problems/payment-refused".*"code":"closed_by_operator".*\}\n$`, stdout)
 	require.Empty(t, f.stripe.Charges())
 
-	code, _, stderr = run(t, f.environ, "keys", "resolve", key, "--reason", "once more")
-	require.Equal(t, 1, code)
+	stderr := fail(t, f.environ, "keys", "resolve", key, "--reason", "once more")
 	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
 }
 
@@ -199,18 +176,15 @@ func TestKeys_refund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.serve(f.environ, "--shutdown-delay", "0")
-	paid, err := a.order("an-order-to-refund-1", tea)
-	require.NoError(t, err)
+	paid := a.mustOrder("an-order-to-refund-1", tea)
 	order := requirePaid(t, paid)
 	rejecting := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "POST /v1/refunds", Times: stripetest.Always})
-	response, err := a.do(t.Context(), http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {"a-refund-to-retry-1"}})
-	require.NoError(t, err)
+	response := a.mustDo(http.MethodPost, "/v1/orders/"+order+"/refunds", `{"amount":1000}`, http.Header{"Idempotency-Key": {"a-refund-to-retry-1"}})
 	require.Equal(t, http.StatusServiceUnavailable, response.status, response.body)
 	rejecting.Release()
 	a.stop()
 
-	code, history, stderr := f.keys("show", "a-refund-to-retry-1")
-	require.Zero(t, code, stderr)
+	history := f.keys("show", "a-refund-to-retry-1")
 	for _, line := range []string{
 		"operation +create_refund",
 		"recovery point +refund_created",
@@ -221,11 +195,10 @@ func TestKeys_refund(t *testing.T) {
 		require.Regexp(t, "(?m)^"+line+"$", history)
 	}
 
-	code, stdout, stderr := run(t, f.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
-	require.Zero(t, code, stderr)
+	stdout, _ := succeed(t, f.environ, "keys", "retry", "a-refund-to-retry-1", "--reason", "Stripe is back")
 	require.Regexp(t, `\n201 \{"id":.*"status":"succeeded".*\}\n$`, stdout)
 	require.Len(t, f.stripe.Refunds(), 1)
-	_, history, _ = f.keys("show", "a-refund-to-retry-1")
+	history = f.keys("show", "a-refund-to-retry-1")
 	require.Regexp(t, "(?m)^refund at the provider +"+f.stripe.Refunds()[0].ID+"$", history)
 	require.Regexp(t, "(?m)^order +"+order+", partially_refunded, ", history)
 }

@@ -152,6 +152,23 @@ func run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 	return code, p.stdout.String(), p.stderr.String()
 }
 
+// succeed runs a command that exits with 0.
+func succeed(t *testing.T, environ []string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	code, stdout, stderr := run(t, environ, args...)
+	require.Zero(t, code, stderr)
+	return stdout, stderr
+}
+
+// fail runs a command that exits with 1 and prints nothing to stdout.
+func fail(t *testing.T, environ []string, args ...string) (stderr string) {
+	t.Helper()
+	code, stdout, stderr := run(t, environ, args...)
+	require.Equal(t, 1, code)
+	require.Empty(t, stdout)
+	return stderr
+}
+
 // eventually calls done until it returns true.
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()

@@ -21,8 +21,7 @@ func (f *fixture) abandonAt(a *api, idempotencyKeys ...string) {
 	f.t.Helper()
 	rejecting := f.rejectConfirms()
 	for _, key := range idempotencyKeys {
-		response, err := a.order(key, tea)
-		require.NoError(f.t, err)
+		response := a.mustOrder(key, tea)
 		require.Equal(f.t, http.StatusServiceUnavailable, response.status)
 	}
 	rejecting.Release()
@@ -73,21 +72,18 @@ func TestCompleter_singleRun(t *testing.T) {
 	f.abandon("abandoned-order-001", "abandoned-order-002", "abandoned-order-003")
 	f.exec("UPDATE idempotency_keys SET last_run_at = now() WHERE idempotency_key = 'abandoned-order-003'")
 
-	code, stdout, stderr := run(t, f.environ, "completer")
-	require.Zero(t, code, stderr)
+	stdout, stderr := succeed(t, f.environ, "completer")
 	require.Empty(t, stdout)
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=2 skipped=0 waiting=0 failed=0 needs_review=0")
 	require.Len(t, f.stripe.Charges(), 2)
 	require.Equal(t, 2, f.count("SELECT count(*) FROM orders WHERE status = 'paid'"))
 	require.Equal(t, 2, f.staged())
 
-	code, _, stderr = run(t, f.environ, "completer")
-	require.Zero(t, code, stderr)
+	_, stderr = succeed(t, f.environ, "completer")
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 waiting=0 failed=0 needs_review=0")
 
 	f.exec("UPDATE idempotency_keys SET last_run_at = last_run_at - interval '10 minutes' WHERE recovery_point <> 'finished'")
-	code, _, stderr = run(t, f.environ, "completer", "--concurrency", "1")
-	require.Zero(t, code, stderr)
+	succeed(t, f.environ, "completer", "--concurrency", "1")
 	require.Len(t, f.stripe.Charges(), 3)
 }
 
@@ -99,9 +95,7 @@ func TestCompleter_providerFails(t *testing.T) {
 	rejecting := f.rejectConfirms()
 	defer rejecting.Release()
 
-	code, stdout, stderr := run(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
-	require.Equal(t, 1, code)
-	require.Empty(t, stdout)
+	stderr := fail(t, f.with("COMPLETER_MAX_ATTEMPTS=2"), "completer")
 	requireOneLine(t, stderr, `msg="completer pass"`, "completed=0 skipped=0 waiting=0 failed=1 needs_review=1")
 	require.Len(t, lines(stderr, `level=ERROR msg="abandoned key needs review, no attempts are left"`), 1)
 	require.Contains(t, stderr, "orders: abandoned keys not completed: 1 will be tried again, 1 need review (orders keys list)\n")
@@ -141,21 +135,18 @@ func TestReaper_singleRun(t *testing.T) {
 	env := f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=") // not needed
 	const rows = "SELECT count(*) FROM idempotency_keys"
 
-	code, stdout, stderr := run(t, env, "reaper", "--dry-run")
-	require.Zero(t, code, stderr)
+	stdout, _ := succeed(t, env, "reaper", "--dry-run")
 	require.Equal(t, "finished keys older than 72h0m0s: 1; none was deleted\n", stdout)
 	require.Equal(t, 3, f.count(rows))
 
-	code, stdout, stderr = run(t, env, "reaper")
-	require.Zero(t, code, stderr)
+	stdout, stderr := succeed(t, env, "reaper")
 	require.Empty(t, stdout)
 	requireOneLine(t, stderr, `msg="reaper pass"`, "deleted=1")
 	require.Equal(t, 2, f.count(rows))
 	require.Zero(t, f.count(rows+" WHERE idempotency_key = 'ancient-order-001'"))
 	require.Equal(t, 3, f.count("SELECT count(*) FROM orders"))
 
-	code, stdout, stderr = run(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
-	require.Zero(t, code, stderr)
+	stdout, _ = succeed(t, append(env, "CHARGE_WINDOW=5m30s", "KEY_RETENTION=6m"), "reaper", "--dry-run")
 	require.Equal(t, "finished keys older than 6m0s: 0; none was deleted\n", stdout)
 }
 

@@ -51,8 +51,7 @@ func newPair(t *testing.T) *pair {
 	p.stripe, provider = standIn(t)
 	p.environ = environ(t, "DATABASE_URL="+p.url(), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider,
 		"LISTEN_ADDR=127.0.0.1:0", "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s")
-	code, _, stderr := run(t, p.environ, "migrate", "up")
-	require.Zero(t, code, stderr)
+	succeed(t, p.environ, "migrate", "up")
 	p.apiKey = createAccount(t, p.environ)
 	return p
 }
@@ -206,8 +205,7 @@ func TestReplication_synchronous(t *testing.T) {
 	p.requireConsistent(responses)
 
 	for key, first := range responses {
-		again, err := a.order(key, tea)
-		require.NoError(t, err)
+		again := a.mustOrder(key, tea)
 		require.Equal(t, http.StatusCreated, again.status)
 		require.Equal(t, first.body, again.body, "the response is the same after the failover")
 		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))

@@ -19,42 +19,31 @@ func TestServe_fromEmptyDatabase(t *testing.T) {
 	stripe, provider := standIn(t)
 	env := environ(t, "DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
 
-	code, stdout, stderr := run(t, env, "migrate", "status")
-	require.Zero(t, code, stderr)
+	stdout, _ := succeed(t, env, "migrate", "status")
 	require.Regexp(t, `^(pending  \d{5}_\w+\.sql\n)+$`, stdout)
-	code, stdout, stderr = run(t, env, "migrate", "up")
-	require.Zero(t, code, stderr)
+	stdout, _ = succeed(t, env, "migrate", "up")
 	require.Regexp(t, `^applied: [1-9]\d*\n$`, stdout)
-	code, stdout, stderr = run(t, env, "migrate", "up")
-	require.Zero(t, code, stderr)
+	stdout, _ = succeed(t, env, "migrate", "up")
 	require.Equal(t, "applied: 0\n", stdout)
-	code, stdout, stderr = run(t, env, "migrate", "down")
-	require.Zero(t, code, stderr)
+	stdout, _ = succeed(t, env, "migrate", "down")
 	require.Regexp(t, `^rolled back: \d{5}_\w+\.sql\n$`, stdout)
-	code, _, stderr = run(t, env, "migrate", "up")
-	require.Zero(t, code, stderr)
-	code, stdout, stderr = run(t, env, "migrate", "status")
-	require.Zero(t, code, stderr)
+	succeed(t, env, "migrate", "up")
+	stdout, _ = succeed(t, env, "migrate", "status")
 	require.Regexp(t, `^(applied  \d{5}_\w+\.sql\n)+$`, stdout)
 
 	f := &fixture{t: t, pool: pool, stripe: stripe, environ: env, apiKey: createAccount(t, env)}
 	a := f.serve(env, "--shutdown-delay", "0")
 	require.Equal(t, http.StatusOK, a.ready())
-	first, err := a.order("an-order-key-0001", tea)
-	require.NoError(t, err)
+	first := a.mustOrder("an-order-key-0001", tea)
 	id := requirePaid(t, first)
-	again, err := a.order("an-order-key-0001", tea)
-	require.NoError(t, err)
+	again := a.mustOrder("an-order-key-0001", tea)
 	require.Equal(t, first.body, again.body)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-	read, err := a.do(t.Context(), http.MethodGet, "/v1/orders/"+id, "", nil)
-	require.NoError(t, err)
+	read := a.mustDo(http.MethodGet, "/v1/orders/"+id, "", nil)
 	require.Equal(t, http.StatusOK, read.status)
-	console, err := a.do(t.Context(), http.MethodGet, "/console", "", nil)
-	require.NoError(t, err)
+	console := a.mustDo(http.MethodGet, "/console", "", nil)
 	require.Equal(t, http.StatusNotFound, console.status, "only dev and demo have a console")
-	docs, err := a.do(t.Context(), http.MethodGet, "/docs", "", nil)
-	require.NoError(t, err)
+	docs := a.mustDo(http.MethodGet, "/docs", "", nil)
 	require.NotContains(t, docs.body, "api-key")
 	require.Len(t, stripe.ChargesByOrder(id), 1)
 	require.Equal(t, map[string]int64{"usd": 2500}, stripe.MoneyMoved())
@@ -72,12 +61,11 @@ DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET statement_timeout = 1', current_database());
 END $$`)
 	require.NoError(t, err)
-	code, _, stderr := run(t, environ(t, "DATABASE_URL="+dbtest.URL(pool)), "migrate", "up")
-	require.Zero(t, code, stderr)
+	succeed(t, environ(t, "DATABASE_URL="+dbtest.URL(pool)), "migrate", "up")
 }
 
-// After a signal, the process is not ready, then closes its listener, and still
-// responds to the order in progress.
+// After a signal, the process is not ready, then closes its listener and releases the
+// waiters, and still responds to the order in progress.
 func TestServe_stopWaitsForACharge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -85,13 +73,19 @@ func TestServe_stopWaitsForACharge(t *testing.T) {
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldRunning, Endpoint: confirmEndpoint})
 	running := a.orderAsync("held-order-key-01")
 	<-held.Reached()
+	waiting := a.orderAsync("held-order-key-01", "wait=30")
+	eventually(t, func() bool { // the key is polled
+		return f.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%awaited%'") > 0
+	})
 	require.Equal(t, http.StatusOK, a.ready())
 
 	a.signal(syscall.SIGTERM)
 	eventually(t, func() bool { return a.ready() == http.StatusServiceUnavailable })
-	late, err := a.order("late-order-key-01", tea)
-	require.NoError(t, err, "during --shutdown-delay requests are accepted")
-	requirePaid(t, late)
+	requirePaid(t, a.mustOrder("late-order-key-01", tea)) // during --shutdown-delay requests are accepted
+	released := <-waiting
+	require.NoError(t, released.err)
+	require.Equal(t, http.StatusConflict, released.status)
+	require.Equal(t, "1", released.header.Get("Retry-After"))
 	eventually(t, func() bool { return a.ready() == 0 })
 	require.False(t, a.hasExited())
 
@@ -181,8 +175,7 @@ func TestServe_twoProcesses(t *testing.T) {
 	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: confirmEndpoint, Times: stripetest.Always})
 	lost := a.orderAsync("orphan-order-key-1")
 	<-held.Reached()
-	early, err := b.order("orphan-order-key-1", tea)
-	require.NoError(t, err)
+	early := b.mustOrder("orphan-order-key-1", tea)
 	require.Equal(t, http.StatusConflict, early.status, "in progress in the other process")
 	a.signal(syscall.SIGKILL)
 	require.Error(t, (<-lost).err)

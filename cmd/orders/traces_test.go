@@ -35,8 +35,7 @@ func TestTraces(t *testing.T) {
 	a.requireStatus(http.StatusCreated, "traced-order-0002")
 	s.abandonAt(a, "traced-order-0003")
 	a.stop()
-	code, _, stderr := run(t, s.environ, "completer")
-	require.Zero(t, code, stderr)
+	succeed(t, s.environ, "completer")
 
 	c.requireWellFormed()
 	c.requireKeyIDs()
@@ -82,8 +81,7 @@ func (c *collector) requireKeyIDs() {
 
 func (a *api) requireStatus(status int, idempotencyKey string) {
 	a.t.Helper()
-	response, err := a.order(idempotencyKey, tea)
-	require.NoError(a.t, err)
+	response := a.mustOrder(idempotencyKey, tea)
 	require.Equal(a.t, status, response.status, response.body)
 }
 
