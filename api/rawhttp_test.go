@@ -45,6 +45,15 @@ func (conn *rawConn) write(text string) {
 	require.NoError(conn.t, err)
 }
 
+func (conn *rawConn) requireContinue() {
+	conn.t.Helper()
+	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} {
+		line, err := conn.reader.ReadString('\n')
+		require.NoError(conn.t, err)
+		require.Equal(conn.t, want, line)
+	}
+}
+
 // readResponse checks a response of the API. net/http sends others.
 func (conn *rawConn) readResponse() response {
 	conn.t.Helper()
@@ -195,11 +204,7 @@ func TestRawHTTP_expectContinue(t *testing.T) {
 	order := orderBody()
 	conn := f.dial(t)
 	conn.write(f.requestHead("Idempotency-Key: "+newKey(), length(order), "Expect: 100-continue"))
-	line, err := conn.reader.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
-	_, err = conn.reader.ReadString('\n')
-	require.NoError(t, err)
+	conn.requireContinue()
 	conn.write(order)
 	require.Equal(t, 201, conn.readResponse().status)
 

@@ -276,8 +276,7 @@ func (c *literalClient) actOnAll() {
 		case "another card":
 			_ = stripe.ConfirmAsCustomer(id, "pm_card_visa")
 		case "leaves":
-			_, err := c.fixture.pool.Exec(context.Background(), "UPDATE orders SET created_at = created_at - interval '25 hours' WHERE payment_intent_id = $1", id)
-			require.NoError(c.t, err)
+			c.exec("UPDATE orders SET created_at = created_at - interval '25 hours' WHERE payment_intent_id = $1", id)
 		}
 	}
 }
@@ -310,17 +309,16 @@ func (c *literalClient) newAPIKey() {
 }
 
 func (c *literalClient) revokeAPIKey() {
-	_, err := c.fixture.pool.Exec(context.Background(), "UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND revoked_at IS NULL", c.fixture.account)
-	require.NoError(c.t, err)
+	c.exec("UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND revoked_at IS NULL", c.fixture.account)
 	c.fixture.expireAPIKeys()
 }
 
 func (c *literalClient) endLease() {
-	_, err := c.fixture.pool.Exec(context.Background(), `
-UPDATE idempotency_keys
-   SET locked_at = locked_at - interval '1 hour'
- WHERE account_id = $1
-   AND idempotency_key = ANY ($2)`, c.fixture.account, c.keys)
+	c.exec("UPDATE idempotency_keys SET locked_at = locked_at - interval '1 hour' WHERE account_id = $1 AND idempotency_key = ANY ($2)", c.fixture.account, c.keys)
+}
+
+func (c *literalClient) exec(statement string, arguments ...any) {
+	_, err := c.fixture.pool.Exec(context.Background(), statement, arguments...)
 	require.NoError(c.t, err)
 }
 

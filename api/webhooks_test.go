@@ -117,11 +117,7 @@ func TestWebhook_partialBodies(t *testing.T) {
 	for i := range conns {
 		conns[i] = f.dial(t)
 		conns[i].write("POST " + webhookPath + " HTTP/1.1\r\nHost: api\r\nContent-Type: application/json\r\nContent-Length: 3000\r\nExpect: 100-continue\r\n\r\n")
-		for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} {
-			line, err := conns[i].reader.ReadString('\n')
-			require.NoError(t, err)
-			require.Equal(t, want, line)
-		}
+		conns[i].requireContinue()
 	}
 	require.Equal(t, "The body ended early.", conns[0].readResponse().problem(t).Detail[:21])
 	requireReceived(t, f.deliverEvent(t, "payment_intent.succeeded"))
@@ -229,11 +225,7 @@ func TestWebhook_fails(t *testing.T) {
 			"UPDATE idempotency_keys SET recovery_point = 'of_a_newer_version'",
 			"UPDATE idempotency_keys SET recovery_point = 'charge_created'",
 		},
-		{
-			"internal-error",
-			"ALTER TABLE idempotency_keys RENAME TO gone",
-			"ALTER TABLE gone RENAME TO idempotency_keys",
-		},
+		{"internal-error", "ALTER TABLE idempotency_keys RENAME TO gone", "ALTER TABLE gone RENAME TO idempotency_keys"},
 	} {
 		f.exec(t, failure.cause)
 		require.Equal(t, failure.slug, f.deliver(t, payload, signature).problem(t).slug())

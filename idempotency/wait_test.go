@@ -97,15 +97,21 @@ func (c *blockedCall) release(err error) {
 	close(c.released)
 }
 
+// startBlocked starts a run that blocks in its second call.
+func (f *fixture) startBlocked() (idempotency.Request, *threeSteps, *blockedCall, <-chan outcome) {
+	req, call := f.request(), newBlockedCall()
+	op := &threeSteps{pay: call.call}
+	first := f.doAsync(req, op)
+	<-call.reached
+	return req, op, call, first
+}
+
 // Waiting requests hold no connection (R6) and get the response of the run.
 func TestAwaitTurn_runFinishes(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
 	f := newWaitingFixture(t, waiters)
-	req, call := f.request(), newBlockedCall()
-	op := &threeSteps{pay: call.call}
-	first := f.doAsync(req, op)
-	<-call.reached
+	req, op, call, first := f.startBlocked()
 	waiting := f.doWaitingAsync(waiters, req, op)
 	f.requireIdle()
 	extra := f.doWaiting(t.Context(), req, op)
@@ -131,10 +137,7 @@ func TestAwaitTurn_sameProcess(t *testing.T) {
 	t.Parallel()
 	statements := &statements{}
 	f := newWaitingFixture(t, 10, connections(3), statements.configure)
-	req, call := f.request(), newBlockedCall()
-	op := &threeSteps{pay: call.call}
-	first := f.doAsync(req, op)
-	<-call.reached
+	req, op, call, first := f.startBlocked()
 	waiting := f.doWaitingAsync(1, req, op)
 	polled, resume := make(chan struct{}), make(chan struct{})
 	statements.after(1, func() { // the next poll does not end
@@ -157,10 +160,7 @@ func TestAwaitTurn_runFails(t *testing.T) {
 	t.Parallel()
 	const waiters = 50
 	f := newWaitingFixture(t, waiters, connections(4))
-	req, call := f.request(), newBlockedCall()
-	op := &threeSteps{pay: call.call}
-	first := f.doAsync(req, op)
-	<-call.reached
+	req, op, call, first := f.startBlocked()
 	waiting := f.doWaitingAsync(waiters, req, op)
 	call.release(errNoResponse)
 	require.ErrorIs(t, (<-first).err, errNoResponse)

@@ -24,10 +24,7 @@ func TestChargeWindow(t *testing.T) {
 		calls   string
 		intents []string // their status in the end
 	}{
-		"no intent": {
-			past:    []step{loseRequest(createIntent), create("503 unavailable, 1s")},
-			outcome: over, calls: "list 200",
-		},
+		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: over, calls: "list 200"},
 		"intent created, response lost": {
 			past:    []step{loseResponse(createIntent), create("503 unavailable, 1s")},
 			outcome: over, calls: "list 200, get 200, cancel 200", intents: []string{"canceled"},
@@ -40,10 +37,7 @@ func TestChargeWindow(t *testing.T) {
 			past:    []step{fault(stripetest.AccountNotReady, confirm), create("503 unavailable, 1m0s")},
 			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
-		"unconfirmed": {
-			past:    []step{stopBefore(confirm)},
-			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
-		},
+		"unconfirmed": {past: []step{stopBefore(confirm)}, outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"}},
 		"charged, response lost": {
 			past:    []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")},
 			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
@@ -61,14 +55,8 @@ func TestChargeWindow(t *testing.T) {
 			},
 			outcome: "402 incorrect_cvc incorrect_cvc", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
-		"waits for the customer": {
-			past:    []step{challenge},
-			outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"},
-		},
-		"approved in time": {
-			past:    []step{challenge, approve},
-			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
-		},
+		"waits for the customer": {past: []step{challenge}, outcome: over, calls: "get 200, cancel 200", intents: []string{"canceled"}},
+		"approved in time":       {past: []step{challenge, approve}, outcome: "201", calls: "get 200", intents: []string{"succeeded"}},
 		"not approved": {
 			past:    []step{challenge, failChallenge},
 			outcome: "402 payment_intent_authentication_failure", calls: "get 200, cancel 200", intents: []string{"canceled"},

@@ -112,10 +112,7 @@ func TestResolve(t *testing.T) {
 		calls   string
 		intents []string // their status in the end
 	}{
-		"no intent": {
-			steps:   []step{stopBefore(createIntent)},
-			outcome: "422 closed_by_operator", calls: "list 200",
-		},
+		"no intent": {steps: []step{stopBefore(createIntent)}, outcome: "422 closed_by_operator", calls: "list 200"},
 		"intent created, response lost": {
 			steps:   []step{loseResponse(createIntent), create("503 unavailable, 1s")},
 			outcome: "422 closed_by_operator", calls: "list 200, get 200, cancel 200", intents: []string{"canceled"},
@@ -140,14 +137,8 @@ func TestResolve(t *testing.T) {
 			steps:   []step{payWith("pm_card_chargeDeclinedExpiredCard"), stopBefore(confirm), confirmAtProvider},
 			outcome: "402 expired_card expired_card", calls: "get 200, cancel 200", intents: []string{"canceled"},
 		},
-		"requires action": {
-			steps:   []step{challenge},
-			outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"},
-		},
-		"processing, then succeeded": {
-			steps:   []step{inProcess, paymentSucceeds},
-			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
-		},
+		"requires action":            {steps: []step{challenge}, outcome: "422 closed_by_operator", calls: "get 200, cancel 200", intents: []string{"canceled"}},
+		"processing, then succeeded": {steps: []step{inProcess, paymentSucceeds}, outcome: "201", calls: "get 200", intents: []string{"succeeded"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := shared.withNewKey(t)

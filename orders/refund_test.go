@@ -191,18 +191,12 @@ func TestResolve_refund(t *testing.T) {
 		outcome string
 		summary string
 	}{
-		"made, response lost": {
-			[]step{loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s")},
-			"201", refunded,
-		},
+		"made, response lost": {[]step{loseResponse(makeRefund), secondListUnavailable, refund("503 outcome unknown, 2s")}, "201", refunded},
 		"not made, may be in flight": {
 			[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s")},
 			"503 outcome unknown, 10m0s", "paid 0, pending 1800; 0",
 		},
-		"not made, nothing in flight": {
-			[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s"), idle},
-			closed, notRefunded,
-		},
+		"not made, nothing in flight": {[]step{loseRequest(makeRefund), refund("503 outcome unknown, 1s"), idle}, closed, notRefunded},
 		"stored 500, and the effect may follow": {
 			[]step{faultOnce(stripetest.ErrorBefore, makeRefund), refund("503 outcome unknown, 1h0m0s"), idle},
 			"503 outcome unknown, 1h0m0s", "paid 0, pending 1800; 0",

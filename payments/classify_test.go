@@ -168,8 +168,7 @@ func TestClassify_declineDetails(t *testing.T) {
 	provider := startProvider(t, response{status: 402, body: stripeError("card_error", "card_declined",
 		`,"decline_code":"insufficient_funds","param":"number","payment_intent":`+intent("requires_payment_method"))})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, newClient(t, provider.url))
 	require.Equal(t, "card_error", e.Type)
 	require.Equal(t, "card_declined", e.Code)
 	require.Equal(t, "insufficient_funds", e.DeclineCode)
@@ -189,8 +188,7 @@ func TestClassify_noSecrets(t *testing.T) {
 		clientSecret, secretKey)
 	provider := startProvider(t, response{status: 402, body: body, header: http.Header{"Request-Id": {secretKey}}})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, newClient(t, provider.url))
 	require.Equal(t, payments.Declined, e.Outcome)
 	require.Equal(t, &payments.Decline{}, e.Intent.LastError)
 }
@@ -203,8 +201,7 @@ func TestClassify_invisibleCharacters(t *testing.T) {
 		strings.Replace(intent("requires_payment_method"), `"client_secret"`,
 			`"last_payment_error":{"type":"card_error","code":"card_declined\u0007","message":"`+text+`"},"client_secret"`, 1) + `}}`})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, newClient(t, provider.url))
 	require.Equal(t, "card_declined", e.Code)
 	require.Equal(t, "fraudulent", e.DeclineCode)
 	require.Equal(t, "Sorry,[31m no.", e.Message)

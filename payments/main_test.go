@@ -136,6 +136,12 @@ func newClient(t *testing.T, baseURL string, change ...func(*payments.Config)) *
 	return client
 }
 
+func confirmFailure(t *testing.T, client *payments.Client) *payments.Error {
+	t.Helper()
+	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
+	return failure(t, err)
+}
+
 // failure returns err as a [payments.Error], and checks that it prints no secret.
 func failure(t *testing.T, err error) *payments.Error {
 	t.Helper()

@@ -74,8 +74,7 @@ func TestRun_badAPIKeyAfterUnknown(t *testing.T) {
 		response{status: 502},
 		response{status: 401, body: stripeError("invalid_request_error", "", "")})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, newClient(t, provider.url))
 	require.Equal(t, payments.Unknown, e.Outcome)
 	require.True(t, e.NeedsOperator)
 	require.Equal(t, time.Minute, e.RetryAfter)
@@ -97,8 +96,7 @@ func TestRun_backoff(t *testing.T) {
 			waits = append(waits, d)
 			return nil
 		})
-		_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
-		require.Error(t, err)
+		confirmFailure(t, client)
 		require.Len(t, waits, 2, name)
 		for i, wait := range waits {
 			require.GreaterOrEqual(t, wait, test.shortest[i], name)
@@ -115,8 +113,7 @@ func TestRun_noTimeLeft(t *testing.T) {
 		header: http.Header{"Retry-After": {"19"}}, // of a budget of 20 seconds
 	})
 
-	_, err := newClient(t, provider.url).Confirm(t.Context(), confirmKey, "pi_1", true)
-	require.Equal(t, payments.NotExecuted, failure(t, err).Outcome)
+	require.Equal(t, payments.NotExecuted, confirmFailure(t, newClient(t, provider.url)).Outcome)
 	require.Len(t, provider.seen(), 1)
 }
 
@@ -156,9 +153,8 @@ func TestAttempt_log(t *testing.T) {
 		response{status: 200, body: intent("succeeded")})
 	log := &buffer{}
 	client := newClient(t, provider.url, func(cfg *payments.Config) { cfg.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
-	require.Error(t, err)
-	_, err = client.Get(t.Context(), "pi_1")
+	confirmFailure(t, client)
+	_, err := client.Get(t.Context(), "pi_1")
 	require.NoError(t, err)
 
 	var got []map[string]any
@@ -199,8 +195,7 @@ func TestAttempt_observe(t *testing.T) {
 	})
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.NoError(t, err)
-	_, err = client.Confirm(t.Context(), confirmKey, "pi_1", true)
-	require.Error(t, err)
+	confirmFailure(t, client)
 	require.Len(t, observed, 3)
 	for i, want := range []string{"unknown", "", "declined"} {
 		require.Equal(t, "confirm", observed[i].Call)

@@ -57,6 +57,19 @@ func readRequest(conn net.Conn) {
 	}
 }
 
+// respond reads a request and writes a text.
+func respond(text string) func(*net.TCPConn) {
+	return func(conn *net.TCPConn) {
+		readRequest(conn)
+		_, _ = io.WriteString(conn, text)
+	}
+}
+
+func respondIntent(conn net.Conn, status string) {
+	body := intent(status)
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+}
+
 func reset(conn *net.TCPConn) { _ = conn.SetLinger(0) } // Close then sends RST
 
 func TestConfirm_connectionFaults(t *testing.T) {
@@ -73,28 +86,16 @@ func TestConfirm_connectionFaults(t *testing.T) {
 			readRequest(conn)
 			reset(conn)
 		}, syscall.ECONNRESET},
-		"closed without a response": {func(conn *net.TCPConn) {
-			readRequest(conn)
-		}, io.EOF},
-		"body cut off": {func(conn *net.TCPConn) {
-			readRequest(conn)
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"+intent("succeeded"))
-		}, io.ErrUnexpectedEOF},
-		"not HTTP": {func(conn *net.TCPConn) {
-			readRequest(conn)
-			_, _ = io.WriteString(conn, clientSecret+"\r\n\r\n")
-		}, payments.ErrNoResponse},
-		"malformed header line": {func(conn *net.TCPConn) {
-			readRequest(conn)
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+clientSecret+"\r\n\r\n")
-		}, payments.ErrNoResponse},
+		"closed without a response": {respond(""), io.EOF},
+		"body cut off":              {respond("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + intent("succeeded")), io.ErrUnexpectedEOF},
+		"not HTTP":                  {respond(clientSecret + "\r\n\r\n"), payments.ErrNoResponse},
+		"malformed header line":     {respond("HTTP/1.1 200 OK\r\n" + clientSecret + "\r\n\r\n"), payments.ErrNoResponse},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, connections := listen(t, test.handle)
-			_, err := newClient(t, url).Confirm(t.Context(), confirmKey, "pi_1", true)
-			e := failure(t, err)
+			e := confirmFailure(t, newClient(t, url))
 			require.Equal(t, payments.Unknown, e.Outcome, e)
 			require.ErrorIs(t, e, test.cause)
 			require.False(t, e.NeedsOperator || e.ReplayedError || e.UnexpectedState)
@@ -110,8 +111,7 @@ func TestConfirm_connectionRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 
-	_, err = newClient(t, "http://"+listener.Addr().String()).Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, newClient(t, "http://"+listener.Addr().String()))
 	require.Equal(t, payments.NotExecuted, e.Outcome)
 	require.ErrorIs(t, e, payments.ErrNoResponse)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)
@@ -125,8 +125,7 @@ func TestConfirm_untrustedCertificate(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 
-	_, err := newClient(t, server.URL).Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, newClient(t, server.URL))
 	require.Equal(t, payments.NotExecuted, e.Outcome)
 	var untrusted *tls.CertificateVerificationError
 	require.ErrorAs(t, e, &untrusted)
@@ -171,8 +170,7 @@ func TestConfirm_firstAttemptHangs(t *testing.T) {
 			_, _ = conn.Read(make([]byte, 1))
 			return
 		}
-		body := intent("succeeded")
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+		respondIntent(conn, "succeeded")
 	})
 
 	client := newClient(t, url, func(cfg *payments.Config) { cfg.Backoff = time.Millisecond })
@@ -192,8 +190,7 @@ func TestConfirm_everyAttemptHangs(t *testing.T) {
 
 	start := time.Now()
 	short := func(cfg *payments.Config) { cfg.Timeout = 400 * time.Millisecond }
-	_, err := newClient(t, url, short).Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, newClient(t, url, short))
 	require.Equal(t, payments.Unknown, e.Outcome)
 	require.ErrorIs(t, e, context.DeadlineExceeded)
 	require.Less(t, time.Since(start), 5*time.Second)
@@ -221,8 +218,7 @@ func TestConfirm_dialErrorAfterBrokenConnection(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, req.Body)
 			if i == 0 {
-				body := intent("requires_confirmation")
-				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+				respondIntent(conn, "requires_confirmation")
 			}
 		}
 		_ = listener.Close() // the second request was read, its response is lost
@@ -232,8 +228,7 @@ func TestConfirm_dialErrorAfterBrokenConnection(t *testing.T) {
 	require.NoError(t, err)
 
 	client.SetSleep(func(context.Context, time.Duration) error { return context.Canceled }) // one attempt only
-	_, err = client.Confirm(t.Context(), confirmKey, "pi_1", true)
-	e := failure(t, err)
+	e := confirmFailure(t, client)
 	require.ErrorIs(t, e, syscall.ECONNREFUSED)
 	require.Equal(t, payments.Unknown, e.Outcome)
 }
@@ -249,8 +244,7 @@ func TestConfirm_abortedHTTP2(t *testing.T) {
 	t.Cleanup(server.Close)
 
 	client := newClient(t, server.URL, func(cfg *payments.Config) { cfg.Transport = server.Client().Transport })
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
-	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
+	require.Equal(t, payments.Unknown, confirmFailure(t, client).Outcome)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -264,8 +258,7 @@ func TestConfirm_transportWithoutTrace(t *testing.T) {
 			return nil, errors.New("lost: " + clientSecret)
 		})
 	})
-	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
-	require.Equal(t, payments.Unknown, failure(t, err).Outcome)
+	require.Equal(t, payments.Unknown, confirmFailure(t, client).Outcome)
 }
 
 // suspendedContext is the context of a call on a machine that was suspended: its

@@ -89,9 +89,7 @@ func TestSMTP_rejections(t *testing.T) {
 		"connection lost before the reply to the recipient": {
 			script{onRcpt: func(conn net.Conn, _ string) error { return conn.Close() }}, false, "no response",
 		},
-		"connection lost after the content": {
-			script{onData: func(conn net.Conn) error { return conn.Close() }}, false, "no response",
-		},
+		"connection lost after the content": {script{onData: func(conn net.Conn) error { return conn.Close() }}, false, "no response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

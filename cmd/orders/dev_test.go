@@ -90,7 +90,8 @@ func TestDev(t *testing.T) {
 	data := a.waitFor(&a.stdout, `Data +(\S+) `)[1]
 	require.Contains(t, data, value(env, "HOME"))
 	for _, command := range []string{"dev", "dev --reset"} {
-		stderr := fail(t, env, strings.Fields(command)...)
+		code, _, stderr := run(t, env, strings.Fields(command)...)
+		require.Equal(t, 1, code)
 		require.Contains(t, stderr, "orders: another orders dev uses the data in "+data+": stop it, "+
 			"or set DATABASE_URL to another database\n")
 	}

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -143,8 +144,7 @@ func (l *leakTest) deliver(eventType, id string) int {
 	payload, signature, err := l.stripe.Event("whsec_canary", eventType, id)
 	require.NoError(l.t, err)
 	require.Contains(l.t, string(payload), id+"_secret_")
-	response, err := l.api.do(l.t.Context(), http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
-	require.NoError(l.t, err)
+	response := l.api.mustDo(http.MethodPost, "/v1/webhooks/stripe", string(payload), http.Header{"Stripe-Signature": {signature}})
 	return response.status
 }
 
@@ -155,8 +155,7 @@ func (l *leakTest) order(replacements ...string) int {
 		`{"email":"ada@canary.example.com","currency":"usd","payment_method":"pm_card_visa","metadata":{"card":"4242424242424242"},` +
 			`"items":[{"sku":"tea","description":"canary","quantity":2,"unit_amount":1250}]}`)
 	l.sent++
-	response, err := l.api.order(fmt.Sprintf("canary-key-%05d", l.sent), body)
-	require.NoError(l.t, err)
+	response := l.api.mustOrder(fmt.Sprintf("canary-key-%05d", l.sent), body)
 	return response.status
 }
 
@@ -193,8 +192,7 @@ func (l *leakTest) createOrders() {
 		}
 	}
 	for _, path := range []string{"/v1/orders/canary", "/v1/orders?after=canary", "/canary", "/v1/orders?card=4242424242424242"} {
-		_, err := l.api.do(l.t.Context(), http.MethodGet, path, "", nil)
-		require.NoError(l.t, err)
+		l.api.mustDo(http.MethodGet, path, "", nil)
 	}
 }
 
@@ -213,13 +211,10 @@ func (l *leakTest) awaitCustomers() {
 		id, _, _ := strings.Cut(l.clientSecrets()[0], "_secret_") // of the newest intent
 		key := fmt.Sprintf("canary-key-%05d", l.sent)
 		down := l.stripe.Inject(stripetest.Rule{Fault: stripetest.ErrorBefore, Endpoint: "GET /v1/payment_intents/{id}", Times: stripetest.Always})
-		failed, err := l.api.order(key, challengedTea())
-		require.NoError(l.t, err)
+		failed := l.api.mustOrder(key, challengedTea())
 		down.Release()
-		reused, err := l.api.order(key, tea)
-		require.NoError(l.t, err)
-		orders, err := l.api.do(l.t.Context(), http.MethodGet, "/v1/orders", "", nil)
-		require.NoError(l.t, err)
+		reused := l.api.mustOrder(key, tea)
+		orders := l.api.mustDo(http.MethodGet, "/v1/orders", "", nil)
 		require.NotContains(l.t, failed.body+reused.body+orders.body, "_secret_")
 		require.Equal(l.t, http.StatusOK, l.deliver("payment_intent.requires_action", id))
 		require.Zero(l.t, l.run("keys", "show", key))
@@ -229,8 +224,7 @@ func (l *leakTest) awaitCustomers() {
 
 		require.NoError(l.t, l.stripe.Authenticate(id, customer.approves))
 		require.Equal(l.t, http.StatusOK, l.deliver(customer.event, id))
-		final, err := l.api.order(key, challengedTea())
-		require.NoError(l.t, err)
+		final := l.api.mustOrder(key, challengedTea())
 		require.NotContains(l.t, final.body, "_secret_")
 		require.Equal(l.t, customer.status, final.status)
 	}
@@ -245,6 +239,14 @@ func (l *leakTest) awaitCustomers() {
 			require.NotContains(l.t, shown, secret, path)
 		}
 	}
+}
+
+func (l *leakTest) connect() *pgx.Conn {
+	l.t.Helper()
+	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
+	require.NoError(l.t, err)
+	l.t.Cleanup(func() { _ = conn.Close(context.Background()) }) // the role may be gone
+	return conn
 }
 
 func (l *leakTest) sendReceipts() {
@@ -263,9 +265,7 @@ func (l *leakTest) sendReceipts() {
 
 func (l *leakTest) runMaintenance() {
 	l.t.Helper()
-	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
-	require.NoError(l.t, err)
-	defer conn.Close(l.t.Context())
+	conn := l.connect()
 	age := func() {
 		_, err := conn.Exec(l.t.Context(), "UPDATE idempotency_keys SET last_run_at = last_run_at - interval '1 day'")
 		require.NoError(l.t, err)
@@ -307,9 +307,7 @@ func (l *leakTest) runMaintenance() {
 // breakDatabase changes the password while the API runs.
 func (l *leakTest) breakDatabase() {
 	l.t.Helper()
-	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
-	require.NoError(l.t, err)
-	defer conn.Close(l.t.Context())
+	conn := l.connect()
 	for _, statement := range []string{
 		"ALTER ROLE tester PASSWORD 'canary-changed'",
 		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'tester' AND pid <> pg_backend_pid()",
@@ -334,10 +332,8 @@ func (l *leakTest) breakDatabase() {
 
 func (l *leakTest) rows() string {
 	l.t.Helper()
-	conn, err := pgx.Connect(l.t.Context(), value(l.environ, "DATABASE_URL"))
-	require.NoError(l.t, err)
-	defer conn.Close(l.t.Context())
-	_, err = conn.Exec(l.t.Context(), "SET bytea_output = 'escape'")
+	conn := l.connect()
+	_, err := conn.Exec(l.t.Context(), "SET bytea_output = 'escape'")
 	require.NoError(l.t, err)
 	list := func(query string) []string {
 		rows, err := conn.Query(l.t.Context(), query, pgx.QueryExecModeSimpleProtocol)

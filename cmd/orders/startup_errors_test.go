@@ -45,12 +45,8 @@ func TestStartupError(t *testing.T) {
 			[]string{"\n  durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s" +
 				"\n  durations out of order: CHARGE_WINDOW 24h0m0s must be less than KEY_RETENTION 1m12s\n"},
 		},
-		"no provider": {
-			[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "},
-		},
-		"live key": {
-			[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"},
-		},
+		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
+		"live key":    {[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"}},
 		"outdated schema": {
 			[]string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer, reaper, keys list, accounts create --name x",

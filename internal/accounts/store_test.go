@@ -18,8 +18,7 @@ import (
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
-	id, apiKey, err := accounts.Create(t.Context(), pool, "test")
-	require.NoError(t, err)
+	id, apiKey := create(t, pool, "test")
 	require.Regexp(t, `^ok_[A-Z2-7]{26}$`, apiKey)
 	require.EqualValues(t, 4, id.Version(), "random (R5)")
 
@@ -66,10 +65,8 @@ func TestCreate_names(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
-	account, first, err := accounts.Create(t.Context(), pool, "test")
-	require.NoError(t, err)
-	other, others, err := accounts.Create(t.Context(), pool, "other")
-	require.NoError(t, err)
+	account, first := create(t, pool, "test")
+	other, others := create(t, pool, "other")
 	created, second, err := accounts.CreateKey(t.Context(), pool, account)
 	require.NoError(t, err)
 	require.NotEqual(t, first, second)
@@ -125,8 +122,7 @@ func TestKeys(t *testing.T) {
 func TestRevokeKey_ambiguousPrefix(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
-	account, first, err := accounts.Create(t.Context(), pool, "test")
-	require.NoError(t, err)
+	account, first := create(t, pool, "test")
 	key, second, err := accounts.CreateKey(t.Context(), pool, account)
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), "UPDATE api_keys SET prefix = $1", first[:8])
@@ -152,19 +148,24 @@ func TestKeys_noSuchAccount(t *testing.T) {
 func TestKeys_noDatabase(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t)
-	account, apiKey, err := accounts.Create(t.Context(), pool, "test")
-	require.NoError(t, err)
+	account, apiKey := create(t, pool, "test")
 	pool.Close()
-	_, _, err = accounts.Create(t.Context(), pool, "test")
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, _, err = accounts.CreateKey(t.Context(), pool, account)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = accounts.ListKeys(t.Context(), pool, account)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = accounts.RevokeKey(t.Context(), pool, account, apiKey[:8])
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = accounts.FindAccount(t.Context(), pool, apiKey)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	for name, call := range map[string]func() error{
+		"Create":      func() error { _, _, err := accounts.Create(t.Context(), pool, "test"); return err },
+		"CreateKey":   func() error { _, _, err := accounts.CreateKey(t.Context(), pool, account); return err },
+		"ListKeys":    func() error { _, err := accounts.ListKeys(t.Context(), pool, account); return err },
+		"RevokeKey":   func() error { _, err := accounts.RevokeKey(t.Context(), pool, account, apiKey[:8]); return err },
+		"FindAccount": func() error { _, err := accounts.FindAccount(t.Context(), pool, apiKey); return err },
+	} {
+		require.ErrorIs(t, call(), postgres.ErrUnavailable, name)
+	}
+}
+
+func create(t *testing.T, pool *pgxpool.Pool, name string) (uuid.UUID, string) {
+	t.Helper()
+	account, apiKey, err := accounts.Create(t.Context(), pool, name)
+	require.NoError(t, err)
+	return account, apiKey
 }
 
 func requireValid(t *testing.T, pool *pgxpool.Pool, want bool, apiKeys ...string) {
@@ -182,9 +183,8 @@ func requireValid(t *testing.T, pool *pgxpool.Pool, want bool, apiKeys ...string
 func TestLookup_plan(t *testing.T) {
 	t.Parallel()
 	pool := idempotencytest.NewPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	_, apiKey, err := accounts.Create(t.Context(), pool, "test")
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), `
+	_, apiKey := create(t, pool, "test")
+	_, err := pool.Exec(t.Context(), `
 INSERT INTO api_keys (id, account_id, key_hash, prefix)
 SELECT gen_random_uuid(), id, sha256(uuid_send(gen_random_uuid())), 'ok_many'
   FROM accounts,

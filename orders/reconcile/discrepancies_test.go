@@ -77,10 +77,7 @@ func discrepancyCases() map[string]discrepancyCase {
 			setup: []step{paid, charge()},
 			want:  []string{"duplicate_charge: intent succeeded, order paid, recorded intent ID, response 201"},
 		},
-		"a lost order": {
-			setup: []step{paid, loseOrder},
-			want:  []string{"unrecorded_charge: intent succeeded, order missing"},
-		},
+		"a lost order": {setup: []step{paid, loseOrder}, want: []string{"unrecorded_charge: intent succeeded, order missing"}},
 		"a lost order with two charges": {
 			setup: []step{paid, charge(), loseOrder},
 			want:  slices.Repeat([]string{"unrecorded_charge: intent succeeded, order missing"}, 2),
@@ -153,10 +150,7 @@ func discrepancyCases() map[string]discrepancyCase {
 			setup: []step{stopBefore(confirm), sql(`UPDATE idempotency_keys SET needs_review_at = last_run_at`)},
 			want:  []string{"key_needs_review" + stuckAt("charge_created")[len("key_stuck"):]},
 		},
-		"a key stuck before the intent": {
-			setup: []step{stopBefore(createIntent)},
-			want:  []string{stuckAt("order_created")},
-		},
+		"a key stuck before the intent": {setup: []step{stopBefore(createIntent)}, want: []string{stuckAt("order_created")}},
 		"a key stuck after the intent, for a year": {
 			setup: []step{stopBefore(confirm), sql(
 				`UPDATE idempotency_keys SET created_at = created_at - interval '1 year', last_run_at = last_run_at - interval '1 year'`,

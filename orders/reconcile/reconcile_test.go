@@ -303,10 +303,7 @@ func TestRun_fixFails(t *testing.T) {
 			setup:    fault(stripetest.ErrorBefore, cancel),
 			fixError: "payments: unknown, status 500, type api_error, request ID",
 		},
-		"a stored 500 after the effect": {
-			setup:     fault(stripetest.ErrorAfter, cancel),
-			cancelled: true,
-		},
+		"a stored 500 after the effect": {setup: fault(stripetest.ErrorAfter, cancel), cancelled: true},
 		"the intent cannot be read": {
 			setup:    fault(stripetest.Unavailable, getIntent),
 			fixError: "get ID: payments: unknown, status 503: unreadable response",

@@ -55,9 +55,7 @@ func TestLoad(t *testing.T) {
 		dev         bool
 		problems    []string // in this order
 	}{
-		"no variables": {
-			problems: []string{noDatabase, noKey},
-		},
+		"no variables": {problems: []string{noDatabase, noKey}},
 		"empty variables count as not set": {
 			environment: []string{"DATABASE_URL=", "STRIPE_SECRET_KEY=", "LISTEN_ADDR=", "STRIPE_TIMEOUT=", "LOG_LEVEL=", "SMTP_URL=", "RECEIPTS_FROM="},
 			problems:    []string{noDatabase, noKey},
@@ -93,10 +91,7 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
 			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
 		},
-		"an empty webhook secret": {
-			environment: []string{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_"},
-			problems:    []string{noWebhookSecret},
-		},
+		"an empty webhook secret": {environment: []string{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_"}, problems: []string{noWebhookSecret}},
 		"a query mode that infers types": {
 			environment: []string{database + "?default_query_exec_mode=exec", testKey},
 			problems: []string{"DATABASE_URL: its default_query_exec_mode infers parameter types and cannot encode an order; " +
@@ -133,16 +128,8 @@ func TestLoad(t *testing.T) {
 			environment: []string{database, testKey, "LOCK_TIMEOUT=20s"},
 			problems:    []string{"durations out of order: STRIPE_TIMEOUT 20s must be less than LOCK_TIMEOUT 20s"},
 		},
-		"a live key, dev": {
-			environment: []string{"STRIPE_SECRET_KEY=sk_live_canary"},
-			dev:         true,
-			problems:    []string{noTestKey},
-		},
-		"a key of an unknown kind, dev": {
-			environment: []string{"STRIPE_SECRET_KEY=sk_canary"},
-			dev:         true,
-			problems:    []string{noTestKey},
-		},
+		"a live key, dev":               {environment: []string{"STRIPE_SECRET_KEY=sk_live_canary"}, dev: true, problems: []string{noTestKey}},
+		"a key of an unknown kind, dev": {environment: []string{"STRIPE_SECRET_KEY=sk_canary"}, dev: true, problems: []string{noTestKey}},
 		"an organisation's key": {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_org_live_canary"},
 			problems:    []string{"STRIPE_SECRET_KEY: is not a secret key, which begins with sk_ or rk_, not with sk_org_ (its value is not shown)" + getKey},
