@@ -112,7 +112,6 @@ func unusualOrder(note, description string) string {
 	}))
 }
 
-// largestOrder has the longest texts.
 func largestOrder(character string) string {
 	items := []orders.Item{{SKU: strings.Repeat("s", 64), Quantity: 1, UnitAmount: 99}}
 	longest := orders.Item{SKU: "tea", Description: strings.Repeat(character, 500), Quantity: 1, UnitAmount: 1}

@@ -129,7 +129,6 @@ func newLiteralClient(t *rapid.T, test *testing.T, f *fixture, network *faultPro
 
 func (c *literalClient) key() string { return c.keys[len(c.keys)-1] }
 
-// run reports whether the purchase is paid.
 func (c *literalClient) run() bool {
 	for {
 		c.sends++

@@ -105,13 +105,11 @@ func respondProblem(status int, slug, retry string, lines ...string) http.Handle
 		`{"type":"/problems/`+slug+`","title":"T","status":`+strconv.Itoa(status)+`,"detail":"D.","retry":"`+retry+`","request_id":"r1"}`, lines...)
 }
 
-// declined is the final response of a key.
 var declined = respond(http.StatusPaymentRequired, problemType, `{"type":"/problems/payment-declined","title":"T","status":402,"detail":"D.",
 	"retry":"new-key","outcome":"final","code":"card_declined","decline_code":"insufficient_funds","order_id":"o1"}`)
 
 func closeConnection(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// truncate closes the connection within the body.
 func truncate(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", jsonType)
 	w.Header().Set("Content-Length", "1000")

@@ -27,7 +27,6 @@ func newProxiedFixture(t *testing.T, configure ...func(*pgxpool.Config)) (*fixtu
 	return newFixture(t, append(configure, proxy.Configure)...), proxy
 }
 
-// readFirst returns op with records that read before they write.
 func readFirst(op idempotency.Operation) idempotency.Operation {
 	for _, point := range []idempotency.RecoveryPoint{idempotency.Started, reserved, paid} {
 		op = beforeRecord(op, point, query)

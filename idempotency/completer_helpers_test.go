@@ -135,14 +135,12 @@ SELECT gen_random_uuid(), $1, 'one-of-many-' || gen_random_uuid(), 'things', 'PO
 	require.NoError(f.t, err)
 }
 
-// analyze updates the planner's statistics.
 func (f *fixture) analyze() {
 	f.t.Helper()
 	_, err := f.pool.Exec(f.t.Context(), "ANALYZE idempotency_keys, accounts")
 	require.NoError(f.t, err)
 }
 
-// logBuffer is a log for concurrent use.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -20,7 +20,6 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// otherTransaction executes a statement in a transaction of another session.
 func (f *fixture) otherTransaction(statement string, arguments ...any) (rollback func()) {
 	f.t.Helper()
 	conn, err := pgx.Connect(f.t.Context(), dbtest.URL(f.pool))

@@ -32,7 +32,6 @@ func TestMain(m *testing.M) {
 
 const lockTimeout = time.Minute
 
-// States in which a test puts a key.
 var (
 	released = idempotencytest.State{Point: paid}
 	leased   = idempotencytest.State{Point: paid, Leased: true}
@@ -40,7 +39,6 @@ var (
 	finished = idempotencytest.State{Point: idempotency.Finished}
 )
 
-// Arguments of require.Eventually.
 const (
 	waitFor = 10 * time.Second
 	tick    = time.Millisecond
@@ -111,7 +109,6 @@ func (f *fixture) resume(req idempotency.Request, op idempotency.Operation) (ide
 	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), only(op))
 }
 
-// only finds one operation.
 func only(op idempotency.Operation) func(string) (idempotency.Operation, bool) {
 	return func(name string) (idempotency.Operation, bool) { return op, name == op.Name() }
 }
@@ -140,7 +137,6 @@ func (f *fixture) update(req idempotency.Request, columns string, arguments ...a
 	require.EqualValues(f.t, 1, tag.RowsAffected())
 }
 
-// row returns a key's row as text, or "" if there is none.
 func (f *fixture) row(req idempotency.Request) string {
 	f.t.Helper()
 	var row string
@@ -176,7 +172,6 @@ SELECT recovery_point AS point,
 	return state
 }
 
-// effects counts the recorded effects of a request by name.
 func (f *fixture) effects(req idempotency.Request) map[string]int {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `
@@ -223,7 +218,6 @@ func (o operation) Name() string { return o.name }
 
 func (o operation) Steps(run *idempotency.Run) idempotency.Steps { return o.steps(run) }
 
-// startOnly returns an operation whose only step claims the key.
 func startOnly(record func(ctx context.Context, tx *idempotency.Tx, run *idempotency.Run) (idempotency.Outcome, error)) operation {
 	return operation{name: "start_only", steps: func(run *idempotency.Run) idempotency.Steps {
 		return idempotency.Steps{Start: func(ctx context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
@@ -314,7 +308,6 @@ func oneStep() operation {
 	})
 }
 
-// The recovery points of the test operations.
 const (
 	reserved idempotency.RecoveryPoint = "reserved"
 	paid     idempotency.RecoveryPoint = "paid"

@@ -32,7 +32,6 @@ func TestEngine_agreesWithModel(t *testing.T) {
 	})
 }
 
-// model is the expected state of a key.
 type model struct {
 	f       *fixture
 	req     idempotency.Request
@@ -52,7 +51,6 @@ type modelRun struct {
 	result  idempotency.Result
 }
 
-// request sends the request and waits for its result or its call.
 func (m *model) request(t *rapid.T) {
 	run := &modelRun{calls: make(chan struct{}), returns: make(chan error), done: make(chan error)}
 	call := func(context.Context, *idempotency.Run) error {

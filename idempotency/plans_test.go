@@ -124,7 +124,6 @@ func (s *statements) reset() {
 	s.list = nil
 }
 
-// containing counts the statements since reset that contain text.
 func (s *statements) containing(text string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/idempotency/idempotencytest"
 )
 
-// race sends a request n times at once.
 func (f *fixture) race(n int, req idempotency.Request, op idempotency.Operation) (results []idempotency.Result, errs []error) {
 	results, errs = make([]idempotency.Result, n), make([]error, n)
 	var ready, done sync.WaitGroup

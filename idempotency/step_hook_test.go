@@ -9,7 +9,6 @@ import (
 	"example.com/orders-api/idempotency"
 )
 
-// hookedStep is what the hook received.
 type hookedStep struct {
 	idempotency.StepStart
 	idempotency.StepEnd

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakePoll stands for the query of the poller.
 type fakePoll struct {
 	mu      sync.Mutex
 	changed []awaitedKey
@@ -29,7 +28,6 @@ func (p *fakePoll) poll(_ context.Context, keys []awaitedKey) ([]awaitedKey, err
 	return p.changed, p.err
 }
 
-// set changes what polls return.
 func (p *fakePoll) set(err error, changed ...awaitedKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +71,6 @@ func (w *waiters) waitAsync(ctx context.Context, key awaitedKey, timeout time.Du
 	return done
 }
 
-// isEmpty reports that no request waits and the poller has ended.
 func (w *waiters) isEmpty() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// scenarios are steps by name.
 type scenarios map[string][]step
 
 // Each scenario has one behaviour of the provider. If it has a retry, it runs twice: the

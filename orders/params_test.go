@@ -21,7 +21,6 @@ func members() map[string]string {
 	}
 }
 
-// body joins members to a request, without those that have no value.
 func body(members map[string]string) []byte {
 	var parts []string
 	for name, value := range members {

@@ -51,7 +51,6 @@ func TestResume_orderMissing(t *testing.T) {
 	require.EqualError(t, err, fmt.Sprintf("the order of key %s is missing", idempotency.KeyID(f.account, f.key)))
 }
 
-// A call to the provider arrives after the order is finished.
 func TestResume_delayedCall(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -22,7 +22,6 @@ import (
 // outcomeOf), or an act of the customer, an operator or another program.
 type step func(*fixture)
 
-// scenario is the state that the steps of a fixture share.
 type scenario struct {
 	card        string // visa if empty
 	offSession  bool   // the customer is not present
@@ -53,7 +52,6 @@ func create(want string) step {
 	}
 }
 
-// refund sends the request for a refund of 18.00.
 func refund(want string) step {
 	return func(f *fixture) {
 		f.t.Helper()
@@ -89,7 +87,6 @@ func resolve(want string) step {
 
 func (f *fixture) refundKey() idempotency.Key { return f.key + "-refund" }
 
-// expect sends a request, compares its outcome and ends the faults.
 func (f *fixture) expect(want string, send func(*fixture) (idempotency.Result, error)) {
 	f.t.Helper()
 	var err error
@@ -104,7 +101,6 @@ func (f *fixture) expect(want string, send func(*fixture) (idempotency.Result, e
 	f.transport.intercept(nil)
 }
 
-// expectCalls compares the calls to the provider, each with its status.
 func expectCalls(want string) step {
 	return func(f *fixture) { require.Equal(f.t, want, f.transport.calls()) }
 }
@@ -349,7 +345,6 @@ type intent struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// intents lists the order's intents at the provider, newest first.
 func (f *fixture) intents() []intent {
 	f.t.Helper()
 	req := httptest.NewRequest(http.MethodGet, "/v1/payment_intents?limit=100", nil)
@@ -365,7 +360,6 @@ func (f *fixture) intents() []intent {
 	})
 }
 
-// expectIntents compares the status of each of the order's intents.
 func expectIntents(statuses ...string) step {
 	return func(f *fixture) {
 		var got []string

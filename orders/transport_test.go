@@ -187,7 +187,6 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// errorLines counts the lines of level ERROR.
 func (b *logBuffer) errorLines() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

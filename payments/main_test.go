@@ -94,7 +94,6 @@ func (p *provider) seen() []request {
 	return p.requests
 }
 
-// buffer is a bytes.Buffer that is safe for concurrent use.
 type buffer struct {
 	mu sync.Mutex
 	bytes.Buffer

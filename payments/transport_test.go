@@ -57,7 +57,6 @@ func readRequest(conn net.Conn) {
 	}
 }
 
-// respond reads a request and writes a text.
 func respond(text string) func(*net.TCPConn) {
 	return func(conn *net.TCPConn) {
 		readRequest(conn)

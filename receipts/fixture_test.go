@@ -15,7 +15,6 @@ import (
 	"example.com/orders-api/receipts"
 )
 
-// fixture is a database with one account.
 type fixture struct {
 	pool    *pgxpool.Pool
 	account uuid.UUID
@@ -34,7 +33,6 @@ func (f fixture) exec(t *testing.T, query string, arguments ...any) {
 	require.NoError(t, err)
 }
 
-// insertPaidOrder inserts a paid order and its receipt job.
 func (f fixture) insertPaidOrder(t *testing.T, email string) uuid.UUID {
 	t.Helper()
 	order := uuid.New()
@@ -62,7 +60,6 @@ func (f fixture) insertJob(t *testing.T, kind, args string) {
 	f.exec(t, `INSERT INTO staged_jobs (id, account_id, kind, args) VALUES ($1, $2, $3, $4)`, uuid.New(), f.account, kind, args)
 }
 
-// job holds the columns of staged_jobs that tests check.
 type job struct {
 	Attempt   int
 	Wait      time.Duration // until it is due
@@ -70,7 +67,6 @@ type job struct {
 	Failed    bool
 }
 
-// jobs returns the receipt jobs, oldest first.
 func (f fixture) jobs(t *testing.T) []job {
 	t.Helper()
 	rows, err := f.pool.Query(t.Context(), `
@@ -117,7 +113,6 @@ type mailerFunc func(context.Context, receipts.Message) error
 
 func (f mailerFunc) Send(ctx context.Context, message receipts.Message) error { return f(ctx, message) }
 
-// returns is a Mailer that always returns err.
 func returns(err error) receipts.Mailer {
 	return mailerFunc(func(context.Context, receipts.Message) error { return err })
 }

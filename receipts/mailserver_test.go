@@ -53,7 +53,6 @@ func (d delivery) messageID(t testing.TB) string {
 	return msg.Header.Get("Message-Id")
 }
 
-// mailServer is an SMTP server on loopback.
 type mailServer struct {
 	port   string
 	script script

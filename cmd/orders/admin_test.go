@@ -30,13 +30,11 @@ func (p *process) admin() string {
 	return "http://" + p.waitFor(&p.stderr, `serving metrics.*\baddress"?[=:]"?([0-9.]+:[0-9]+)`)[1]
 }
 
-// get returns the status and the body of a URL.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	return getAs(t, "", url)
 }
 
-// getAs is get with a Host header.
 func getAs(t *testing.T, host, url string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -51,7 +49,6 @@ func getAs(t *testing.T, host, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// Each of the two ports serves its own routes only.
 func TestAdmin_separateListener(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

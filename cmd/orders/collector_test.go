@@ -61,7 +61,6 @@ func (c *collector) raw() string {
 	return c.sent.String()
 }
 
-// spans returns the spans received so far, by start time.
 func (c *collector) spans() []*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// consoleView is the part of the console's view that these tests check.
 type consoleView struct {
 	Key      string
 	Phase    string

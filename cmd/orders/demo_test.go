@@ -33,7 +33,6 @@ var claims = []string{
 	"each receipt arrives once",
 }
 
-// totals returns the last line of the demo's table.
 func totals(t *testing.T, stdout string) (requests, orders, charges, receipts int) {
 	t.Helper()
 	match := regexp.MustCompile(`\n   total +(\d+) +(\d+) +(\d+) +(\d+)\n\n(?:Orders API .*\n)?.*[Cc]onsole`).FindStringSubmatch(stdout)
@@ -61,7 +60,6 @@ func requireClaims(t *testing.T, stdout string, marks ...string) {
 	}
 }
 
-// requireOnePage checks that the output fits a terminal.
 func requireOnePage(t *testing.T, stdout string) {
 	t.Helper()
 	require.LessOrEqual(t, strings.Count(stdout, "\n"), 40)
@@ -150,7 +148,6 @@ func TestDemo_liveKey(t *testing.T) {
 	requireStartupError(t, environ(t, "STRIPE_SECRET_KEY=sk_live_canary"), "demo", "STRIPE_SECRET_KEY: is not a test key")
 }
 
-// The demo detects a double charge.
 func TestDemo_doubleCharge(t *testing.T) {
 	t.Parallel()
 	stripe, _ := standIn(t)

@@ -124,14 +124,12 @@ func TestDev(t *testing.T) {
 	busy := listener.Addr().String()
 	requireStartupError(t, append(slices.Clone(env), "LISTEN_ADDR="+busy), "dev", portInUse("LISTEN_ADDR", busy))
 
-	// A reset deletes the database and the state of the stand-in.
 	c, lastCurl := startDev(t, env, "--reset")
 	require.Contains(t, c.stdout.String(), "Deleted the database and the state of the stand-in in "+data+"\n")
 	require.NotEqual(t, a.key, c.key)
 	requirePaid(t, sendCurl(t, lastCurl))
 	require.Equal(t, 1, strings.Count(listIntents(t, c.standIn(), "sk_test_stand_in"), "\"payment_intent\""))
 
-	// dev ends when its database does.
 	dir := c.waitFor(&c.stderr, `private PostgreSQL is ready.*dir=(\S+)`)[1]
 	pid, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	require.NoError(t, err)
@@ -142,7 +140,6 @@ func TestDev(t *testing.T) {
 	c.requireNoProcessLeft()
 }
 
-// standIn returns the URL of the stand-in for Stripe.
 func (a *api) standIn() string {
 	a.t.Helper()
 	return a.waitFor(&a.stdout, `Stripe +a stand-in.*(http://\S+)`)[1]

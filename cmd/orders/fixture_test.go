@@ -56,7 +56,6 @@ func standIn(t *testing.T) (*stripetest.Server, string) {
 	return stripe, server.URL
 }
 
-// createAccount creates an account with the program and returns its API key.
 func createAccount(t *testing.T, environ []string) string {
 	t.Helper()
 	stdout, _ := succeed(t, environ, "accounts", "create", "--name", "Fixture")
@@ -132,7 +131,6 @@ func (a *api) mustOrder(idempotencyKey, body string) apiResponse {
 	return a.mustDo(http.MethodPost, "/v1/orders", body, http.Header{"Idempotency-Key": {idempotencyKey}})
 }
 
-// orderResult is the result of an order that was sent in the background.
 type orderResult struct {
 	apiResponse
 	err error
@@ -147,7 +145,6 @@ func (a *api) orderAsync(idempotencyKey string, prefer ...string) <-chan orderRe
 	return done
 }
 
-// untilPaid retries an order until its response is 201.
 func (a *api) untilPaid(ctx context.Context, idempotencyKey string) (apiResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
@@ -182,7 +179,6 @@ func (a *api) ready() int {
 	return response.status
 }
 
-// tea is an order of two teas at 12.50.
 const tea = `{"email":"ada@example.com","currency":"usd","payment_method":"pm_card_visa",` +
 	`"items":[{"sku":"tea","description":"Green tea","quantity":2,"unit_amount":1250}]}`
 

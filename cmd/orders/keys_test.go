@@ -12,7 +12,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// account returns the id of the only account.
 func (f *fixture) account() uuid.UUID {
 	f.t.Helper()
 	var id uuid.UUID
@@ -25,7 +24,6 @@ func (f *fixture) quiet() []string {
 	return f.with("STRIPE_SECRET_KEY=", "STRIPE_API_BASE=", "LOG_LEVEL=error")
 }
 
-// keys returns the output of a keys command.
 func (f *fixture) keys(args ...string) string {
 	f.t.Helper()
 	stdout, stderr := succeed(f.t, f.quiet(), append([]string{"keys"}, args...)...)
@@ -106,7 +104,6 @@ func TestKeysShow(t *testing.T) {
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
 }
 
-// If two accounts use the same key, an operator must select one.
 func TestKeys_ambiguous(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -54,7 +54,6 @@ func (m *mailServer) received() []string {
 	return slices.Clone(m.mails)
 }
 
-// rejectNext makes the server reject the next n mails with a temporary error.
 func (m *mailServer) rejectNext(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

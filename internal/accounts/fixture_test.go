@@ -62,7 +62,6 @@ func (f *fixture) revoke(apiKey string) {
 	require.EqualValues(f.t, 1, tag.RowsAffected())
 }
 
-// pass advances the clock.
 func (f *fixture) pass(d time.Duration) { f.elapsed.Add(int64(d)) }
 
 // requireAccepted authenticates with the fixture's API key.
@@ -120,7 +119,6 @@ func (l *lookups) configure(config *pgxpool.Config) {
 	}
 }
 
-// setDown starts or ends an outage.
 func (l *lookups) setDown(down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

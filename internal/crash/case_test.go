@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testCase is one case of the matrix.
 type testCase struct {
 	flow     flow
 	n        int    // the number of the boundary, from 1

@@ -13,7 +13,6 @@ import (
 
 const idempotencyKey = "crash-matrix-key-1"
 
-// response is what a client sent and what it received.
 type response struct {
 	account     account
 	key         string
@@ -103,7 +102,6 @@ func (h *harness) get(url string, from account, path string) response {
 	return r
 }
 
-// send sends one request on a new connection.
 func send(url, method, path string, from account, body string, header http.Header) response {
 	r := response{account: from, params: body, sentAt: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

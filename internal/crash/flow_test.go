@@ -149,7 +149,6 @@ func (h *harness) setup(f flow) {
 	useUp()
 }
 
-// passChargeWindow makes the order too old, for the program and the provider.
 func (h *harness) passChargeWindow() {
 	h.t.Helper()
 	h.stripe.Advance(oldAge)

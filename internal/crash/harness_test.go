@@ -80,14 +80,12 @@ func environ(database, provider string) []string {
 
 const webhookSecret = "whsec_crash"
 
-// direct is the environment of a child without faults.
 func (h *harness) direct() []string {
 	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now)
 	h.proxies = append(h.proxies, proxy)
 	return environ(dbtest.URL(h.pool), url)
 }
 
-// intercepted is the environment of a child whose exchanges pass i.
 func (h *harness) intercepted(i *interceptor) []string {
 	proxy, url := newProviderProxy(h.t, i, h.stripe, h.recordOpenTransactions)
 	h.proxies = append(h.proxies, proxy)
@@ -175,7 +173,6 @@ func (h *harness) query(sql string, arguments ...any) []string {
 	return found
 }
 
-// eventually reports whether done returned true in time.
 func (h *harness) eventually(done func() bool) bool {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

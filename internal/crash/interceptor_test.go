@@ -43,7 +43,6 @@ type interceptor struct {
 	down  side // the side that has an outage; "" if none has
 }
 
-// side is the other end of an exchange.
 type side string
 
 const (

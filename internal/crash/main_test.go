@@ -38,7 +38,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is cmd/orders, built once.
 var program struct {
 	once   sync.Once
 	folder string

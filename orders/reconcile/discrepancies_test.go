@@ -32,7 +32,6 @@ func paidAndRefunded(card string) step {
 
 func createOrder(f *fixture) (status int) { return f.create(visa) }
 
-// failing sends a request whose calls to the provider fail.
 func failing(kind stripetest.Fault, call string, send func(*fixture) (status int)) step {
 	return func(f *fixture) {
 		fault := f.stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call, Times: stripetest.Always})

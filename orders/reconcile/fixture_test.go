@@ -165,7 +165,6 @@ func orderRequest(t testing.TB, account uuid.UUID, key idempotency.Key, card str
 		`{"email":"ada@example.com","currency":"usd","payment_method":%q,"items":[{"sku":"TEA","quantity":1,"unit_amount":%d}]}`, card, amount))
 }
 
-// create returns the status of the response, or 0.
 func (f *fixture) create(card string) int {
 	f.t.Helper()
 	result, _ := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, orderKey, card))

@@ -31,7 +31,6 @@ func TestRun_invalidConfig(t *testing.T) {
 	}
 }
 
-// createMany creates orders of two accounts, every fourth of them declined.
 func (f *fixture) createMany(n int) []orders.Request {
 	f.t.Helper()
 	accounts := []uuid.UUID{f.account, idempotencytest.Account(f.t, f.pool)}
@@ -188,7 +187,6 @@ SELECT EXISTS (
 	require.Empty(t, inWords(report))
 }
 
-// An order and its intent may be on different sides of Since.
 func TestRun_edges(t *testing.T) {
 	t.Parallel()
 	const since = 50 * time.Minute // less than an hour, the age of an order
@@ -287,7 +285,6 @@ func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 	require.Equal(t, 1, f.reconcile(false).Refunds)
 }
 
-// A failed fix leaves the discrepancy.
 func TestRun_fixFails(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -57,7 +57,6 @@ func start(t *testing.T, opts stripetest.Options) *standIn {
 	}
 }
 
-// A reply is a response, or err.
 type reply struct {
 	status int
 	header http.Header

@@ -19,7 +19,6 @@ var names = []string{
 	"LOCK_TIMEOUT", "COMPLETER_GRACE", "CHARGE_WINDOW", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "OTEL_EXPORTER_OTLP_ENDPOINT", "LOG_LEVEL", "LOG_FORMAT",
 }
 
-// setenv sets the environment to these settings only.
 func setenv(t *testing.T, settings ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -80,7 +80,6 @@ func TestOnStep(t *testing.T) {
 	}
 }
 
-// request is a request as the router passes it on.
 func request(t *testing.T, method, target string) *http.Request {
 	t.Helper()
 	routed := context.WithValue(t.Context(), chi.RouteCtxKey, chi.NewRouteContext())

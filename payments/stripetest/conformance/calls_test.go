@@ -17,7 +17,6 @@ import (
 
 const amount = 2000 // of each intent, in cents
 
-// An outcome is the compared part of a response.
 type outcome struct {
 	response string // status, and the error's type, code, decline code and parameter
 	headers  string // those of Stripe's idempotency layer
