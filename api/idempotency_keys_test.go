@@ -11,7 +11,6 @@ import (
 	"example.com/orders-api/client"
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
-	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -182,9 +181,7 @@ func TestGetKey_otherAccount(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := newKey()
-	_, theirs, err := accounts.Create(t.Context(), f.pool, "another")
-	require.NoError(t, err)
-	them := header("Authorization", "Bearer "+theirs)
+	them := header("Authorization", "Bearer "+f.otherAccount(t))
 
 	held, ours := f.createHeld(t, key, orderBody())
 	require.Equal(t, "not-found", f.getKey(t, key, them, prefer("wait=30")).problem(t).slug(), "at once")

@@ -324,12 +324,8 @@ func (c *literalClient) exec(statement string, arguments ...any) {
 // requireNoKey verifies outcome: the key does not exist in such a state.
 func (c *literalClient) requireNoKey(condition string) {
 	var n int
-	require.NoError(c.t, c.fixture.pool.QueryRow(context.Background(), `
-SELECT count(*)
-  FROM idempotency_keys
- WHERE account_id = $1
-   AND idempotency_key = $2
-   AND `+condition, c.fixture.account, c.key()).Scan(&n))
+	const ofKey = "SELECT count(*) FROM idempotency_keys WHERE account_id = $1 AND idempotency_key = $2 AND "
+	require.NoError(c.t, c.fixture.pool.QueryRow(context.Background(), ofKey+condition, c.fixture.account, c.key()).Scan(&n))
 	require.Zero(c.t, n, condition)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -232,10 +233,7 @@ func TestDo_attemptTimeout(t *testing.T) {
 
 func TestDo_backoff(t *testing.T) {
 	t.Parallel()
-	script := make([]http.HandlerFunc, 8, 9)
-	for i := range script {
-		script[i] = closeConnection
-	}
+	script := slices.Repeat([]http.HandlerFunc{closeConnection}, 8)
 	script[5] = respondProblem(503, "temporarily-unavailable", "same-key", "Retry-After", "7")
 	var limits []time.Duration
 	f := newFixtureWith(t, func(c *client.Config) { c.Backoff, c.MaxBackoff = time.Second, 10*time.Second }, append(script, respondCreated())...)
@@ -253,10 +251,7 @@ func TestDo_backoff(t *testing.T) {
 func TestDo_jitter(t *testing.T) {
 	t.Parallel()
 	seen := map[time.Duration]bool{}
-	script := make([]http.HandlerFunc, 200, 201)
-	for i := range script {
-		script[i] = respond(502, "text/html", "")
-	}
+	script := slices.Repeat([]http.HandlerFunc{respond(502, "text/html", "")}, 200)
 	f := newFixtureWith(t, func(c *client.Config) { c.Backoff, c.MaxBackoff = 3, 3 }, append(script, respondCreated())...)
 	_, err := f.CreateOrder(t.Context(), key, orderParams())
 	require.NoError(t, err)

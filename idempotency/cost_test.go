@@ -16,7 +16,7 @@ func TestCost_perRequest(t *testing.T) {
 	meter := idempotencytest.NewMeter()
 	f := newFixture(t, meter.Configure)
 	failing := &threeSteps{reserve: func(context.Context, *idempotency.Run) error { return errNoResponse }}
-	tests := []struct {
+	for _, test := range []struct {
 		name       string
 		op         idempotency.Operation
 		state      idempotencytest.State // of the key before; the zero value for a new key
@@ -31,8 +31,7 @@ func TestCost_perRequest(t *testing.T) {
 		{name: "replay", op: &threeSteps{}, state: finished, roundTrips: 1},
 		{name: "in progress", op: &threeSteps{}, state: leased, roundTrips: 1},
 		{name: "takeover, one step left", op: &threeSteps{}, state: released, roundTrips: 3, commits: 1},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			for range 2 { // the first time prepares the statements
 				req := f.request()

@@ -16,7 +16,7 @@ import (
 
 func TestCanonicalize_accepted(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, test := range []struct {
 		name, body, want string
 	}{
 		{"empty object", ` {} `, `{}`},
@@ -27,8 +27,7 @@ func TestCanonicalize_accepted(t *testing.T) {
 		{"surrogate pair", `{"a":"\ud83d\ude00"}`, `{"a":"😀"}`},
 		{"32 levels", nested(32), nested(32)},
 		{"duplicate in different objects", `{"a":{"x":1},"b":{"x":1}}`, `{"a":{"x":1},"b":{"x":1}}`},
-	}
-	for _, test := range tests {
+	} {
 		canonical, err := idempotency.Canonicalize([]byte(test.body))
 		require.NoError(t, err, test.name)
 		require.Equal(t, test.want, string(canonical), test.name)

@@ -140,11 +140,8 @@ func (f *fixture) update(req idempotency.Request, columns string, arguments ...a
 func (f *fixture) row(req idempotency.Request) string {
 	f.t.Helper()
 	var row string
-	err := f.pool.QueryRow(f.t.Context(), `
-SELECT coalesce(max(k::text), '')
-  FROM idempotency_keys k
- WHERE account_id = $1
-   AND id = $2`, req.AccountID, keyID(req)).Scan(&row)
+	const ofKey = "SELECT coalesce(max(k::text), '') FROM idempotency_keys k WHERE account_id = $1 AND id = $2"
+	err := f.pool.QueryRow(f.t.Context(), ofKey, req.AccountID, keyID(req)).Scan(&row)
 	require.NoError(f.t, err)
 	return row
 }

@@ -90,13 +90,7 @@ func TestRetry_noOutcome(t *testing.T) {
 	f := newFixture(t, options{}, stopBefore(confirm))
 	f.markNeedsReview()
 	f.do(makeUnavailable(getIntent), retryByOperator("503 outcome unknown, 2s"))
-	require.Equal(t, 1, f.count(`
-SELECT count(*)
-  FROM idempotency_keys
- WHERE recovery_point = 'charge_created'
-   AND needs_review_at IS NULL
-   AND completer_attempt = 0
-   AND locked_at IS NULL`))
+	require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'charge_created' AND needs_review_at IS NULL AND completer_attempt = 0 AND locked_at IS NULL"))
 	f.ageLastRun(2 * grace)
 	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
 	f.checkFinal()
@@ -177,14 +171,8 @@ func TestResolve_noOutcome(t *testing.T) {
 			f.do(test.fault, resolve(test.outcome))
 			require.Equal(t, orders.StatusPending, f.getOrder().Status)
 			require.Zero(t, f.count("SELECT count(*) FROM staged_jobs"))
-			require.Equal(t, 1, f.count(`
-SELECT count(*)
-  FROM idempotency_keys
- WHERE id = $1
-   AND recovery_point = $2
-   AND response_code IS NULL
-   AND needs_review_at IS NOT NULL
-   AND locked_at IS NULL`, idempotency.KeyID(f.account, f.key), test.point), "it still needs review")
+			const released = "id = $1 AND recovery_point = $2 AND response_code IS NULL AND needs_review_at IS NOT NULL AND locked_at IS NULL"
+			require.Equal(t, 1, f.count("SELECT count(*) FROM idempotency_keys WHERE "+released, idempotency.KeyID(f.account, f.key), test.point), "it still needs review")
 			require.Contains(t, f.history(), "idempotency_key key.resolve "+actionJSON, "the audit record is written nevertheless")
 		})
 	}

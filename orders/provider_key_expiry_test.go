@@ -15,9 +15,9 @@ import (
 const age = 25 * time.Hour
 
 // newOldFixture returns a fixture whose provider's clock is a day late, until passDay.
-func newOldFixture(t *testing.T) *fixture {
+func newOldFixture(t *testing.T, steps ...step) *fixture {
 	t.Helper()
-	return newFixture(t, options{clock: aDayAgo, chargeWindow: 3 * age})
+	return newFixture(t, options{clock: aDayAgo, chargeWindow: 3 * age}, steps...)
 }
 
 func (f *fixture) passDay() {
@@ -106,8 +106,7 @@ func TestProviderKeyExpired(t *testing.T) {
 // An incomplete list does not prove that there is no intent.
 func TestProviderKeyExpired_incompleteList(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t)
-	f.do(loseResponse(createIntent), create("503 unavailable, 1s"))
+	f := newOldFixture(t, loseResponse(createIntent), create("503 unavailable, 1s"))
 	f.createForeignIntents(100)
 	f.passDay()
 	f.do(
@@ -176,8 +175,7 @@ func (f *fixture) insertIntent(card string, amount int) string {
 // An intent with our order's id and another amount is neither charged nor ignored.
 func TestProviderKeyExpired_otherAmount(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t)
-	f.do(loseRequest(createIntent), create("503 unavailable, 1s"))
+	f := newOldFixture(t, loseRequest(createIntent), create("503 unavailable, 1s"))
 	f.insertIntent(visa, orderAmount+100)
 	f.passDay()
 	f.do(retry("503 outcome unknown, 1m0s"), retry("503 outcome unknown, 1m0s"), expectCalls("list 200, get 200 ×2"))

@@ -55,7 +55,7 @@ func TestClassify(t *testing.T) {
 		unknownFault = classified{outcome: payments.Unknown, needsOperator: true, retryAfter: 60 * sec, attempts: 1}
 		retried      = classified{outcome: payments.Unknown, retryAfter: 2 * sec, attempts: 3}
 	)
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		response response
 		want     classified
 	}{
@@ -143,8 +143,7 @@ func TestClassify(t *testing.T) {
 		"200 with an error in it":              {response{status: 200, body: stripeError("card_error", "card_declined", "")}, retried},
 		"200 larger than 1 MiB":                {response{status: 200, body: strings.Repeat(" ", 1<<20) + intent("succeeded")}, retried},
 		"200 about another intent":             {response{status: 200, body: strings.Replace(intent("succeeded"), `"pi_1"`, `"pi_2"`, 1)}, unknownFault},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, test.response)

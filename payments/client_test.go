@@ -17,7 +17,7 @@ var discard = slog.New(slog.DiscardHandler)
 func TestNew_invalidConfig(t *testing.T) {
 	t.Parallel()
 	whole := payments.Config{SecretKey: secretKey, Timeout: time.Second, Logger: discard}
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		change func(*payments.Config)
 		want   string
 	}{
@@ -27,8 +27,7 @@ func TestNew_invalidConfig(t *testing.T) {
 		"no such secret":  {func(c *payments.Config) { c.WebhookSecret = canary }, "WebhookSecret must begin"},
 		"half a secret":   {func(c *payments.Config) { c.WebhookSecret = "whsec_" }, "WebhookSecret must begin"},
 		"no logger":       {func(c *payments.Config) { c.Logger = nil }, "Logger is missing"},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := whole

@@ -14,7 +14,7 @@ import (
 func TestIntentCalls_requests(t *testing.T) {
 	t.Parallel()
 	confirmed := response{status: 200, body: intent("succeeded")}
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		call   func(*payments.Client) (payments.Intent, error)
 		method string
 		path   string
@@ -54,8 +54,7 @@ func TestIntentCalls_requests(t *testing.T) {
 			"GET", "/v1/payment_intents/pi_1", "",
 			url.Values{},
 		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, confirmed)

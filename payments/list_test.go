@@ -78,7 +78,7 @@ func TestList_retriesPage(t *testing.T) {
 
 func TestList_incomplete(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		second   response
 		attempts int
 	}{
@@ -91,8 +91,7 @@ func TestList_incomplete(t *testing.T) {
 		"an empty page with has_more": {page(true), 4},
 		"the same page again":         {page(true, "pi_1"), 4},
 		"an error with status 200":    {response{status: 200, body: stripeError("api_error", "", "")}, 4},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, page(true, "pi_2", "pi_1"), test.second)

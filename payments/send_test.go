@@ -29,7 +29,7 @@ func TestRun_retries(t *testing.T) {
 		misused       = response{status: 400, body: stripeError("idempotency_error", "", "")}
 	)
 	const ok = payments.Outcome(-1)
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		responses []response
 		outcome   payments.Outcome
 		attempts  int
@@ -48,8 +48,7 @@ func TestRun_retries(t *testing.T) {
 		"unknown, then a key with other parameters": {[]response{gateway, misused, paid}, payments.Unknown, 2},
 		"three attempts at most":                    {[]response{gateway, gateway, gateway, paid}, payments.Unknown, 3},
 		"declined":                                  {[]response{noCard, paid}, payments.Declined, 1},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			provider := startProvider(t, test.responses...)

@@ -73,7 +73,7 @@ func reset(conn *net.TCPConn) { _ = conn.SetLinger(0) } // Close then sends RST
 
 func TestConfirm_connectionFaults(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		handle func(*net.TCPConn)
 		cause  error
 	}{
@@ -89,8 +89,7 @@ func TestConfirm_connectionFaults(t *testing.T) {
 		"body cut off":              {respond("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + intent("succeeded")), io.ErrUnexpectedEOF},
 		"not HTTP":                  {respond(clientSecret + "\r\n\r\n"), payments.ErrNoResponse},
 		"malformed header line":     {respond("HTTP/1.1 200 OK\r\n" + clientSecret + "\r\n\r\n"), payments.ErrNoResponse},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, connections := listen(t, test.handle)

@@ -36,7 +36,7 @@ func TestHealthcheck_notHealthy(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
 	t.Cleanup(func() { close(hung) })
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		respond http.HandlerFunc
 		stderr  string // its beginning
 	}{
@@ -53,8 +53,7 @@ func TestHealthcheck_notHealthy(t *testing.T) {
 			"orders: not healthy: URL/readyz returned 302 Found\n",
 		},
 		"no response": {func(http.ResponseWriter, *http.Request) { <-hung }, "orders: not healthy: "},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(test.respond)

@@ -20,7 +20,7 @@ import (
 // TestServe_fromEmptyDatabase runs it.
 func TestMigrateDown_confirmation(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		typed      string // NAME: the name of the database
 		flags      []string
 		question   bool
@@ -30,8 +30,7 @@ func TestMigrateDown_confirmation(t *testing.T) {
 		"another word":           {typed: "yes\n", question: true},
 		"end of input":           {typed: "\x04", question: true},
 		"confirmation not asked": {flags: []string{"--yes"}, rolledBack: true},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := dbtest.New(t)

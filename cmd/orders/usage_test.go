@@ -10,7 +10,7 @@ import (
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	const overview = "An orders API that charges exactly once.\n"
-	tests := map[string]struct {
+	for line, test := range map[string]struct {
 		code   int
 		stdout string // its beginning
 		stderr string // all of it
@@ -41,8 +41,7 @@ func TestUsage(t *testing.T) {
 		"accounts keys drop":              {code: 2, stderr: `there is no command "accounts keys drop"` + "\nSee orders help accounts keys\n"},
 		"accounts keys revoke ok_ABCDE":   {code: 2, stderr: "orders accounts keys revoke requires --account\nSee orders help accounts keys revoke\n"},
 		"accounts keys list --account x":  {code: 2, stderr: "invalid value \"x\" for flag -account: invalid UUID length: 1\nSee orders help accounts keys list\n"},
-	}
-	for line, test := range tests {
+	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			code, stdout, stderr := run(t, []string{}, strings.Fields(line)...)

@@ -117,6 +117,11 @@ func TestKeys(t *testing.T) {
 		require.NotContains(t, err.Error(), others, name)
 	}
 	requireValid(t, pool, true, others)
+	_, _, err = accounts.CreateKey(t.Context(), pool, uuid.New())
+	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
+	require.NotErrorIs(t, err, postgres.ErrUnavailable)
+	_, err = accounts.ListKeys(t.Context(), pool, uuid.New())
+	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
 }
 
 func TestRevokeKey_ambiguousPrefix(t *testing.T) {
@@ -133,16 +138,6 @@ func TestRevokeKey_ambiguousPrefix(t *testing.T) {
 	_, err = accounts.RevokeKey(t.Context(), pool, account, key.ID.String())
 	require.NoError(t, err)
 	requireValid(t, pool, false, second)
-}
-
-func TestKeys_noSuchAccount(t *testing.T) {
-	t.Parallel()
-	pool := idempotencytest.NewPool(t)
-	_, _, err := accounts.CreateKey(t.Context(), pool, uuid.New())
-	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
-	require.NotErrorIs(t, err, postgres.ErrUnavailable)
-	_, err = accounts.ListKeys(t.Context(), pool, uuid.New())
-	require.ErrorIs(t, err, accounts.ErrAccountNotFound)
 }
 
 func TestKeys_noDatabase(t *testing.T) {

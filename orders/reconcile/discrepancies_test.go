@@ -278,8 +278,7 @@ func TestRun_discrepancies(t *testing.T) {
 					fixed, left = append(fixed, d), append(left, d)
 				}
 			}
-			f := newOldFixture(t)
-			f.do(test.setup...)
+			f := newOldFixture(t, test.setup...)
 			f.age()
 
 			before := f.rows()
@@ -319,8 +318,7 @@ func TestRun_recent(t *testing.T) {
 	}
 	t.Run("our record alone", func(t *testing.T) {
 		t.Parallel()
-		f := newOldFixture(t)
-		f.do(cases["another amount"].setup...)
+		f := newOldFixture(t, cases["another amount"].setup...)
 		require.Empty(t, f.reconcile(true).Discrepancies)
 	})
 }

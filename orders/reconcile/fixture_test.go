@@ -95,10 +95,13 @@ func newFixture(t *testing.T, lag time.Duration, conns int32) *fixture {
 	return f
 }
 
-// newOldFixture returns a fixture whose provider's clock is an hour late, until age.
-func newOldFixture(t *testing.T) *fixture {
+// newOldFixture returns a fixture that has done the steps. Its provider's clock is an hour
+// late, until age.
+func newOldFixture(t *testing.T, steps ...step) *fixture {
 	t.Helper()
-	return newFixture(t, time.Hour, 1)
+	f := newFixture(t, time.Hour, 1)
+	f.do(steps...)
+	return f
 }
 
 // age makes all rows an hour older, and advances the provider's clock to the present.

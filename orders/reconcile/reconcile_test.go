@@ -250,10 +250,7 @@ func TestRun_incomplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOldFixture(t)
-			require.Equal(t, http.StatusCreated, f.create(visa))
-			f.insertIntent()
-			f.exec("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'")
+			f := newOldFixture(t, paid, intent(), sql("UPDATE orders SET payment_intent_id = 'pi_UNKNOWN'"))
 			f.age()
 			test.setup(f)
 			f.forget()
@@ -268,9 +265,7 @@ func TestRun_incomplete(t *testing.T) {
 // An event arrives while the provider's list is read.
 func TestRun_refundStatusChangesMeanwhile(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t)
-	require.Equal(t, http.StatusCreated, f.create(pendingRefund))
-	require.Equal(t, http.StatusCreated, f.refund())
+	f := newOldFixture(t, paidAndRefunded(pendingRefund))
 	f.age()
 	f.transport.after = map[string]func(){listRefunds: func() {
 		f.settle(true)
@@ -316,9 +311,7 @@ func TestRun_fixFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOldFixture(t)
-			f.do(stopBefore(confirm))
-			f.deleteOrder(f.account, orderKey)
+			f := newOldFixture(t, stopBefore(confirm), loseOrder)
 			f.age()
 			test.setup(f)
 			report := f.reconcile(true)
@@ -334,9 +327,7 @@ func TestRun_fixFails(t *testing.T) {
 // The JSON that orders reconcile --json prints. It holds nothing that a client sent.
 func TestReport_json(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t)
-	require.Equal(t, http.StatusCreated, f.create(visa))
-	require.Equal(t, http.StatusCreated, f.refund())
+	f := newOldFixture(t, paidAndRefunded(visa))
 	f.exec("UPDATE orders SET amount = 4200")
 	f.exec("UPDATE refunds SET amount = 1700")
 	f.insertIntent("metadata[account_id]", uuid.NewString())
@@ -396,9 +387,7 @@ func TestReport_json(t *testing.T) {
 // The statements find the rows of large tables by their indexes.
 func TestRun_plans(t *testing.T) {
 	t.Parallel()
-	f := newOldFixture(t)
-	require.Equal(t, http.StatusCreated, f.create(visa))
-	require.Equal(t, http.StatusCreated, f.refund())
+	f := newOldFixture(t, paidAndRefunded(visa))
 	for table, changes := range map[string]string{
 		"idempotency_keys": "'idempotency_key', t.idempotency_key || i",
 		"orders":           "'idempotency_key', t.idempotency_key || i, 'payment_intent_id', t.payment_intent_id || i, 'created_at', t.created_at - interval '3 days'",

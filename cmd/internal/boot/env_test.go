@@ -49,7 +49,7 @@ const (
 )
 
 func TestLoad(t *testing.T) {
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		environment []string
 		dev         bool
 		problems    []string // in this order
@@ -138,8 +138,7 @@ func TestLoad(t *testing.T) {
 			dev:         true,
 			problems:    []string{"STRIPE_API_BASE: set without STRIPE_SECRET_KEY; set both, or neither for a stand-in"},
 		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, test.environment...)
 			load := boot.Load

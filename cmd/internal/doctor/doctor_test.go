@@ -51,7 +51,7 @@ func execute(t *testing.T, pool *pgxpool.Pool, statement string) {
 
 func TestRun_database(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		prepare func(*testing.T, *pgxpool.Pool)
 		setting string // of the connection string
 		check   string
@@ -81,8 +81,7 @@ func TestRun_database(t *testing.T) {
 			check: "clock",
 			want:  []string{"! ", "the database's clock differs by 5m", " from this machine's → run a time service"},
 		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := dbtest.New(t, postgres.Configure)

@@ -39,7 +39,7 @@ func TestRun_provider(t *testing.T) {
 	t.Parallel()
 	const noIntents = `{"object":"list","url":"/v1/payment_intents","has_more":false,"data":[]}`
 	const wrongKey = `{"error":{"type":"invalid_request_error","message":"Invalid API Key provided: sk_test_canary"}}`
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		status int    // of every response; 0: 200
 		body   string // "": an empty list
 		check  string
@@ -69,8 +69,7 @@ func TestRun_provider(t *testing.T) {
 			check: "database",
 			want:  []string{"✗ ", "connection refused", "→ start the server, grant access to this machine and role, or correct DATABASE_URL"},
 		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := providerEnvironment(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -95,7 +94,7 @@ func TestRun_unreachableProvider(t *testing.T) {
 
 func TestRun_restrictedKey(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		permissions []string
 		want        string
 	}{
@@ -105,8 +104,7 @@ func TestRun_restrictedKey(t *testing.T) {
 			"the restricted key lacks permissions: PaymentIntents: Write, Refunds: Write → grant them at https://dashboard.stripe.com/apikeys",
 		},
 		"no permission": {nil, "lacks permissions: PaymentIntents: Read, PaymentIntents: Write, Refunds: Read, Refunds: Write"},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			stripe := stripetest.New(stripetest.Options{})
