@@ -95,7 +95,7 @@ func TestRun_backoff(t *testing.T) {
 			waits = append(waits, d)
 			return nil
 		})
-		confirmFailure(t, client)
+		require.Error(t, confirmFailure(t, client))
 		require.Len(t, waits, 2, name)
 		for i, wait := range waits {
 			require.GreaterOrEqual(t, wait, test.shortest[i], name)
@@ -152,7 +152,7 @@ func TestAttempt_log(t *testing.T) {
 		response{status: 200, body: intent("succeeded")})
 	log := &buffer{}
 	client := newClient(t, provider.url, func(cfg *payments.Config) { cfg.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
-	confirmFailure(t, client)
+	require.Error(t, confirmFailure(t, client))
 	_, err := client.Get(t.Context(), "pi_1")
 	require.NoError(t, err)
 
@@ -194,7 +194,7 @@ func TestAttempt_observe(t *testing.T) {
 	})
 	_, err := client.Confirm(t.Context(), confirmKey, "pi_1", true)
 	require.NoError(t, err)
-	confirmFailure(t, client)
+	require.Error(t, confirmFailure(t, client))
 	require.Len(t, observed, 3)
 	for i, want := range []string{"unknown", "", "declined"} {
 		require.Equal(t, "confirm", observed[i].Call)

@@ -174,14 +174,6 @@ func (f *fixture) create(card string) int {
 	return result.Response.Status
 }
 
-func (f *fixture) intentID() string {
-	f.t.Helper()
-	o, err := f.service.Get(f.t.Context(), f.account, orderID(f.account, orderKey))
-	require.NoError(f.t, err)
-	require.NotNil(f.t, o.PaymentIntentID)
-	return *o.PaymentIntentID
-}
-
 func (f *fixture) refund() int {
 	f.t.Helper()
 	order := orderID(f.account, orderKey)
