@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requestsOfAll sends a request to each operation that uses the database.
 func (f *fixture) requestsOfAll(t *testing.T, key, order, refund string) []response {
 	t.Helper()
 	return []response{
@@ -26,7 +25,6 @@ func (f *fixture) requestsOfAll(t *testing.T, key, order, refund string) []respo
 	}
 }
 
-// A missing table is an internal error, whose text is only logged.
 func TestDatabase_tableMissing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -60,7 +60,6 @@ func (l *logCapture) await(t *testing.T, want map[string]any) map[string]any {
 	}
 }
 
-// secrets are the values that must not be logged.
 type secrets struct {
 	mu     sync.Mutex
 	values []string

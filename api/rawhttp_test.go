@@ -215,7 +215,6 @@ func TestRawHTTP_expectContinue(t *testing.T) {
 	require.True(t, got.closes)
 }
 
-// One connection serves many requests, also after a rejected one.
 func TestRawHTTP_pipelining(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

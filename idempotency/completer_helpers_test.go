@@ -26,7 +26,6 @@ type completerFixture struct {
 	config     idempotency.CompleterConfig
 }
 
-// newCompleterFixture returns a fixture on the database of f, with a log.
 func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *completerFixture {
 	f.t.Helper()
 	log := &logBuffer{}

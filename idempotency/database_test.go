@@ -73,7 +73,6 @@ func TestDatabase_rowLocked(t *testing.T) {
 	f.requireIdle()
 }
 
-// executions are the ways to execute a statement in a record.
 var executions = map[string]func(ctx context.Context, tx *idempotency.Tx, statement string) error{
 	"queued": func(_ context.Context, tx *idempotency.Tx, statement string) error {
 		tx.Queue(statement)

@@ -44,7 +44,6 @@ const (
 	tick    = time.Millisecond
 )
 
-// fixture is an engine on a database of its own, with one account.
 type fixture struct {
 	t       testing.TB
 	pool    *pgxpool.Pool
@@ -187,8 +186,6 @@ SELECT action,
 	return effects
 }
 
-// requireIdle fails unless all connections are in the pool and no transaction is
-// open.
 func (f *fixture) requireIdle() {
 	f.t.Helper()
 	// The pool closes a broken connection in the background.

@@ -81,7 +81,6 @@ type panicking struct{}
 
 func (panicking) Scan(any) error { panic("bug") }
 
-// A panic leaks no connection, and the next run continues.
 func TestStep_panics(t *testing.T) {
 	t.Parallel()
 	inCall := &threeSteps{reserve: func(context.Context, *idempotency.Run) error { panic("bug") }}

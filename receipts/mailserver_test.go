@@ -157,7 +157,6 @@ func (s *session) Reset() {
 
 func (s *session) Logout() error { return nil }
 
-// authSession is a session that requires a login.
 type authSession struct{ *session }
 
 func (authSession) AuthMechanisms() []string { return []string{sasl.Plain} }
@@ -200,10 +199,8 @@ func newCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
 }
 
-// errHangUp closes the connection without a reply.
 var errHangUp = errors.New("hang up")
 
-// blockUntilEnd returns a handler that blocks until the test ends.
 func blockUntilEnd(t *testing.T) func(net.Conn) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)

@@ -69,7 +69,6 @@ func (c *collector) spans() []*tracepb.Span {
 	})
 }
 
-// traces returns each trace as a tree of lines, by start time.
 func (c *collector) traces() []string {
 	var drawn []string
 	spans := c.spans()
@@ -132,7 +131,6 @@ func attribute(span *tracepb.Span, name string) string {
 	}
 }
 
-// requireWellFormed checks that the parent of every span was sent too.
 func (c *collector) requireWellFormed() {
 	c.t.Helper()
 	spans := c.spans()

@@ -18,7 +18,6 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// startDev starts orders dev and returns the curl line that it prints.
 func startDev(t *testing.T, environ []string, flags ...string) (*api, string) {
 	t.Helper()
 	p := start(t, environ, append([]string{"dev"}, flags...)...)
@@ -187,7 +186,6 @@ func requireWebhooks(t *testing.T, a *api) {
 	a.waitFor(&a.stderr, `event_type=refund\.updated.*outcome=refund_synced|outcome=refund_synced.*event_type=refund\.updated`)
 }
 
-// Services that the environment names are used and not started.
 func TestDev_ownServices(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Empty(t)

@@ -97,7 +97,6 @@ func lastLines(text string) string {
 	return strings.Join(lines[max(0, len(lines)-30):], "")
 }
 
-// signal sends a signal to a process that may have exited.
 func (p *process) signal(signal syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(signal); !errors.Is(err, os.ErrProcessDone) {

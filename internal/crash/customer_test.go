@@ -7,7 +7,6 @@ import (
 	"example.com/orders-api/payments/stripetest"
 )
 
-// customer is what the customer does while the payment requires an action.
 type customer string
 
 const (

@@ -15,7 +15,6 @@ const (
 	after  moment = "after"  // it has responded, and the child has not received the response
 )
 
-// fault is what happens to a child at a boundary.
 type fault string
 
 const (

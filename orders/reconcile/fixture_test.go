@@ -257,7 +257,6 @@ func (f *fixture) insertForeignIntent(changes ...string) string {
 	return f.post("/v1/payment_intents", form(map[string]string{"amount": "500", "currency": "usd"}, changes...))
 }
 
-// insertRefund refunds the charge as the provider's dashboard does.
 func (f *fixture) insertRefund(changes ...string) string {
 	f.t.Helper()
 	return f.post("/v1/refunds", form(map[string]string{"payment_intent": f.stripe.Charges()[0].IntentID, "amount": "7"}, changes...))
@@ -296,7 +295,6 @@ var (
 	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
 )
 
-// inWords returns the kind and detail of each discrepancy, and the result of its fix.
 func inWords(report reconcile.Report) []string {
 	var list []string
 	for _, d := range report.Discrepancies {
@@ -314,7 +312,6 @@ func inWords(report reconcile.Report) []string {
 
 func (f *fixture) forget() { f.seen = len(f.stripe.Requests()) }
 
-// calls counts the calls to the provider since forget.
 func (f *fixture) calls() map[string]int {
 	calls := map[string]int{}
 	for _, r := range f.stripe.Requests()[f.seen:] {

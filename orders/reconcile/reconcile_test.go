@@ -384,7 +384,6 @@ func TestReport_json(t *testing.T) {
 	}`, string(text))
 }
 
-// The statements find the rows of large tables by their indexes.
 func TestRun_plans(t *testing.T) {
 	t.Parallel()
 	f := newOldFixture(t, paidAndRefunded(visa))
