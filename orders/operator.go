@@ -81,7 +81,7 @@ type AuditRecord struct {
 
 // KeyHistory has the resources of a key and their audit records.
 type KeyHistory struct {
-	Order   Order
+	Order   *Order        // nil if there is none, as for another operation or lost rows
 	Refund  *Refund       // of that order, if the key created a refund
 	Records []AuditRecord // of the resource and the key, oldest first
 }
@@ -97,11 +97,12 @@ func History(ctx context.Context, pool *pgxpool.Pool, accountID uuid.UUID, key i
 	case !errors.Is(err, ErrNotFound):
 		return KeyHistory{}, err
 	}
-	o, err := findOrder(ctx, pool, accountID, order)
-	if err != nil {
+	switch o, err := findOrder(ctx, pool, accountID, order); {
+	case err == nil:
+		history.Order = &o.Order
+	case !errors.Is(err, ErrNotFound):
 		return KeyHistory{}, err
 	}
-	history.Order = o.Order
 	rows, _ := pool.Query(ctx, `
 SELECT action,
        resource_type,
@@ -112,8 +113,8 @@ SELECT action,
  WHERE account_id = $1
    AND (resource_type, resource_id) IN (('order', $2), ('refund', $2), ('idempotency_key', $3))
  ORDER BY created_at, id`, accountID, created.String(), idempotency.KeyID(accountID, key).String())
-	history.Records, err = pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRecord])
-	if err != nil {
+	var err error
+	if history.Records, err = pgx.CollectRows(rows, pgx.RowToStructByPos[AuditRecord]); err != nil {
 		return KeyHistory{}, fmt.Errorf("read audit records: %w", postgres.Translate(err))
 	}
 	return history, nil

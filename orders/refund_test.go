@@ -246,7 +246,7 @@ func TestHistory_refund(t *testing.T) {
 	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
 	history, err := orders.History(t.Context(), f.pool, f.account, oneRefund)
 	require.NoError(t, err)
-	require.Equal(t, f.getOrder(), history.Order)
+	require.Equal(t, f.getOrder(), *history.Order)
 	require.Equal(t, f.getRefund(oneRefund), *history.Refund)
 	require.Equal(t, []string{"refund refund.created", "refund refund.pending"}, f.withKey(t, oneRefund).history())
 	require.Equal(t, clientIP.String(), history.Records[1].ClientIP)

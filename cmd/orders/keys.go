@@ -126,8 +126,8 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
-// printHistory prints a key with its order or refund, and then its events in the order
-// of time.
+// printHistory prints a key with its order or refund, if there is one, and then its
+// events in the order of time.
 func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
@@ -149,10 +149,11 @@ func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory
 			line("refund at the provider", "%s", *refund.ProviderRefundID)
 		}
 	}
-	order := history.Order
-	line("order", "%s, %s, %d %s in the smallest unit", order.ID, order.Status, order.Amount, order.Currency)
-	if order.PaymentIntentID != nil {
-		line("payment intent", "%s", *order.PaymentIntentID)
+	if order := history.Order; order != nil {
+		line("order", "%s, %s, %d %s in the smallest unit", order.ID, order.Status, order.Amount, order.Currency)
+		if order.PaymentIntentID != nil {
+			line("payment intent", "%s", *order.PaymentIntentID)
+		}
 	}
 	fmt.Fprintln(table, "\nTimeline, UTC")
 	for _, event := range timeline(key, history.Records) {

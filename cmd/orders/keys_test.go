@@ -102,6 +102,17 @@ func TestKeysShow(t *testing.T) {
 	history = f.keys("show", "a-finished-order-2")
 	require.Regexp(t, `(?m)^state +finished$`, history)
 	require.Regexp(t, `(?m)^20.{17} +finished, response 201 stored$`, history)
+
+	// The key of an added operation has no order.
+	f.exec(`
+INSERT INTO idempotency_keys
+SELECT (jsonb_populate_record(k, jsonb_build_object('id', $1::uuid, 'idempotency_key', 'a-key-without-order', 'operation', 'grant_credit'))).*
+  FROM idempotency_keys k
+ WHERE idempotency_key = 'an-abandoned-order'`, idempotency.KeyID(account, "a-key-without-order"))
+	history = f.keys("show", "a-key-without-order")
+	require.Regexp(t, `(?m)^operation +grant_credit$`, history)
+	require.Regexp(t, `(?m)^20.{17} +key claimed$`, history)
+	require.NotContains(t, history, "\norder")
 }
 
 func TestKeys_ambiguous(t *testing.T) {

@@ -122,8 +122,11 @@ func (p *play) readState(ctx context.Context) (s state, err error) {
 	if err != nil {
 		return s, err
 	}
+	if history.Order == nil {
+		return s, orders.ErrNotFound
+	}
 	row.Order = fmt.Sprintf("%s, %s", history.Order.Status, history.Order.ID)
-	s = state{row, history.Order, p.mailbox.For(history.Order.ID)}
+	s = state{row, *history.Order, p.mailbox.For(history.Order.ID)}
 	p.update(func(v *view) {
 		v.Row, v.Mails = &s.row, s.mails
 		p.showHistory(v, row, history.Records, clock)
