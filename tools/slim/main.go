@@ -28,6 +28,7 @@ var removed = []string{
 	"docs/console.png",
 	"examples/credits",
 	"internal/crash",
+	"internal/subprocess",
 	"spec",
 	"tools/browser",
 	"tools/console",
