@@ -34,6 +34,7 @@ func TestSlim(t *testing.T) {
 	require.Contains(t, read(t, folder, "Makefile"), "\nrun:")
 	require.ErrorContains(t, tryRun(t, folder, "make", "slim"), "No rule")
 
+	run(t, folder, nil, "make", "tidy")
 	run(t, folder, nil, "go", "build", "./...")
 	run(t, filepath.Join(folder, "tools"), nil, "go", "vet", "./...")
 	run(t, filepath.Join(folder, "tools"), nil, "go", "test", "./docscheck", "./deploy", "./monitoring")

@@ -73,12 +73,12 @@ func run(root string, force bool, stdout io.Writer) error {
 	if err := editFiles(root, stdout); err != nil {
 		return err
 	}
-	for _, args := range [][]string{{"mod", "tidy"}, {"vet", "./..."}} {
+	for _, args := range [][]string{{"mod", "tidy"}, {"-C", "tools", "mod", "tidy"}, {"vet", "./..."}} {
 		fmt.Fprintln(stdout, "go", strings.Join(args, " "), "…")
 		cmd := exec.Command("go", args...) //nolint:gosec,noctx // fixed arguments; it ends by itself
 		cmd.Dir, cmd.Stdout, cmd.Stderr = root, stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("go %s: %w", args[0], err)
+			return fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
 		}
 	}
 	after, err := countLines(root)
