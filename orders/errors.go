@@ -15,6 +15,10 @@ var (
 	// ErrNothingToDo means that the account has no such unfinished key.
 	ErrNothingToDo = errors.New("no such unfinished key")
 
+	// ErrNotResolvable means that the key is of a registered operation: [Service.Resolve]
+	// knows no way to end that.
+	ErrNotResolvable = errors.New("only orders and refunds can be resolved")
+
 	// ErrOutcomeUnknown means that the card may have been charged, or the refund made. A
 	// retry resolves the outcome (R11).
 	ErrOutcomeUnknown = errors.New("the outcome of the payment is not known yet")

@@ -41,6 +41,9 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 	if err != nil {
 		return idempotency.Result{KeyID: keyID}, err
 	}
+	if s.ResourceOf(key) != nil {
+		return idempotency.Result{KeyID: keyID}, ErrNotResolvable
+	}
 	// attempt detects a run that starts before this one.
 	last := resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}
 	return s.Engine.Resume(ctx, accountID, keyID, func(name string) (idempotency.Operation, bool) {

@@ -11,6 +11,7 @@ import (
 
 	"example.com/orders-api/idempotency"
 	"example.com/orders-api/idempotency/idempotencytest"
+	"example.com/orders-api/orders"
 )
 
 func TestGrant_responseLost(t *testing.T) {
@@ -57,7 +58,9 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	f.wallets.lostResponses = 1
 	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code) // makes the call and records nothing
 	id := idempotency.KeyID(f.account, key)
-	_, err := f.pool.Exec(t.Context(), // a dead process does not release its lease
+	_, err := f.orders.Resolve(t.Context(), f.account, id, orders.OperatorAction{Actor: "ada", Reason: "test"})
+	require.ErrorIs(t, err, orders.ErrNotResolvable)
+	_, err = f.pool.Exec(t.Context(), // a dead process does not release its lease
 		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.account, id)
 	require.NoError(t, err)
 
