@@ -237,17 +237,7 @@ func TestCommit_delayedAndReleased(t *testing.T) {
 			req, op := f.request(), &threeSteps{}
 			proxy.Strike(commit, idempotencytest.HoldCommit)
 			done := f.doAsync(req, op)
-			require.Eventually(t, func() bool {
-				var waiting bool
-				err := f.pool.QueryRow(t.Context(), `
-SELECT EXISTS (
-    SELECT
-      FROM pg_stat_activity
-     WHERE datname = current_database()
-       AND wait_event_type = 'Lock'
-)`).Scan(&waiting)
-				return err == nil && waiting
-			}, waitFor, tick)
+			idempotencytest.AwaitLockWait(t, f.pool)
 			proxy.Release()
 			result := <-done
 			require.NoError(t, result.err)

@@ -120,6 +120,22 @@ const noopPoint idempotency.RecoveryPoint = "noop"
 
 var errStopped = errors.New("stopped")
 
+// AwaitLockWait waits until a session of the pool's database waits for a lock.
+func AwaitLockWait(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := pool.QueryRow(t.Context(), `
+SELECT EXISTS (
+    SELECT
+      FROM pg_stat_activity
+     WHERE datname = current_database()
+       AND wait_event_type = 'Lock'
+)`).Scan(&waiting)
+		return err == nil && waiting
+	}, 10*time.Second, time.Millisecond)
+}
+
 func newEngine(t testing.TB, pool *pgxpool.Pool) *idempotency.Engine {
 	t.Helper()
 	engine, err := idempotency.New(pool, idempotency.Config{LockTimeout: time.Minute, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})

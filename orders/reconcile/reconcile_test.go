@@ -171,17 +171,7 @@ UPDATE idempotency_keys
 		report, err = f.run(func(*reconcile.Config) {})
 		return err
 	})
-	require.Eventually(t, func() bool {
-		var waiting bool
-		err := f.pool.QueryRow(t.Context(), `
-SELECT EXISTS (
-    SELECT
-      FROM pg_stat_activity
-     WHERE datname = current_database()
-       AND wait_event_type = 'Lock'
-)`).Scan(&waiting)
-		return err == nil && waiting
-	}, 10*time.Second, time.Millisecond)
+	idempotencytest.AwaitLockWait(t, f.pool)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, compared.Wait())
 	require.Empty(t, inWords(report))
