@@ -57,6 +57,7 @@ func TestRestrict(t *testing.T) {
 	header := http.Header{"Authorization": {"Bearer rk_test_canary"}, "Content-Type": {"application/x-www-form-urlencoded"}}
 	for endpoint, status := range map[string]int{
 		"GET " + intentsPath:                   http.StatusOK,
+		"GET " + searchPath:                    http.StatusBadRequest, // no query
 		"POST " + intentsPath:                  http.StatusForbidden,
 		"POST " + intentsPath + "/pi_x/cancel": http.StatusForbidden,
 		"GET /v1/refunds":                      http.StatusOK,
@@ -68,6 +69,8 @@ func TestRestrict(t *testing.T) {
 		require.NotContains(t, r.body, "canary")
 	}
 	require.Equal(t, http.StatusOK, s.get(intentsPath).status, "another key")
+	s.Restrict("rk_test_canary", "refunds:write")
+	require.Equal(t, http.StatusForbidden, s.send(http.MethodGet, searchPath, "", header).status)
 }
 
 func TestServer_unrecognizedURL(t *testing.T) {

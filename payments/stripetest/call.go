@@ -171,6 +171,8 @@ func (s *Server) outcome(x *execution) *response {
 	switch i := x.triggered[failed]; {
 	case i.rule.Fault == AccountNotReady:
 		return accountNotReady().response()
+	case i.rule.Fault == NoSearch:
+		return searchNotOffered().response()
 	case i.rule.Fault == ErrorAfter, i.rule.Fault == ErrorLater && i.ended:
 		s.execute(x)
 	case i.rule.Fault == ErrorLater:

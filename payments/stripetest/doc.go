@@ -17,6 +17,8 @@
 //     processes send the client_secret to /customer/{id}/approve or /decline.
 //   - Settle: the bank's decision. Event, SignedEvent: webhook events to deliver.
 //   - Advance: the clock. Persist: a file that keeps the state.
+//   - Options.SearchDelay, NoSearch: the index of the search endpoint lags, and not every
+//     account has the endpoint.
 //
 // It rejects parameters that it does not implement, because ignoring one would prove
 // nothing about it. The package conformance compares it with Stripe.

@@ -44,6 +44,8 @@ const (
 	// ErrorLater returns and stores 500. The effect follows on Release; Stripe calls
 	// this rolling forward.
 	ErrorLater Fault = "error-later"
+	// NoSearch returns 400 for a search, because Stripe does not offer it to every account.
+	NoSearch Fault = "no-search"
 	// NextPageError returns 500 for every page of a list except the first.
 	NextPageError Fault = "next-page-error"
 )
@@ -155,7 +157,7 @@ func (f Fault) stage() stage {
 		return onArrival
 	case LockTimeout:
 		return onLock
-	case HoldRunning, Slow, ErrorBefore, AccountNotReady, ErrorAfter, ErrorLater, NextPageError:
+	case HoldRunning, Slow, ErrorBefore, AccountNotReady, ErrorAfter, ErrorLater, NoSearch, NextPageError:
 		return onExecution
 	case CloseAfter, ResetAfter, CutBody, HoldResponse, BadGateway:
 		return onDelivery
@@ -200,6 +202,7 @@ func (i *Injection) matches(c *call) bool {
 	return (i.rule.Endpoint == "" || i.rule.Endpoint == c.pattern) &&
 		(i.rule.Key == "" || i.rule.Key == c.record.Key) &&
 		(i.rule.OrderID == "" || i.rule.OrderID == c.record.OrderID) &&
+		(i.rule.Fault != NoSearch || c.pattern == searchIntents) &&
 		(i.rule.Fault != NextPageError || c.form.values.Has("starting_after"))
 }
 

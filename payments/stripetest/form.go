@@ -111,6 +111,20 @@ func (f *form) integer(name string) (int64, bool) {
 	return n, err == nil
 }
 
+// limit is the number of objects on a page.
+func (f *form) limit() int {
+	limit, limited := f.integer("limit")
+	switch {
+	case !limited:
+		limit = 10
+	case limit < 1:
+		f.fail("parameter_invalid_integer", "limit", "This value must be greater than or equal to 1.")
+	case limit > 100:
+		f.fail("parameter_invalid_integer", "limit", "This value must be less than or equal to 100.")
+	}
+	return int(limit)
+}
+
 func (f *form) flag(name string) bool {
 	value, ok := f.given(name)
 	if ok && value != "true" && value != "false" {

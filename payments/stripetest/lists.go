@@ -56,15 +56,7 @@ func listPage[T interface {
 	createdAt() int64
 }](c *call, t *table[T], match func(T) bool) (effect, *apiError) {
 	f := c.form
-	limit, limited := f.integer("limit")
-	switch {
-	case !limited:
-		limit = 10
-	case limit < 1:
-		f.fail("parameter_invalid_integer", "limit", "This value must be greater than or equal to 1.")
-	case limit > 100:
-		f.fail("parameter_invalid_integer", "limit", "This value must be less than or equal to 100.")
-	}
+	limit := f.limit()
 	after := f.ref("starting_after")
 	from, _ := f.integer("created[gte]")
 	to, bounded := f.integer("created[lte]")
@@ -88,7 +80,7 @@ func listPage[T interface {
 			if o.createdAt() < from || o.createdAt() > to || !match(o) {
 				continue
 			}
-			if int64(len(page.Data)) == limit {
+			if len(page.Data) == limit {
 				page.HasMore = true
 				break
 			}

@@ -61,6 +61,7 @@ func (s *Server) load(content []byte) error {
 		}
 		for _, pi := range stored.Intents {
 			s.intents.put(pi)
+			s.index.intents.put(pi)
 		}
 		for _, ch := range stored.Charges {
 			s.charges.put(ch)
@@ -90,9 +91,12 @@ func (s *Server) load(content []byte) error {
 	return nil
 }
 
-// save stores a changed intent and the response of a key. Both may be nil. After an
-// error, begin calls saveAll first.
+// save stores a changed intent, also for searches, and the response of a key. Both may be
+// nil. After an error, begin calls saveAll first.
 func (s *Server) save(pi *intent, entry *savedKey) error {
+	if pi != nil {
+		s.index.add(pi, s.now())
+	}
 	if s.file == "" {
 		return nil
 	}

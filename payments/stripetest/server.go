@@ -1,6 +1,7 @@
 package stripetest
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"sync"
@@ -15,6 +16,10 @@ type Options struct {
 	// CompareBytes compares repeated requests byte by byte, to detect an unstable
 	// encoding. Stripe compares parameters.
 	CompareBytes bool
+
+	// SearchDelay is how long a search does not find an intent, or a change of it. 0 means a
+	// minute, as at Stripe, where an outage can make it an hour. Less than 0 means none.
+	SearchDelay time.Duration
 }
 
 // Server is the stand-in. It is safe for concurrent use.
@@ -38,6 +43,7 @@ type Server struct {
 	charges  table[*charge]
 	refunds  table[*refund]
 	methods  table[*paymentMethod]
+	index    searchIndex
 	rules    []*Injection
 	requests requestLog
 	file     string // of Persist
@@ -54,6 +60,7 @@ func New(opts Options) *Server {
 		mux:            http.NewServeMux(),
 		cards:          testCards(),
 		minimumAmounts: minimumAmounts(),
+		index:          searchIndex{delay: cmp.Or(opts.SearchDelay, time.Minute)},
 		closing:        make(chan struct{}),
 	}
 	if s.clock == nil {
@@ -62,6 +69,7 @@ func New(opts Options) *Server {
 	s.endpoints = map[string]endpoint{
 		"POST /v1/payment_intents":              s.createIntent,
 		"GET /v1/payment_intents":               s.listIntents,
+		searchIntents:                           s.searchIntents,
 		"GET /v1/payment_intents/{id}":          s.getIntent,
 		"POST /v1/payment_intents/{id}/confirm": s.confirmIntent,
 		"POST /v1/payment_intents/{id}/cancel":  s.cancelIntent,

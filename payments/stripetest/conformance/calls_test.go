@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stripe/stripe-go/v79"
 	"github.com/stripe/stripe-go/v79/paymentintent"
@@ -139,6 +140,35 @@ func list() call {
 			}
 		}
 		return s.outcome(page.LastResponse, "not in the list", nil)
+	}}
+}
+
+// search repeats a query until it finds the intent, because the index lags, normally by a
+// minute.
+func search(query string) call {
+	return call{"search intents by " + query, func(s *session) (outcome, error) {
+		for deadline := time.Now().Add(3 * time.Minute); ; {
+			it := s.intents.Search(&stripe.PaymentIntentSearchParams{
+				SearchParams: stripe.SearchParams{Context: s.ctx, Limit: stripe.Int64(100), Single: true, Query: query},
+			})
+			if it.Err() != nil {
+				return s.outcome(nil, "", it.Err())
+			}
+			page := it.PaymentIntentSearchResult()
+			for _, pi := range page.Data {
+				if pi.ID == s.intent {
+					return s.outcome(page.LastResponse, s.describe(pi), nil)
+				}
+			}
+			if time.Now().After(deadline) {
+				return s.outcome(page.LastResponse, "not found", nil)
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-s.ctx.Done():
+				return outcome{}, s.ctx.Err()
+			}
+		}
 	}}
 }
 

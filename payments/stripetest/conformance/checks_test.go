@@ -162,6 +162,16 @@ func checks() []check {
 			{confirm("confirm", offSession), outcome{ok, executed, paid}},
 			{list(), outcome{ok, noHeader, paid}},
 		}},
+		{
+			name: "a search by metadata finds an intent",
+			note: "the error of an account to which it does not offer the search, such as those in India",
+			steps: []step{
+				{create("create", visa), outcome{ok, executed, created}},
+				{search("metadata['order_id']:'stripe-check'"), outcome{ok, noHeader, created}},
+				{search(`metadata["order_id"]:"stripe-check"`), outcome{ok, noHeader, created}},
+				{search("stripe-check"), outcome{invalid, noHeader, ""}},
+			},
+		},
 		{name: "a challenge can be cancelled", steps: []step{
 			{create("create", challengeCard), outcome{ok, executed, created}},
 			{confirm("confirm", useStripeSDK), outcome{ok, executed, challenged}},

@@ -39,6 +39,11 @@ func TestMain(m *testing.M) {
 	}.run(ctx, checks()))
 }
 
+// newStandIn returns a stand-in whose search has no delay, so that the check need not wait.
+func newStandIn() *stripetest.Server {
+	return stripetest.New(stripetest.Options{SearchDelay: -1})
+}
+
 func compare(t *testing.T, handler http.Handler) (status int, report string) {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -52,7 +57,7 @@ func compare(t *testing.T, handler http.Handler) (status int, report string) {
 
 func TestStandIn(t *testing.T) {
 	t.Parallel()
-	status, report := compare(t, stripetest.New(stripetest.Options{}))
+	status, report := compare(t, newStandIn())
 	require.Equal(t, exitSame, status, report)
 	require.Contains(t, report, fmt.Sprintf("0 of %d checks differ.", len(checks())))
 	for _, check := range checks() {
@@ -98,7 +103,7 @@ func TestStandIn_withError(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			status, report := compare(t, test.wrap(stripetest.New(stripetest.Options{})))
+			status, report := compare(t, test.wrap(newStandIn()))
 			require.Equal(t, exitDifferent, status)
 			for _, line := range test.finds {
 				require.Contains(t, report, line)
@@ -125,7 +130,7 @@ func rewriting(before, after string) func(*stripetest.Server) http.Handler {
 
 func TestStandIn_rateLimit(t *testing.T) {
 	t.Parallel()
-	s := stripetest.New(stripetest.Options{})
+	s := newStandIn()
 	s.Inject(stripetest.Rule{Fault: stripetest.RateLimit, Times: 3})
 	s.Inject(stripetest.Rule{Fault: stripetest.LockTimeout, After: 2})
 	status, report := compare(t, s)
@@ -142,7 +147,7 @@ func TestComparison_stopped(t *testing.T) {
 	} {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
-			s := stripetest.New(stripetest.Options{})
+			s := newStandIn()
 			s.Inject(stripetest.Rule{Fault: fault, Times: stripetest.Always})
 			status, report := compare(t, s)
 			require.Equal(t, exitNotCompared, status)
@@ -167,7 +172,7 @@ func TestComparison_key(t *testing.T) {
 	for key, test := range tests {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
-			s := stripetest.New(stripetest.Options{})
+			s := newStandIn()
 			server := httptest.NewServer(s)
 			defer server.Close()
 			var out bytes.Buffer
