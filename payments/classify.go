@@ -46,6 +46,11 @@ func classify(err error, trace *sendTrace, call call, testMode bool) *Error {
 		RequestID:  printable(trace.header.Get("Request-Id")),
 		RetryAfter: busyRetryAfter,
 	}
+	rejected := []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound}
+	if call.optional && slices.Contains(rejected, trace.status) {
+		e.Outcome, e.NotOffered = NotExecuted, true
+		return e
+	}
 	if response, ok := asStripeError(err); ok {
 		e.copyDetails(response)
 		e.classifyStripeError(response, call, trace.header.Get("Idempotent-Replayed") == "true")

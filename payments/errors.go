@@ -91,6 +91,8 @@ type Error struct {
 	// only, where data can be deleted. In live mode, the intent may exist in another
 	// account.
 	IntentMissing bool
+	// NotOffered: the account or the server does not offer this call, see [Client.Search].
+	NotOffered bool
 	// NeedsOperator: a bug, a wrong configuration or an incomplete account. Never
 	// final; operators are alerted.
 	NeedsOperator bool
@@ -132,7 +134,7 @@ func (e *Error) Unwrap() error { return e.cause }
 
 func (e *Error) retryable() bool {
 	final := e.Outcome == Declined || e.Outcome == Refused
-	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState
+	return !final && !e.NeedsOperator && !e.ReplayedError && !e.UnexpectedState && !e.NotOffered
 }
 
 // invalidCall rejects an argument. It is not Refused: a bug of ours must not become an

@@ -3,6 +3,7 @@ package payments
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v79"
@@ -13,13 +14,51 @@ const pageSize = 100
 // List returns a page of the PaymentIntents created between since and until, newest
 // first: the page after the given intent id, or the first if it is "". next is the id
 // for the next page, "" after the last. The bounds are inclusive whole seconds of
-// Stripe's clock; a zero until means unbounded. The search endpoint lags, so it cannot
-// prove that an intent is absent.
+// Stripe's clock; a zero until means unbounded. Unlike [Client.Search], it has every intent
+// at once.
 func (c *Client) List(ctx context.Context, since, until time.Time, after string) (intents []Intent, next string, err error) {
 	return page(ctx, c, call{name: "list"}, after, newIntent, func(params stripe.ListParams) ([]*stripe.PaymentIntent, bool, error) {
 		it := c.intents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: createdRange(since, until)})
 		return it.PaymentIntentList().Data, it.PaymentIntentList().HasMore, it.Err()
 	})
+}
+
+// Search returns the ids of the intents that have the order's id in their metadata. Its
+// index lags: normally by a minute, during an outage by up to an hour. So it cannot prove
+// that a newer intent is absent, and an intent's state must be read with [Client.Get].
+//
+// Stripe does not offer it to every account, and other servers do not have it: the error
+// is NotOffered, and [Client.List] finds the intents.
+func (c *Client) Search(ctx context.Context, orderID string) (ids []string, err error) {
+	search := call{name: "search", optional: true}
+	if strings.ContainsAny(orderID, `'\`) {
+		search.invalid = invalidCall("an order id with a quotation mark or a backslash")
+	}
+	err = c.run(ctx, search, func(ctx context.Context) error {
+		it := c.intents.Search(&stripe.PaymentIntentSearchParams{SearchParams: stripe.SearchParams{
+			Context: ctx,
+			Single:  true,
+			Limit:   stripe.Int64(pageSize),
+			Query:   "metadata['order_id']:'" + orderID + "'",
+		}})
+		page := it.PaymentIntentSearchResult()
+		switch {
+		case it.Err() != nil:
+			return it.Err()
+		case page.Data == nil || page.HasMore: // no order has a hundred intents
+			return fmt.Errorf("%w: not one page of results", ErrUnreadable)
+		}
+		ids = make([]string, len(page.Data))
+		for i, object := range page.Data {
+			intent, err := newIntent(object)
+			if err != nil {
+				return err
+			}
+			ids[i] = intent.ID
+		}
+		return nil
+	})
+	return ids, err
 }
 
 // ListRefunds returns all refunds of an intent.

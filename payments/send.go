@@ -20,6 +20,7 @@ type call struct {
 	key      string // "" for reads
 	intentID string // "" if there is none yet
 	invalid  error  // of an argument; nothing is sent
+	optional bool   // not every account and server offers the call
 }
 
 // do makes a call that returns one object. matches reports whether it is the requested
@@ -77,7 +78,7 @@ func (c *Client) run(ctx context.Context, call call, send func(context.Context) 
 
 // Attempt is one HTTP attempt of a call.
 type Attempt struct {
-	Call string // create, confirm, get, cancel, refund, get refund, list, list refunds or list all refunds
+	Call string // create, confirm, get, cancel, refund, get refund, search, list, list refunds or list all refunds
 	Took time.Duration
 	Err  *Error // nil if it succeeded
 }
