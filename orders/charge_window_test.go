@@ -24,14 +24,14 @@ func TestChargeWindow(t *testing.T) {
 		calls   string
 		intents []string // their status in the end
 	}{
-		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: over, calls: "list 200"},
+		"no intent": {past: []step{loseRequest(createIntent), create("503 unavailable, 1s")}, outcome: over, calls: "search 200, list 200"},
 		"intent created, response lost": {
 			past:    []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: over, calls: "list 200, get 200, cancel 200", intents: []string{"canceled"},
+			outcome: over, calls: "search 200, get 200, list 200, get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"account not set up for the create": {
 			past:    []step{fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s")},
-			outcome: over, calls: "list 200",
+			outcome: over, calls: "search 200, list 200",
 		},
 		"account not set up for the confirm": {
 			past:    []step{fault(stripetest.AccountNotReady, confirm), create("503 unavailable, 1m0s")},
@@ -47,7 +47,7 @@ func TestChargeWindow(t *testing.T) {
 				f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created' WHERE id = $1", idempotency.KeyID(f.account, f.key))
 				f.exec("UPDATE orders SET payment_intent_id = NULL WHERE id = $1", orderID(f.account, f.key))
 			}},
-			outcome: "201", calls: "list 200, get 200", intents: []string{"succeeded"},
+			outcome: "201", calls: "search 200, get 200 ×2", intents: []string{"succeeded"},
 		},
 		"declined, response lost": {
 			past: []step{
@@ -172,7 +172,7 @@ func TestChargeWindow_noOutcome(t *testing.T) {
 		outcome string
 		calls   string
 	}{
-		"list unavailable":        {createIntent, makeUnavailable(listIntents), "503 unavailable, 2s", "list 503 ×3, list 200"},
+		"list unavailable":        {createIntent, makeUnavailable(listIntents), "503 unavailable, 2s", "search 200, list 503 ×3, search 200, list 200"},
 		"get unavailable":         {confirm, makeUnavailable(getIntent), "503 outcome unknown, 2s", "get 503 ×3, get 200, cancel 200"},
 		"cancel unavailable":      {confirm, makeUnavailable(cancel), "503 outcome unknown, 2s", "get 200, cancel 503 ×3, get 200, cancel 200"},
 		"cancel's response lost":  {confirm, loseResponse(cancel), "503 outcome unknown, 1s", "get 200, cancel 0 ×3, get 200"},

@@ -87,9 +87,11 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 		return nil, err
 	}
 	why, ends := r.ending()
-	if ends || r.Now().Sub(r.order.CreatedAt.Time) > providerKeyTTL {
-		// An earlier create may have succeeded, and its provider key have expired (R12).
-		record, err := r.findIntent(ctx)
+	keyWorks := !ends && r.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
+	if r.Resumed || !keyWorks {
+		// An earlier run may have created the intent, perhaps one whose rows are lost, and the
+		// provider key may have expired since (R12).
+		record, err := r.findIntent(ctx, keyWorks)
 		switch {
 		case record != nil || err != nil:
 			return record, err

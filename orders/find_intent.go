@@ -8,51 +8,105 @@ import (
 	"example.com/orders-api/payments"
 )
 
-// clockSkew is how far the provider's clock may be from the database's.
-const clockSkew = 5 * time.Minute
+const (
+	// clockSkew is how far the provider's clock may be from the database's.
+	clockSkew = 5 * time.Minute
+
+	// lostRowsReach is how long before its order an intent may have been created. After lost
+	// rows, a retry creates the order again, and the provider keeps the key for a day.
+	lostRowsReach = 24 * time.Hour
+
+	// searchDelay is the age from which the provider's search finds an intent, also in an outage.
+	searchDelay = time.Hour
+)
 
 // intentSearch is the state of a search that takes several steps of one run.
 type intentSearch struct {
-	found payments.Intent // the one with the highest precedence so far
-	after string          // cursor: the last intent that was read
+	onlyOld bool            // see findIntent
+	found   payments.Intent // the one with the highest precedence so far
+
+	// The range of the list, once the search by metadata is done, and its cursor.
+	since, until time.Time
+	after        string
 }
 
-// findIntent searches the provider's list for the order's intent and returns its record, or
-// nil if there is none. After half of the step's time, the record only commits, which renews
-// the lease (R8), and the next step continues. The range ends with the charge window, not
-// with the last recorded run, because a failover may have lost later runs.
-func (r *orderRun) findIntent(ctx context.Context) (idempotency.Record, error) {
-	since, until := r.order.CreatedAt.Time, r.Now()
-	if end := since.Add(r.ChargeWindow); until.After(end) {
-		until = end
+// findIntent searches the provider for the order's intent and returns its record, or nil if
+// there is none. With onlyOld, it may omit an intent that the create would return, because
+// the provider still has its key.
+//
+// It searches by metadata and lists what that may not find. The range ends with the charge
+// window, not with the last recorded run, because a failover may have lost later runs. After
+// half of the step's time, the record only commits, which renews the lease (R8), and the next
+// step continues.
+func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Record, error) {
+	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the order may end during a search
+		r.search = intentSearch{onlyOld: onlyOld}
+		if failed := r.searchByMetadata(ctx); failed != nil {
+			return nil, r.retryLater(ErrProviderUnavailable, failed)
+		}
 	}
 	deadline, _ := ctx.Deadline()
-	for {
-		page, next, err := r.Payments.List(ctx, since.Add(-clockSkew), until.Add(clockSkew), r.search.after)
+	more := r.search.since.Before(r.search.until)
+	for more && r.search.found.Status != payments.StatusSucceeded {
+		page, next, err := r.Payments.List(ctx, r.search.since, r.search.until, r.search.after)
 		if err != nil {
 			return nil, r.retryLater(ErrProviderUnavailable, asPaymentError(err))
 		}
 		for _, intent := range page {
-			// The amount is not compared here: confirmIntent verifies it.
-			ours := intent.Metadata["order_id"] == r.order.ID.String()
-			if ours && (r.search.found.ID == "" || precedence(intent.Status) > precedence(r.search.found.Status)) {
-				r.search.found = intent
-			}
+			r.search.add(r.order, intent)
 		}
-		found := r.search.found
-		if next == "" || found.Status == payments.StatusSucceeded {
-			r.search = intentSearch{} // a repeated step searches again
-			if found.ID == "" {
-				return nil, nil
-			}
-			return r.recordIntent(found.ID), nil
-		}
-		r.search.after = next
-		if time.Until(deadline) < r.StepTimeout/2 {
+		r.search.after, more = next, next != ""
+		if more && time.Until(deadline) < r.StepTimeout/2 {
 			return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
 				return idempotency.Advance(pointOrderCreated), nil
 			}, nil
 		}
+	}
+	found := r.search.found
+	r.search = intentSearch{} // a repeated step searches again
+	if found.ID == "" {
+		return nil, nil
+	}
+	return r.recordIntent(found.ID), nil
+}
+
+// searchByMetadata reads the intents that the provider's search finds, and sets the range of
+// the list. The search does not find the latest intents, and not every account has it.
+func (r *orderRun) searchByMetadata(ctx context.Context) *payments.Error {
+	created, now := r.order.CreatedAt.Time, r.Now()
+	since, until := now.Add(-searchDelay), now
+	if end := created.Add(r.ChargeWindow); until.After(end) {
+		until = end
+	}
+	if r.search.onlyOld {
+		until = now.Add(-providerKeyTTL)
+	}
+	ids, err := r.Payments.Search(ctx, r.order.ID.String())
+	switch failed := asPaymentError(err); {
+	case failed != nil && failed.NotOffered:
+		since = created.Add(-lostRowsReach)
+	case failed != nil:
+		return failed
+	}
+	for _, id := range ids {
+		intent, err := r.Payments.Get(ctx, id) // the search may return an old status
+		switch failed := asPaymentError(err); {
+		case failed == nil:
+			r.search.add(r.order, intent)
+		case !failed.IntentMissing: // deleted test data
+			return failed
+		}
+	}
+	r.search.since, r.search.until = since.Add(-clockSkew), until.Add(clockSkew)
+	return nil
+}
+
+// add keeps the order's intent with the highest precedence. The amount is not compared
+// here: confirmIntent verifies it.
+func (s *intentSearch) add(order orderRow, intent payments.Intent) {
+	ours := intent.Metadata["order_id"] == order.ID.String()
+	if ours && (s.found.ID == "" || precedence(intent.Status) > precedence(s.found.Status)) {
+		s.found = intent
 	}
 }
 

@@ -21,8 +21,8 @@ func (f *fixture) createForeignIntents(n int) {
 	}
 }
 
-// The provider's list is longer than one step can read. The search continues in the next
-// step of the same run.
+// Without a search, the provider's list is longer than one step can read. The search
+// continues in the next step of the same run.
 func TestFindIntent_longList(t *testing.T) {
 	t.Parallel()
 	const pages = 5
@@ -48,28 +48,63 @@ func TestFindIntent_longList(t *testing.T) {
 			f.stripe.Advance(test.age)
 			f.backdate(test.age)
 			f.transport.reset()
-			f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 150 * time.Millisecond, Times: stripetest.Always})
-			f.do(test.run, expectCalls(fmt.Sprintf("list 200 ×%d", pages)+test.calls))
+			f.listSlowly()
+			f.do(test.run, expectCalls(fmt.Sprintf("search 400, list 200 ×%d", pages)+test.calls))
 			f.checkFinal()
 		})
 	}
 }
 
-// The list ends with the charge window, because no intent is created after it.
+func (f *fixture) listSlowly() {
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch, Times: stripetest.Always})
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 150 * time.Millisecond, Times: stripetest.Always})
+}
+
+// The charge window ends while old intents are listed. Now the create is not sent, so newer
+// ones count, too.
+func TestFindIntent_windowEnds(t *testing.T) {
+	t.Parallel()
+	const lost, old = 10 * time.Hour, 23*time.Hour + 30*time.Minute
+	f := newFixture(t, options{
+		stepTimeout:  time.Second,
+		chargeWindow: lockTimeout + 400*time.Millisecond,
+		clock:        func() time.Time { return time.Now().Add(-old) },
+	})
+	f.createForeignIntents(500)
+	f.stripe.Advance(old - lost)
+	f.do(create("201"), loseRows)
+	f.stripe.Advance(lost)
+	f.do(rateLimit(createIntent), retry("503 unavailable, 2s"))
+	f.listSlowly()
+	f.do(retry("201"), expectCharges(1))
+	f.checkFinal()
+}
+
+// The list begins where a search may not find an intent. Without a search, it begins a day
+// before the order, because the order may be lost and created again. It ends with the charge
+// window, because no intent is created after it.
 func TestFindIntent_range(t *testing.T) {
 	t.Parallel()
 	const skew = 5 * time.Minute
 	f := newFixture(t, options{})
 	for key, test := range map[idempotency.Key]struct {
-		age   time.Duration
-		until time.Duration // after the order's creation
+		age          time.Duration
+		withSearch   bool
+		since, until time.Duration // after the order's creation; 0 if there is no list
 	}{
-		"within-the-window":  {23*time.Hour + 30*time.Minute, 23*time.Hour + 30*time.Minute + skew},
-		"nine-days-after-it": {9 * 24 * time.Hour, 24*time.Hour + skew},
+		"within-the-window":                     {23*time.Hour + 30*time.Minute, true, 22*time.Hour + 30*time.Minute, 23*time.Hour + 30*time.Minute},
+		"within-the-window-without-search":      {23*time.Hour + 30*time.Minute, false, -24 * time.Hour, 23*time.Hour + 30*time.Minute},
+		"nine-days-after-it":                    {9 * 24 * time.Hour, true, 0, 0},
+		"nine-days-after-it-without-search":     {9 * 24 * time.Hour, false, -24 * time.Hour, 24 * time.Hour},
+		"the-provider-key-works":                {time.Hour, true, 0, 0},
+		"the-provider-key-works-without-search": {time.Hour, false, -24 * time.Hour, -22 * time.Hour},
 	} {
 		f := f.withKey(t, key)
 		f.do(stopBefore(createIntent))
 		f.backdate(test.age)
+		if !test.withSearch {
+			f.stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch})
+		}
 		var query url.Values
 		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 			if callOf(req) == listIntents {
@@ -79,11 +114,27 @@ func TestFindIntent_range(t *testing.T) {
 		})
 		_, err := f.create(visa)
 		require.NoError(t, err)
+		require.Equal(t, test.since != 0, query != nil, key)
+		if query == nil {
+			continue
+		}
 		created := f.getOrder().CreatedAt.Time
-		for member, want := range map[string]time.Time{"created[gte]": created.Add(-skew), "created[lte]": created.Add(test.until)} {
+		for member, want := range map[string]time.Time{"created[gte]": created.Add(test.since - skew), "created[lte]": created.Add(test.until + skew)} {
 			seconds, err := strconv.ParseInt(query.Get(member), 10, 64)
 			require.NoError(t, err, member)
-			require.WithinDuration(t, want, time.Unix(seconds, 0), 30*time.Second, member)
+			require.WithinDuration(t, want, time.Unix(seconds, 0), 30*time.Second, "%s: %s", key, member)
 		}
 	}
+}
+
+// A search returns old states, so each hit is read before one is chosen.
+func TestFindIntent_staleSearch(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, loseRequest(createIntent), create("503 unavailable, 1s"))
+	charged := f.insertIntent(visa, orderAmount)
+	f.insertIntent(visa, orderAmount)
+	f.passDay()
+	f.outOfBand("/v1/payment_intents/"+charged+"/confirm", nil)
+	f.do(resolve("201"), expectCalls("search 200, get 200 ×3"), expectCharges(1))
+	f.checkFinal()
 }

@@ -61,6 +61,7 @@ type options struct {
 	unchecked    bool                  // calls cause no query
 	stepTimeout  time.Duration         // default: 20 seconds
 	clock        func() time.Time      // the provider's; default: time.Now
+	searchDelay  time.Duration         // the provider's; default: a minute
 	chargeWindow time.Duration         // default: 24 hours
 	onStep       idempotency.StepHook
 }
@@ -88,7 +89,7 @@ func newFixture(t *testing.T, o options, steps ...step) *fixture {
 	require.NoError(t, err)
 
 	// CompareBytes: a repeated request has the same bytes (R5).
-	stripe := stripetest.New(stripetest.Options{CompareBytes: true, Clock: o.clock})
+	stripe := stripetest.New(stripetest.Options{CompareBytes: true, Clock: o.clock, SearchDelay: o.searchDelay})
 	server := httptest.NewServer(stripe)
 	t.Cleanup(server.Close)
 	t.Cleanup(stripe.Close)

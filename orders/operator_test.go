@@ -106,10 +106,10 @@ func TestResolve(t *testing.T) {
 		calls   string
 		intents []string // their status in the end
 	}{
-		"no intent": {steps: []step{stopBefore(createIntent)}, outcome: "422 closed_by_operator", calls: "list 200"},
+		"no intent": {steps: []step{stopBefore(createIntent)}, outcome: "422 closed_by_operator", calls: "search 200, list 200"},
 		"intent created, response lost": {
 			steps:   []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: "422 closed_by_operator", calls: "list 200, get 200, cancel 200", intents: []string{"canceled"},
+			outcome: "422 closed_by_operator", calls: "search 200, list 200, get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"unconfirmed": {
 			steps:   []step{stopBefore(confirm)},

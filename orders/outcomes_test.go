@@ -182,33 +182,33 @@ func createOutcomes() scenarios {
 			fault(stripetest.ErrorBefore, createIntent), create("503 unavailable, 30s"),
 			fault(stripetest.ErrorAfter, createIntent), retry("503 unavailable, 30s"),
 			retry("201"),
-			expectCalls("create 500, create-2 500 ×2, create-3 500 ×2, create-4 200, get 200, confirm 200"),
+			expectCalls("create 500, create-2 500, search 200, create-2 500, search 200, create-3 500, search 200, create-3 500, search 200, create-4 200, get 200, confirm 200"),
 		},
 		"rate limited, then an unknown payment method": {
 			payWith("pm_nobody_knows"),
 			rateLimit(createIntent), create("503 unavailable, 2s"),
 			retry("422 resource_missing"),
-			expectCalls("create 429 ×3, create 400"),
+			expectCalls("create 429 ×3, search 200, create 400"),
 		},
 		"unauthorized": {
 			fault(stripetest.Unauthorized, createIntent), create("503 unavailable, 1m0s"), expectAlert,
 			retry("201"),
-			expectCalls("create 401, create 200, get 200, confirm 200"),
+			expectCalls("create 401, search 200, create 200, get 200, confirm 200"),
 		},
 	}
 	for kind, test := range map[stripetest.Fault]struct{ outcome, calls string }{
-		stripetest.CloseBefore: {"503 unavailable, 1s", "create 0 ×3, create 200"},
-		stripetest.RateLimit:   {"503 unavailable, 2s", "create 429 ×3, create 200"},
-		stripetest.Unavailable: {"503 unavailable, 2s", "create 503 ×3, create 200"},
-		stripetest.KeyInUse:    {"503 unavailable, 2s", "create 409 ×3, create 200"},
-		stripetest.CloseAfter:  {"503 unavailable, 1s", "create 0 ×3, create 200"},
-		stripetest.CutBody:     {"503 unavailable, 2s", "create 200 ×4"},
-		stripetest.BadGateway:  {"503 unavailable, 2s", "create 502 ×3, create 200"},
+		stripetest.CloseBefore: {"503 unavailable, 1s", "create 0 ×3"},
+		stripetest.RateLimit:   {"503 unavailable, 2s", "create 429 ×3"},
+		stripetest.Unavailable: {"503 unavailable, 2s", "create 503 ×3"},
+		stripetest.KeyInUse:    {"503 unavailable, 2s", "create 409 ×3"},
+		stripetest.CloseAfter:  {"503 unavailable, 1s", "create 0 ×3"},
+		stripetest.CutBody:     {"503 unavailable, 2s", "create 200 ×3"},
+		stripetest.BadGateway:  {"503 unavailable, 2s", "create 502 ×3"},
 	} {
 		table[string(kind)] = []step{
 			fault(kind, createIntent), create(test.outcome),
 			retry("201"),
-			expectCalls(test.calls + ", get 200, confirm 200"),
+			expectCalls(test.calls + ", search 200, create 200, get 200, confirm 200"),
 		}
 	}
 	return table
@@ -327,7 +327,7 @@ func accountOutcomes() scenarios {
 			fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"), expectAlert,
 			fault(stripetest.AccountNotReady, createIntent), retry("503 unavailable, 1m0s"),
 			retry("201"),
-			expectCalls("create 400 ×2, create-2 400 ×2, create-3 200, get 200, confirm 200"),
+			expectCalls("create 400, search 200, create 400, search 200, create-2 400, search 200, create-2 400, search 200, create-3 200, get 200, confirm 200"),
 		},
 		"confirm": {
 			fault(stripetest.AccountNotReady, confirm), create("503 unavailable, 1m0s"), expectAlert,
@@ -492,7 +492,7 @@ func unexpectedOutcomes() scenarios {
 		},
 		"another amount from the start": {
 			replaceInResponses(createIntent, `"amount": 4300`, `"amount": 4400`), create("503 unavailable, 1m0s"), expectAlert,
-			retry("201"), expectCalls("create 200 ×2, get 200, confirm 200"),
+			retry("201"), expectCalls("create 200, search 200, create 200, get 200, confirm 200"),
 		},
 		"another order's charge": {
 			stopBefore(confirm), confirmAtProvider,
@@ -530,7 +530,7 @@ func unexpectedOutcomes() scenarios {
 		"create refused because of a wrong parameter": {
 			respond(createIntent, 400, `"type":"invalid_request_error","code":"parameter_unknown","param":"amont"`),
 			create("503 unavailable, 1m0s"), expectAlert,
-			retry("201"), expectCalls("create 400, create 200, get 200, confirm 200"),
+			retry("201"), expectCalls("create 400, search 200, create 200, get 200, confirm 200"),
 		},
 		"decline that leaves the intent unchanged": {
 			respond(confirm, 402, `"type":"card_error","code":"card_declined","decline_code":"try_again_later"`),

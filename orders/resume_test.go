@@ -22,7 +22,7 @@ func TestResume_killed(t *testing.T) {
 		point idempotency.RecoveryPoint
 		calls string
 	}{
-		"create":  {createIntent, "order_created", "create 200, get 200, confirm 200"},
+		"create":  {createIntent, "order_created", "search 200, create 200, get 200, confirm 200"},
 		"confirm": {confirm, "charge_created", "get 200"},
 	} {
 		for _, byCompleter := range []bool{false, true} {
@@ -142,13 +142,7 @@ func TestCreate_rowsLostInFailover(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{}, payWith(test.card), create(test.outcome))
 			before, intents := f.getOrder(), f.intents()
-			for _, table := range []string{"orders", "idempotency_keys", "staged_jobs", "audit_records"} {
-				f.exec("DELETE FROM " + table)
-			}
-			f.responses.reset() // the response is lost as well
-			f.transport.reset()
-
-			f.do(retry(test.outcome), expectCalls(test.calls))
+			f.do(loseRows, retry(test.outcome), expectCalls(test.calls))
 			require.Equal(t, before.ID, f.getOrder().ID)
 			require.Equal(t, before.PaymentIntentID, f.getOrder().PaymentIntentID)
 			require.Equal(t, intents, f.intents())

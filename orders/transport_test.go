@@ -103,6 +103,7 @@ const (
 	cancel       = "POST /v1/payment_intents/{id}/cancel"
 	getIntent    = "GET /v1/payment_intents/{id}"
 	listIntents  = "GET /v1/payment_intents"
+	search       = "GET /v1/payment_intents/search"
 	makeRefund   = "POST /v1/refunds"
 	getRefund    = "GET /v1/refunds/{id}"
 	listRefunds  = "GET /v1/refunds"
@@ -131,6 +132,8 @@ func callName(req *http.Request) string {
 		name = "refund"
 	case listIntents, listRefunds:
 		name = "list"
+	case search:
+		name = "search"
 	}
 	if number := keyNumber.FindStringSubmatch(req.Header.Get("Idempotency-Key")); number != nil {
 		name += number[1]

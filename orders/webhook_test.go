@@ -225,7 +225,7 @@ func TestHandleEvent_responseLost(t *testing.T) {
 		eventType string
 		calls     string
 	}{
-		"of the create":  {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, "payment_intent.created", "create 200, get 200, confirm 200"},
+		"of the create":  {[]step{loseResponse(createIntent), create("503 unavailable, 1s")}, "payment_intent.created", "search 200, create 200, get 200, confirm 200"},
 		"of the confirm": {[]step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s")}, "charge.succeeded", "get 200"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	cancelIntent  = "POST /v1/payment_intents/{id}/cancel"
 	readIntent    = "GET /v1/payment_intents/{id}"
 	listIntents   = "GET /v1/payment_intents"
+	searchIntents = "GET /v1/payment_intents/search"
 	createRefund  = "POST /v1/refunds"
 	readRefund    = "GET /v1/refunds/{id}"
 	listRefunds   = "GET /v1/refunds"
@@ -52,7 +53,7 @@ func newProviderProxy(
 	t.Helper()
 	p := &providerProxy{interceptor: i, stripe: stripe, routes: http.NewServeMux(), onArrival: onArrival, calls: map[string]call{}}
 	for _, pattern := range []string{
-		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, createRefund, readRefund, listRefunds,
+		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, searchIntents, createRefund, readRefund, listRefunds,
 	} {
 		p.routes.Handle(pattern, http.NotFoundHandler())
 	}

@@ -1,0 +1,95 @@
+package orders_test
+
+import (
+	"testing"
+	"time"
+
+	"example.com/orders-api/idempotency"
+	"example.com/orders-api/payments/stripetest"
+)
+
+// loseRows leaves the state after a failover that lost all rows of the order. Its client
+// has not received the response.
+func loseRows(f *fixture) {
+	f.t.Helper()
+	order := orderID(f.account, f.key)
+	f.exec("DELETE FROM staged_jobs WHERE args->>'order_id' = $1", order.String())
+	f.exec("DELETE FROM audit_records WHERE resource_id = $1", order.String())
+	f.exec("DELETE FROM orders WHERE id = $1", order)
+	f.exec("DELETE FROM idempotency_keys WHERE id = $1", idempotency.KeyID(f.account, f.key))
+	f.responses.reset()
+	f.transport.reset()
+}
+
+// pass advances the provider's clock and makes the order older.
+func pass(d time.Duration) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.stripe.Advance(d)
+		f.backdate(d)
+	}
+}
+
+// newLostOrder returns a fixture whose order was charged and lost. A retry came some time
+// later and created the rows again, but not the payment; after a second time, the next run
+// follows.
+func newLostOrder(t *testing.T, o options, retried, resumed time.Duration) *fixture {
+	t.Helper()
+	o.clock = func() time.Time { return time.Now().Add(-retried - resumed) }
+	f := newFixture(t, o, create("201"), loseRows, pass(retried), rateLimit(createIntent), retry("503 unavailable, 2s"), pass(resumed))
+	f.transport.reset()
+	return f
+}
+
+// The charge of a lost order is older than the order that the retry created, and it may be
+// out of the reach of the provider key (R12).
+func TestLostRows(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		retried, resumed time.Duration
+		run              step
+	}{
+		"an operator ends the order":               {22 * time.Hour, time.Minute, resolve("201")},
+		"the charge window is over":                {22 * time.Hour, 25 * time.Hour, retry("201")},
+		"the next run comes almost a day later":    {22 * time.Hour, 23*time.Hour + 30*time.Minute, retry("201")},
+		"the provider key expires in between":      {23*time.Hour + 58*time.Minute, 10 * time.Minute, retry("201")},
+		"the provider key expires, by an operator": {23*time.Hour + 58*time.Minute, 10 * time.Minute, retryByOperator("201")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newLostOrder(t, options{}, test.retried, test.resumed)
+			f.do(test.run, expectCalls("search 200, get 200 ×2"), expectCharges(1), expectIntents("succeeded"))
+			f.checkFinal()
+		})
+		t.Run(name+", without search", func(t *testing.T) {
+			t.Parallel()
+			f := newLostOrder(t, options{}, test.retried, test.resumed)
+			f.do(fault(stripetest.NoSearch, search), test.run, expectCalls("search 400, list 200, get 200"), expectCharges(1), expectIntents("succeeded"))
+			f.checkFinal()
+		})
+	}
+}
+
+// The index of the search lags, at most by an hour, so the last hour is listed.
+func TestLostRows_searchLags(t *testing.T) {
+	t.Parallel()
+	f := newLostOrder(t, options{searchDelay: time.Hour}, 50*time.Minute, 5*time.Minute)
+	f.do(resolve("201"), expectCalls("search 200, list 200, get 200"), expectCharges(1))
+	f.checkFinal()
+}
+
+// A run of a new order on a busy account needs one call more. Only a payment of a day ago
+// can be out of the reach of the provider key, so nothing else is listed.
+func TestLostRows_cost(t *testing.T) {
+	t.Parallel()
+	shared := newFixture(t, options{})
+	shared.createForeignIntents(250)
+	for calls, available := range map[string]step{
+		"search 200, create 200, get 200, confirm 200":           func(*fixture) {},
+		"search 400, list 200, create 200, get 200, confirm 200": fault(stripetest.NoSearch, search),
+	} {
+		f := shared.withNewKey(t)
+		f.do(stopBefore(createIntent), available, retry("201"), expectCalls(calls))
+		f.checkFinal()
+	}
+}
