@@ -48,6 +48,7 @@ func TestClient_requests(t *testing.T) {
 	_, _ = client.Confirm(t.Context(), "k-confirm", "pi_1", true)
 	_, _ = client.Get(t.Context(), "pi_1")
 	_, _ = client.Cancel(t.Context(), "k-cancel", "pi_1")
+	_, _ = client.Search(t.Context(), "7b0f")
 	_, _, _ = client.List(t.Context(), time.Unix(1, 0), time.Now(), "")
 	_, _ = client.Refund(t.Context(), "k-refund", payments.RefundParams{
 		IntentID: "pi_1", Amount: 100, Currency: "usd", Reason: "requested_by_customer", Metadata: map[string]string{"refund_id": "r1"},
@@ -60,6 +61,7 @@ func TestClient_requests(t *testing.T) {
 		"POST /v1/payment_intents/pi_1/confirm 200",
 		"GET /v1/payment_intents/pi_1 200",
 		"POST /v1/payment_intents/pi_1/cancel 200",
+		"GET /v1/payment_intents/search 200",
 		"GET /v1/payment_intents 200",
 		"POST /v1/refunds 200",
 		"GET /v1/refunds/re_1 200",

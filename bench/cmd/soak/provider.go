@@ -145,8 +145,8 @@ func rule(r *rand.Rand) stripetest.Rule {
 	}
 	const confirm = "POST /v1/payment_intents/{id}/confirm"
 	endpoint := []string{
-		"POST /v1/refunds", "GET /v1/refunds", "POST /v1/payment_intents", "GET /v1/payment_intents/{id}", confirm, confirm,
-	}[r.IntN(6)]
+		"POST /v1/refunds", "GET /v1/refunds", "POST /v1/payment_intents", "GET /v1/payment_intents/{id}", "GET /v1/payment_intents/search", confirm, confirm,
+	}[r.IntN(7)]
 	if endpoint != "POST /v1/refunds" {
 		faults = append(faults, stripetest.ErrorBefore, stripetest.ErrorLater)
 	}

@@ -143,6 +143,8 @@ func meaning(call faultproxy.Call) (text, purpose string) {
 		return "cancel the intent", "it can never be charged"
 	case path == "":
 		return "list the intents", "find the intent of this order"
+	case path == "/search":
+		return "search the intent", "find the intent of lost rows"
 	default:
 		return "read the intent", "learn the outcome"
 	}
