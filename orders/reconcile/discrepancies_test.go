@@ -23,6 +23,11 @@ func paid(f *fixture) { require.Equal(f.t, http.StatusCreated, f.create(visa)) }
 
 func declined(f *fixture) { require.Equal(f.t, http.StatusPaymentRequired, f.create(declinedCard)) }
 
+func challengeDeclined(f *fixture) {
+	require.Zero(f.t, f.create(challengeCard))
+	require.NoError(f.t, f.stripe.Authenticate(f.intentID(), false))
+}
+
 func paidAndRefunded(card string) step {
 	return func(f *fixture) {
 		require.Equal(f.t, http.StatusCreated, f.create(card))
@@ -71,7 +76,13 @@ const (
 func discrepancyCases() map[string]discrepancyCase {
 	const asFailed = `UPDATE orders SET status = 'payment_failed', paid_at = NULL, failure_code = 'card_declined'`
 	return map[string]discrepancyCase{
-		"both sides agree": {setup: []step{paidAndRefunded(visa)}},
+		"both sides agree":              {setup: []step{paidAndRefunded(visa)}},
+		"both sides agree on a decline": {setup: []step{declined}},
+		"a lost order whose card was declined": {
+			setup: []step{declined, loseOrder},
+			want:  []string{"orphaned_intent: intent declined, order missing"},
+		},
+		"a declined challenge of an unfinished order": {setup: []step{challengeDeclined}},
 		"a second charge of a paid order": {
 			setup: []step{paid, charge()},
 			want:  []string{"duplicate_charge: intent succeeded, order paid, recorded intent ID, response 201"},
@@ -136,7 +147,7 @@ func discrepancyCases() map[string]discrepancyCase {
 		},
 		"waiting for the customer, and the order lost": {
 			setup: []step{intent("payment_method", "pm_card_authenticationRequired", "confirm", "true")},
-			want:  []string{"open_intent: intent requires_action, order missing"},
+			want:  []string{"orphaned_intent: intent requires_action, order missing"},
 		},
 		"a pending order without a key": {
 			setup: []step{stopBefore(confirm), sql(`DELETE FROM idempotency_keys`)},

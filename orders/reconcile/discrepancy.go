@@ -22,7 +22,7 @@ const (
 	KeyNeedsReview      Kind = "key_needs_review"      // the completer's attempts are used up: orders keys retry or resolve
 	KeyStuck            Kind = "key_stuck"             // unfinished, and no run holds it: check that the completer runs
 	RefundStatusChanged Kind = "refund_status_changed" // at the provider, without an event: --fix applies the status
-	OrphanedIntent      Kind = "orphaned_intent"       // was never confirmed and never will be: --fix cancels it
+	OrphanedIntent      Kind = "orphaned_intent"       // was not charged, and no run will use it: --fix cancels it
 )
 
 func (k Kind) severity() int {

@@ -39,6 +39,7 @@ const (
 
 	visa          = "pm_card_visa"
 	declinedCard  = "pm_card_visa_chargeDeclined"
+	challengeCard = "pm_card_threeDSecure2Required"
 	pendingRefund = "pm_card_pendingRefund"
 	refundFail    = "pm_card_refundFail"
 
@@ -172,6 +173,13 @@ func (f *fixture) create(card string) int {
 	f.t.Helper()
 	result, _ := f.service.Create(f.t.Context(), orderRequest(f.t, f.account, orderKey, card))
 	return result.Response.Status
+}
+
+// intentID returns the recorded intent of the only order.
+func (f *fixture) intentID() (id string) {
+	f.t.Helper()
+	require.NoError(f.t, f.pool.QueryRow(f.t.Context(), "SELECT payment_intent_id FROM orders").Scan(&id))
+	return id
 }
 
 func (f *fixture) refund() int {

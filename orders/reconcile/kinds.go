@@ -20,8 +20,8 @@ func comparePayments(r *run) *comparison[payments.Intent] {
 	}
 }
 
-// declined is the status of an intent that lost its payment method after a decline, and
-// can no longer be charged (R23).
+// declined is the status of an intent that lost its payment method after a decline. Only
+// the holder of its client secret can still charge it, with another card (R23).
 const declined = "declined"
 
 func intentState(i payments.Intent) providerState {
@@ -61,13 +61,21 @@ func classifyPayment(l localState, p providerState) Kind {
 		return UnrecordedCharge
 	}
 	switch p.status {
-	case string(payments.StatusCanceled), declined:
+	case string(payments.StatusCanceled):
 		return ""
 	case string(payments.StatusRequiresConfirmation), string(payments.StatusRequiresPaymentMethod):
 		return OrphanedIntent
-	default:
-		return OpenIntent
+	case declined: // not recorded: the customer may have the client secret (R23)
+		if recorded {
+			return ""
+		}
+		return OrphanedIntent
+	case string(payments.StatusRequiresAction):
+		if l.status == missing {
+			return OrphanedIntent
+		}
 	}
+	return OpenIntent
 }
 
 // compareRefunds needs the payments, because only the payment of a refund that was made at

@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,8 +34,9 @@ func TestRun_lostRows(t *testing.T) {
 	f.age()
 
 	report := f.reconcile(true)
-	require.Len(t, report.Discrepancies, len(lost))
-	for _, d := range report.Discrepancies {
+	declined := slices.Repeat([]string{"orphaned_intent: intent declined, order missing => fixed"}, 2)
+	require.Equal(t, declined, inWords(report)[len(lost):])
+	for _, d := range report.Discrepancies[:len(lost)] {
 		req, known := lost[d.OrderID]
 		require.True(t, known)
 		require.Equal(t, reconcile.UnrecordedCharge, d.Kind)
@@ -77,6 +79,7 @@ func TestRun_lostRowsAtOnce(t *testing.T) {
 		"unrecorded_refund: refund succeeded, our refund missing",
 		"open_intent: intent processing, order missing",
 		"orphaned_intent: intent requires_confirmation, order missing",
+		"orphaned_intent: intent declined, order missing",
 	}, inWords(report))
 	require.Equal(t, 1, report.Orders)
 	charge := report.Discrepancies[1]
@@ -84,6 +87,32 @@ func TestRun_lostRowsAtOnce(t *testing.T) {
 		[]uuid.UUID{charge.AccountID, charge.OrderID, charge.KeyID})
 	require.Equal(t, reconcile.Money{Amount: amount, Currency: "usd"}, charge.Provider)
 	require.WithinDuration(t, f.stripe.Now(), charge.Created, time.Minute)
+}
+
+// The customer of a lost order still has the client secret: during a 3-D Secure challenge,
+// and after a declined one. So the intent is cancelled (R23).
+func TestRun_lostChallenge(t *testing.T) {
+	t.Parallel()
+	for status, act := range map[string]func(*fixture, string) error{
+		"requires_action": func(*fixture, string) error { return nil },
+		"declined":        func(f *fixture, id string) error { return f.stripe.Authenticate(id, false) },
+	} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 0, 1)
+			require.Zero(t, f.create(challengeCard))
+			id := f.intentID()
+			require.NoError(t, act(f, id))
+			f.deleteOrder(f.account, orderKey)
+
+			report, err := f.run(func(c *reconcile.Config) { c.LostRows, c.Fix = true, true })
+			require.NoError(t, err)
+			require.Equal(t, []string{"orphaned_intent: intent " + status + ", order missing => fixed"}, inWords(report))
+			require.Error(t, f.stripe.Authenticate(id, true))
+			require.Error(t, f.stripe.ConfirmAsCustomer(id, visa))
+			require.Empty(t, f.stripe.Charges())
+		})
+	}
 }
 
 // A retry of a lost key finds the first charge until the provider's keys expire. After that
