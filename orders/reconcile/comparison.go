@@ -123,10 +123,13 @@ func (c *comparison[P]) comparePage(ctx context.Context, page []providerState) e
 			c.unknown++
 			continue
 		}
-		c.ours++
 		if l.providerID == page[i].id {
 			c.listed[l.recordID] = struct{}{}
 		}
+		if c.isRecent(l, page[i]) {
+			continue
+		}
+		c.ours++
 		if err := c.compare(ctx, l, page[i]); err != nil {
 			return err
 		}
@@ -152,7 +155,6 @@ func (c *comparison[P]) compareRecords(ctx context.Context) error {
 					return err
 				}
 			}
-			c.records += len(page)
 			more = len(page) == recordPage
 		}
 	}
@@ -162,6 +164,10 @@ func (c *comparison[P]) compareRecords(ctx context.Context) error {
 func (c *comparison[P]) compareRecord(ctx context.Context, l localState) error {
 	_, listed := c.listed[l.recordID]
 	absent := providerState{id: l.providerID, status: missing}
+	if c.isRecent(l, absent) {
+		return nil
+	}
+	c.records++
 	switch {
 	case l.unfinished():
 		return nil // a run of the key is responsible

@@ -72,6 +72,20 @@ func TestRun_manyPages(t *testing.T) {
 	require.Equal(t, map[string]int{listIntents: 2, listRefunds: 1}, f.calls())
 }
 
+// Recent activity may be in progress, so it is neither compared nor counted.
+func TestRun_recentCounts(t *testing.T) {
+	t.Parallel()
+	f := newOldFixture(t, paidAndRefunded(visa))
+	counts := func() []int {
+		report := f.reconcile(false)
+		require.Empty(t, report.Discrepancies)
+		return []int{report.Intents, report.Orders, report.Refunds}
+	}
+	require.Equal(t, []int{0, 0, 0}, counts())
+	f.age()
+	require.Equal(t, []int{1, 1, 1}, counts())
+}
+
 // Intents of another database are counted, not reported.
 func TestRun_unknownAccount(t *testing.T) {
 	t.Parallel()
