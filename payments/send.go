@@ -172,9 +172,8 @@ func traceSend(ctx context.Context) (context.Context, *sendTrace) {
 }
 
 // notSent reports whether the request certainly never left: the transport did not get
-// it, or obtained none of the connections it requested. The error proves nothing: after
-// a broken reused connection, net/http returns the dial error of its own retry. Without
-// a trace (requested is 0) nothing is proved.
+// it, or obtained none of the connections it requested. Without a trace (requested is 0)
+// nothing is proved.
 func (t *sendTrace) notSent() bool {
 	return !t.reachedTransport || t.requested.Load() > 0 && t.obtained.Load() == 0
 }
@@ -195,7 +194,13 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	trace := ctx.Value(sendTraceKey{}).(*sendTrace)
 	trace.reachedTransport = true
-	resp, err := t.base.RoundTrip(req)
+	once := *req // a RoundTripper must not change the request
+	// Without GetBody, net/http cannot rewind the body of a request that it has begun to
+	// send. Otherwise it would send the request again when a reused connection breaks,
+	// uncounted and after the check above. stripe-go sets a body in every request, even
+	// if it is empty (R13).
+	once.GetBody = nil
+	resp, err := t.base.RoundTrip(&once)
 	if err != nil {
 		return nil, err
 	}

@@ -194,41 +194,84 @@ func TestConfirm_everyAttemptHangs(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
-// If a reused connection breaks, net/http sends again and returns the second dial's
-// error.
-func TestConfirm_dialErrorAfterBrokenConnection(t *testing.T) {
+// net/http considers a POST with an idempotency key safe to resend when a reused connection
+// breaks, so the provider would receive more requests than were counted (R13).
+func TestSend_reusedConnectionBreaks(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var running sync.WaitGroup
-	t.Cleanup(running.Wait)
-	running.Go(func() {
-		conn, err := listener.Accept()
+	http2 := new(http.Protocols)
+	http2.SetUnencryptedHTTP2(true)
+	for name, call := range map[string]func(*testing.T, *payments.Client) error{
+		"confirm": func(t *testing.T, c *payments.Client) error {
+			_, err := c.Confirm(t.Context(), confirmKey, "pi_1", true)
+			return err
+		},
+		"cancel, without a body": func(t *testing.T, c *payments.Client) error {
+			_, err := c.Cancel(t.Context(), "orders-api-7b0f-cancel", "pi_1")
+			return err
+		},
+		"get": func(t *testing.T, c *payments.Client) error {
+			_, err := c.Get(t.Context(), "pi_1")
+			return err
+		},
+	} {
+		for protocol, handle := range map[string]func(*net.TCPConn, func() bool){"HTTP/1.1": serveHTTP1, "HTTP/2": serveHTTP2} {
+			t.Run(name+", "+protocol, func(t *testing.T) {
+				t.Parallel()
+				var received, attempts atomic.Int32
+				first := func() bool { return received.Add(1) == 1 }
+				url, _ := listen(t, func(conn *net.TCPConn) { handle(conn, first) })
+				client := newClient(t, url, func(cfg *payments.Config) {
+					cfg.Observe = func(payments.Attempt) { attempts.Add(1) }
+					if protocol == "HTTP/2" {
+						cfg.Transport = &http.Transport{Protocols: http2}
+					}
+				})
+				if protocol == "HTTP/1.1" {
+					_, err := client.Get(t.Context(), "pi_1")
+					require.NoError(t, err)
+				}
+				e := failure(t, call(t, client))
+				require.Equal(t, payments.Unknown, e.Outcome)
+				require.Equal(t, attempts.Load(), received.Load())
+			})
+		}
+	}
+}
+
+// serveHTTP1 responds to the first request. It reads every other request and then closes
+// the connection, as if a proxy had lost the response.
+func serveHTTP1(conn *net.TCPConn, first func() bool) {
+	reader := bufio.NewReader(conn)
+	for {
+		req, err := http.ReadRequest(reader)
 		if err != nil {
 			return
 		}
-		defer func() { _ = conn.Close() }()
-		reader := bufio.NewReader(conn)
-		for i := range 2 {
-			req, err := http.ReadRequest(reader)
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(io.Discard, req.Body)
-			if i == 0 {
-				respondIntent(conn, "requires_confirmation")
-			}
+		_, _ = io.Copy(io.Discard, req.Body)
+		if !first() {
+			return
 		}
-		_ = listener.Close() // the second request was read, its response is lost
-	})
-	client := newClient(t, "http://"+listener.Addr().String())
-	_, err = client.Get(t.Context(), "pi_1")
-	require.NoError(t, err)
+		respondIntent(conn, "requires_confirmation")
+	}
+}
 
-	client.SetSleep(func(context.Context, time.Duration) error { return context.Canceled }) // one attempt only
-	e := confirmFailure(t, client)
-	require.ErrorIs(t, e, syscall.ECONNREFUSED)
-	require.Equal(t, payments.Unknown, e.Outcome)
+// serveHTTP2 reads each request and resets its stream with PROTOCOL_ERROR, after which
+// net/http sends any request again whose body it can rewind.
+func serveHTTP2(conn *net.TCPConn, received func() bool) {
+	const data, headers, resetStream, settings, endStream = 0, 1, 3, 4, 1
+	_, _ = conn.Write([]byte{0, 0, 0, settings, 0, 0, 0, 0, 0})
+	_, _ = io.CopyN(io.Discard, conn, int64(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
+	for {
+		var frame [9]byte // length, type, flags and stream
+		if _, err := io.ReadFull(conn, frame[:]); err != nil {
+			return
+		}
+		_, _ = io.CopyN(io.Discard, conn, int64(frame[0])<<16|int64(frame[1])<<8|int64(frame[2]))
+		if (frame[3] == data || frame[3] == headers) && frame[4]&endStream != 0 {
+			received()
+			_, _ = conn.Write(append([]byte{0, 0, 4, resetStream, 0, frame[5], frame[6], frame[7], frame[8]}, 0, 0, 0, 1))
+		}
+	}
 }
 
 func TestConfirm_abortedHTTP2(t *testing.T) {
