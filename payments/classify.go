@@ -122,8 +122,11 @@ func (e *Error) classifyStripeError(response *stripe.Error, call call, replayed 
 			e.RetryAfter = replayedErrorRetryAfter
 		}
 	}
-	if e.Outcome == Declined || e.Outcome == Refused {
+	switch {
+	case e.Outcome == Declined || e.Outcome == Refused:
 		e.Message = printable(response.Msg)
+	case e.NeedsOperator && response.Type != stripe.ErrorTypeCard:
+		e.OperatorMessage = withoutSecrets(response.Msg)
 	}
 }
 
@@ -242,17 +245,40 @@ func (e forwardProxyError) Error() string {
 }
 
 // printable removes invisible characters from s: jsonb rejects NUL. It returns "" if s
-// may contain an API key or a client secret.
+// may contain an API key, a client secret or a webhook secret.
 func printable(s string) string {
-	if secret.MatchString(s) {
-		return ""
-	}
-	return strings.Map(func(r rune) rune {
+	s = strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {
 			return -1
 		}
 		return r
 	}, s)
+	if secret.MatchString(s) {
+		return ""
+	}
+	return s
 }
 
-var secret = regexp.MustCompile(`_secret_|\b[sr]k_|[sr]k_(test|live)_`)
+var (
+	secret   = regexp.MustCompile(`_secret_|whsec_|\b[sr]k_|[a-z]{2}_(test|live)_`)
+	personal = regexp.MustCompile(`@|[0-9]{12}`) // an e-mail address or a card number
+)
+
+// maxOperatorMessage leaves room for the identifiers in idempotency_keys.last_error.
+const maxOperatorMessage = 300
+
+// withoutSecrets replaces each word of a text that may be secret or personal.
+func withoutSecrets(text string) string {
+	words := strings.Fields(text)
+	for i, word := range words {
+		words[i] = printable(word)
+		if words[i] == "" || personal.MatchString(words[i]) {
+			words[i] = "[removed]"
+		}
+	}
+	characters := []rune(strings.Join(words, " "))
+	if len(characters) > maxOperatorMessage {
+		characters = append(characters[:maxOperatorMessage-1], '…')
+	}
+	return string(characters)
+}

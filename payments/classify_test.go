@@ -207,6 +207,42 @@ func TestClassify_invisibleCharacters(t *testing.T) {
 	require.Equal(t, &payments.Decline{Code: "card_declined", Message: "Sorry,[31m no."}, e.Intent.LastError)
 }
 
+func TestClassify_operatorMessage(t *testing.T) {
+	t.Parallel()
+	const ids = "payments: not executed, status %d, type invalid_request_error, request req_1"
+	text := func(message string) string { return withMessage("", "", message) }
+	for name, test := range map[string]struct {
+		response response
+		want     string
+	}{
+		"account not set up": {response{status: 400, body: text(noMethodForCurrency)}, fmt.Sprintf(ids, 400) + ": " + noMethodForCurrency},
+		"API key in it": {
+			response{status: 401, body: text("Invalid API Key provided: " + secretKey + ".\nSee the dashboard.")},
+			fmt.Sprintf(ids, 401) + ": Invalid API Key provided: [removed] See the dashboard.",
+		},
+		"e-mail address and card number in it": {
+			response{status: 400, body: text("Not sent to ada@" + canary + ".com: 4242424242424242")},
+			fmt.Sprintf(ids, 400) + ": Not sent to [removed] [removed]",
+		},
+		"too long":             {response{status: 400, body: text(strings.Repeat("é", 301))}, fmt.Sprintf(ids, 400) + ": " + strings.Repeat("é", 299) + "…"},
+		"param with a secret":  {response{status: 400, body: withMessage("", clientSecret, "Unknown.")}, fmt.Sprintf(ids, 400) + ": Unknown."},
+		"no operator required": {response{status: 429, body: text("Slow down.")}, fmt.Sprintf(ids, 429)},
+		"decline": {
+			response{status: 402, body: stripeError("card_error", "card_declined", "")},
+			"payments: declined, status 402, type card_error, code card_declined, request req_1",
+		},
+		"decline about another intent": {
+			response{status: 402, body: stripeError("card_error", "", `,"payment_intent":`+strings.Replace(intent("requires_payment_method"), `"pi_1"`, `"pi_2"`, 1))},
+			"payments: unknown, status 402, type card_error, request req_1: response about another payment",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.EqualError(t, confirmFailure(t, newClient(t, startProvider(t, test.response).url)), test.want)
+		})
+	}
+}
+
 func TestClassify_missingIntent(t *testing.T) {
 	t.Parallel()
 	get := func(c *payments.Client) error { _, err := c.Get(t.Context(), "pi_1"); return err }

@@ -77,6 +77,9 @@ type Error struct {
 
 	// Message is Stripe's text for the customer, set for Declined and Refused.
 	Message string
+	// OperatorMessage is Stripe's text for the operator, set with NeedsOperator, except
+	// that of a card error.
+	OperatorMessage string
 
 	// Intent is the PaymentIntent in Stripe's error, or nil.
 	Intent *Intent
@@ -104,7 +107,8 @@ type Error struct {
 	minBackoff time.Duration // requested by a Retry-After header
 }
 
-// Error returns the outcome and identifiers, never Stripe's text.
+// Error returns the outcome, identifiers and OperatorMessage, never the text for the
+// customer.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("payments: " + e.Outcome.String())
@@ -124,6 +128,9 @@ func (e *Error) Error() string {
 	}
 	if e.cause != nil {
 		b.WriteString(": " + e.cause.Error())
+	}
+	if e.OperatorMessage != "" {
+		b.WriteString(": " + e.OperatorMessage)
 	}
 	return b.String()
 }

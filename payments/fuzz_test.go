@@ -2,11 +2,14 @@ package payments_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,6 +77,34 @@ func FuzzStripeResponse(f *testing.F) {
 			}
 		} else {
 			check(err)
+		}
+	})
+}
+
+// FuzzOperatorMessage checks that no text around a secret brings it into an error, a log
+// or a row.
+func FuzzOperatorMessage(f *testing.F) {
+	for _, around := range []string{"", " ", "'", "\n", "\x00", "x", "sk_", "=", "\u00a0", "\u2028", "é", "\xff"} {
+		f.Add(around, around)
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if strings.Contains(before+after, canary) {
+			return
+		}
+		for _, secret := range []string{
+			secretKey, "rk_live_" + canary, "ek_test_" + canary, webhookSecret, clientSecret, "s\x00k_test_" + canary, canary + "@example.com",
+		} {
+			body, err := json.Marshal(map[string]any{"error": map[string]any{"type": "invalid_request_error", "message": before + secret + after}})
+			require.NoError(t, err)
+			client := newClient(t, "", func(cfg *payments.Config) {
+				cfg.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: 400, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+				})
+			})
+			text := confirmFailure(t, client).Error() // confirmFailure looks for the canary
+			require.LessOrEqual(t, utf8.RuneCountInString(text), 400)
+			require.True(t, utf8.ValidString(text))
+			require.NotContains(t, text, "\x00")
 		}
 	})
 }

@@ -174,7 +174,7 @@ func TestAttempt_log(t *testing.T) {
 		{
 			"level": "ERROR", "msg": "payment provider call", "call": "confirm", "idempotency_key": confirmKey,
 			"payment_intent": "pi_1", "attempt": 2.0, "status": 401.0, "request_id": "req_1", "outcome": "not executed",
-			"error": "payments: not executed, status 401, type invalid_request_error, request req_1",
+			"error": "payments: not executed, status 401, type invalid_request_error, request req_1: Text for the customer.",
 		},
 		{
 			"level": "INFO", "msg": "payment provider call", "call": "get", "idempotency_key": "",

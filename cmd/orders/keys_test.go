@@ -115,6 +115,14 @@ SELECT (jsonb_populate_record(k, jsonb_build_object('id', $1::uuid, 'idempotency
 	require.NotContains(t, history, "\norder")
 }
 
+func TestKeysShow_operatorMessage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: confirmEndpoint})
+	require.Equal(t, http.StatusServiceUnavailable, f.shared().mustOrder("a-key-of-an-operator", tea).status)
+	require.Regexp(t, `(?m)^last error .*, status 401, .*: Invalid API Key provided: \[removed\]$`, f.keys("show", "a-key-of-an-operator"))
+}
+
 func TestKeys_ambiguous(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -36,7 +36,7 @@ func TestLogs_noSecrets(t *testing.T) {
 	l.breakDatabase()
 
 	log, traces := l.log(), l.traces.raw()
-	for _, line := range []string{"payment provider call", "action_required", "payment_intent.requires_action", "background run", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed"} {
+	for _, line := range []string{"payment provider call", "action_required", "payment_intent.requires_action", "background run", "request", "receipt failed", "receipts pass", "abandoned key completed", "abandoned key needs review", "completer pass", "reaper pass", "password authentication failed", "Invalid API Key provided: [removed]"} {
 		require.Contains(t, log, line, "the test must cause this line")
 	}
 	for _, span := range []string{"POST /v1/orders", "GET /v1/orders/{id}", "step order_created", "POST /v1/payment_intents/{id}/confirm", "FROM idempotency_keys"} {
