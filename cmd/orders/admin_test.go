@@ -105,7 +105,7 @@ func TestAdmin_separateListener(t *testing.T) {
 // The other commands have an admin listener only if ADMIN_ADDR is set and they repeat.
 func TestAdmin_otherCommands(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	env := newFixture(t).with("ADMIN_ADDR=127.0.0.1:0", "RECEIPTS_DIR="+t.TempDir())
 	for command, want := range map[string]string{
 		"worker --every 1h":    "orders_receipts_pending 0\n",
 		"completer --every 1h": `orders_maintenance_runs_total{command="completer",result="ok"} 1` + "\n",
@@ -113,7 +113,7 @@ func TestAdmin_otherCommands(t *testing.T) {
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, f.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
+			p := start(t, env, strings.Fields(command)...)
 			admin := p.admin()
 			eventually(t, func() bool {
 				_, body := get(t, admin+"/metrics")
@@ -123,7 +123,7 @@ func TestAdmin_otherCommands(t *testing.T) {
 		})
 	}
 	for _, command := range []string{"completer", "reaper", "worker --once"} {
-		_, stderr := succeed(t, f.with("ADMIN_ADDR=127.0.0.1:0"), strings.Fields(command)...)
+		_, stderr := succeed(t, env, strings.Fields(command)...)
 		require.NotContains(t, stderr, "serving metrics", "a single run has no admin listener")
 	}
 }

@@ -116,7 +116,7 @@ func (d devRun) serve(ctx context.Context, s *server) error {
 
 // startJobs starts everything except the API.
 func (d devRun) startJobs(ctx context.Context, group *errgroup.Group, a *app, mailer receipts.Mailer, base string) error {
-	worker, err := newWorker(mailer, d.config.From, a.pool, a.metrics, d.logger)
+	worker, err := newWorker(mailer, d.config.Sender(), a.pool, a.metrics, d.logger)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestDoctor(t *testing.T) {
 	database.User = url.UserPassword(database.User.Username(), "canary-database")
 	_, provider := standIn(t)
 	env := environ(t, "DATABASE_URL="+database.String(), "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary",
-		"STRIPE_API_BASE="+provider, "SMTP_URL=smtp://tester:canary-mail@"+newMailServer(t, "canary-mail").address, "LOG_LEVEL=debug")
+		"STRIPE_API_BASE="+provider, "SMTP_URL=smtp://tester:canary-mail@"+newMailServer(t, "canary-mail").address, "RECEIPTS_FROM=shop@example.com", "LOG_LEVEL=debug")
 	succeed(t, env, "migrate", "up")
 
 	doctor := func(settings ...string) (code int, report, stderr string) {
@@ -73,18 +73,20 @@ func TestDoctor(t *testing.T) {
 		t.Parallel()
 		code, report, stderr := doctor("SMTP_URL=")
 		require.Zero(t, code)
-		require.Contains(t, report, "\n! mail           receipts are written to files → set SMTP_URL to send them\n")
+		require.Contains(t, report, "\n! mail           neither SMTP_URL nor RECEIPTS_DIR is set → set SMTP_URL, without which orders worker does not start\n")
 		require.Empty(t, stderr)
+	})
+	t.Run("receipts in a folder", func(t *testing.T) {
+		t.Parallel()
+		code, report, _ := doctor("SMTP_URL=", "RECEIPTS_DIR="+t.TempDir())
+		require.Zero(t, code)
+		require.Contains(t, report, "\n! mail           receipts are written to files → set SMTP_URL to send them\n")
 	})
 	t.Run("no folder for receipts", func(t *testing.T) {
 		t.Parallel()
-		home := value(environ(t), "HOME")
-		for _, cache := range []string{".cache", "Library/Caches"} {
-			folder := filepath.Join(home, cache, "orders-api")
-			require.NoError(t, os.Mkdir(folder, 0o700))
-			require.NoError(t, os.WriteFile(filepath.Join(folder, "receipts"), nil, 0o600)) // a file instead of the folder
-		}
-		code, report, stderr := doctor("SMTP_URL=", "HOME="+home)
+		file := filepath.Join(t.TempDir(), "receipts")
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		code, report, stderr := doctor("SMTP_URL=", "RECEIPTS_DIR="+file)
 		require.Equal(t, 1, code)
 		require.Regexp(t, `\n✗ mail  .*not a directory.* → make the folder writable, or set SMTP_URL\n`, report)
 		require.Equal(t, "orders: failed checks: 1\n", stderr)

@@ -40,7 +40,8 @@ func newFixture(t *testing.T) *fixture {
 	var provider string
 	f.stripe, provider = standIn(t)
 	f.environ = environ(t,
-		"DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0")
+		"DATABASE_URL="+dbtest.URL(pool), "STRIPE_SECRET_KEY=sk_test_fixture", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
+		"RECEIPTS_FROM=Orders <receipts@example.com>")
 	var err error
 	_, f.apiKey, err = accounts.Create(t.Context(), pool, "Fixture")
 	require.NoError(t, err)

@@ -75,7 +75,7 @@ func newLeakTest(t *testing.T) *leakTest {
 	l := &leakTest{mail: newMailServer(t, "canary-mail"), traces: newCollector(t)}
 	l.fixture = &fixture{t: t, stripe: stripe, environ: environ(t,
 		"DATABASE_URL="+database, "STRIPE_SECRET_KEY=sk_test_canary", "STRIPE_WEBHOOK_SECRET=whsec_canary", "STRIPE_API_BASE="+provider, "LISTEN_ADDR=127.0.0.1:0",
-		"SMTP_URL=smtp://tester:canary-mail@"+l.mail.address, "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug",
+		"SMTP_URL=smtp://tester:canary-mail@"+l.mail.address, "RECEIPTS_FROM=shop@example.com", "STRIPE_TIMEOUT=2s", "LOCK_TIMEOUT=3s", "LOG_LEVEL=debug",
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+l.traces.url, "OTEL_EXPORTER_OTLP_HEADERS=authorization=canary")}
 	l.run("migrate", "up")
 	create := start(t, l.environ, "accounts", "create", "--name", "Fixture")

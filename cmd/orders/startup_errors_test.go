@@ -48,12 +48,12 @@ func TestStartupError(t *testing.T) {
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
 		"live key":    {[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"}},
 		"outdated schema": {
-			[]string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_1", "LISTEN_ADDR=127.0.0.1:0"},
+			[]string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer, reaper, keys list, accounts create --name x",
 			[]string{"run `orders migrate up`"},
 		},
 		"unreachable database": {
-			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1"},
+			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts"},
 			"serve, worker, migrate up, accounts create --name x, dev",
 			[]string{"connect to the database (DATABASE_URL): "},
 		},
@@ -76,7 +76,7 @@ func TestStartupError_portInUse(t *testing.T) {
 	address := listener.Addr().String()
 	requireStartupError(t, f.with("LISTEN_ADDR="+address), "serve", portInUse("LISTEN_ADDR", address))
 	for _, command := range []string{"serve", "worker"} {
-		requireStartupError(t, f.with("ADMIN_ADDR="+address), command, portInUse("ADMIN_ADDR", address))
+		requireStartupError(t, f.with("ADMIN_ADDR="+address, "RECEIPTS_DIR="+t.TempDir()), command, portInUse("ADMIN_ADDR", address))
 	}
 }
 

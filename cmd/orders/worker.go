@@ -17,7 +17,7 @@ func worker(ctx context.Context, call *invocation) error {
 	var config struct {
 		boot.DatabaseOnly
 		boot.OptionalAdmin
-		boot.Mail
+		boot.WorkerMail
 	}
 	once := call.flags.Bool("once", false, "send the receipts that are due, and fail if one could not be sent")
 	every := call.flags.Duration("every", time.Second, "how often to poll for new receipts")
@@ -34,11 +34,12 @@ func worker(ctx context.Context, call *invocation) error {
 	if err != nil {
 		return err
 	}
-	mailer, err := config.Mailer("", logger)
+	mail := boot.Mail(config.WorkerMail)
+	mailer, err := mail.Mailer("", logger)
 	if err != nil {
 		return err
 	}
-	w, err := newWorker(mailer, config.From, pool, m, logger)
+	w, err := newWorker(mailer, mail.Sender(), pool, m, logger)
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func TestSoak_workerKilled(t *testing.T) {
 	c := startCluster(t)
 	f := c.fixture("shop")
 	api := f.Serve(f.Environ)
-	worker := programtest.Start(t, f.With("SMTP_URL="), "worker")
+	worker := programtest.Start(t, f.With("RECEIPTS_DIR="+t.TempDir()), "worker")
 	completer := programtest.Start(t, f.Environ, "completer", "--every", "2s")
 	group, ctx := errgroup.WithContext(t.Context())
 	var placed atomic.Bool

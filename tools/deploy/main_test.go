@@ -79,7 +79,7 @@ func variablesOf(t *testing.T, args []string) map[string]string {
 func requireCommand(t *testing.T, args []string, environment map[string]string) {
 	t.Helper()
 	read := variablesOf(t, args)
-	for _, name := range []string{"DATABASE_URL", "STRIPE_SECRET_KEY", "SMTP_URL"} {
+	for _, name := range []string{"DATABASE_URL", "STRIPE_SECRET_KEY", "SMTP_URL", "RECEIPTS_FROM"} {
 		if _, needed := read[name]; needed {
 			require.Contains(t, environment, name, "orders %q", args)
 		}

@@ -47,7 +47,7 @@ func newSystem(t *testing.T, synchronous bool) *system {
 	t.Cleanup(pool.Close)
 	s := &system{
 		cluster: c,
-		Fixture: programtest.NewFixtureOn(t, pool, c.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s"),
+		Fixture: programtest.NewFixtureOn(t, pool, c.url(), "STRIPE_TIMEOUT=1s", "LOCK_TIMEOUT=2s", "COMPLETER_GRACE=3s", "RECEIPTS_DIR="+t.TempDir()),
 	}
 	programtest.Run(t, s.Environ, "migrate", "up")
 	s.CreateAccount()
@@ -213,7 +213,7 @@ func (s *system) requireExactlyOnce(responses map[string]programtest.Response) {
 	}
 	require.Equal(s.T, len(orders), s.Count("SELECT count(*) FROM idempotency_keys WHERE response_code = 201"))
 	require.Len(s.T, s.Stripe.Charges(), len(orders))
-	receipts, err := filepath.Glob(filepath.Join(programtest.Value(s.Environ, "HOME"), "*", "*", "receipts", "*.eml"))
+	receipts, err := filepath.Glob(filepath.Join(programtest.Value(s.Environ, "RECEIPTS_DIR"), "*.eml"))
 	require.NoError(s.T, err)
 	require.Len(s.T, receipts, len(orders))
 

@@ -117,6 +117,7 @@ func (s *system) start(ctx context.Context, seed uint64, out io.Writer) error {
 		"STRIPE_API_BASE=" + s.provider.url,
 		"STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 		"SMTP_URL=smtp://" + s.mail.address,
+		"RECEIPTS_FROM=shop@example.com",
 		"ADMIN_ADDR=",
 		"LOG_LEVEL=warn",
 		"STRIPE_TIMEOUT=" + stripeTimeout.String(),

@@ -1,20 +1,19 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/orders-api/internal/embeddedpg"
 	"example.com/orders-api/internal/postgres"
 	"example.com/orders-api/migrations"
 	"example.com/orders-api/payments"
@@ -141,7 +140,7 @@ func ProviderTransport() *http.Transport {
 }
 
 // Mailer returns the mailer of the receipts and logs which one it is. Without SMTP_URL,
-// receipts are files in the folder, by default in the cache folder.
+// receipts are files in RECEIPTS_DIR, by default in the folder.
 func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, error) {
 	if m.SMTPURL != "" {
 		mailer, err := receipts.NewSMTP(string(m.SMTPURL))
@@ -151,13 +150,7 @@ func (m *Mail) Mailer(folder string, logger *slog.Logger) (receipts.Mailer, erro
 		logger.Info("receipts are sent by mail", "server", mailer.String())
 		return mailer, nil
 	}
-	if folder == "" {
-		cache, err := embeddedpg.CacheDir()
-		if err != nil {
-			return nil, err
-		}
-		folder = filepath.Join(cache, "receipts")
-	}
+	folder = cmp.Or(m.Dir, folder)
 	mailer, err := receipts.NewFiles(folder)
 	if err != nil {
 		return nil, fmt.Errorf("%w (set SMTP_URL to send receipts by mail instead)", err)

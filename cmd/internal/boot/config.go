@@ -126,10 +126,11 @@ func (s *Stripe) ProviderURL() string {
 	return base.Scheme + "://" + base.Host
 }
 
-// Mail is the mail server and the sender of the receipts.
+// Mail is the mail server, or the folder, and the sender of the receipts.
 type Mail struct {
 	SMTPURL Secret `envconfig:"SMTP_URL"`
-	From    string `envconfig:"RECEIPTS_FROM" default:"Orders <receipts@example.com>"`
+	Dir     string `envconfig:"RECEIPTS_DIR"`
+	From    string `envconfig:"RECEIPTS_FROM"`
 }
 
 func (m *Mail) validate(p *problems) {
@@ -138,9 +139,26 @@ func (m *Mail) validate(p *problems) {
 			p.add("SMTP_URL", "%v", err) // it contains no part of the value
 		}
 	}
-	if _, err := mail.ParseAddress(m.From); err != nil {
+	if m.SMTPURL != "" && m.From == "" {
+		p.missing("RECEIPTS_FROM", "expected the sender of the receipts, such as My Shop <orders@example.com>")
+	}
+	if _, err := mail.ParseAddress(m.Sender()); err != nil {
 		p.add("RECEIPTS_FROM", "%q is not a sender such as receipts@example.com or Orders <receipts@example.com>", m.From)
 	}
+}
+
+// Sender returns the sender of the receipts. The default is for files and for orders dev.
+func (m *Mail) Sender() string { return cmp.Or(m.From, "Orders <receipts@example.com>") }
+
+// WorkerMail is [Mail] for orders worker. It has no default folder, because the worker
+// deletes a receipt's job when the file is written, and a pod's files are lost (R15).
+type WorkerMail Mail
+
+func (m *WorkerMail) validate(p *problems) {
+	if m.SMTPURL == "" && m.Dir == "" {
+		p.missing("SMTP_URL", "expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead")
+	}
+	(*Mail)(m).validate(p)
 }
 
 // Durations are the durations that must be in order (R9).

@@ -15,7 +15,7 @@ import (
 
 var names = []string{
 	"DATABASE_URL", "LISTEN_ADDR", "ADMIN_ADDR", "STRIPE_SECRET_KEY", "STRIPE_API_BASE", "STRIPE_TIMEOUT", "STRIPE_WEBHOOK_SECRET",
-	"SMTP_URL", "RECEIPTS_FROM",
+	"SMTP_URL", "RECEIPTS_DIR", "RECEIPTS_FROM",
 	"LOCK_TIMEOUT", "COMPLETER_GRACE", "CHARGE_WINDOW", "KEY_RETENTION", "COMPLETER_MAX_ATTEMPTS", "OTEL_EXPORTER_OTLP_ENDPOINT", "LOG_LEVEL", "LOG_FORMAT",
 }
 
@@ -89,6 +89,10 @@ func TestLoad(t *testing.T) {
 		"a live key over plain http": {
 			environment: []string{database, "STRIPE_SECRET_KEY=sk_live_1", "STRIPE_API_BASE=http://stripe-proxy:8080"},
 			problems:    []string{"STRIPE_API_BASE: is plain http, which would expose a live key; use https"},
+		},
+		"a mail server without a sender": {
+			environment: []string{database, testKey, "SMTP_URL=smtp://mail.example.com:587"},
+			problems:    []string{"RECEIPTS_FROM: not set; expected the sender of the receipts, such as My Shop <orders@example.com>"},
 		},
 		"an empty webhook secret": {environment: []string{database, testKey, "STRIPE_WEBHOOK_SECRET=whsec_"}, problems: []string{noWebhookSecret}},
 		"a query mode that infers types": {
@@ -165,7 +169,7 @@ func TestLoad_accepted(t *testing.T) {
 		setenv(t, environment...)
 		require.NoError(t, boot.Load(new(boot.All)), environment)
 	}
-	for _, environment := range [][]string{{}, {"STRIPE_SECRET_KEY=rk_test_1"}} {
+	for _, environment := range [][]string{{}, {"STRIPE_SECRET_KEY=rk_test_1"}, {"SMTP_URL=smtp://127.0.0.1:1025"}} {
 		setenv(t, environment...)
 		require.NoError(t, boot.LoadDev(new(boot.All)), environment)
 	}
@@ -187,7 +191,7 @@ func TestLoad_emptyVariables(t *testing.T) {
 	require.Equal(t, "24h0m0s", config.ChargeWindow.String())
 	require.Equal(t, "72h0m0s", config.KeyRetention.String())
 	require.Equal(t, 10, config.MaxAttempts)
-	require.Equal(t, "Orders <receipts@example.com>", config.From)
+	require.Equal(t, "Orders <receipts@example.com>", config.Sender())
 	require.Equal(t, slog.LevelInfo, config.Level)
 	require.Equal(t, "text", config.Format)
 }
@@ -203,6 +207,13 @@ func TestLoad_variablesOfTheCommand(t *testing.T) {
 	require.ErrorContains(t, boot.Load(&app), "STRIPE_SECRET_KEY")
 	require.NotContains(t, boot.Load(&app).Error(), "LISTEN_ADDR")
 	require.ErrorContains(t, boot.Load(new(boot.Mail)), "RECEIPTS_FROM")
+	require.EqualError(t, boot.Load(new(struct{ boot.WorkerMail })), "wrong configuration:\n"+
+		"  SMTP_URL: not set; expected smtp://user:pass@host:587, or a folder in RECEIPTS_DIR to write receipts as .eml files instead\n"+
+		"  RECEIPTS_FROM: \"wrong\" is not a sender such as receipts@example.com or Orders <receipts@example.com>\n"+
+		"orders help env lists every variable")
+	t.Setenv("RECEIPTS_FROM", "")
+	t.Setenv("RECEIPTS_DIR", "receipts")
+	require.NoError(t, boot.Load(new(struct{ boot.WorkerMail })))
 }
 
 // Only orders dev shows an API key in a page, so only its address is loopback by
@@ -263,14 +274,12 @@ func TestStripe_modeAndURL(t *testing.T) {
 	}
 }
 
-// A shell reads the file, so < and spaces are quoted.
 func TestExampleEnv_inAShell(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
-		"RECEIPTS_FROM": "Orders <receipts@example.com>",
-		"LISTEN_ADDR":   "",
-		"LOCK_TIMEOUT":  "90s",
-		"DATABASE_URL":  "",
+		"LISTEN_ADDR":  "",
+		"LOCK_TIMEOUT": "90s",
+		"DATABASE_URL": "",
 	} {
 		shell := exec.CommandContext(t.Context(), "sh", "-c", `set -eu; set -a; . /dev/stdin; sh -c "printf %s \"\$`+name+`\""`)
 		shell.Env = []string{"PATH=" + os.Getenv("PATH")}

@@ -28,15 +28,11 @@ func EnvTemplate() string {
 		"# variable counts as not set, unless its comment says otherwise. orders dev\n" +
 		"# needs none of them.\n")
 	for _, v := range variables(reflect.TypeFor[All]()) {
-		value := v.fallback
-		if strings.ContainsAny(value, " <>&") {
-			value = "'" + value + "'"
-		}
 		mark := ""
 		if strings.HasSuffix(v.name, "_ADDR") {
 			mark = "#" // the default depends on the command
 		}
-		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", words(v.description), mark, v.name, value)
+		fmt.Fprintf(&out, "\n# %s\n%s%s=%s\n", words(v.description), mark, v.name, v.fallback)
 	}
 	return out.String()
 }

@@ -180,12 +180,17 @@ func Stripe(ctx context.Context, config boot.Stripe, timeout time.Duration) Resu
 	}
 }
 
-// checkMail logs in at the mail server, or creates the folder for files.
+// checkMail logs in at the mail server, or creates the folder for files. Only the worker
+// needs one of them.
 func checkMail(ctx context.Context, config boot.Mail, timeout time.Duration) Result {
 	const check = "mail"
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if config.SMTPURL == "" {
+	switch {
+	case config.SMTPURL != "":
+	case config.Dir == "":
+		return Result{Warning, check, "neither SMTP_URL nor RECEIPTS_DIR is set → set SMTP_URL, without which orders worker does not start"}
+	default:
 		if _, err := config.Mailer("", slog.New(slog.DiscardHandler)); err != nil {
 			return failure(check, err, "make the folder writable, or set SMTP_URL")
 		}
