@@ -201,7 +201,7 @@ func (r *orderRun) recordPayment(_ context.Context, tx *idempotency.Tx) (idempot
 func (r *orderRun) recordFailure(why failure) idempotency.Record {
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
 		updateOrderTx(tx, r.AccountID, r.order.ID,
-			"status = 'payment_failed', failure_code = $3, decline_code = nullif($4, '')", why.Code, why.DeclineCode)
+			"status = 'payment_failed', failure_code = $3, decline_code = $4", why.Code, optional(why.DeclineCode))
 		r.auditTx(tx, "order.payment_failed", map[string]any{"code": why.Code, "decline_code": why.DeclineCode})
 		return why.finish(r.order.ID)
 	}

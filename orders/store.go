@@ -143,6 +143,14 @@ func updateOrderTx(tx *idempotency.Tx, accountID, id uuid.UUID, set string, valu
 	tx.Queue("UPDATE orders SET "+set+" WHERE account_id = $1 AND id = $2", append([]any{accountID, id}, values...)...)
 }
 
+// optional returns nil, which is stored as NULL, for "".
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
 const insertAuditRecord = `
 INSERT INTO audit_records (
     id,
