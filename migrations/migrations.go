@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -16,9 +17,6 @@ import (
 
 //go:embed *.sql
 var files embed.FS
-
-// ErrOutdated means that the database lacks migrations of this program.
-var ErrOutdated = errors.New("the database schema is out of date: run `orders migrate up`")
 
 // FS returns the SQL files.
 func FS() fs.FS { return files }
@@ -79,36 +77,38 @@ type Status struct {
 // Status lists the migrations, oldest first. If a newer program has migrated the
 // database, the last entry is its version.
 func (m *Migrator) Status(ctx context.Context) ([]Status, error) {
-	list, err := m.provider.Status(ctx)
+	current, newest, err := Versions(ctx, m.pool)
 	if err != nil {
-		return nil, fmt.Errorf("migrate status: %w", err)
+		return nil, err
 	}
-	status := make([]Status, len(list))
-	for i, s := range list {
-		status[i] = Status{Name: s.Source.Path, Applied: s.State == goose.StateApplied}
+	var status []Status
+	for _, s := range m.provider.ListSources() {
+		status = append(status, Status{Name: s.Path, Applied: s.Version <= current})
 	}
-	newer, err := m.Check(ctx)
-	switch {
-	case errors.Is(err, ErrOutdated):
-		err = nil
-	case newer > 0:
-		status = append(status, Status{Name: fmt.Sprintf("version %d of a newer program", newer), Applied: true})
+	if current > newest {
+		status = append(status, Status{Name: fmt.Sprintf("version %d of a newer program", current), Applied: true})
 	}
-	return status, err
+	return status, nil
 }
 
-// Check returns ErrOutdated if the database lacks a migration. If a newer program has
-// migrated the database, it returns the version: during a deployment both programs run.
-func (m *Migrator) Check(ctx context.Context) (newer int64, err error) {
-	current, target, err := m.provider.GetVersions(ctx)
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("migrate check: %w", err)
-	case current < target:
-		return 0, fmt.Errorf("%w (at %d, need %d)", ErrOutdated, current, target)
-	case current > target:
-		return current, nil
-	default:
-		return 0, nil
+// Versions returns the version of the database, which is 0 before the first migration, and
+// that of this program. If a newer program has migrated the database, current is greater:
+// during a deployment both programs run. It changes nothing, unlike goose, which would
+// create its table: the role of the program must not create tables, and if a superuser
+// created this one, the owner of the others could not migrate.
+func Versions(ctx context.Context, pool *pgxpool.Pool) (current, newest int64, err error) {
+	names, err := fs.Glob(files, "*.sql") // sorted
+	if err == nil {
+		newest, err = goose.NumericComponent(names[len(names)-1])
 	}
+	if err == nil {
+		err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version").Scan(&current)
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42P01" { // no such table
+		err = nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("migrations: version: %w", err)
+	}
+	return current, newest, nil
 }

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -29,6 +30,11 @@ func requireStartupError(t *testing.T, environ []string, command string, reasons
 func TestStartupError(t *testing.T) {
 	t.Parallel()
 	const unreachable = "DATABASE_URL=postgres://u:canary@127.0.0.1:1/orders"
+	empty, err := url.Parse(dbtest.URL(dbtest.Empty(t)))
+	require.NoError(t, err)
+	query := empty.Query()
+	query.Set("role", "pg_monitor")
+	empty.RawQuery = query.Encode()
 	for name, test := range map[string]struct {
 		settings []string
 		commands string
@@ -47,10 +53,10 @@ func TestStartupError(t *testing.T) {
 		},
 		"no provider": {[]string{unreachable}, "keys retry K --reason x, keys resolve K --reason x", []string{"\n  STRIPE_SECRET_KEY: not set; "}},
 		"live key":    {[]string{"STRIPE_SECRET_KEY=sk_live_canary"}, "dev", []string{"STRIPE_SECRET_KEY: is not a test key"}},
-		"outdated schema": {
-			[]string{"DATABASE_URL=" + dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
+		"outdated schema": { // the role cannot create tables
+			[]string{"DATABASE_URL=" + empty.String(), "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts", "LISTEN_ADDR=127.0.0.1:0"},
 			"serve, worker, completer, reaper, keys list, accounts create --name x",
-			[]string{"run `orders migrate up`"},
+			[]string{"orders: the database schema is out of date: run `orders migrate up` (at 0, need "},
 		},
 		"unreachable database": {
 			[]string{unreachable, "STRIPE_SECRET_KEY=sk_test_1", "RECEIPTS_DIR=receipts"},

@@ -64,8 +64,16 @@ func TestRun_database(t *testing.T) {
 		},
 		"no migrations": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) { execute(t, pool, "DROP TABLE goose_db_version") },
+			setting: "role=pg_monitor", // cannot create tables
 			check:   "migrations",
-			want:    []string{"✗ ", "the database schema is out of date", "→ orders migrate up"},
+			want:    []string{"✗ ", "  the database schema is out of date → run orders migrate up (at 0, need 2)"},
+		},
+		"an old schema": {
+			prepare: func(t *testing.T, pool *pgxpool.Pool) {
+				execute(t, pool, "DELETE FROM goose_db_version WHERE version_id = 2")
+			},
+			check: "migrations",
+			want:  []string{"✗ ", "  the database schema is out of date → run orders migrate up (at 1, need 2)"},
 		},
 		"a database of a newer program": {
 			prepare: func(t *testing.T, pool *pgxpool.Pool) {
