@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -137,7 +138,7 @@ func (i *invocation) parse(config any, required ...string) error {
 			i.printHelp(config)
 			return err
 		case err != nil:
-			return wrongUsage(i.name, "%v", err)
+			return wrongUsage(i.name, "%s", i.explain(err))
 		case i.flags.NArg() == 0 && i.argument != "" && i.value == "":
 			return wrongUsage(i.name, "orders %s requires %s", i.name, i.argument)
 		case i.flags.NArg() == 0:
@@ -146,6 +147,23 @@ func (i *invocation) parse(config any, required ...string) error {
 			return wrongUsage(i.name, "orders %s does not take %q", i.name, i.flags.Arg(0))
 		}
 		i.value = i.flags.Arg(0)
+	}
+}
+
+var parseError = regexp.MustCompile(`for flag -(\S+): (parse error)$`)
+
+// explain replaces the "parse error" of package flag by the format of the flag.
+func (i *invocation) explain(err error) string {
+	text := err.Error()
+	match := parseError.FindStringSubmatchIndex(text)
+	if match == nil {
+		return text
+	}
+	switch i.flags.Lookup(text[match[2]:match[3]]).Value.(flag.Getter).Get().(type) {
+	case time.Duration:
+		return text[:match[4]] + "expected a duration such as 90s, 5m or 48h"
+	default:
+		return text[:match[4]] + "expected a number"
 	}
 }
 

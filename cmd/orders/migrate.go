@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -25,10 +24,10 @@ func migrateUp(ctx context.Context, call *invocation) error {
 }
 
 func migrateDown(ctx context.Context, call *invocation) error {
-	yes := call.flags.Bool("yes", false, "do not ask for confirmation; without a terminal this is the default")
+	yes := call.flags.Bool("yes", false, "do not ask for confirmation; required without a terminal")
 	return withMigrator(ctx, call, func(m *migrations.Migrator, database *pgx.ConnConfig) error {
-		if !*yes && term.IsTerminal(int(os.Stdin.Fd())) {
-			if err := confirmDown(ctx, os.Stdin, call.stderr, database); err != nil {
+		if !*yes {
+			if err := confirmDown(ctx, call, database); err != nil {
 				return err
 			}
 		}
@@ -38,12 +37,15 @@ func migrateDown(ctx context.Context, call *invocation) error {
 }
 
 // confirmDown returns an error unless the user types the name of the database.
-func confirmDown(ctx context.Context, in io.Reader, out io.Writer, database *pgx.ConnConfig) error {
-	fmt.Fprintf(out, "This deletes the tables and columns of the newest migration in the database %s at %s.\nType the name of the database to continue: ",
+func confirmDown(ctx context.Context, call *invocation, database *pgx.ConnConfig) error {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return wrongUsage(call.name, "orders %s deletes data: without a terminal to ask at, it requires --yes", call.name)
+	}
+	fmt.Fprintf(call.stderr, "This deletes the tables and columns of the newest migration in the database %s at %s.\nType the name of the database to continue: ",
 		database.Database, database.Host)
 	typed := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n') // at its end the name does not match
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // at its end the name does not match
 		typed <- strings.TrimSpace(line)
 	}()
 	select {

@@ -16,8 +16,7 @@ import (
 	"example.com/orders-api/migrations/dbtest"
 )
 
-// At a terminal, migrate down asks for the name of the database. Without a terminal,
-// TestServe_fromEmptyDatabase runs it.
+// TestServe_fromEmptyDatabase runs migrate down without a terminal.
 func TestMigrateDown_confirmation(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,10 +86,30 @@ func Connect(ctx context.Context, d Database, logger *slog.Logger, configure ...
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", err)
+		return nil, fmt.Errorf("connect to the database (DATABASE_URL): %w", connectError{err})
 	}
 	return pool, nil
 }
+
+// connectError prints each attempt of the driver once. With sslmode=prefer, the default, the
+// driver tries each address with and without TLS.
+type connectError struct{ err error }
+
+func (e connectError) Error() string {
+	const separator = "\n\t"
+	var lines []string
+	for line := range strings.SplitSeq(e.err.Error(), separator) {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 2 { // the first one is the heading
+		return strings.Join(lines, " ")
+	}
+	return strings.Join(lines, separator)
+}
+
+func (e connectError) Unwrap() error { return e.err }
 
 // CheckSchema returns an error if a migration is not applied.
 func CheckSchema(ctx context.Context, pool *pgxpool.Pool) error {
