@@ -13,8 +13,12 @@ import (
 
 	"example.com/orders-api/cmd/internal/boot"
 	"example.com/orders-api/cmd/internal/devservices"
+	checks "example.com/orders-api/cmd/internal/doctor"
 	"example.com/orders-api/receipts"
 )
+
+// stripeCheckTimeout bounds the check of the user's key, which delays the start.
+const stripeCheckTimeout = 5 * time.Second
 
 type devEnv struct {
 	boot.App
@@ -98,6 +102,11 @@ func (d devRun) serve(ctx context.Context, s *server) error {
 	}
 	base := devservices.BaseURL(s.listener.Addr())
 	welcome := devservices.Welcome{Services: d.services, Stripe: d.config.Stripe, BaseURL: base, DocsURL: base + "/docs", APIKey: key}
+	if d.services.Stripe == nil {
+		// A wrong key does not prevent the start, and neither does a missing network.
+		result := checks.Stripe(ctx, d.config.Stripe, stripeCheckTimeout)
+		welcome.Checked = printable(result.Mark + " " + result.Message)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	// slim:begin
 	console, err := addConsole(ctx, group, d, s, base, key, mailer)

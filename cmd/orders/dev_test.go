@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/migrations/dbtest"
+	"example.com/orders-api/payments/stripetest"
 )
 
 func startDev(t *testing.T, environ []string, flags ...string) (*api, string) {
@@ -196,6 +197,7 @@ func TestDev_ownServices(t *testing.T) {
 	a, curl := startDev(t, env)
 	require.NotContains(t, a.stdout.String(), "PostgreSQL  ")
 	require.NotContains(t, a.stdout.String(), "a stand-in")
+	require.Contains(t, a.stdout.String(), "\nStripe       ✓ "+provider+" accepts the key (mode: test)\n")
 	require.Contains(t, a.stdout.String(), "stripe listen --forward-to "+a.base+"/v1/webhooks/stripe\n")
 	requirePaid(t, sendCurl(t, curl))
 	require.Len(t, stripe.Charges(), 1)
@@ -210,4 +212,20 @@ func TestDev_ownServices(t *testing.T) {
 	c, _ := startDev(t, env)
 	require.Equal(t, a.key, c.key)
 	c.stop()
+}
+
+// Neither a wrong key nor a missing network prevents the start.
+func TestDev_unusableStripe(t *testing.T) {
+	t.Parallel()
+	stripe, provider := standIn(t)
+	stripe.Inject(stripetest.Rule{Fault: stripetest.Unauthorized, Endpoint: "GET /v1/payment_intents", Times: stripetest.Always})
+	for base, want := range map[string]string{
+		provider:             "status 401, .*: Invalid API Key provided: .* → the key is wrong",
+		"http://127.0.0.1:1": "http://127.0.0.1:1: .*connection refused → allow HTTPS",
+	} {
+		a, _ := startDev(t, environ(t, "DATABASE_URL="+dbtest.URL(dbtest.Empty(t)), "STRIPE_SECRET_KEY=sk_test_dev", "STRIPE_API_BASE="+base, "LISTEN_ADDR=127.0.0.1:0"))
+		require.Regexp(t, "\nStripe       ✗ .*"+want, a.stdout.String())
+		require.Equal(t, http.StatusOK, a.ready())
+		a.stop()
+	}
 }

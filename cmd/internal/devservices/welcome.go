@@ -20,10 +20,11 @@ func BaseURL(address net.Addr) string {
 }
 
 // Welcome is the text that orders dev prints when it is ready: where everything is, and a
-// first request. All fields are required.
+// first request. All fields are required, except Checked with the stand-in.
 type Welcome struct {
 	Services *Services
 	Stripe   boot.Stripe
+	Checked  string // the result of a call to Stripe with the user's key
 	BaseURL  string // of the API
 	DocsURL  string // of the contract's page
 	APIKey   string
@@ -48,7 +49,10 @@ func (w Welcome) Print(out io.Writer) {
 			kind += " that sends webhooks"
 		}
 		fmt.Fprintf(&text, "Stripe       %s; its charges: %s\n", kind, w.Stripe.APIBase)
-	} else if w.Stripe.WebhookSecret == "" {
+	} else {
+		fmt.Fprintf(&text, "Stripe       %s\n", w.Checked)
+	}
+	if w.Services.Stripe == nil && w.Stripe.WebhookSecret == "" {
 		fmt.Fprintf(&text, "Webhooks     off; set STRIPE_WEBHOOK_SECRET to the secret that this command prints:\n"+
 			"             stripe listen --forward-to %s/v1/webhooks/stripe\n", w.BaseURL)
 	}
