@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -103,6 +104,47 @@ func TestAction_providerUnavailable(t *testing.T) {
 	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 	unavailable.Release()
 	actionOf(t, f.getKey(t, key))
+}
+
+// After the charge window the client secret is useless. A client that only reads the status
+// of its key ends the order, too.
+func TestAction_chargeWindow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const over = "UPDATE orders SET created_at = created_at - interval '24 hours' WHERE payment_intent_id = $1"
+	for _, test := range []struct {
+		approves, unavailable bool
+		final                 int
+	}{{final: http.StatusUnprocessableEntity}, {approves: true, final: http.StatusCreated}, {unavailable: true, final: http.StatusUnprocessableEntity}} {
+		key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+		intent := actionOf(t, f.create(t, key, order)).PaymentIntentID
+		f.exec(t, over, intent)
+		if test.approves { // before our cancel arrives
+			require.NoError(t, f.stripe.Authenticate(intent, true))
+		}
+		if test.unavailable {
+			unavailable := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
+			for range 2 {
+				got := f.getKey(t, key)
+				require.Equal(t, "waiting", got.keyStatus(t).State)
+				require.Nil(t, got.keyStatus(t).Action)
+				require.Equal(t, "2", got.header.Get("Retry-After"))
+			}
+			require.Equal(t, http.StatusServiceUnavailable, f.create(t, key, order).status)
+			unavailable.Release()
+		} else {
+			status := f.getKey(t, key).keyStatus(t)
+			require.Equal(t, "finished", status.State)
+			require.Equal(t, test.final, status.Response.Status)
+		}
+		got := f.create(t, key, order)
+		require.Equal(t, test.final, got.status)
+		require.Equal(t, !test.approves, strings.Contains(string(got.body), `"code":"charge_window_over"`))
+		require.Error(t, f.stripe.Authenticate(intent, true))
+		require.Error(t, f.stripe.ConfirmAsCustomer(intent, "pm_card_visa"))
+		f.requireReplays(t, key, order, got)
+	}
+	require.Len(t, f.stripe.Charges(), 1)
 }
 
 func TestAction_offSession(t *testing.T) {

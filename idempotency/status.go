@@ -54,6 +54,12 @@ func (s Status) State() string {
 	}
 }
 
+// NextLeaseEnd returns when the lease of a run would end that takes the key at the time of
+// the status, by the database's clock (R8).
+func (e *Engine) NextLeaseEnd(key Status) time.Time {
+	return key.LastRunAt.Add(key.Idle + e.store.lockTimeout)
+}
+
 // statusColumns are the columns of Status.fields; $1 is the length of a lease.
 const statusColumns = `
        k.account_id,

@@ -49,23 +49,30 @@ func (r *orderRun) actionRequired() error {
 }
 
 // RequiredAction reads the action that the order of a key requires from the provider,
-// because the client secret is never stored. If the customer has acted, it resumes the key
-// and returns nil.
+// because the client secret is never stored. If the customer has acted, or the charge window
+// is over (R24), it resumes the key instead and returns nil: then the key's status shows the
+// result of the run.
 func (s *Service) RequiredAction(ctx context.Context, key KeyStatus) (*ActionRequiredError, error) {
 	order, err := findOrder(ctx, s.Pool, key.AccountID, key.OrderID)
 	if err != nil {
 		return nil, mustExist(err, "the order of key", key.ID)
 	}
-	reading, cancel := s.stepContext(ctx)
-	defer cancel()
-	intent, failed := s.readIntent(reading, order)
-	if failed != nil {
-		return nil, s.retryLater(ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
-	}
-	if intent.Action != nil {
-		return &ActionRequiredError{Action: *intent.Action, PaymentIntentID: intent.ID}, nil
+	if !s.windowOver(order, s.Engine.NextLeaseEnd(key.Status)) {
+		reading, cancel := s.stepContext(ctx)
+		defer cancel()
+		intent, failed := s.readIntent(reading, order)
+		switch {
+		case failed != nil:
+			return nil, s.retryLater(ErrProviderUnavailable, failed, "order_id", order.ID, "key_id", key.ID)
+		case intent.Action != nil:
+			return &ActionRequiredError{Action: *intent.Action, PaymentIntentID: intent.ID}, nil
+		}
 	}
 	_, err = s.Resume(ctx, key.AccountID, key.ID)
-	again, _ := errors.AsType[*ActionRequiredError](err)
-	return again, nil // if nil, the key's status shows the result of the run
+	again, required := errors.AsType[*ActionRequiredError](err)
+	_, unfinished := errors.AsType[*ProviderError](err)
+	if required || unfinished || errors.Is(err, idempotency.ErrInProgress) {
+		return again, nil
+	}
+	return nil, err
 }

@@ -28,6 +28,7 @@ func TestAction_randomMoments(t *testing.T) {
 		defer c.end() // also after a failure
 		rt.Repeat(map[string]func(*rapid.T){
 			"client retries":  func(*rapid.T) { c.start(c.create) },
+			"client polls":    func(*rapid.T) { c.start(c.readStatus) },
 			"completer":       func(*rapid.T) { c.start(c.resume) },
 			"event":           c.event,
 			"customer":        func(rt *rapid.T) { c.act(rt) },
@@ -88,6 +89,10 @@ func (c *randomCase) record(result idempotency.Result, err error) error {
 
 func (c *randomCase) create() (idempotency.Result, error) {
 	return c.fixture.service.Create(context.Background(), c.request)
+}
+
+func (c *randomCase) readStatus() (idempotency.Result, error) {
+	return c.fixture.readStatus(context.Background())
 }
 
 func (c *randomCase) resume() (idempotency.Result, error) {

@@ -1,6 +1,9 @@
 package orders_test
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -207,6 +210,116 @@ func TestChargeWindow_limit(t *testing.T) {
 	f.do(stopBefore(createIntent))
 	f.exec("UPDATE idempotency_keys SET created_at = created_at - $1::interval", age)
 	f.do(retry("201"))
+}
+
+func readStatus(want string) step {
+	return func(f *fixture) {
+		f.t.Helper()
+		f.expect(want, func(f *fixture) (idempotency.Result, error) { return f.readStatus(f.t.Context()) })
+	}
+}
+
+// readStatus reads the status of the key, as a client does that does not send its request
+// again. The error is the action of the customer, if one is required, or else the state.
+func (f *fixture) readStatus(ctx context.Context) (result idempotency.Result, err error) {
+	status, err := f.service.KeyStatus(ctx, f.account, f.key)
+	if err == nil && status.State() == idempotency.StateActionRequired {
+		var required *orders.ActionRequiredError
+		if required, err = f.service.RequiredAction(ctx, status); required != nil {
+			return result, required
+		}
+		if err == nil {
+			status, err = f.service.KeyStatus(ctx, f.account, f.key)
+		}
+	}
+	return result, cmp.Or(err, errors.New(status.State()))
+}
+
+// After the charge window a client secret is useless: reading the status ends the order.
+func TestChargeWindow_status(t *testing.T) {
+	t.Parallel()
+	shared := newFixture(t, options{})
+	const over = "422 charge_window_over"
+	for name, test := range map[string]struct {
+		steps   []step
+		outcome string
+		calls   string
+	}{
+		"waits for the customer":             {[]step{readStatus("finished")}, over, "get 200, cancel 200"},
+		"approved":                           {[]step{approve, readStatus("finished")}, "201", "get 200"},
+		"approved before our cancel arrives": {[]step{before(cancel, approve), readStatus("finished")}, "201", "get 200, cancel 400, get 200"},
+		"approved after our cancel":          {[]step{after(cancel, customerCannotPay), readStatus("finished")}, over, "get 200, cancel 200"},
+		"get unavailable": {
+			[]step{makeUnavailable(getIntent), readStatus("waiting"), readStatus("waiting")},
+			over, "get 503 ×3, get 200, cancel 200",
+		},
+		"cancel unavailable": {
+			[]step{makeUnavailable(cancel), readStatus("waiting")},
+			over, "get 200, cancel 503 ×3, get 200, cancel 200",
+		},
+		"another run has the key": {
+			[]step{before(cancel, requireNoAction), readStatus("finished")}, over, "get 200, cancel 200",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := shared.withNewKey(t)
+			f.do(challenge, readStatus("202 action required"))
+			f.backdate(age)
+			f.transport.reset()
+			f.do(test.steps...)
+			f.do(create(test.outcome), expectCalls(test.calls))
+			f.checkFinal()
+		})
+	}
+}
+
+// requireNoAction reads the action while another run ends the order.
+func requireNoAction(f *fixture) {
+	status, err := f.service.KeyStatus(f.t.Context(), f.account, f.key)
+	require.NoError(f.t, err)
+	required, err := f.service.RequiredAction(f.t.Context(), status)
+	require.NoError(f.t, err)
+	require.Nil(f.t, required)
+}
+
+// The status gives out an action exactly as long as a run would.
+func TestChargeWindow_statusLimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	for outcome, age := range map[string]time.Duration{
+		"202 action required": 24*time.Hour - lockTimeout - 30*time.Second,
+		"finished":            24*time.Hour - lockTimeout + time.Second,
+	} {
+		f := f.withNewKey(t)
+		f.do(challenge)
+		f.exec("UPDATE orders SET created_at = created_at - $2::interval WHERE id = $1", orderID(f.account, f.key), age)
+		f.do(readStatus(outcome))
+	}
+}
+
+// A newer version may know what to do: this one neither ends the order nor gives out its
+// action.
+func TestChargeWindow_statusOfNewerVersion(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, challenge)
+	f.backdate(age)
+	f.exec("UPDATE idempotency_keys SET recovery_point = 'action_announced'")
+	row := f.keyRow()
+	status, err := f.service.KeyStatus(t.Context(), f.account, f.key)
+	require.NoError(t, err)
+	required, err := f.service.RequiredAction(t.Context(), status)
+	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
+	require.Nil(t, required)
+	require.Equal(t, row, f.keyRow())
+}
+
+// The window ends while a run confirms a payment that requires an action.
+func TestChargeWindow_endsBeforeAction(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{chargeWindow: lockTimeout + time.Second})
+	f.inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: confirm, Delay: time.Second})
+	f.do(payWith(challengeCard), create("422 charge_window_over"), expectCalls("create 200, confirm 200, get 200, cancel 200"))
+	f.checkFinal()
 }
 
 // The window ends between the create and the confirm of one run.

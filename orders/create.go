@@ -140,10 +140,10 @@ func (r *orderRun) confirmIntent(ctx context.Context) (idempotency.Record, error
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if r.action != nil { // recorded by recordAction
+	why, ends := r.ending()
+	if r.action != nil && !ends { // recorded by recordAction
 		return nil, r.actionRequired()
 	}
-	why, ends := r.ending()
 	if r.unconfirmed && !ends {
 		r.unconfirmed = false
 		return r.confirm(ctx, true)
