@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,9 +46,7 @@ func TestAction(t *testing.T) {
 
 		require.NoError(t, f.stripe.Authenticate(required.PaymentIntentID, approves))
 		if !approves { // the client reads the status instead of sending the request again
-			status := f.getKey(t, key).keyStatus(t)
-			require.Equal(t, "finished", status.State)
-			require.Equal(t, final, status.Response.Status)
+			require.Equal(t, final, f.awaitFinished(t, key).Response.Status)
 		}
 		got := f.create(t, key, order)
 		require.Equal(t, final, got.status)
@@ -103,7 +102,49 @@ func TestAction_providerUnavailable(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, got.status)
 	require.Equal(t, "temporarily-unavailable", got.problem(t).slug())
 	unavailable.Release()
-	actionOf(t, f.getKey(t, key))
+	require.Eventually(t, func() bool { // a read is used for a second, also its error
+		got = f.getKey(t, key)
+		return got.status == http.StatusOK
+	}, responseTimeout, 20*time.Millisecond)
+	actionOf(t, got)
+}
+
+// Many clients poll one key. They share the provider's rate limit with all other tenants, so
+// they also share one read (R25), and hold no permit while they wait for it.
+func TestAction_sharedRead(t *testing.T) {
+	t.Parallel()
+	const clients = 500
+	f := newFixture(t, poolSize(4), limiterBounds(1, 2*clients))
+	key, order := newKey(), orderBody(withMember("payment_method", authenticatedCard))
+	intent := actionOf(t, f.create(t, key, order)).PaymentIntentID
+	held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldResponse, Endpoint: readEndpoint})
+	polls := make([]<-chan asyncResponse, clients)
+	for i := range polls {
+		polls[i] = f.sendAsync(f.request(t, http.MethodGet, keyPath(key), ""))
+	}
+	require.Eventually(t, func() bool {
+		stats := f.limiter.Stats()
+		return stats.InFlight == clients && stats.Running == 0 && stats.Backlog == 0
+	}, responseTimeout, time.Millisecond)
+	held.Release()
+	for _, poll := range polls {
+		require.Equal(t, intent, actionOf(t, receive(t, poll)).PaymentIntentID)
+	}
+	require.Len(t, f.stripe.Requests(), 3, "the create, the confirm and one read")
+
+	require.NoError(t, f.stripe.Authenticate(intent, true))
+	require.Equal(t, http.StatusCreated, f.awaitFinished(t, key).Response.Status)
+	require.Len(t, f.stripe.Requests(), 5, "one more read, and that of the run")
+}
+
+// awaitFinished polls the status of a key, because a read is used for a second.
+func (f *fixture) awaitFinished(t *testing.T, key string) (status client.KeyStatus) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		status = f.getKey(t, key).keyStatus(t)
+		return status.State == "finished"
+	}, responseTimeout, 20*time.Millisecond)
+	return status
 }
 
 // After the charge window the client secret is useless. A client that only reads the status

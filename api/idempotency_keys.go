@@ -73,7 +73,10 @@ func (a accountAPI) keyStatus(ctx context.Context, account uuid.UUID, key idempo
 		if status, err = a.service.KeyStatus(ctx, account, key); err != nil || status.State() != idempotency.StateActionRequired {
 			return err
 		}
-		if required, err = a.service.RequiredAction(ctx, status); err == nil && required == nil {
+		required, err = a.actions.get(ctx, status.ID, func(ctx context.Context) (*orders.ActionRequiredError, error) {
+			return a.service.RequiredAction(ctx, status)
+		})
+		if err == nil && required == nil {
 			status, err = a.service.KeyStatus(ctx, account, key)
 		}
 		return err

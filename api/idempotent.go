@@ -19,6 +19,7 @@ type accountAPI struct {
 	service    *orders.Service
 	background *Background
 	limiter    *limiter.Limiter
+	actions    *actions
 	retention  time.Duration
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"github.com/google/uuid"
 
 	"example.com/orders-api/api/docs"
 	"example.com/orders-api/idempotency"
@@ -80,7 +81,7 @@ func NewRouter(config Config) chi.Router {
 		webhooks := webhooksAPI{config.Orders, config.Limiter, &transfers{limit: maxWebhookBodies, setDeadline: (*http.ResponseController).SetReadDeadline}}
 		r.With(withoutQuery).Method(http.MethodPost, "/webhooks/stripe", handlerFunc(webhooks.stripe)) // POST /v1/webhooks/stripe
 
-		a := accountAPI{config.Orders, config.Background, config.Limiter, config.Retention}
+		a := accountAPI{config.Orders, config.Background, config.Limiter, &actions{reads: map[uuid.UUID]*actionRead{}}, config.Retention}
 		r.Group(func(r chi.Router) {
 			r.Use(requireAPIKey(config.Authenticator))
 			r.NotFound(notFound) // set again, so that 401 comes before 404 and 405

@@ -4,6 +4,6 @@
 //
 // A short backlog is cheaper than rejections, because rejected clients send again. In a
 // long one, clients time out before they are served. A request that waits for the
-// payment provider returns its permit, see [Transport], and gets one again before all
-// new requests.
+// payment provider, or for another request, returns its permit, see [Transport] and
+// [Await], and gets one again before all new requests.
 package limiter

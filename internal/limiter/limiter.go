@@ -317,6 +317,21 @@ func (p *permit) resume() {
 	<-w
 }
 
+// Await waits for done or the end of ctx. It suspends the permit in ctx, if there is one,
+// until then.
+func Await(ctx context.Context, done <-chan struct{}) error {
+	if p, admitted := ctx.Value(permitKey{}).(*permit); admitted {
+		p.suspend()
+		defer p.resume()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Transport returns a transport that suspends the permit in a request's context, if
 // there is one, while next sends the request.
 func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }

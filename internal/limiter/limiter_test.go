@@ -317,6 +317,31 @@ func TestTransport_noPermit(t *testing.T) {
 	require.Same(t, want, got)
 }
 
+// A request that waits for another one holds no permit.
+func TestAwait(t *testing.T) {
+	bubble(t, small(), func(t *testing.T, f *fixture) {
+		done := make(chan struct{})
+		gone, leave := context.WithCancel(t.Context())
+		results := make(chan error, 2)
+		for _, ctx := range []context.Context{t.Context(), gone} {
+			go func() {
+				results <- f.Do(t.Context(), alice, func(permitted context.Context) error {
+					permitted, cancel := context.WithCancel(permitted)
+					defer context.AfterFunc(ctx, cancel)()
+					return limiter.Await(permitted, done)
+				})
+			}()
+			synctest.Wait()
+		}
+		require.Equal(t, limiter.Stats{Capacity: 1, InFlight: 2}, f.Stats())
+		leave()
+		require.ErrorIs(t, <-results, context.Canceled)
+		close(done)
+		require.NoError(t, <-results)
+		require.NoError(t, limiter.Await(t.Context(), done), "without a permit")
+	})
+}
+
 func TestNew_rejectsBounds(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*limiter.Config){

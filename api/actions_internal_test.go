@@ -1,0 +1,121 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/orders"
+)
+
+// reader counts reads, each of which takes 300 ms. The first returns an action.
+type reader struct {
+	actions
+	reads int
+	err   error // of later reads
+}
+
+func (r *reader) get(ctx context.Context) (*orders.ActionRequiredError, error) {
+	return r.actions.get(ctx, uuid.Nil, func(ctx context.Context) (*orders.ActionRequiredError, error) {
+		r.reads++
+		first := r.reads == 1
+		<-time.After(300 * time.Millisecond)
+		if first {
+			return &orders.ActionRequiredError{PaymentIntentID: "pi_1"}, ctx.Err()
+		}
+		return nil, r.err
+	})
+}
+
+func newReader() *reader {
+	return &reader{actions: actions{reads: map[uuid.UUID]*actionRead{}}}
+}
+
+func TestActions_usedForASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader()
+		for _, wait := range []time.Duration{0, 999 * time.Millisecond} {
+			<-time.After(wait)
+			required, err := r.get(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "pi_1", required.PaymentIntentID)
+		}
+		require.Equal(t, 1, r.reads)
+		<-time.After(time.Millisecond)
+		synctest.Wait()
+		require.Empty(t, r.actions.reads, "no client secret is kept, even if there is no other request")
+
+		required, err := r.get(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, required)
+		require.Equal(t, 2, r.reads)
+		require.Empty(t, r.actions.reads, "the status of the key has changed")
+	})
+}
+
+func TestActions_error(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader()
+		r.reads, r.err = 1, errors.New("the provider is unavailable")
+		for range 3 {
+			_, err := r.get(t.Context())
+			require.ErrorIs(t, err, r.err)
+		}
+		require.Equal(t, 2, r.reads)
+		<-time.After(time.Second)
+		synctest.Wait()
+		_, err := r.get(t.Context())
+		require.ErrorIs(t, err, r.err)
+		require.Equal(t, 3, r.reads)
+	})
+}
+
+// A read outlives the request that started it, but a request does not outlive its client.
+func TestActions_clientGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader()
+		gone, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = r.get(gone) }()
+		synctest.Wait()
+		waiting := make(chan error)
+		go func() {
+			_, err := r.get(gone)
+			waiting <- err
+		}()
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-waiting, context.Canceled)
+		required, err := r.get(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, required)
+		require.Equal(t, 1, r.reads)
+		<-time.After(time.Second)
+	})
+}
+
+func TestActions_panic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := actions{reads: map[uuid.UUID]*actionRead{}}
+		read := func(context.Context) (*orders.ActionRequiredError, error) {
+			<-time.After(time.Second)
+			panic("a mistake")
+		}
+		go func() {
+			defer func() { _ = recover() }()
+			_, _ = a.get(t.Context(), uuid.Nil, read)
+		}()
+		synctest.Wait()
+		_, err := a.get(t.Context(), uuid.Nil, read)
+		require.ErrorIs(t, err, errReadPanicked)
+		<-time.After(time.Second)
+	})
+}
