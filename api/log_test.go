@@ -77,7 +77,7 @@ func TestLog_requestLine(t *testing.T) {
 	blind := f.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Endpoint: readEndpoint, Times: stripetest.Always})
 	key = newKey()
 	unknown := line(create(key, order))
-	require.Contains(t, unknown["error"], "the outcome of the payment is not known yet: payments: unknown, status 503")
+	require.Contains(t, unknown["error"], "the outcome is not known yet: payments: unknown, status 503")
 	ours = plus(post, "key_id", unknown["key_id"])
 	require.Equal(t, plus(ours, "level", "WARN", "outcome", "retryable", "from", "started", "to", "charge_created", "attempt", 1.0,
 		"problem", "payment-outcome-unknown", "error", unknown["error"]), unknown)

@@ -231,10 +231,10 @@ var (
 	}
 	problemOutcomeUnknown = problemType{
 		Slug: "payment-outcome-unknown", Status: http.StatusServiceUnavailable, Retry: retrySameKey, Outcomes: onlyUnknown,
-		Title:  "The outcome of the payment is not known yet",
-		Help:   "The provider has not confirmed the outcome. The card may have been charged, or the refund may have been made.",
-		Effect: "Money may have moved, at most once.",
-		Next:   "Do not tell the customer that the payment succeeded or failed. Send the same request with the same key after `Retry-After` seconds: the server then queries the provider for that payment. If you stop, the server finishes the request later. Do not use another key: that would be another payment.",
+		Title:  "The outcome is not known yet",
+		Help:   "The provider has not confirmed the outcome, so the request may have taken effect. If it is for an order, the card may have been charged; if it is for a refund, the refund may have been made.",
+		Effect: "The request took effect at most once. An order or a refund may have moved money.",
+		Next:   "Do not tell the customer that the request succeeded or failed. Send the same request with the same key after `Retry-After` seconds: the server then queries the provider for its outcome. If you stop, the server finishes the request later. Do not use another key: that would be another request, for example another payment.",
 		See:    []string{"temporarily-unavailable", "idempotency-key-in-progress"}, err: &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second},
 	}
 	problemUnavailable = problemType{

@@ -251,7 +251,7 @@ func TestLog_webhookLine(t *testing.T) {
 	payload, signature := f.signedEvent(t, "payment_intent.succeeded")
 	base = plus("event_id", name(payload), "event_type", "payment_intent.succeeded", "key_id", keyID)
 	unfinished := line(payload, signature)
-	require.Contains(t, unfinished["error"], "the outcome of the payment is not known yet")
+	require.Contains(t, unfinished["error"], "the outcome is not known yet")
 	require.Equal(t, plus("level", "WARN", "outcome", "retryable", "from", "charge_created", "to", "charge_created", "attempt", 2.0,
 		"problem", "payment-outcome-unknown", "error", unfinished["error"]), unfinished)
 

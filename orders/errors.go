@@ -15,13 +15,12 @@ var (
 	// ErrNothingToDo means that the account has no such unfinished key.
 	ErrNothingToDo = errors.New("no such unfinished key")
 
-	// ErrNotResolvable means that the key is of a registered operation: [Service.Resolve]
-	// knows no way to end that.
-	ErrNotResolvable = errors.New("only orders and refunds can be resolved")
+	// ErrNotResolvable means that the key's operation has no [Registration.Resolve].
+	ErrNotResolvable = errors.New("its operation has no way to be resolved (Registration.Resolve), only retried")
 
-	// ErrOutcomeUnknown means that the card may have been charged, or the refund made. A
-	// retry resolves the outcome (R11).
-	ErrOutcomeUnknown = errors.New("the outcome of the payment is not known yet")
+	// ErrOutcomeUnknown means that the request may have taken effect: the card may have been
+	// charged, or the refund made. A retry resolves the outcome (R11).
+	ErrOutcomeUnknown = errors.New("the outcome is not known yet")
 
 	// ErrProviderUnavailable means that the failed call has moved no money (R11).
 	ErrProviderUnavailable = errors.New("the payment provider is unavailable")

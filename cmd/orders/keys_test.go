@@ -158,7 +158,7 @@ func TestKeysRetry(t *testing.T) {
 	rejecting.Release()
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Regexp(t, `(?m)^orders: key `+id.String()+` is still unfinished, at charge_created: the outcome of the payment is not known yet: `, stderr)
+	require.Regexp(t, `(?m)^orders: key `+id.String()+` is still unfinished, at charge_created: the outcome is not known yet: `, stderr)
 
 	stdout, _ = succeed(t, f.environ, "keys", "retry", "--by", "grace", key, "--reason", "Stripe is really back")
 	require.Regexp(t, `^Key `+id.String()+` is finished\. Its response, to every retry:\n201 \{"id":.*"status":"paid".*\}\n$`, stdout)
