@@ -98,7 +98,7 @@ func (a accountAPI) execute(ctx context.Context, req idempotentRequest) (result 
 	if result, err = req.execute(ctx, req.Request); err != nil {
 		keyed := &keyedError{error: err}
 		if expired, reaped := errors.AsType[*idempotency.KeyExpiredError](err); reaped {
-			keyed.created = a.service.ResourceOf(expired.Key)
+			keyed.created = a.service.Registrations.ResourceOf(expired.Key)
 		}
 		err = keyed
 	}

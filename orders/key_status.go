@@ -59,7 +59,7 @@ func (s *Service) KeyStatus(ctx context.Context, accountID uuid.UUID, key idempo
 	}
 	order, refund := ResourcesOf(status)
 	return KeyStatus{
-		Status: status, Expired: reaped, Response: describe(response), OrderID: order, RefundID: refund, Resource: s.ResourceOf(status),
+		Status: status, Expired: reaped, Response: describe(response), OrderID: order, RefundID: refund, Resource: s.Registrations.ResourceOf(status),
 	}, nil
 }
 

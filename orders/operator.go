@@ -23,11 +23,16 @@ type OperatorAction struct {
 
 // Retry resumes an unfinished key. The completer attempts it again, too.
 func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
-	if _, err := s.auditAction(ctx, accountID, keyID, "key.retry", action); err != nil {
-		return idempotency.Result{KeyID: keyID}, err
+	rejected := idempotency.Result{KeyID: keyID}
+	key, _, err := s.unfinished(ctx, accountID, keyID)
+	if err != nil {
+		return rejected, err
+	}
+	if err := s.auditAction(ctx, key, "key.retry", action); err != nil {
+		return rejected, err
 	}
 	if err := s.Engine.Requeue(ctx, accountID, keyID); err != nil {
-		return idempotency.Result{KeyID: keyID}, err
+		return rejected, err
 	}
 	return s.Resume(ctx, accountID, keyID)
 }
@@ -35,19 +40,22 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action 
 // Resolve ends an unfinished key with a stored response, which the operator does not
 // choose. A charge or refund that the provider has is recorded. Otherwise the intent is
 // cancelled, and only then does the order fail (R23). A refund fails only if none can be in
-// flight. A payment in process cannot be resolved.
+// flight. A payment in process cannot be resolved, nor can an added operation without
+// [Registration.Resolve].
 func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, action OperatorAction) (idempotency.Result, error) {
-	key, err := s.auditAction(ctx, accountID, keyID, "key.resolve", action)
+	rejected := idempotency.Result{KeyID: keyID}
+	key, registered, err := s.unfinished(ctx, accountID, keyID)
 	if err != nil {
-		return idempotency.Result{KeyID: keyID}, err
+		return rejected, err
 	}
-	if s.ResourceOf(key) != nil {
-		return idempotency.Result{KeyID: keyID}, ErrNotResolvable
+	if registered.Resolve == nil {
+		return rejected, ErrNotResolvable
 	}
-	// attempt detects a run that starts before this one.
-	last := resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}
-	return s.Engine.Resume(ctx, accountID, keyID, func(name string) (idempotency.Operation, bool) {
-		return byName(name, createOrder{Service: s, resolve: true}, createRefund{Service: s, resolution: &last})
+	if err := s.auditAction(ctx, key, "key.resolve", action); err != nil {
+		return rejected, err
+	}
+	return s.Engine.Resume(ctx, accountID, keyID, func(string) (idempotency.Operation, bool) {
+		return registered.Resolve(key), true
 	})
 }
 
@@ -57,20 +65,32 @@ func (s *Service) ExpireKey(ctx context.Context, accountID, keyID uuid.UUID, cre
 	return s.Engine.Expire(ctx, accountID, keyID, createOrder{}.Name(), "/v1/orders", createdAt)
 }
 
-func (s *Service) auditAction(ctx context.Context, accountID, keyID uuid.UUID, name string, action OperatorAction) (idempotency.Status, error) {
+// unfinished returns a key that an operator can change now, with its operation. A refusal
+// is no action, so it comes before the audit record.
+func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Status, Registration, error) {
 	key, err := s.Engine.Status(ctx, accountID, keyID)
 	switch {
 	case errors.Is(err, idempotency.ErrNotFound), err == nil && key.FinishedAt != nil:
-		return key, ErrNothingToDo
+		return key, Registration{}, ErrNothingToDo
 	case err != nil:
-		return key, err
+		return key, Registration{}, err
+	case key.Leased:
+		return key, Registration{}, idempotency.ErrInProgress
 	}
-	_, err = s.Pool.Exec(ctx, insertAuditRecord+auditValues, uuid.Must(uuid.NewV7()), accountID, name, "idempotency_key", keyID.String(),
+	registered, known := s.operations().find(key.Operation)
+	if !known {
+		err = fmt.Errorf("%w: operation %q", idempotency.ErrNewerVersion, key.Operation) // R18
+	}
+	return key, registered, err
+}
+
+func (s *Service) auditAction(ctx context.Context, key idempotency.Status, name string, action OperatorAction) error {
+	_, err := s.Pool.Exec(ctx, insertAuditRecord+auditValues, uuid.Must(uuid.NewV7()), key.AccountID, name, "idempotency_key", key.ID.String(),
 		map[string]string{"by": action.Actor, "reason": action.Reason}, nil)
 	if err != nil {
-		return key, fmt.Errorf("audit record: %w", postgres.Translate(err))
+		return fmt.Errorf("audit record: %w", postgres.Translate(err))
 	}
-	return key, nil
+	return nil
 }
 
 // AuditRecord is an entry of the audit log.

@@ -222,7 +222,7 @@ func TestResolve_otherRunContinues(t *testing.T) {
 	}
 }
 
-// A rejected action changes nothing. At most it leaves an audit record.
+// A rejected action changes nothing, and leaves no audit record.
 func TestOperator_rejectedAction(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(*fixture) operateFunc{
@@ -234,18 +234,21 @@ func TestOperator_rejectedAction(t *testing.T) {
 			shared := newFixture(t, options{})
 			other := idempotencytest.Account(t, shared.pool)
 			held := func(f *fixture) { f.setLease(lockTimeout / 2) }
+			renamed := func(f *fixture) {
+				f.exec("UPDATE idempotency_keys SET operation = 'subscribe' WHERE id = $1", idempotency.KeyID(f.account, f.key))
+			}
 			hideAuditRecords := func(f *fixture) { f.exec("ALTER TABLE audit_records RENAME TO hidden") }
 			const missing = "no such unfinished key"
 			for key, test := range map[idempotency.Key]struct {
 				steps   []step
 				account uuid.UUID
 				err     string
-				records int
 			}{
-				"a-key-that-is-finished":   {[]step{create("201")}, shared.account, missing, 0},
-				"a-key-that-a-run-holds":   {[]step{stopBefore(confirm), held}, shared.account, idempotency.ErrInProgress.Error(), 1},
-				"a-key-of-another-account": {[]step{stopBefore(confirm)}, other, missing, 0},
-				"a-key-without-a-record":   {[]step{stopBefore(confirm), hideAuditRecords}, shared.account, "audit record: ", 0},
+				"a-key-that-is-finished":   {[]step{create("201")}, shared.account, missing},
+				"a-key-that-a-run-holds":   {[]step{stopBefore(confirm), held}, shared.account, idempotency.ErrInProgress.Error()},
+				"a-key-of-another-account": {[]step{stopBefore(confirm)}, other, missing},
+				"a-key-of-a-newer-version": {[]step{stopBefore(confirm), renamed}, shared.account, idempotency.ErrNewerVersion.Error()},
+				"a-key-without-a-record":   {[]step{stopBefore(confirm), hideAuditRecords}, shared.account, "audit record: "},
 			} {
 				f := shared.withKey(t, key)
 				f.do(test.steps...)
@@ -257,7 +260,7 @@ func TestOperator_rejectedAction(t *testing.T) {
 				require.Equal(t, before, f.keyRow(), key)
 				f.do(expectCalls(""))
 				f.exec("ALTER TABLE IF EXISTS hidden RENAME TO audit_records")
-				require.Equal(t, test.records, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND resource_id = $1",
+				require.Zero(t, f.count("SELECT count(*) FROM audit_records WHERE resource_type = 'idempotency_key' AND resource_id = $1",
 					idempotency.KeyID(f.account, f.key).String()), key)
 			}
 		})

@@ -13,6 +13,11 @@ import (
 type Registration struct {
 	Operation idempotency.Operation
 
+	// Resolve, if set, returns the operation with which an operator ends an unfinished key, see
+	// [Service.Resolve]. It continues from the recovery points of Operation. It must not store a
+	// failure while the request can still succeed (R23).
+	Resolve func(key idempotency.Status) idempotency.Operation
+
 	Path string // such as /v1/credits
 
 	// ID returns the id of the resource that a key creates (R5).
@@ -28,14 +33,25 @@ type Resource struct {
 	Href string    `json:"href"`
 }
 
-// ResourceOf returns the resource that a key of a registered operation creates, or nil
-// if the operation is not registered. [ResourcesOf] is for orders and refunds.
-func (s *Service) ResourceOf(key idempotency.Status) *Resource {
-	for _, registered := range s.Registrations {
-		if registered.Operation.Name() == key.Operation {
-			id := registered.ID(key.AccountID, key.Key)
-			return &Resource{ID: id, Href: registered.Path + "/" + id.String()}
+// Registrations are operations, each with another name.
+type Registrations []Registration
+
+// ResourceOf returns the resource that a key of one of the operations creates, or nil.
+// [ResourcesOf] is for orders and refunds.
+func (r Registrations) ResourceOf(key idempotency.Status) *Resource {
+	registered, known := r.find(key.Operation)
+	if !known {
+		return nil
+	}
+	id := registered.ID(key.AccountID, key.Key)
+	return &Resource{ID: id, Href: registered.Path + "/" + id.String()}
+}
+
+func (r Registrations) find(operation string) (Registration, bool) {
+	for _, registered := range r {
+		if registered.Operation.Name() == operation {
+			return registered, true
 		}
 	}
-	return nil
+	return Registration{}, false
 }

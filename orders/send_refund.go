@@ -93,7 +93,7 @@ func (r *refundRun) findRefund(ctx context.Context) (payments.Refund, *payments.
 
 // resolution describes the key's last run before an operator's resolve.
 type resolution struct {
-	attempt int
+	attempt int  // detects a run that starts before the operator's
 	idle    bool // nothing that the run sent is in flight any more
 }
 

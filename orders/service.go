@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,7 +31,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Registrations are operations of other packages.
-	Registrations []Registration
+	Registrations Registrations
 }
 
 // New returns a Service, or an error if a required field is missing.
@@ -64,19 +63,20 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 
 // Operation returns the operation that is stored with a key.
 func (s *Service) Operation(name string) (idempotency.Operation, bool) {
-	operations := []idempotency.Operation{createOrder{Service: s}, createRefund{Service: s}}
-	for _, registered := range s.Registrations {
-		operations = append(operations, registered.Operation)
-	}
-	return byName(name, operations...)
+	registered, known := s.operations().find(name)
+	return registered.Operation, known
 }
 
-func byName(name string, operations ...idempotency.Operation) (idempotency.Operation, bool) {
-	i := slices.IndexFunc(operations, func(op idempotency.Operation) bool { return op.Name() == name })
-	if i < 0 {
-		return nil, false
-	}
-	return operations[i], true
+// operations returns the operations of this package and of other packages.
+func (s *Service) operations() Registrations {
+	return append(Registrations{
+		{Operation: createOrder{Service: s}, Resolve: func(idempotency.Status) idempotency.Operation {
+			return createOrder{Service: s, resolve: true}
+		}},
+		{Operation: createRefund{Service: s}, Resolve: func(key idempotency.Status) idempotency.Operation {
+			return createRefund{Service: s, resolution: &resolution{attempt: key.Attempt, idle: key.Idle > inFlightGrace}}
+		}},
+	}, s.Registrations...)
 }
 
 // Get returns the account's order, or [ErrNotFound].

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -61,12 +62,13 @@ func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work fun
 	if err != nil {
 		return err
 	}
+	transport := limiter.Transport(traces.Provider(boot.ProviderTransport()))
 	client, err := payments.New(payments.Config{
 		SecretKey:     string(config.SecretKey),
 		WebhookSecret: string(config.WebhookSecret),
 		BaseURL:       config.APIBase,
 		Timeout:       config.StripeTimeout,
-		Transport:     limiter.Transport(traces.Provider(boot.ProviderTransport())),
+		Transport:     transport,
 		Observe:       m.ProviderAttempt,
 		Logger:        logger,
 	})
@@ -79,12 +81,13 @@ func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work fun
 		return err
 	}
 	service, err := orders.New(orders.Config{
-		Engine:       engine,
-		Pool:         pool,
-		Payments:     client,
-		StepTimeout:  config.StripeTimeout,
-		ChargeWindow: config.ChargeWindow,
-		Logger:       logger,
+		Engine:        engine,
+		Pool:          pool,
+		Payments:      client,
+		StepTimeout:   config.StripeTimeout,
+		ChargeWindow:  config.ChargeWindow,
+		Logger:        logger,
+		Registrations: registrations(config, pool, transport),
 	})
 	if err != nil {
 		return err
@@ -92,6 +95,10 @@ func withApp(ctx context.Context, config boot.App, logger *slog.Logger, work fun
 	logger.Info("payment provider", "provider", config.ProviderURL(), "mode", config.Mode())
 	return work(&app{config, logger, pool, traces, admission, m, engine, service})
 }
+
+// registrations returns the operations of other packages. Commands without access to a
+// provider only describe the keys of these operations: their transport is nil.
+func registrations(boot.App, *pgxpool.Pool, http.RoundTripper) orders.Registrations { return nil }
 
 const (
 	// maxWaiters bounds the requests that wait for a key in progress. Each uses a client

@@ -66,7 +66,8 @@ func keysShow(ctx context.Context, call *invocation) error {
 		if err != nil {
 			return err
 		}
-		return printHistory(call.stdout, key, history)
+		resource := registrations(boot.App{Maintenance: config}, pool, nil).ResourceOf(key)
+		return printHistory(call.stdout, key, history, resource)
 	})
 }
 
@@ -126,9 +127,9 @@ func printKeys(w io.Writer, keys []idempotency.Status) error {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
-// printHistory prints a key with its order or refund, if there is one, and then its
-// events in the order of time.
-func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory) error {
+// printHistory prints a key with its order, refund or resource of another operation, if
+// there is one, and then its events in the order of time.
+func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory, resource *orders.Resource) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, arguments ...any) {
 		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, arguments...))
@@ -154,6 +155,9 @@ func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory
 		if order.PaymentIntentID != nil {
 			line("payment intent", "%s", *order.PaymentIntentID)
 		}
+	}
+	if resource != nil {
+		line("resource", "%s, at %s", resource.ID, resource.Href)
 	}
 	fmt.Fprintln(table, "\nTimeline, UTC")
 	for _, event := range timeline(key, history.Records) {

@@ -26,7 +26,13 @@ const path = "/v1/credits"
 
 // Registration adds the operation to the API.
 func (s *Service) Registration() orders.Registration {
-	return orders.Registration{Operation: grantCredit{s.Wallets}, Path: path, ID: creditID, Get: s.get}
+	return orders.Registration{
+		Operation: grantCredit{call: s.Wallets.Put},
+		Path:      path,
+		ID:        creditID,
+		Get:       s.get,
+		Resolve:   func(idempotency.Status) idempotency.Operation { return grantCredit{call: s.Wallets.Cancel} },
+	}
 }
 
 func (s *Service) get(ctx context.Context, accountID, id uuid.UUID) (any, error) {
@@ -57,8 +63,10 @@ func decode(params []byte) (Credit, error) {
 // pointInserted is the recovery point between the engine's started and finished.
 const pointInserted idempotency.RecoveryPoint = "credit_inserted"
 
-// grantCredit is the operation.
-type grantCredit struct{ wallets *Wallets }
+// grantCredit is the operation. If an operator ends a credit, its call is Wallets.Cancel.
+type grantCredit struct {
+	call func(context.Context, Credit) (refusal string, err error)
+}
 
 // Name is stored with the key.
 func (grantCredit) Name() string { return "grant_credit" }
@@ -66,13 +74,13 @@ func (grantCredit) Name() string { return "grant_credit" }
 // Steps returns the two steps:
 //
 //	started          tx 1: claim the key, insert the credit
-//	credit_inserted  call: put the credit; tx 2: record it, store the response
+//	credit_inserted  call: put the credit, or cancel it; tx 2: record it, store the response
 //	finished
 func (op grantCredit) Steps(run *idempotency.Run) idempotency.Steps {
 	r := &grantRun{grantCredit: op, Run: run}
 	return idempotency.Steps{
 		Start: r.insertCredit,
-		From:  map[idempotency.RecoveryPoint]idempotency.Step{pointInserted: r.putCredit},
+		From:  map[idempotency.RecoveryPoint]idempotency.Step{pointInserted: r.callWallets},
 	}
 }
 
@@ -98,40 +106,50 @@ func (r *grantRun) insertCredit(_ context.Context, tx *idempotency.Tx) (idempote
 	return idempotency.Advance(pointInserted), nil
 }
 
-// putCredit is the external call, with no transaction open (R6). It may run again
+// callWallets makes the external call, with no transaction open (R6). It may run again
 // after a crash, with the stored parameters (R4) and the same id.
-func (r *grantRun) putCredit(ctx context.Context) (idempotency.Record, error) {
+func (r *grantRun) callWallets(ctx context.Context) (idempotency.Record, error) {
 	credit, err := decode(r.Params)
 	if err != nil {
 		return nil, err
 	}
 	credit.ID = creditID(r.AccountID, r.Key)
-	granted, err := r.wallets.Put(ctx, credit)
+	refusal, err := r.call(ctx, credit)
 	if err != nil { // nothing is stored, and the key stays (R11); the client gets 503
 		return nil, &orders.ProviderError{Kind: orders.ErrOutcomeUnknown, RetryAfter: 2 * time.Second, Cause: err}
 	}
 	return func(_ context.Context, tx *idempotency.Tx) (idempotency.Outcome, error) {
-		return r.record(tx, credit, granted)
+		return r.record(tx, credit, refusal)
 	}, nil
 }
 
 // record is transaction 2. It stores the response that every retry gets (R14).
-func (r *grantRun) record(tx *idempotency.Tx, credit Credit, granted bool) (idempotency.Outcome, error) {
+func (r *grantRun) record(tx *idempotency.Tx, credit Credit, refusal string) (idempotency.Outcome, error) {
 	credit.Status = "granted"
 	response := idempotency.Response{Status: 201, Headers: map[string]string{
 		"Content-Type": "application/json", "Location": path + "/" + credit.ID.String(),
 	}}
 	var body any = &credit
-	if !granted {
+	if refusal != "" {
 		credit.Status = "refused"
 		response = idempotency.Response{Status: 422, Headers: map[string]string{"Content-Type": "application/problem+json"}}
-		body = map[string]any{
-			"type": "/problems/credit-refused", "title": "The wallet service refused the credit", "status": 422,
-			"detail": "There is no such wallet.", "retry": "new-key", "outcome": "final",
+		body = problem{
+			Type: "/problems/credit-refused", Title: "The wallet service refused the credit", Status: 422,
+			Detail: refusal, Retry: "new-key", Outcome: "final",
 		}
 	}
 	tx.Queue("UPDATE credits SET status = $3 WHERE account_id = $1 AND id = $2", r.AccountID, credit.ID, credit.Status)
 	var err error
 	response.Body, err = json.Marshal(body)
 	return idempotency.Finish(response), err
+}
+
+// problem is a problem document (RFC 9457). The members are stored in this order.
+type problem struct {
+	Type    string `json:"type"`
+	Title   string `json:"title"`
+	Status  int    `json:"status"`
+	Detail  string `json:"detail"`
+	Retry   string `json:"retry"`
+	Outcome string `json:"outcome"`
 }

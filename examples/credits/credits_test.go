@@ -18,7 +18,8 @@ func TestGrant_responseLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.wallets.lostResponses = 1
-	requireProblem(t, "payment-outcome-unknown", f.grant())
+	problem := requireProblem(t, "payment-outcome-unknown", f.grant())
+	require.NotRegexp(t, "(?i)card|charge|payment", problem["title"].(string)+problem["detail"].(string), "a credit charges nothing")
 	require.Equal(t, "pending", f.credit().Status, "nothing is stored")
 
 	first := f.grant()
@@ -58,9 +59,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	f.wallets.lostResponses = 1
 	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code) // makes the call and records nothing
 	id := idempotency.KeyID(f.account, key)
-	_, err := f.orders.Resolve(t.Context(), f.account, id, orders.OperatorAction{Actor: "ada", Reason: "test"})
-	require.ErrorIs(t, err, orders.ErrNotResolvable)
-	_, err = f.pool.Exec(t.Context(), // a dead process does not release its lease
+	_, err := f.pool.Exec(t.Context(), // a dead process does not release its lease
 		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.account, id)
 	require.NoError(t, err)
 
@@ -82,11 +81,78 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	require.Equal(t, "true", f.grant().Header().Get("Idempotent-Replayed"))
 }
 
+// An operator ends a credit that no retry finishes, as orders keys resolve does. The wallet
+// service decides the response.
+func TestGrant_resolve(t *testing.T) {
+	t.Parallel()
+	const closed = "The credit was closed by the seller before it was granted."
+	for name, test := range map[string]struct {
+		lost     int // responses, the first of which is that of the PUT
+		down     bool
+		statuses []int // of the operator's attempts, 0 without a response
+		detail   string
+	}{
+		"the service is down":              {down: true, statuses: []int{422}, detail: closed},
+		"granted, response lost":           {lost: 1, statuses: []int{201}},
+		"cancelled, response lost":         {down: true, lost: 1, statuses: []int{0, 422}, detail: closed},
+		"granted, both responses are lost": {lost: 2, statuses: []int{0, 201}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.wallets.lostResponses, f.wallets.down = test.lost, test.down
+			requireProblem(t, "payment-outcome-unknown", f.grant())
+			for n, status := range test.statuses {
+				result, err := f.resolve(f.orders)
+				require.Equal(t, status == 0, err != nil, "%v", err)
+				require.Equal(t, status, result.Response.Status)
+				require.Equal(t, n+1, f.auditRecords())
+			}
+			f.wallets.down = false
+			again := f.grant()
+			require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+			granted := 1
+			if test.detail != "" {
+				granted = 0
+				require.Equal(t, test.detail, requireProblem(t, "credit-refused", again)["detail"])
+				refusal, err := f.client.Put(t.Context(), f.credit()) // a call that was in flight
+				require.NoError(t, err)
+				require.NotEmpty(t, refusal)
+			}
+			f.wallets.expectCredits(t, granted)
+			require.Equal(t, granted == 1, f.credit().Status == "granted")
+		})
+	}
+}
+
+// A refusal is no act, so it leaves no audit record.
+func TestGrant_notResolvable(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.wallets.down = true
+	require.Equal(t, http.StatusServiceUnavailable, f.grant().Code)
+	config := f.orders.Config
+	config.Registrations[0].Resolve = nil
+	without, err := orders.New(config)
+	require.NoError(t, err)
+	_, err = f.resolve(without)
+	require.ErrorIs(t, err, orders.ErrNotResolvable)
+	require.Zero(t, f.auditRecords())
+	config.Registrations = nil
+	older, err := orders.New(config)
+	require.NoError(t, err)
+	_, err = f.resolve(older)
+	require.ErrorIs(t, err, idempotency.ErrNewerVersion)
+	require.Zero(t, f.auditRecords())
+}
+
 func TestGrant_refusalIsStored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	const documented = `{"type":"/problems/credit-refused","title":"The wallet service refused the credit","status":422,` +
+		`"detail":"There is no such wallet.","retry":"new-key","outcome":"final"}`
 	for range 2 {
-		requireProblem(t, "credit-refused", f.send(key, "/v1/credits", `{"wallet":"missing","amount":1}`))
+		require.Equal(t, documented, f.send(key, "/v1/credits", `{"wallet":"missing","amount":1}`).Body.String())
 	}
 	require.Equal(t, "refused", f.credit().Status)
 	require.Equal(t, 1, f.wallets.calls)

@@ -41,6 +41,7 @@ type fixture struct {
 	account uuid.UUID
 	apiKey  string
 	wallets *walletService
+	client  *credits.Wallets
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -60,10 +61,11 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(client.Close)
 	f.engine, err = idempotency.New(f.pool, idempotency.Config{LockTimeout: 90 * time.Second, Clock: time.Now, Logger: logger})
 	require.NoError(t, err)
-	service := &credits.Service{Pool: f.pool, Wallets: &credits.Wallets{URL: wallets.URL, HTTP: wallets.Client()}}
+	f.client = &credits.Wallets{URL: wallets.URL, HTTP: wallets.Client()}
+	service := &credits.Service{Pool: f.pool, Wallets: f.client}
 	f.orders, err = orders.New(orders.Config{
 		Engine: f.engine, Pool: f.pool, Payments: client, StepTimeout: time.Minute, ChargeWindow: 24 * time.Hour, Logger: logger,
-		Registrations: []orders.Registration{service.Registration()},
+		Registrations: orders.Registrations{service.Registration()},
 	})
 	require.NoError(t, err)
 
@@ -114,6 +116,17 @@ func (f *fixture) credit() (credit credits.Credit) {
 	return credit
 }
 
+// resolve ends the key as orders keys resolve does.
+func (f *fixture) resolve(service *orders.Service) (idempotency.Result, error) {
+	return service.Resolve(f.Context(), f.account, idempotency.KeyID(f.account, key), orders.OperatorAction{Actor: "ada", Reason: "test"})
+}
+
+func (f *fixture) auditRecords() (n int) {
+	f.Helper()
+	require.NoError(f, f.pool.QueryRow(f.Context(), "SELECT count(*) FROM audit_records WHERE action = 'key.resolve'").Scan(&n))
+	return n
+}
+
 // requireProblem requires a problem document with this slug, and returns it.
 func requireProblem(t *testing.T, slug string, got *httptest.ResponseRecorder) (document map[string]any) {
 	t.Helper()
@@ -123,12 +136,14 @@ func requireProblem(t *testing.T, slug string, got *httptest.ResponseRecorder) (
 	return document
 }
 
-// walletService is a fake that stores a credit once per id, and may lose responses.
+// walletService is a fake that stores a credit once per id, unless the id was cancelled
+// first. It may lose responses.
 type walletService struct {
 	mu            sync.Mutex
-	credits       map[string]string // by path
+	credits       map[string]string // by path; empty if cancelled
 	calls         int
-	lostResponses int // so many responses will be lost
+	lostResponses int  // so many responses will be lost
+	down          bool // it grants nothing now
 }
 
 func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
@@ -136,18 +151,36 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
+	status := http.StatusBadRequest
+	if err == nil {
+		status = w.handle(in, string(body))
+	}
+	if w.lostResponses > 0 && status < http.StatusInternalServerError {
+		w.lostResponses--
+		panic(http.ErrAbortHandler)
+	}
+	out.WriteHeader(status)
+}
+
+func (w *walletService) handle(in *http.Request, body string) (status int) {
+	credit, known := w.credits[in.URL.Path]
 	switch {
-	case err != nil || in.Method != http.MethodPut:
-		out.WriteHeader(http.StatusBadRequest)
-	case strings.Contains(string(body), "missing"):
-		out.WriteHeader(http.StatusNotFound)
+	case in.Method == http.MethodDelete && credit != "":
+		return http.StatusConflict
+	case in.Method == http.MethodDelete:
+		w.credits[in.URL.Path] = ""
+		return http.StatusNoContent
+	case in.Method != http.MethodPut:
+		return http.StatusBadRequest
+	case w.down:
+		return http.StatusInternalServerError
+	case known && credit == "":
+		return http.StatusGone
+	case strings.Contains(body, "missing"):
+		return http.StatusNotFound
 	default:
-		w.credits[in.URL.Path] = string(body)
-		if w.lostResponses > 0 {
-			w.lostResponses--
-			panic(http.ErrAbortHandler)
-		}
-		out.WriteHeader(http.StatusCreated)
+		w.credits[in.URL.Path] = body
+		return http.StatusCreated
 	}
 }
 
@@ -155,5 +188,11 @@ func (w *walletService) expectCredits(t *testing.T, n int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	require.Len(t, w.credits, n, "credits at the wallet service")
+	granted := 0
+	for _, credit := range w.credits {
+		if credit != "" {
+			granted++
+		}
+	}
+	require.Equal(t, n, granted, "credits at the wallet service")
 }

@@ -15,28 +15,54 @@ type Wallets struct {
 	HTTP *http.Client
 }
 
-// Put creates the credit with its id, once, and reports whether the service accepted
-// it. An error means that the outcome is unknown (R11).
-func (w *Wallets) Put(ctx context.Context, credit Credit) (granted bool, err error) {
+// Put grants the credit with its id, once. It returns why the service refused it, or "". An
+// error means that the outcome is unknown (R11).
+func (w *Wallets) Put(ctx context.Context, credit Credit) (refusal string, err error) {
 	body, err := json.Marshal(map[string]any{"wallet": credit.Wallet, "amount": credit.Amount})
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, w.URL+"/credits/"+credit.ID.String(), bytes.NewReader(body))
+	switch status, err := w.send(ctx, http.MethodPut, credit, body); {
+	case err != nil:
+		return "", err
+	case status == http.StatusOK, status == http.StatusCreated:
+		return "", nil
+	case status == http.StatusNotFound, status == http.StatusUnprocessableEntity:
+		return "There is no such wallet.", nil
+	case status == http.StatusGone:
+		return cancelled, nil
+	default:
+		return "", fmt.Errorf("wallet service: status %d", status)
+	}
+}
+
+const cancelled = "The credit was closed by the seller before it was granted."
+
+// Cancel ends a credit that an operator gives up. From then on the service refuses its id,
+// so a call in flight grants nothing either (R23). It returns "" if the credit was granted
+// before.
+func (w *Wallets) Cancel(ctx context.Context, credit Credit) (refusal string, err error) {
+	switch status, err := w.send(ctx, http.MethodDelete, credit, nil); {
+	case err != nil:
+		return "", err
+	case status == http.StatusNoContent:
+		return cancelled, nil
+	case status == http.StatusConflict:
+		return "", nil
+	default:
+		return "", fmt.Errorf("wallet service: status %d", status)
+	}
+}
+
+func (w *Wallets) send(ctx context.Context, method string, credit Credit, body []byte) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, w.URL+"/credits/"+credit.ID.String(), bytes.NewReader(body))
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	response, err := w.HTTP.Do(request)
 	if err != nil {
-		return false, fmt.Errorf("wallet service: %w", err)
+		return 0, fmt.Errorf("wallet service: %w", err)
 	}
 	defer response.Body.Close()
-	switch response.StatusCode {
-	case http.StatusOK, http.StatusCreated:
-		return true, nil
-	case http.StatusNotFound, http.StatusUnprocessableEntity: // final: there is no such wallet
-		return false, nil
-	default:
-		return false, fmt.Errorf("wallet service: status %d", response.StatusCode)
-	}
+	return response.StatusCode, nil
 }
