@@ -212,6 +212,7 @@ func TestDo_reapedKey(t *testing.T) {
 		"other parameters":              {changed, &threeSteps{}},
 		"another operation":             {req, oneStep()},
 		"an operation that reads first": {req, readsFirst},
+		"parameters that are rejected":  {changed, rejecting(&threeSteps{})},
 	} {
 		result, err := f.do(test.req, test.op)
 		var keyExpired *idempotency.KeyExpiredError

@@ -41,6 +41,9 @@ func (r *run) commit(ctx context.Context, record Record) error {
 	recording, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	outcome, err := record(recording, tx)
+	if err != nil && r.claim != nil && !tx.open && tx.failed == nil {
+		err = r.rejected(ctx, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -48,6 +51,16 @@ func (r *run) commit(ctx context.Context, record Record) error {
 		return err
 	}
 	return tx.commit(ctx, outcome)
+}
+
+// rejected returns the error of a first step that rejects the request before the claim,
+// which would find an expired key. That key may have charged, so it takes precedence (R2).
+func (r *run) rejected(ctx context.Context, cause error) error {
+	err := r.engine.store.keyExpired(ctx, r.AccountID, r.KeyID, r.Key)
+	if errors.Is(err, ErrNotFound) {
+		return cause
+	}
+	return err
 }
 
 // invalidate makes an unknown COMMIT fail if it has not arrived yet, by moving the

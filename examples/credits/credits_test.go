@@ -199,10 +199,13 @@ func TestGrant_reapedKey(t *testing.T) {
 	require.Equal(t, 3, idempotencytest.Reap(t, f.pool))
 
 	for used, member := range map[string]string{key: "resource", orderKey: "order_id", refundKey: "refund"} {
-		for path, body := range map[string]string{"/v1/credits": request, "/v1/orders": order, refunds: `{"amount":100}`} {
-			problem := requireProblem(t, "idempotency-key-expired", f.send(used, path, body))
-			require.Contains(t, problem, member, "%s at %s", used, path)
-			require.Contains(t, problem["detail"], "in "+member)
+		for path, valid := range map[string]string{"/v1/credits": request, "/v1/orders": order, refunds: `{"amount":100}`} {
+			for _, body := range []string{valid, `{"amount":-1}`} { // the values do not matter any more
+				problem := requireProblem(t, "idempotency-key-expired", f.send(used, path, body))
+				require.Contains(t, problem, member, "%s at %s", used, path)
+				require.Contains(t, problem["detail"], "in "+member)
+			}
+			requireProblem(t, "malformed-request", f.send(used, path, `[]`))
 		}
 		require.Contains(t, f.send("", "/v1/idempotency-keys/"+used, "").Body.String(), `"state":"expired"`)
 	}
