@@ -120,11 +120,16 @@ func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]S
 	return e.store.statuses(ctx, stuckSQL, grace, limit)
 }
 
-// Find returns the keys with an id or a client's key, of one account or, for
-// uuid.Nil, of all.
+// Find returns the key with an id or, if there is none, those with a client's key, of
+// one account or, for uuid.Nil, of all. So the name of a client's key cannot hide
+// another key, which the log and all lists name by its id.
 func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) ([]Status, error) {
 	id, _ := uuid.Parse(idOrKey) // otherwise uuid.Nil, which no key has
-	return e.store.statuses(ctx, byKeySQL, id, idOrKey, accountID)
+	keys, err := e.store.statuses(ctx, byKeySQL, id, idOrKey, accountID)
+	if len(keys) > 0 && keys[0].ID == id {
+		keys = keys[:1]
+	}
+	return keys, err
 }
 
 // Requeue returns a key that needs review to the completer, with all attempts.

@@ -137,6 +137,10 @@ func TestFind_arguments(t *testing.T) {
 	unique := f.request()
 	unique.Key = idempotency.Key(uuid.NewString()) // the form that many clients use
 	f.put(unique, op, idempotencytest.State{Point: reserved})
+	impostor := mine // a key whose name is the id of another key
+	impostor.AccountID, impostor.Key = idempotencytest.Account(t, f.pool), idempotency.Key(keyID(mine).String())
+	f.put(impostor, op, idempotencytest.State{Point: reserved})
+	f.update(impostor, "created_at = created_at - interval '1 hour'")
 
 	for name, test := range map[string]struct {
 		account uuid.UUID
@@ -147,6 +151,7 @@ func TestFind_arguments(t *testing.T) {
 		"id in capitals":                    {uuid.Nil, strings.ToUpper(keyID(mine).String()), []uuid.UUID{keyID(mine)}},
 		"id and its account":                {f.account, keyID(mine).String(), []uuid.UUID{keyID(mine)}},
 		"id and another account":            {theirs.AccountID, keyID(mine).String(), nil},
+		"name of another account's key":     {impostor.AccountID, string(impostor.Key), []uuid.UUID{keyID(impostor)}},
 		"client's key of two accounts":      {uuid.Nil, string(mine.Key), []uuid.UUID{keyID(mine), keyID(theirs)}},
 		"client's key and an account":       {theirs.AccountID, string(mine.Key), []uuid.UUID{keyID(theirs)}},
 		"client's key in the form of an id": {uuid.Nil, string(unique.Key), []uuid.UUID{keyID(unique)}},

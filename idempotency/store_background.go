@@ -66,7 +66,7 @@ SELECT` + statusColumns + `
  LIMIT $3`
 
 // byKeySQL searches all accounts. The array makes the planner use both unique indexes,
-// which begin with the account (R20).
+// which begin with the account (R20). A key with that id comes first.
 const byKeySQL = `
 SELECT` + statusColumns + `
   FROM idempotency_keys AS k
@@ -76,7 +76,7 @@ SELECT` + statusColumns + `
             WHERE $4::uuid IN (id, '00000000-0000-0000-0000-000000000000')
        ))
    AND (k.id = $2 OR k.idempotency_key = $3)
- ORDER BY k.created_at
+ ORDER BY (k.id = $2) DESC, k.created_at
  LIMIT 10`
 
 func (s *store) statuses(ctx context.Context, query string, arguments ...any) ([]Status, error) {
