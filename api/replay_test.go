@@ -84,7 +84,7 @@ func (f *fixture) interrupt(t *testing.T, key, body string) {
 func (f *fixture) runCompleter(t *testing.T) {
 	t.Helper()
 	const grace = time.Hour
-	completer, err := idempotency.NewCompleter(f.engine, f.service.Operation,
+	completer, err := idempotency.NewCompleter(f.engine, f.service.Operations(),
 		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 10, Concurrency: 1})
 	require.NoError(t, err)
 	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)

@@ -23,9 +23,10 @@ const actionPollGraces = 3
 // Completer resumes abandoned keys, whose clients did not retry. Any number of
 // completers may run at once.
 type Completer struct {
-	engine *Engine
-	find   func(operation string) (Operation, bool)
-	config CompleterConfig
+	engine     *Engine
+	operations []Operation
+	steps      []string // of the operations, see knownSteps
+	config     CompleterConfig
 }
 
 // CompleterConfig configures a [Completer]. All fields are required.
@@ -42,15 +43,16 @@ type CompleterConfig struct {
 	Limit, Concurrency int
 }
 
-// NewCompleter returns a completer. find returns the operation of a name.
-func NewCompleter(engine *Engine, find func(operation string) (Operation, bool), config CompleterConfig) (*Completer, error) {
+// NewCompleter returns a completer that resumes the keys of operations. It leaves keys
+// of other operations, and at unknown recovery points, to a newer version (R18).
+func NewCompleter(engine *Engine, operations []Operation, config CompleterConfig) (*Completer, error) {
 	switch {
 	case config.Grace <= engine.store.lockTimeout:
 		return nil, fmt.Errorf("idempotency: the grace of %s must be more than the lease of %s (R9)", config.Grace, engine.store.lockTimeout)
 	case config.MaxAttempts < 1 || config.Limit < 1 || config.Concurrency < 1:
 		return nil, errors.New("idempotency: MaxAttempts, Limit and Concurrency must be positive")
 	}
-	return &Completer{engine: engine, find: find, config: config}, nil
+	return &Completer{engine: engine, operations: operations, steps: knownSteps(operations), config: config}, nil
 }
 
 // CompleterResult counts the keys of one pass by result.
@@ -66,7 +68,7 @@ type CompleterResult struct {
 // a failing key comes last. When ctx ends, it finishes the keys in progress and
 // starts no more. The counts are right beside an error, too.
 func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
-	keys, err := c.engine.store.abandoned(ctx, c.config.Grace, c.config.Limit)
+	keys, err := c.engine.store.abandoned(ctx, c.config.Grace, c.steps, c.config.Limit)
 	if err != nil {
 		if ctx.Err() != nil {
 			return CompleterResult{}, nil // cancelled
@@ -93,7 +95,7 @@ func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
 // reviewPolled marks old keys that clients run so often that they are never
 // abandoned.
 func (c *Completer) reviewPolled(ctx context.Context, counts *counter) error {
-	keys, err := c.engine.store.candidates(ctx, polledSQL, c.config.Grace, pollingLimit, c.config.MaxAttempts, c.config.Limit)
+	keys, err := c.engine.store.candidates(ctx, polledSQL, c.config.Grace, pollingLimit, c.config.MaxAttempts, c.steps, c.config.Limit)
 	if err != nil {
 		return fmt.Errorf("list polled keys: %w", err)
 	}
@@ -108,7 +110,7 @@ func (c *Completer) reviewPolled(ctx context.Context, counts *counter) error {
 }
 
 func (c *Completer) complete(ctx context.Context, key candidate, counts *counter) error {
-	claimed, err := c.engine.store.claimAbandoned(ctx, key)
+	claimed, err := c.engine.store.claimAbandoned(ctx, key, c.steps)
 	switch {
 	case errors.Is(err, ErrInProgress), err == nil && !claimed:
 		counts.add(&counts.Skipped)
@@ -154,11 +156,11 @@ func (c *Completer) resume(ctx context.Context, key candidate) (result Result, e
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	return c.engine.Resume(ctx, key.AccountID, key.ID, c.find)
+	return c.engine.Resume(ctx, key.AccountID, key.ID, c.operations)
 }
 
 func (c *Completer) markNeedsReview(ctx context.Context, key candidate) error {
-	return c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.AccountID, key.ID)
+	return c.engine.store.exec(context.WithoutCancel(ctx), markNeedsReviewSQL, key.AccountID, key.ID, c.steps)
 }
 
 type counter struct {

@@ -22,7 +22,7 @@ const (
 type completerFixture struct {
 	*fixture
 	log        *logBuffer
-	operations map[string]idempotency.Operation
+	operations []idempotency.Operation
 	config     idempotency.CompleterConfig
 }
 
@@ -30,28 +30,19 @@ func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *compl
 	f.t.Helper()
 	log := &logBuffer{}
 	engine := newEngine(f.t, f.pool, func(c *idempotency.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
-	c := &completerFixture{
+	return &completerFixture{
 		fixture:    &fixture{t: f.t, pool: f.pool, engine: engine, account: f.account},
 		log:        log,
-		operations: map[string]idempotency.Operation{},
+		operations: operations,
 		config:     idempotency.CompleterConfig{Grace: grace, MaxAttempts: maxAttempts, Limit: 100, Concurrency: 1},
 	}
-	for _, op := range operations {
-		c.operations[op.Name()] = op
-	}
-	return c
 }
 
 func (f *completerFixture) completer() *idempotency.Completer {
 	f.t.Helper()
-	c, err := idempotency.NewCompleter(f.engine, f.operation, f.config)
+	c, err := idempotency.NewCompleter(f.engine, f.operations, f.config)
 	require.NoError(f.t, err)
 	return c
-}
-
-func (f *completerFixture) operation(name string) (idempotency.Operation, bool) {
-	op, known := f.operations[name]
-	return op, known
 }
 
 func (f *completerFixture) pass() idempotency.CompleterResult {

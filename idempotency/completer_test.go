@@ -15,7 +15,6 @@ import (
 func TestNewCompleter_invalidConfig(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	find := only(oneStep())
 	complete := idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 1, Concurrency: 1}
 	for want, change := range map[string]func(*idempotency.CompleterConfig){
 		"the grace of 1m0s must be more than the lease of 1m0s (R9)": func(c *idempotency.CompleterConfig) { c.Grace = lockTimeout },
@@ -25,7 +24,7 @@ func TestNewCompleter_invalidConfig(t *testing.T) {
 	} {
 		config := complete
 		change(&config)
-		_, err := idempotency.NewCompleter(f.engine, find, config)
+		_, err := idempotency.NewCompleter(f.engine, []idempotency.Operation{oneStep()}, config)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -191,21 +190,37 @@ func TestCompleter_noCandidates(t *testing.T) {
 	require.Zero(t, meter.Commits())
 }
 
-// A row of a newer version is not changed (R18), but it counts as a failure.
+// No command changes a key of a newer version, its counters included (R18). Operators
+// see it, and such keys do not use up the limit of a pass.
 func TestCompleter_newerVersion(t *testing.T) {
 	t.Parallel()
-	op := &threeSteps{}
+	op, waiting := &threeSteps{}, "action_required_at = now(), "
 	f := newCompleterFixture(newFixture(t), op)
-	req := f.putAbandoned(op, released, 2*grace)
-	f.update(req, "operation = 'three_steps_2'")
-	before := f.state(req)
-	for range maxAttempts - 1 {
-		require.Equal(t, idempotency.CompleterResult{Failed: 1}, f.pass())
-		f.ageRun(req, 48*time.Hour)
+	f.config.MaxAttempts, f.config.Limit = 1, 1
+	const polled = ", attempt = 1000, last_run_at = now(), created_at = now() - interval '31 hours'"
+	for name, update := range map[string]string{
+		"recovery point":            "recovery_point = 'captured'",
+		"operation":                 "operation = 'three_steps_2'",
+		"fingerprint":               "params_hash = set_byte(params_hash, 0, 2)",
+		"point, requires an action": waiting + "recovery_point = 'captured'",
+		"polled":                    "recovery_point = 'captured'" + polled,
+		"needs review":              "recovery_point = 'captured', needs_review_at = now()",
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := f.putChanged(op, released, 48*time.Hour, update)
+			before := f.row(req)
+			require.Zero(t, f.pass())
+			require.NoError(t, f.engine.Requeue(t.Context(), req.AccountID, keyID(req), f.operations))
+			_, err := f.resume(req, op)
+			require.ErrorIs(t, err, idempotency.ErrNewerVersion)
+			require.Equal(t, before, f.row(req))
+		})
 	}
-	require.Equal(t, idempotency.CompleterResult{NeedsReview: 1}, f.pass())
-	require.Equal(t, before, f.state(req))
 	require.Zero(t, op.calls.Load())
+	require.Len(t, f.stuck(10), 4, "without the polled key and the one that requires an action")
+
+	f.putAbandoned(op, released, 2*grace)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.pass())
 }
 
 // The pass claims no more keys, because each claim might fail only after a timeout.
@@ -242,7 +257,7 @@ func TestRequeue_states(t *testing.T) {
 	op := failingToPay()
 	f := newCompleterFixture(newFixture(t), op)
 	requeue := func(req idempotency.Request) {
-		require.NoError(t, f.engine.Requeue(t.Context(), req.AccountID, keyID(req)))
+		require.NoError(t, f.engine.Requeue(t.Context(), req.AccountID, keyID(req), f.operations))
 	}
 	const marked = "needs_review_at = now(), completer_attempt = 3"
 	req := f.putChanged(op, released, 2*grace, marked)

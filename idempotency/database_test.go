@@ -244,7 +244,7 @@ func TestDatabase_poolClosed(t *testing.T) {
 		"Lookup":            func() error { _, _, err := f.engine.Lookup(ctx, req.AccountID, req.Key); return err },
 		"Stuck":             func() error { _, err := f.engine.Stuck(ctx, grace, 1); return err },
 		"Find":              func() error { _, err := f.engine.Find(ctx, uuid.Nil, "an-unused-client-key"); return err },
-		"Requeue":           func() error { return f.engine.Requeue(ctx, req.AccountID, keyID(req)) },
+		"Requeue":           func() error { return f.engine.Requeue(ctx, req.AccountID, keyID(req), nil) },
 		"ReadStats":         func() error { _, err := idempotency.ReadStats(ctx, f.pool); return err },
 		"Completer.RunOnce": func() error { _, err := f.completer().RunOnce(ctx); return err },
 		"Reaper.RunOnce":    func() error { _, err := f.reaper().RunOnce(ctx); return err },
@@ -349,7 +349,7 @@ func TestDatabase_queryExecModes(t *testing.T) {
 			require.Equal(t, idempotency.CompleterResult{Completed: 1}, c.pass())
 			c.insertFinished(3, retention+time.Hour)
 			require.Equal(t, 3, c.reap())
-			require.NoError(t, c.engine.Requeue(t.Context(), f.account, keyID(abandoned)))
+			require.NoError(t, c.engine.Requeue(t.Context(), f.account, keyID(abandoned), c.operations))
 			_, err = idempotency.ReadStats(t.Context(), f.pool)
 			require.NoError(t, err)
 		})

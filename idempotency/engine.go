@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,20 +40,20 @@ func (e *Engine) Do(ctx context.Context, req Request, op Operation) (Result, err
 	return result, err
 }
 
-// Resume continues an unfinished request from its stored parameters (R4). find
-// returns the operation of a name. A leased key returns [ErrInProgress], a missing
-// key [ErrNotFound].
-func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, find func(operation string) (Operation, bool)) (Result, error) {
+// Resume continues an unfinished request from its stored parameters (R4), with the one
+// of operations that the key names. A leased key returns [ErrInProgress], a missing key
+// [ErrNotFound].
+func (e *Engine) Resume(ctx context.Context, accountID, keyID uuid.UUID, operations []Operation) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	stored, err := e.store.find(ctx, accountID, keyID)
 	if err != nil {
 		return Result{KeyID: keyID}, err
 	}
-	op, known := find(stored.Operation)
-	if !known {
+	i := slices.IndexFunc(operations, func(op Operation) bool { return op.Name() == stored.Operation })
+	if i < 0 {
 		return stored.result(), fmt.Errorf("%w: operation %q", ErrNewerVersion, stored.Operation)
 	}
-	return e.decide(ctx, stored, stored.fingerprint, op, nil)
+	return e.decide(ctx, stored, stored.fingerprint, operations[i], nil)
 }
 
 // decide applies R2 to a known key: reused, replay, in progress, takeover.

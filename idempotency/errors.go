@@ -37,7 +37,7 @@ var (
 
 	// ErrNewerVersion means that a newer version of the program wrote the key, which
 	// is unchanged (R18).
-	ErrNewerVersion = errors.New("the idempotency key was written by a newer version")
+	ErrNewerVersion = errors.New("the idempotency key was written by a newer version of the program, and only that version can continue it")
 
 	// ErrNotFound means that the account has no such key: never used, or reaped.
 	ErrNotFound = errors.New("no such idempotency key")

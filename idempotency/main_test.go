@@ -105,11 +105,7 @@ func (f *fixture) mustDo(req idempotency.Request, op idempotency.Operation) idem
 }
 
 func (f *fixture) resume(req idempotency.Request, op idempotency.Operation) (idempotency.Result, error) {
-	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), only(op))
-}
-
-func only(op idempotency.Operation) func(string) (idempotency.Operation, bool) {
-	return func(name string) (idempotency.Operation, bool) { return op, name == op.Name() }
+	return f.engine.Resume(f.t.Context(), req.AccountID, keyID(req), []idempotency.Operation{op})
 }
 
 func (f *fixture) put(req idempotency.Request, op idempotency.Operation, state idempotencytest.State) {

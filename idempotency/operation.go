@@ -26,8 +26,20 @@ type Operation interface {
 	// Name is stored with the key. [Engine.Resume] finds the operation by it.
 	Name() string
 
-	// Steps returns the steps of one run, which may share variables.
+	// Steps returns the steps of one run, which may share variables. The recovery points
+	// are the same in all runs. To learn them, the engine also calls Steps with an empty
+	// run.
 	Steps(run *Run) Steps
+}
+
+// knownSteps names the steps of the operations as stepSQL names that of a stored key.
+func knownSteps(operations []Operation) (names []string) {
+	for _, op := range operations {
+		for point := range op.Steps(&Run{}).From {
+			names = append(names, fmt.Sprintf("%d/%s/%s", fingerprintVersion, op.Name(), point))
+		}
+	}
+	return names
 }
 
 // Steps are the steps of a run, by the recovery point at which each begins.

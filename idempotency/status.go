@@ -132,9 +132,10 @@ func (e *Engine) Find(ctx context.Context, accountID uuid.UUID, idOrKey string) 
 	return keys, err
 }
 
-// Requeue returns a key that needs review to the completer, with all attempts.
-func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID) error {
-	return e.store.exec(ctx, requeueSQL, accountID, id)
+// Requeue returns a key that needs review to the completer, with all attempts. It does
+// not change a key that none of the operations can continue (R18).
+func (e *Engine) Requeue(ctx context.Context, accountID, id uuid.UUID, operations []Operation) error {
+	return e.store.exec(ctx, requeueSQL, accountID, id, knownSteps(operations))
 }
 
 // Expire makes a key whose row was lost an expired key (R17).

@@ -14,6 +14,11 @@ import (
 // The statements of waiters, operators and background commands. The latter list keys
 // of all accounts and change each by account and id, if it is unchanged (R16, R20).
 
+// stepSQL names the step that continues a key. A version without that step does not
+// change the key (R18), see [knownSteps]. All its functions are immutable, as a
+// distributed PostgreSQL requires in an UPDATE.
+const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
+
 // pollSQL returns the awaited keys whose waiters should wake up.
 const pollSQL = `
 SELECT awaited.account_id,
@@ -116,8 +121,9 @@ SELECT account_id,
    AND last_run_at <= now() - $1::interval
    AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
    AND coalesce(locked_at <= now() - $3::interval, true)
+   AND ` + stepSQL + ` = ANY($4::text[])
  ORDER BY last_run_at
- LIMIT $4`
+ LIMIT $5`
 
 const actionRequiredSQL = `
 SELECT account_id,
@@ -129,15 +135,16 @@ SELECT account_id,
    AND needs_review_at IS NULL
    AND action_required_at IS NOT NULL
    AND last_run_at <= now() - $1::interval
+   AND ` + stepSQL + ` = ANY($2::text[])
  ORDER BY last_run_at
- LIMIT $2`
+ LIMIT $3`
 
-func (s *store) abandoned(ctx context.Context, grace time.Duration, limit int) ([]candidate, error) {
-	keys, err := s.candidates(ctx, abandonedSQL, grace, maxBackoff, s.lockTimeout, limit)
+func (s *store) abandoned(ctx context.Context, grace time.Duration, steps []string, limit int) ([]candidate, error) {
+	keys, err := s.candidates(ctx, abandonedSQL, grace, maxBackoff, s.lockTimeout, steps, limit)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := s.candidates(ctx, actionRequiredSQL, actionPollGraces*grace, limit)
+	waiting, err := s.candidates(ctx, actionRequiredSQL, actionPollGraces*grace, steps, limit)
 	return append(keys, waiting...), err
 }
 
@@ -152,11 +159,12 @@ UPDATE idempotency_keys
    AND finished_at IS NULL
    AND needs_review_at IS NULL
    AND last_run_at = $3
-   AND (locked_at IS NULL OR locked_at <= now() - $4::interval)`
+   AND (locked_at IS NULL OR locked_at <= now() - $4::interval)
+   AND ` + stepSQL + ` = ANY($5::text[])`
 
-func (s *store) claimAbandoned(ctx context.Context, key candidate) (claimed bool, err error) {
+func (s *store) claimAbandoned(ctx context.Context, key candidate, steps []string) (claimed bool, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.At, s.lockTimeout)
+		tag, err := conn.Exec(ctx, claimAbandonedSQL, key.AccountID, key.ID, key.At, s.lockTimeout, steps)
 		claimed = tag.RowsAffected() == 1
 		return err
 	})
@@ -177,7 +185,8 @@ SELECT account_id,
    AND last_run_at > now() - $1::interval
    AND created_at <= now() - $2::interval
    AND attempt > 2 * $3::bigint
- LIMIT $4`
+   AND ` + stepSQL + ` = ANY($4::text[])
+ LIMIT $5`
 
 const markNeedsReviewSQL = `
 UPDATE idempotency_keys
@@ -185,7 +194,8 @@ UPDATE idempotency_keys
  WHERE account_id = $1
    AND id = $2
    AND finished_at IS NULL
-   AND needs_review_at IS NULL`
+   AND needs_review_at IS NULL
+   AND ` + stepSQL + ` = ANY($3::text[])`
 
 const requeueSQL = `
 UPDATE idempotency_keys
@@ -193,7 +203,8 @@ UPDATE idempotency_keys
        completer_attempt = 0
  WHERE account_id = $1
    AND id = $2
-   AND finished_at IS NULL`
+   AND finished_at IS NULL
+   AND ` + stepSQL + ` = ANY($3::text[])`
 
 // expiredSQL lists the finished keys past their retention, from $3: until VACUUM, the
 // index keeps the entries of deleted rows, which each batch would read again.

@@ -31,7 +31,7 @@ func (s *Service) Retry(ctx context.Context, accountID, keyID uuid.UUID, action 
 	if err := s.auditAction(ctx, key, "key.retry", action); err != nil {
 		return rejected, err
 	}
-	if err := s.Engine.Requeue(ctx, accountID, keyID); err != nil {
+	if err := s.Engine.Requeue(ctx, accountID, keyID, s.Operations()); err != nil {
 		return rejected, err
 	}
 	return s.Resume(ctx, accountID, keyID)
@@ -54,9 +54,7 @@ func (s *Service) Resolve(ctx context.Context, accountID, keyID uuid.UUID, actio
 	if err := s.auditAction(ctx, key, "key.resolve", action); err != nil {
 		return rejected, err
 	}
-	return s.Engine.Resume(ctx, accountID, keyID, func(string) (idempotency.Operation, bool) {
-		return registered.Resolve(key), true
-	})
+	return s.Engine.Resume(ctx, accountID, keyID, []idempotency.Operation{registered.Resolve(key)})
 }
 
 // ExpireKey rejects retries of a charged order whose rows are lost (R17). Otherwise a retry
@@ -78,8 +76,11 @@ func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (i
 		return key, Registration{}, idempotency.ErrInProgress
 	}
 	registered, known := s.operations().find(key.Operation)
+	if known {
+		_, known = registered.Operation.Steps(&idempotency.Run{}).From[key.Point]
+	}
 	if !known {
-		err = fmt.Errorf("%w: operation %q", idempotency.ErrNewerVersion, key.Operation) // R18
+		err = fmt.Errorf("%w: operation %q, recovery point %q", idempotency.ErrNewerVersion, key.Operation, key.Point) // R18
 	}
 	return key, registered, err
 }

@@ -58,16 +58,18 @@ func sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Resume continues the request of an unfinished key from its stored parameters.
 func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idempotency.Result, error) {
-	return s.Engine.Resume(ctx, accountID, keyID, s.Operation)
+	return s.Engine.Resume(ctx, accountID, keyID, s.Operations())
 }
 
-// Operation returns the operation that is stored with a key.
-func (s *Service) Operation(name string) (idempotency.Operation, bool) {
-	registered, known := s.operations().find(name)
-	return registered.Operation, known
+// Operations returns all operations, including those of other packages.
+func (s *Service) Operations() (list []idempotency.Operation) {
+	for _, registered := range s.operations() {
+		list = append(list, registered.Operation)
+	}
+	return list
 }
 
-// operations returns the operations of this package and of other packages.
+// operations returns the same operations with their registrations.
 func (s *Service) operations() Registrations {
 	return append(Registrations{
 		{Operation: createOrder{Service: s}, Resolve: func(idempotency.Status) idempotency.Operation {

@@ -37,7 +37,7 @@ func BenchmarkCreate(b *testing.B) {
 func BenchmarkComplete(b *testing.B) {
 	const keys = 1000
 	f := newFixture(b, 8)
-	completer, err := idempotency.NewCompleter(f.engine, f.service.Operation,
+	completer, err := idempotency.NewCompleter(f.engine, f.service.Operations(),
 		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, Limit: 10_000, Concurrency: 8})
 	require.NoError(b, err)
 	runs := 0

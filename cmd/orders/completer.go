@@ -40,7 +40,7 @@ func completer(ctx context.Context, call *invocation) error {
 }
 
 func newCompleter(a *app, config boot.Completer, concurrency int) (*idempotency.Completer, error) {
-	return idempotency.NewCompleter(a.engine, a.orders.Operation, idempotency.CompleterConfig{
+	return idempotency.NewCompleter(a.engine, a.orders.Operations(), idempotency.CompleterConfig{
 		Grace:       a.config.CompleterGrace,
 		MaxAttempts: config.MaxAttempts,
 		Limit:       completerLimit,

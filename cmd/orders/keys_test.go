@@ -188,6 +188,23 @@ func TestKeysResolve(t *testing.T) {
 	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
 }
 
+// No command changes a key that this version cannot continue (R18).
+func TestKeys_newerVersion(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.abandon("an-order-of-tomorrow")
+	f.exec("UPDATE idempotency_keys SET recovery_point = 'captured', needs_review_at = now(), completer_attempt = 10")
+	const unchanged = "SELECT count(*) FROM idempotency_keys WHERE recovery_point = 'captured' AND needs_review_at IS NOT NULL AND completer_attempt = 10 AND attempt = 1"
+	id := idempotency.KeyID(f.account(), "an-order-of-tomorrow").String()
+	for _, command := range []string{"retry", "resolve"} {
+		stderr := fail(t, f.environ, "keys", command, id, "--reason", "a test")
+		require.Contains(t, stderr, "orders: key "+id+" is still unfinished, at captured: the idempotency key was written by a newer version "+
+			`of the program, and only that version can continue it: recovery point "captured"`+"\n")
+	}
+	require.Equal(t, 1, f.count(unchanged))
+	require.Contains(t, f.keys("list"), id)
+}
+
 func TestKeys_refund(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -63,7 +63,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 		"UPDATE idempotency_keys SET locked_at = last_run_at, last_error = NULL WHERE account_id = $1 AND id = $2", f.account, id)
 	require.NoError(t, err)
 
-	completer, err := idempotency.NewCompleter(f.engine, f.orders.Operation, idempotency.CompleterConfig{
+	completer, err := idempotency.NewCompleter(f.engine, f.orders.Operations(), idempotency.CompleterConfig{
 		Grace: 5 * time.Minute, MaxAttempts: 10, Limit: 10, Concurrency: 1,
 	})
 	require.NoError(t, err)
