@@ -85,7 +85,7 @@ func (f *fixture) runCompleter(t *testing.T) {
 	t.Helper()
 	const grace = time.Hour
 	completer, err := idempotency.NewCompleter(f.engine, f.service.Operations(),
-		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 10, Concurrency: 1})
+		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, ActionTimeout: 24 * time.Hour, Limit: 10, Concurrency: 1})
 	require.NoError(t, err)
 	f.exec(t, "UPDATE idempotency_keys SET last_run_at = last_run_at - $1::interval", 2*grace)
 	pass, err := completer.RunOnce(t.Context())

@@ -54,6 +54,39 @@ func TestDo_actionRequired(t *testing.T) {
 	f.requireIdle()
 }
 
+// A wait ends soon after its timeout, however short ago the key ran last.
+func TestCompleter_actionTimeout(t *testing.T) {
+	t.Parallel()
+	const limit = actionTimeout - lockTimeout // the lease of a later run ends after the timeout
+	for name, test := range map[string]struct {
+		age, lastRun time.Duration
+		due          bool
+	}{
+		"before the timeout":                 {limit - 10*time.Second, 2 * grace, false},
+		"before it, long ago":                {limit - 10*time.Second, 4 * grace, true},
+		"no run since the timeout":           {limit + 10*time.Second, 11 * time.Second, true},
+		"run since the timeout":              {limit + 10*time.Second, 9 * time.Second, false},
+		"run since, within the grace":        {limit + time.Hour, grace - 10*time.Second, false},
+		"run since, the grace is over":       {limit + time.Hour, grace + 10*time.Second, true},
+		"no run since the timeout, long ago": {limit + time.Hour, 2 * time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op := untilPaid(new(bool), new(error))
+			f := newCompleterFixture(newFixture(t), op)
+			req := f.putAbandoned(op, released, 0)
+			f.update(req, "action_required_at = now(), created_at = now() - $3::interval, last_run_at = now() - $4::interval", test.age, test.lastRun)
+			want := idempotency.CompleterResult{}
+			if test.due {
+				want.Waiting = 1
+			}
+			require.Equal(t, want, f.pass())
+			require.Zero(t, f.pass(), "once per grace")
+			require.Zero(t, f.completerState(req))
+		})
+	}
+}
+
 // The completer runs a key that requires an action rarely and without limit. After
 // any other error the key is an abandoned one.
 func TestCompleter_actionRequired(t *testing.T) {

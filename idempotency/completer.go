@@ -16,8 +16,8 @@ const maxBackoff = 6 * time.Hour
 // review, about as old as an idle key that the completer gives up.
 const pollingLimit = 30 * time.Hour
 
-// actionPollGraces is after how many graces a key that requires an action runs.
-// Usually a webhook or the client runs it earlier.
+// actionPollGraces is after how many graces a key that requires an action runs, until its
+// ActionTimeout. Usually a webhook or the client runs it earlier.
 const actionPollGraces = 3
 
 // Completer resumes abandoned keys, whose clients did not retry. Any number of
@@ -39,7 +39,13 @@ type CompleterConfig struct {
 	// review by an operator (R16).
 	MaxAttempts int
 
-	// Limit bounds the keys of one pass, Concurrency those in progress at once.
+	// ActionTimeout is the age at which an operation ends its wait for an action, see
+	// [ErrActionRequired]. A key runs as soon as its lease would end after that age, and
+	// then once in each grace.
+	ActionTimeout time.Duration
+
+	// Limit bounds the abandoned keys of one pass, and those that require an action.
+	// Concurrency bounds the keys in progress at once.
 	Limit, Concurrency int
 }
 
@@ -49,6 +55,8 @@ func NewCompleter(engine *Engine, operations []Operation, config CompleterConfig
 	switch {
 	case config.Grace <= engine.store.lockTimeout:
 		return nil, fmt.Errorf("idempotency: the grace of %s must be more than the lease of %s (R9)", config.Grace, engine.store.lockTimeout)
+	case config.ActionTimeout <= engine.store.lockTimeout:
+		return nil, fmt.Errorf("idempotency: the action timeout of %s must be more than the lease of %s (R9)", config.ActionTimeout, engine.store.lockTimeout)
 	case config.MaxAttempts < 1 || config.Limit < 1 || config.Concurrency < 1:
 		return nil, errors.New("idempotency: MaxAttempts, Limit and Concurrency must be positive")
 	}
@@ -64,11 +72,11 @@ type CompleterResult struct {
 	NeedsReview int // marked for review by an operator
 }
 
-// RunOnce makes one pass over the keys that are due, the longest idle first, so that
-// a failing key comes last. When ctx ends, it finishes the keys in progress and
+// RunOnce makes one pass over the keys that are due: of each account in turn, the longest
+// idle first, so that a failing key comes last. When ctx ends, it finishes the keys in progress and
 // starts no more. The counts are right beside an error, too.
 func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
-	keys, err := c.engine.store.abandoned(ctx, c.config.Grace, c.steps, c.config.Limit)
+	keys, err := c.engine.store.abandoned(ctx, c.config, c.steps)
 	if err != nil {
 		if ctx.Err() != nil {
 			return CompleterResult{}, nil // cancelled
@@ -95,7 +103,8 @@ func (c *Completer) RunOnce(ctx context.Context) (CompleterResult, error) {
 // reviewPolled marks old keys that clients run so often that they are never
 // abandoned.
 func (c *Completer) reviewPolled(ctx context.Context, counts *counter) error {
-	keys, err := c.engine.store.candidates(ctx, polledSQL, c.config.Grace, pollingLimit, c.config.MaxAttempts, c.steps, c.config.Limit)
+	store := c.engine.store
+	keys, err := store.candidates(ctx, polledSQL, c.config.Grace, pollingLimit, store.lockTimeout, c.config.MaxAttempts, c.steps, c.config.Limit)
 	if err != nil {
 		return fmt.Errorf("list polled keys: %w", err)
 	}

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	grace       = 5 * time.Minute
-	maxAttempts = 3
+	grace         = 5 * time.Minute
+	maxAttempts   = 3
+	actionTimeout = 24 * time.Hour
 )
 
 type completerFixture struct {
@@ -34,7 +35,7 @@ func newCompleterFixture(f *fixture, operations ...idempotency.Operation) *compl
 		fixture:    &fixture{t: f.t, pool: f.pool, engine: engine, account: f.account},
 		log:        log,
 		operations: operations,
-		config:     idempotency.CompleterConfig{Grace: grace, MaxAttempts: maxAttempts, Limit: 100, Concurrency: 1},
+		config:     idempotency.CompleterConfig{Grace: grace, MaxAttempts: maxAttempts, ActionTimeout: actionTimeout, Limit: 100, Concurrency: 1},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/idempotency"
@@ -15,9 +16,10 @@ import (
 func TestNewCompleter_invalidConfig(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	complete := idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, Limit: 1, Concurrency: 1}
+	complete := idempotency.CompleterConfig{Grace: grace, MaxAttempts: 1, ActionTimeout: actionTimeout, Limit: 1, Concurrency: 1}
 	for want, change := range map[string]func(*idempotency.CompleterConfig){
-		"the grace of 1m0s must be more than the lease of 1m0s (R9)": func(c *idempotency.CompleterConfig) { c.Grace = lockTimeout },
+		"the grace of 1m0s must be more than the lease of 1m0s (R9)":          func(c *idempotency.CompleterConfig) { c.Grace = lockTimeout },
+		"the action timeout of 1m0s must be more than the lease of 1m0s (R9)": func(c *idempotency.CompleterConfig) { c.ActionTimeout = lockTimeout },
 		"MaxAttempts, Limit":           func(c *idempotency.CompleterConfig) { c.MaxAttempts = 0 },
 		"Limit and":                    func(c *idempotency.CompleterConfig) { c.Limit = 0 },
 		"Concurrency must be positive": func(c *idempotency.CompleterConfig) { c.Concurrency = -1 },
@@ -100,6 +102,34 @@ func TestCompleter_oldestFirst(t *testing.T) {
 	require.Equal(t, []idempotency.Key{keys[1], keys[4], keys[2], keys[5]}, order)
 	require.Equal(t, idempotency.CompleterResult{Completed: 2}, f.pass(), "the rest, beyond the limit of the first pass")
 	require.Equal(t, []idempotency.Key{keys[0], keys[3]}, order[4:])
+}
+
+// The many keys of one account do not delay those of another one, abandoned or waiting
+// for an action.
+func TestCompleter_accountsInTurn(t *testing.T) {
+	t.Parallel()
+	const waiting = "action_required_at = now()"
+	var order []uuid.UUID
+	op := &threeSteps{pay: func(_ context.Context, run *idempotency.Run) error {
+		order = append(order, run.AccountID)
+		return nil
+	}}
+	f := newCompleterFixture(newFixture(t), op)
+	f.config.Limit = 5
+	other, third := idempotencytest.Account(t, f.pool), idempotencytest.Account(t, f.pool)
+	for _, update := range []string{"", waiting} {
+		for range 2 * f.config.Limit {
+			f.putChanged(op, released, 48*time.Hour, update)
+		}
+	}
+	mine := f.account
+	f.account = other
+	f.putAbandoned(op, released, 24*time.Hour)
+	f.account = third
+	f.putChanged(op, released, 24*time.Hour, waiting)
+
+	require.Equal(t, idempotency.CompleterResult{Completed: 2 * f.config.Limit}, f.pass())
+	require.ElementsMatch(t, []uuid.UUID{mine, mine, other, third}, order[:4])
 }
 
 // A failing key does not delay the others, and needs review after its last attempt

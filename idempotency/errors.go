@@ -32,7 +32,8 @@ var (
 
 	// ErrActionRequired is wrapped by the error of a step that waits for an action
 	// outside of the service, such as a customer's approval. The completer runs such
-	// a key rarely and without limit, so the step must end the wait.
+	// a key rarely and without limit, so the step must end the wait, see
+	// [CompleterConfig.ActionTimeout].
 	ErrActionRequired = errors.New("an action outside of the service is required")
 
 	// ErrNewerVersion means that a newer version of the program wrote the key, which

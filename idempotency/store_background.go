@@ -15,8 +15,9 @@ import (
 // of all accounts and change each by account and id, if it is unchanged (R16, R20).
 
 // stepSQL names the step that continues a key. A version without that step does not
-// change the key (R18), see [knownSteps]. All its functions are immutable, as a
-// distributed PostgreSQL requires in an UPDATE.
+// change the key (R18), see [knownSteps]. All functions are immutable, as a distributed
+// PostgreSQL requires in an UPDATE. array_position, unlike = ANY, makes the planner expect
+// that most keys match, so it reads an index in order up to the LIMIT.
 const stepSQL = `get_byte(params_hash, 0)::text || '/' || operation || '/' || recovery_point`
 
 // pollSQL returns the awaited keys whose waiters should wake up.
@@ -106,46 +107,85 @@ func (s *store) candidates(ctx context.Context, query string, arguments ...any) 
 	return collect(ctx, s, pgx.RowToStructByPos[candidate], query, arguments...)
 }
 
-// abandonedSQL lists the keys whose grace is over, the longest idle first. The first
-// condition on last_run_at is for the index, the second is the backoff: it doubles
-// with each attempt, up to $2, and 20 doublings fit an interval.
+// abandonedSQL lists the keys whose grace is over: of each account in turn the longest
+// idle first, so that the many keys of one account do not delay those of another one. The
+// inner LIMIT bounds the sort after a long outage. The first condition on last_run_at is
+// for the index, the second is the backoff: it doubles with each attempt, up to $2, and 20
+// doublings fit an interval. A time later than $3 from now is of a clock that ran ahead,
+// see takeOver.
 const abandonedSQL = `
+WITH due AS (
+    SELECT account_id,
+           id,
+           last_run_at,
+           completer_attempt + 1 AS attempts
+      FROM idempotency_keys
+     WHERE finished_at IS NULL
+       AND needs_review_at IS NULL
+       AND action_required_at IS NULL
+       AND last_run_at NOT BETWEEN now() - $1::interval AND now() + $3::interval
+       AND last_run_at NOT BETWEEN
+           now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
+           AND now() + $3::interval
+       AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $3::interval AND now() + $3::interval)
+       AND array_position($4::text[], ` + stepSQL + `) IS NOT NULL
+     ORDER BY last_run_at
+     LIMIT 100 * $5::bigint
+)
 SELECT account_id,
        id,
        last_run_at,
-       completer_attempt + 1
-  FROM idempotency_keys
- WHERE finished_at IS NULL
-   AND needs_review_at IS NULL
-   AND action_required_at IS NULL
-   AND last_run_at <= now() - $1::interval
-   AND last_run_at <= now() - least($1::interval * 2 ^ least(completer_attempt, 20), greatest($2::interval, $1::interval))
-   AND coalesce(locked_at <= now() - $3::interval, true)
-   AND ` + stepSQL + ` = ANY($4::text[])
- ORDER BY last_run_at
- LIMIT $5`
+       attempts
+  FROM due
+ ORDER BY row_number() OVER (PARTITION BY account_id ORDER BY last_run_at), last_run_at
+ LIMIT $5::bigint`
 
+// actionRequiredSQL lists the keys that have waited $1 since their last run, in the same
+// order. When they are $4 old, a run ends the wait: they are due at once, and then after
+// each $5.
 const actionRequiredSQL = `
+WITH due AS (
+    SELECT account_id,
+           id,
+           last_run_at
+      FROM idempotency_keys
+     WHERE finished_at IS NULL
+       AND needs_review_at IS NULL
+       AND action_required_at IS NOT NULL
+       AND (
+            last_run_at NOT BETWEEN now() - $1::interval AND now() + $2::interval
+            OR (
+                created_at <= now() - $4::interval
+                AND last_run_at <= greatest(created_at + $4::interval, now() - $5::interval)
+            )
+       )
+       AND array_position($3::text[], ` + stepSQL + `) IS NOT NULL
+     ORDER BY last_run_at
+     LIMIT 100 * $6::bigint
+)
 SELECT account_id,
        id,
        last_run_at,
        0
-  FROM idempotency_keys
- WHERE finished_at IS NULL
-   AND needs_review_at IS NULL
-   AND action_required_at IS NOT NULL
-   AND last_run_at <= now() - $1::interval
-   AND ` + stepSQL + ` = ANY($2::text[])
- ORDER BY last_run_at
- LIMIT $3`
+  FROM due
+ ORDER BY row_number() OVER (PARTITION BY account_id ORDER BY last_run_at), last_run_at
+ LIMIT $6::bigint`
 
-func (s *store) abandoned(ctx context.Context, grace time.Duration, steps []string, limit int) ([]candidate, error) {
-	keys, err := s.candidates(ctx, abandonedSQL, grace, maxBackoff, s.lockTimeout, steps, limit)
+// abandoned returns the keys that are due, those that require an action in turn with the
+// others.
+func (s *store) abandoned(ctx context.Context, config CompleterConfig, steps []string) (due []candidate, err error) {
+	idle, err := s.candidates(ctx, abandonedSQL, config.Grace, maxBackoff, s.lockTimeout, steps, config.Limit)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := s.candidates(ctx, actionRequiredSQL, actionPollGraces*grace, steps, limit)
-	return append(keys, waiting...), err
+	// The lease of a run that still waits must end before the timeout.
+	timeout := config.ActionTimeout - s.lockTimeout
+	waiting, err := s.candidates(ctx, actionRequiredSQL, actionPollGraces*config.Grace, s.lockTimeout, steps, timeout, config.Grace, config.Limit)
+	for i := range max(len(idle), len(waiting)) {
+		due = append(due, idle[min(i, len(idle)):min(i+1, len(idle))]...)
+		due = append(due, waiting[min(i, len(waiting)):min(i+1, len(waiting))]...)
+	}
+	return due, err
 }
 
 // claimAbandonedSQL counts an attempt of the completer, unless the key has changed
@@ -159,8 +199,8 @@ UPDATE idempotency_keys
    AND finished_at IS NULL
    AND needs_review_at IS NULL
    AND last_run_at = $3
-   AND (locked_at IS NULL OR locked_at <= now() - $4::interval)
-   AND ` + stepSQL + ` = ANY($5::text[])`
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
+   AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL`
 
 func (s *store) claimAbandoned(ctx context.Context, key candidate, steps []string) (claimed bool, err error) {
 	err = s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -172,7 +212,8 @@ func (s *store) claimAbandoned(ctx context.Context, key candidate, steps []strin
 }
 
 // polledSQL lists the old keys that ran within the grace and far more often than the
-// completer runs a key. A key that an operator has requeued is not among them.
+// completer runs a key. A key that an operator has requeued is not among them. The age of
+// a key that was created in the future is unknown, so it counts as old.
 const polledSQL = `
 SELECT account_id,
        id,
@@ -183,10 +224,10 @@ SELECT account_id,
    AND needs_review_at IS NULL
    AND action_required_at IS NULL
    AND last_run_at > now() - $1::interval
-   AND created_at <= now() - $2::interval
-   AND attempt > 2 * $3::bigint
-   AND ` + stepSQL + ` = ANY($4::text[])
- LIMIT $5`
+   AND created_at NOT BETWEEN now() - $2::interval AND now() + $3::interval
+   AND attempt > 2 * $4::bigint
+   AND array_position($5::text[], ` + stepSQL + `) IS NOT NULL
+ LIMIT $6`
 
 const markNeedsReviewSQL = `
 UPDATE idempotency_keys
@@ -195,7 +236,7 @@ UPDATE idempotency_keys
    AND id = $2
    AND finished_at IS NULL
    AND needs_review_at IS NULL
-   AND ` + stepSQL + ` = ANY($3::text[])`
+   AND array_position($3::text[], ` + stepSQL + `) IS NOT NULL`
 
 const requeueSQL = `
 UPDATE idempotency_keys
@@ -204,7 +245,7 @@ UPDATE idempotency_keys
  WHERE account_id = $1
    AND id = $2
    AND finished_at IS NULL
-   AND ` + stepSQL + ` = ANY($3::text[])`
+   AND array_position($3::text[], ` + stepSQL + `) IS NOT NULL`
 
 // expiredSQL lists the finished keys past their retention, from $3: until VACUUM, the
 // index keeps the entries of deleted rows, which each batch would read again.

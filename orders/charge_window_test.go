@@ -322,6 +322,18 @@ func TestChargeWindow_endsBeforeAction(t *testing.T) {
 	f.checkFinal()
 }
 
+// The customer never approves, and the client does not return: the completer ends the
+// payment soon after the window, although the key ran a short time ago.
+func TestChargeWindow_notApproved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, challenge)
+	f.backdate(24*time.Hour - lockTimeout + time.Second)
+	f.ageLastRun(grace)
+	require.Equal(t, idempotency.CompleterResult{Completed: 1}, f.runCompleter())
+	f.do(create("422 charge_window_over"), expectIntents("canceled"))
+	f.checkFinal()
+}
+
 // The window ends between the create and the confirm of one run.
 func TestChargeWindow_endsDuringRun(t *testing.T) {
 	t.Parallel()

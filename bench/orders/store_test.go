@@ -140,7 +140,7 @@ func openStore(b *testing.B, server *embeddedpg.Server, name string, keys int) *
 
 	s := &store{fixture: newFixtureOn(b, meter, pool), keys: keys, shuffled: rand.Perm(keys)}
 	s.completer, err = idempotency.NewCompleter(s.engine, s.service.Operations(),
-		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, Limit: 1000, Concurrency: 1})
+		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, ActionTimeout: 24 * time.Hour, Limit: 1000, Concurrency: 1})
 	require.NoError(b, err)
 	s.fillTables(server.URL(name))
 	return s

@@ -38,7 +38,7 @@ func BenchmarkComplete(b *testing.B) {
 	const keys = 1000
 	f := newFixture(b, 8)
 	completer, err := idempotency.NewCompleter(f.engine, f.service.Operations(),
-		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, Limit: 10_000, Concurrency: 8})
+		idempotency.CompleterConfig{Grace: grace, MaxAttempts: 10, ActionTimeout: 24 * time.Hour, Limit: 10_000, Concurrency: 8})
 	require.NoError(b, err)
 	runs := 0
 	b.ResetTimer()

@@ -41,10 +41,11 @@ func completer(ctx context.Context, call *invocation) error {
 
 func newCompleter(a *app, config boot.Completer, concurrency int) (*idempotency.Completer, error) {
 	return idempotency.NewCompleter(a.engine, a.orders.Operations(), idempotency.CompleterConfig{
-		Grace:       a.config.CompleterGrace,
-		MaxAttempts: config.MaxAttempts,
-		Limit:       completerLimit,
-		Concurrency: concurrency,
+		Grace:         a.config.CompleterGrace,
+		MaxAttempts:   config.MaxAttempts,
+		ActionTimeout: a.config.ChargeWindow,
+		Limit:         completerLimit,
+		Concurrency:   concurrency,
 	})
 }
 

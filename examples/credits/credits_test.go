@@ -64,7 +64,7 @@ func TestGrant_crashBetweenCallAndRecord(t *testing.T) {
 	require.NoError(t, err)
 
 	completer, err := idempotency.NewCompleter(f.engine, f.orders.Operations(), idempotency.CompleterConfig{
-		Grace: 5 * time.Minute, MaxAttempts: 10, Limit: 10, Concurrency: 1,
+		Grace: 5 * time.Minute, MaxAttempts: 10, ActionTimeout: 24 * time.Hour, Limit: 10, Concurrency: 1,
 	})
 	require.NoError(t, err)
 	pass, err := completer.RunOnce(t.Context())
