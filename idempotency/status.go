@@ -24,6 +24,7 @@ type Status struct {
 	FinishedAt     *time.Time    // nil while unfinished
 	NeedsReviewAt  *time.Time    // nil unless the completer has marked the key
 	Leased         bool          // a run holds the key
+	ClockAhead     bool          // a time of the key is in the future, because a clock ran ahead
 	ActionRequired bool          // the last run ended with ErrActionRequired
 	LastError      string        // of the last run, "" if it had none
 	ResponseStatus int           // of the stored response, 0 while unfinished
@@ -74,7 +75,8 @@ const statusColumns = `
        now() - k.last_run_at,
        k.finished_at,
        k.needs_review_at,
-       coalesce(k.locked_at > now() - $1::interval, false),
+       coalesce(k.locked_at BETWEEN now() - $1::interval AND now() + $1::interval, false),
+       greatest(k.created_at, k.last_run_at, k.locked_at, k.finished_at) > now() + $1::interval,
        k.action_required_at IS NOT NULL,
        coalesce(k.last_error, ''),
        coalesce(k.response_code, 0)`
@@ -82,7 +84,7 @@ const statusColumns = `
 func (s *Status) fields() []any {
 	return []any{
 		&s.AccountID, &s.ID, &s.Key, &s.Operation, &s.Path, &s.Point, &s.Attempt, &s.CreatedAt, &s.LastRunAt, &s.Idle,
-		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.ActionRequired, &s.LastError, &s.ResponseStatus,
+		&s.FinishedAt, &s.NeedsReviewAt, &s.Leased, &s.ClockAhead, &s.ActionRequired, &s.LastError, &s.ResponseStatus,
 	}
 }
 
@@ -115,7 +117,7 @@ func (e *Engine) Statuses(ctx context.Context, accountIDs, ids []uuid.UUID) (map
 
 // Stuck lists up to limit unfinished keys of all accounts, the longest idle first:
 // keys that need review, and keys without a run for longer than grace that require no
-// action.
+// action. A last run in the future is none.
 func (e *Engine) Stuck(ctx context.Context, grace time.Duration, limit int) ([]Status, error) {
 	return e.store.statuses(ctx, stuckSQL, grace, limit)
 }

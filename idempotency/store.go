@@ -239,7 +239,9 @@ func scanFenced(row pgx.Row, more ...any) error {
 	return err
 }
 
-// takeOver leases the key, or returns ErrInProgress if the row has changed (R7, R8).
+// takeOver leases the key, or returns ErrInProgress if the row has changed (R7, R8). A
+// lease that starts later than LockTimeout from now is none, because a clock that ran
+// ahead has set it. A wait for the row, during which now() stands still, is shorter.
 func (s *store) takeOver(ctx context.Context, f fence) (attempt int, createdAt, since time.Time, err error) {
 	err = s.queryRow(ctx, `
 UPDATE idempotency_keys
@@ -251,7 +253,7 @@ UPDATE idempotency_keys
  WHERE account_id = $1
    AND id = $2
    AND recovery_point = $4
-   AND (locked_at IS NULL OR locked_at <= now() - $5::interval)
+   AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $5::interval AND now() + $5::interval)
 RETURNING attempt, created_at, locked_at`,
 		[]any{f.accountID, f.id, f.token, string(f.point), s.lockTimeout}, &attempt, &createdAt, &since)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -34,8 +34,8 @@ SELECT awaited.account_id,
     OR (awaited.change = 'status' AND k.action_required_at IS NOT NULL)
     OR (
         awaited.change = 'turn'
-        AND coalesce(k.locked_at <= now() - $4::interval, true)
-        AND k.last_run_at <= now() - $5::interval
+        AND (k.locked_at IS NULL OR k.locked_at NOT BETWEEN now() - $4::interval AND now() + $4::interval)
+        AND k.last_run_at NOT BETWEEN now() - $5::interval AND now() + $4::interval
     )`
 
 func (s *store) poll(ctx context.Context, keys []awaitedKey) ([]awaitedKey, error) {
@@ -64,8 +64,8 @@ SELECT` + statusColumns + `
         OR (
             k.needs_review_at IS NULL
             AND k.action_required_at IS NULL
-            AND k.last_run_at <= now() - $2::interval
-            AND coalesce(k.locked_at <= now() - $1::interval, true)
+            AND k.last_run_at NOT BETWEEN now() - $2::interval AND now() + $1::interval
+            AND (k.locked_at IS NULL OR k.locked_at NOT BETWEEN now() - $1::interval AND now() + $1::interval)
         )
    )
  ORDER BY k.last_run_at

@@ -141,6 +141,9 @@ func printHistory(w io.Writer, key idempotency.Status, history orders.KeyHistory
 	line("state", "%s", key.State())
 	line("recovery point", "%s", key.Point)
 	line("runs", "%d", key.Attempt)
+	if key.ClockAhead {
+		line("clock", "a time of this key is in the future: the database's clock ran ahead when it was stored")
+	}
 	if key.LastError != "" {
 		line("last error", "%s", key.LastError)
 	}

@@ -188,6 +188,23 @@ func TestKeysResolve(t *testing.T) {
 	require.Contains(t, stderr, "is finished, and its response 422 does not change\n")
 }
 
+// A lease in the future is none, and operators see it (R8).
+func TestKeys_clockAhead(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"retry", "resolve"} {
+		f := newFixture(t)
+		f.abandon("an-order-of-a-wrong-clock")
+		id := idempotency.KeyID(f.account(), "an-order-of-a-wrong-clock").String()
+		const note = "\nclock "
+		require.NotContains(t, f.keys("show", id), note)
+		f.exec("UPDATE idempotency_keys SET locked_at = now() + interval '1 day', last_run_at = now() + interval '1 day', created_at = now() + interval '1 day'")
+		require.Regexp(t, id+".* waiting ", f.keys("list"))
+		require.Contains(t, f.keys("show", id), note)
+		succeed(t, f.environ, "keys", command, id, "--reason", "a test")
+		require.Equal(t, map[string]int{"retry": 1}[command], len(f.stripe.Charges()))
+	}
+}
+
 // No command changes a key that this version cannot continue (R18).
 func TestKeys_newerVersion(t *testing.T) {
 	t.Parallel()

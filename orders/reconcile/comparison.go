@@ -206,7 +206,8 @@ func (c *comparison[P]) check(l localState, p providerState) Kind {
 	return c.classify(l, p)
 }
 
-// isRecent reports whether a run may have been active since Until.
+// isRecent reports whether a run may have been active since Until. A time in the future is
+// not recent: a clock ran ahead when it was stored.
 func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if c.LostRows {
 		return false // no run is active
@@ -215,7 +216,8 @@ func (c *comparison[P]) isRecent(l localState, p providerState) bool {
 	if l.key.FinishedAt != nil {
 		times = append(times, *l.key.FinishedAt)
 	}
-	return l.key.Leased || slices.ContainsFunc(times, c.report.Until.Before)
+	future := c.report.Until.Add(c.Grace + time.Since(c.began) + clockSkew)
+	return l.key.Leased || slices.ContainsFunc(times, func(at time.Time) bool { return at.After(c.report.Until) && at.Before(future) })
 }
 
 // recheck reads a provider object and our record again, and checks them.

@@ -332,4 +332,12 @@ func TestRun_recent(t *testing.T) {
 		f := newOldFixture(t, cases["another amount"].setup...)
 		require.Empty(t, f.reconcile(true).Discrepancies)
 	})
+	t.Run("not in the future", func(t *testing.T) { // a clock ran ahead, so no run is active
+		t.Parallel()
+		f := newOldFixture(t, cases["another amount"].setup...)
+		f.age()
+		f.do(sql(`UPDATE orders SET created_at = created_at + interval '1 day'`),
+			sql(`UPDATE idempotency_keys SET created_at = created_at + interval '1 day', last_run_at = last_run_at + interval '1 day', finished_at = finished_at + interval '1 day'`))
+		require.Equal(t, cases["another amount"].want, f.discrepancies())
+	})
 }

@@ -47,6 +47,7 @@ func Run(ctx context.Context, config Config) (Report, error) {
 	}
 	r := &run{
 		Config: config,
+		began:  time.Now(),
 		report: Report{Since: now.Add(-config.Since), Until: now.Add(-config.Grace), Discrepancies: []Discrepancy{}},
 	}
 	if r.LostRows {
@@ -77,6 +78,7 @@ type run struct {
 	Config
 	accounts []uuid.UUID // all
 	report   Report
+	began    time.Time // by this process's clock, at Until + Grace by the database's
 }
 
 func (r *run) compareKeys(ctx context.Context) error {
