@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/orders-api/idempotency"
 	"example.com/orders-api/orders"
 	"example.com/orders-api/payments/stripetest"
 )
@@ -46,10 +45,7 @@ func TestChargeWindow(t *testing.T) {
 			outcome: "201", calls: "get 200", intents: []string{"succeeded"},
 		},
 		"charged by a run whose rows are lost": {
-			past: []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), func(f *fixture) {
-				f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created' WHERE id = $1", idempotency.KeyID(f.account, f.key))
-				f.exec("UPDATE orders SET payment_intent_id = NULL WHERE id = $1", orderID(f.account, f.key))
-			}},
+			past:    []step{loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), loseIntent},
 			outcome: "201", calls: "search 200, get 200 ×2", intents: []string{"succeeded"},
 		},
 		"declined, response lost": {

@@ -21,6 +21,14 @@ func loseRows(f *fixture) {
 	f.transport.reset()
 }
 
+// loseIntent leaves the state after a failover that lost only the record of the intent.
+func loseIntent(f *fixture) {
+	f.t.Helper()
+	f.exec("UPDATE idempotency_keys SET recovery_point = 'order_created' WHERE id = $1", idempotency.KeyID(f.account, f.key))
+	f.exec("UPDATE orders SET payment_intent_id = NULL WHERE id = $1", orderID(f.account, f.key))
+	f.transport.reset()
+}
+
 // pass advances the provider's clock and makes the order older.
 func pass(d time.Duration) step {
 	return func(f *fixture) {
@@ -75,6 +83,17 @@ func TestLostRows_searchLags(t *testing.T) {
 	t.Parallel()
 	f := newLostOrder(t, options{searchDelay: time.Hour}, 50*time.Minute, 5*time.Minute)
 	f.do(resolve("201"), expectCalls("search 200, list 200, get 200"), expectCharges(1))
+	f.checkFinal()
+}
+
+// The search finds an unconfirmed intent, but not the charged one yet, which the create
+// returns.
+func TestLostRows_unconfirmedIntent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	f.insertIntent(visa, orderAmount) // as after a 500
+	f.do(pass(time.Minute), loseResponse(confirm, getIntent), create("503 outcome unknown, 1s"), loseIntent)
+	f.do(retry("201"), expectCalls("search 200, get 200, create 200, get 200"), expectCharges(1))
 	f.checkFinal()
 }
 
