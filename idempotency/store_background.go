@@ -130,7 +130,7 @@ WITH due AS (
        AND (locked_at IS NULL OR locked_at NOT BETWEEN now() - $3::interval AND now() + $3::interval)
        AND array_position($4::text[], ` + stepSQL + `) IS NOT NULL
      ORDER BY last_run_at
-     LIMIT 100 * $5::bigint
+     LIMIT $6
 )
 SELECT account_id,
        id,
@@ -138,7 +138,7 @@ SELECT account_id,
        attempts
   FROM due
  ORDER BY row_number() OVER (PARTITION BY account_id ORDER BY last_run_at), last_run_at
- LIMIT $5::bigint`
+ LIMIT $5`
 
 // actionRequiredSQL lists the keys that have waited $1 since their last run, in the same
 // order. When they are $4 old, a run ends the wait: they are due at once, and then after
@@ -161,7 +161,7 @@ WITH due AS (
        )
        AND array_position($3::text[], ` + stepSQL + `) IS NOT NULL
      ORDER BY last_run_at
-     LIMIT 100 * $6::bigint
+     LIMIT $7
 )
 SELECT account_id,
        id,
@@ -169,18 +169,20 @@ SELECT account_id,
        0
   FROM due
  ORDER BY row_number() OVER (PARTITION BY account_id ORDER BY last_run_at), last_run_at
- LIMIT $6::bigint`
+ LIMIT $6`
 
 // abandoned returns the keys that are due, those that require an action in turn with the
 // others.
 func (s *store) abandoned(ctx context.Context, config CompleterConfig, steps []string) (due []candidate, err error) {
-	idle, err := s.candidates(ctx, abandonedSQL, config.Grace, maxBackoff, s.lockTimeout, steps, config.Limit)
+	const sorted = 100 // keys for each listed one
+	idle, err := s.candidates(ctx, abandonedSQL, config.Grace, maxBackoff, s.lockTimeout, steps, config.Limit, sorted*config.Limit)
 	if err != nil {
 		return nil, err
 	}
 	// The lease of a run that still waits must end before the timeout.
 	timeout := config.ActionTimeout - s.lockTimeout
-	waiting, err := s.candidates(ctx, actionRequiredSQL, actionPollGraces*config.Grace, s.lockTimeout, steps, timeout, config.Grace, config.Limit)
+	waiting, err := s.candidates(ctx, actionRequiredSQL,
+		actionPollGraces*config.Grace, s.lockTimeout, steps, timeout, config.Grace, config.Limit, sorted*config.Limit)
 	for i := range max(len(idle), len(waiting)) {
 		due = append(due, idle[min(i, len(idle)):min(i+1, len(idle))]...)
 		due = append(due, waiting[min(i, len(waiting)):min(i+1, len(waiting))]...)
