@@ -41,7 +41,9 @@ await openRequest();
 const replays = [await send(), await send()];
 if (replays[0] !== undefined || replays[1] !== 'true') faults.push(`replayed: ${replays}`);
 
-// With the URL that orders dev prints, the API key is filled in.
+// With the URL that orders dev prints, the API key is filled in. The page itself stores the
+// key that was typed above, which would hide a missing one.
+await page.evaluate(() => { localStorage.clear(); sessionStorage.clear(); });
 await page.goto(process.env.DOCS_URL);
 if (page.url() !== `${url}/docs`) faults.push('the token is still in the URL');
 await openRequest();

@@ -19,9 +19,13 @@ func newSite(t *testing.T) (*Console, http.Handler) {
 		logger: slog.New(slog.DiscardHandler),
 		starts: make(chan scenario),
 	}
-	site, err := c.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	site, err := c.Mount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"tag"`)
 		w.Header().Set("Content-Length", "20")
+		if r.Header.Get("Accept-Encoding") == "gzip" {
+			_, _ = io.WriteString(w, "compressed")
+			return
+		}
 		_, _ = io.WriteString(w, "<head></head> the API")
 	}))
 	require.NoError(t, err)
@@ -87,7 +91,10 @@ func TestPage_token(t *testing.T) {
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	_, site := newSite(t)
-	page := request(t, site, http.MethodGet, "/docs", "", func(r *http.Request) { r.Header.Set("If-None-Match", `"tag"`) })
+	page := request(t, site, http.MethodGet, "/docs", "", func(r *http.Request) {
+		r.Header.Set("If-None-Match", `"tag"`)
+		r.Header.Set("Accept-Encoding", "gzip")
+	})
 	require.Equal(t, http.StatusOK, page.Code)
 	require.Equal(t, `<head><meta name="api-key" content="ok_TEST"></head> the API`, page.Body.String())
 	require.Equal(t, "no-store", page.Header().Get("Cache-Control"))

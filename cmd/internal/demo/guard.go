@@ -129,7 +129,8 @@ func (c *Console) docs(w http.ResponseWriter, r *http.Request, api http.Handler)
 		return
 	}
 	plain := r.Clone(r.Context())
-	plain.Header.Del("If-None-Match") // the tag is that of the page without the key
+	plain.Header.Del("If-None-Match")   // the tag is that of the page without the key
+	plain.Header.Del("Accept-Encoding") // the key cannot be added to a compressed page
 	page := &buffer{ResponseWriter: w, status: http.StatusOK}
 	api.ServeHTTP(page, plain)
 	header := w.Header()
