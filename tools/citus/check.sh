@@ -9,6 +9,15 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/orders-api/citus
 
 fail() { echo "citus-check: $*" >&2; exit 2; }
 
+# PostgreSQL does not run as root, and its user cannot enter root's home. Root uses the
+# folder of embeddedpg.CacheDir instead.
+if [ "$(id -u)" -eq 0 ] && [ -z "${XDG_CACHE_HOME:-}" ]; then
+	shared=/var/tmp/orders-api-0
+	mkdir -p -m 711 "$shared"
+	[ -O "$shared" ] && [ ! -L "$shared" ] || fail "$shared is not a folder of this user: remove it"
+	cache=$shared/citus
+fi
+
 has_citus() { [ -x "$1/postgres" ] && [ -f "$1/../lib/citus.so" ]; }
 
 bin=${CITUS_BIN:-}
