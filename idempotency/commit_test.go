@@ -214,7 +214,8 @@ func TestCommit_delayed(t *testing.T) {
 
 			before := f.row(req)
 			proxy.Release()
-			require.Eventually(t, func() bool { return f.row(req) != before }, waitFor, tick)
+			require.Eventually(t, func() bool { return proxy.Held() == 0 }, waitFor, tick) // it has released its locks
+			require.NotEqual(t, before, f.row(req))
 			if commit < 2 {
 				f.ageLease(req, 2*lockTimeout)
 			}

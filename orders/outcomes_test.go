@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,21 +56,21 @@ func TestOutcomes(t *testing.T) {
 func TestOutcomes_timeout(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]step{
-		"create, held on arrival":    {fault(stripetest.HoldArrival, createIntent), create("503 unavailable, 1s"), retry("201")},
-		"create, held while it runs": {fault(stripetest.HoldRunning, createIntent), create("503 unavailable, 2s"), retry("201")},
+		"create, held on arrival":    {timeOut(stripetest.HoldArrival, createIntent), create("503 unavailable, 1s"), retry("201")},
+		"create, held while it runs": {timeOut(stripetest.HoldRunning, createIntent), create("503 unavailable, 2s"), retry("201")},
 		"confirm, held on arrival": {
-			fault(stripetest.HoldArrival, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201"),
+			timeOut(stripetest.HoldArrival, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201"),
 		},
 		"confirm, held while it runs": {
-			fault(stripetest.HoldRunning, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201"),
+			timeOut(stripetest.HoldRunning, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201"),
 		},
 		"confirm, held before response": {
-			fault(stripetest.HoldResponse, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201"),
+			timeOut(stripetest.HoldResponse, confirm), loseRequest(getIntent), create("503 outcome unknown, 1s"), retry("201"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{stepTimeout: time.Second})
+			f := newFixture(t, options{})
 			f.run(steps)
 			f.checkFinal()
 		})

@@ -2,6 +2,7 @@ package orders_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -66,9 +67,12 @@ func TestResume_delayedCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{stepTimeout: time.Second})
+			f := newFixture(t, options{})
 			held := f.stripe.Inject(stripetest.Rule{Fault: stripetest.HoldArrival, Endpoint: test.call})
 			f.inject(stripetest.Rule{Fault: stripetest.CloseBefore, Endpoint: test.call, After: 1, Times: stripetest.Always})
+			f.do(interceptFirst(test.call, func(_ *fixture, req *http.Request, next http.RoundTripper) (*http.Response, error) {
+				return hangUp(req, next, held)
+			}))
 			f.do(payWith(test.card), create(test.first))
 			require.Equal(t, 1, held.Triggered())
 			if test.act != nil {

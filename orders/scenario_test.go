@@ -2,6 +2,7 @@ package orders_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -158,6 +159,43 @@ func faultOnce(kind stripetest.Fault, calls ...string) step {
 }
 
 func (f *fixture) inject(rule stripetest.Rule) { f.faults = append(f.faults, f.stripe.Inject(rule)) }
+
+// timeOut makes a call time out at each attempt, as soon as the provider holds it. A short
+// timeout instead could end other calls on a slow machine.
+func timeOut(kind stripetest.Fault, call string) step {
+	return func(f *fixture) {
+		f.transport.intercept(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if callOf(req) != call {
+				return next.RoundTrip(req)
+			}
+			held := f.stripe.Inject(stripetest.Rule{Fault: kind, Endpoint: call})
+			response, err := hangUp(req, next, held)
+			if held.Triggered() > 0 {
+				f.faults = append(f.faults, held)
+			} else {
+				held.Release() // the request was answered: the first attempt runs, or has the lock
+			}
+			return response, err
+		})
+	}
+}
+
+// hangUp sends a request that times out when the provider holds it.
+func hangUp(req *http.Request, next http.RoundTripper, held *stripetest.Injection) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-held.Reached():
+		case <-ctx.Done():
+		}
+	}()
+	response, err := next.RoundTrip(req.WithContext(ctx))
+	if err != nil && req.Context().Err() == nil {
+		err = context.DeadlineExceeded
+	}
+	return response, err
+}
 
 func loseRequest(calls ...string) step { return fault(stripetest.CloseBefore, calls...) }
 
