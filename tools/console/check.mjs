@@ -123,6 +123,15 @@ expect(page.url() === `${url}/console`, 'the token is still in the URL');
 await page.getByText('No order yet.').waitFor();
 await accessible('empty page');
 
+// The button sticks to the bottom of a small window. It may not cover a choice.
+await page.setViewportSize({ width: 1366, height: 768 });
+const top = (await button.boundingBox()).y;
+for (const choice of await page.locator('.choice').all()) {
+  const { y, height } = await choice.boundingBox();
+  expect(y + height <= top, `the button covers "${await choice.innerText()}"`);
+}
+await page.setViewportSize({ width: 1400, height: 1000 });
+
 for (const card of Object.keys(cards)) {
   for (const fault of Object.keys(faults)) {
     await page.locator(`input[value=${card}]`).check();
