@@ -144,6 +144,7 @@ generate: ## Write the generated parts of pages, .env.example, openapi.yaml, the
 	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -update
 	$(GO) -C tools test ./docscheck -run '^TestGenerated' -update
 # slim:begin
+	$(GO) -C tools test ./comparison -run '^TestGenerated$$' -update
 	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -update
 # slim:end
 
@@ -156,6 +157,7 @@ generated: ## Fail if a generated part is out of date
 	$(GO) test -tags pages ./cmd/internal/boot ./cmd/orders ./api -run '^TestGenerated$$' -count=1
 	$(GO) -C tools test ./docscheck -run '^TestGenerated' -count=1
 # slim:begin
+	$(GO) -C tools test ./comparison -run '^TestGenerated$$' -count=1
 	$(GO) -C bench test ./cmd/bench -run '^TestGenerated$$' -count=1
 # slim:end
 

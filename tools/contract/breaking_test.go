@@ -100,9 +100,8 @@ func TestBreaking_announced(t *testing.T) {
 			"- `POST /v1/orders`, `request-property-became-required`: send it.",
 		},
 		"request header required": {
-			"      name: Idempotency-Key\n", "      name: Idempotency-Name\n",
-			"- `POST /v1/orders`, `new-required-request-parameter`, `request-parameter-removed`: rename it.\n" +
-				"- `POST /v1/orders/{id}/refunds`, `new-required-request-parameter`, `request-parameter-removed`: likewise.",
+			"        - $ref: '#/components/parameters/Prefer'\n", "        - { name: Shop, in: header, required: true, schema: { type: string } }\n",
+			"- `POST /v1/orders`, `new-required-request-parameter`, `request-parameter-removed`: send it.",
 		},
 		"status removed": {
 			"        '200':\n          description: A page of orders", "        '206':\n          description: A page of orders",
