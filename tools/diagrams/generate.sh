@@ -13,7 +13,7 @@ npm install --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent --
 # The texts are our own, and Chromium's sandbox does not start as root or in containers.
 printf '{"executablePath": "%s", "args": ["--no-sandbox"]}' "$browser" >"$folder/puppeteer.json"
 
-cd "$here/../../docs/diagrams"
+cd "$here/../../api/docs/diagrams"
 for text in *.mmd; do
 	picture=${text%.mmd}.svg
 	echo "$picture"
