@@ -121,7 +121,11 @@ migrate: ## Apply the migrations to DATABASE_URL
 	@$(LOAD_ENV); $(GO) run ./cmd/orders migrate up
 
 .PHONY: check
-check: tidy lint generated memory workflows contract ## Run all checks of CI except the tests
+check: announce tidy lint generated memory workflows contract ## Run all checks of CI except the tests
+
+.PHONY: announce
+announce:
+	@echo "Checking (several minutes; the first run also builds the linters and downloads npm packages) …"
 
 .PHONY: tidy
 tidy: ## Fail if a go.mod or go.sum is not tidy
@@ -296,6 +300,10 @@ slim-check: ## Slim a copy with make slim, then build, vet and test it and check
 .PHONY: rename-check
 rename-check: ## Rename one copy with make rename and one with gonew, then build, vet and test both (some minutes)
 	$(GO) -C tools test -tags copies -run 'Rename|Gonew' -count=1 -timeout 60m ./copies -args $(ARGS)
+
+.PHONY: guide-check
+guide-check: ## Follow docs/add-an-operation.md on a copy, then check its contract (some minutes; needs npm); ARGS=-all runs make test check
+	$(GO) -C tools test -tags copies -run Guide -count=1 -timeout 60m ./copies -args $(ARGS)
 
 .PHONY: engine-check
 engine-check: ## Copy only the engine into a new module, then build, vet and test it

@@ -61,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(client.Close)
 	f.engine, err = idempotency.New(f.pool, idempotency.Config{LockTimeout: 90 * time.Second, Clock: time.Now, Logger: logger})
 	require.NoError(t, err)
-	f.client = &credits.Wallets{URL: wallets.URL, HTTP: wallets.Client()}
+	f.client = &credits.Wallets{URL: wallets.URL, Token: walletToken, HTTP: wallets.Client()}
 	service := &credits.Service{Pool: f.pool, Wallets: f.client}
 	f.orders, err = orders.New(orders.Config{
 		Engine: f.engine, Pool: f.pool, Payments: client, StepTimeout: time.Minute, ChargeWindow: 24 * time.Hour, Logger: logger,
@@ -136,6 +136,8 @@ func requireProblem(t *testing.T, slug string, got *httptest.ResponseRecorder) (
 	return document
 }
 
+const walletToken = "a-token-of-this-test"
+
 // walletService is a fake that stores a credit once per id, unless the id was cancelled
 // first. It may lose responses.
 type walletService struct {
@@ -165,6 +167,8 @@ func (w *walletService) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 func (w *walletService) handle(in *http.Request, body string) (status int) {
 	credit, known := w.credits[in.URL.Path]
 	switch {
+	case in.Header.Get("Authorization") != "Bearer "+walletToken:
+		return http.StatusBadRequest
 	case in.Method == http.MethodDelete && credit != "":
 		return http.StatusConflict
 	case in.Method == http.MethodDelete:

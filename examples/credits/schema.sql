@@ -1,10 +1,13 @@
+-- A limit of one column is a domain, as in 00001_idempotency.sql. name64 and amount exist.
+CREATE DOMAIN credit_status AS text CHECK (VALUE IN ('pending', 'granted', 'refused'));
+
 -- The id is derived from the account and the client's key (R5).
 CREATE TABLE credits (
-    account_id uuid        NOT NULL REFERENCES accounts (id),
-    id         uuid        NOT NULL,
-    wallet     text        NOT NULL CHECK (char_length(wallet) BETWEEN 1 AND 64),
-    amount     bigint      NOT NULL CHECK (amount > 0),
-    status     text        NOT NULL CHECK (status IN ('pending', 'granted', 'refused')),
-    created_at timestamptz NOT NULL DEFAULT now(),
+    account_id uuid          NOT NULL REFERENCES accounts (id),
+    id         uuid          NOT NULL,
+    wallet     name64        NOT NULL,
+    amount     amount        NOT NULL,
+    status     credit_status NOT NULL,
+    created_at timestamptz   NOT NULL DEFAULT now(),
     PRIMARY KEY (account_id, id)
 );

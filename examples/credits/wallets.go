@@ -11,8 +11,9 @@ import (
 // Wallets is the client of the wallet service. HTTP needs a Timeout well below the
 // engine's LockTimeout (R9).
 type Wallets struct {
-	URL  string
-	HTTP *http.Client
+	URL   string
+	Token string // its credential for us
+	HTTP  *http.Client
 }
 
 // Put grants the credit with its id, once. It returns why the service refused it, or "". An
@@ -59,6 +60,7 @@ func (w *Wallets) send(ctx context.Context, method string, credit Credit, body [
 	if err != nil {
 		return 0, err
 	}
+	request.Header.Set("Authorization", "Bearer "+w.Token)
 	response, err := w.HTTP.Do(request)
 	if err != nil {
 		return 0, fmt.Errorf("wallet service: %w", err)

@@ -1,7 +1,7 @@
 //go:build copies
 
-// Package copies_test renames and slims copies of the repository, and checks that they
-// build and pass tests: make rename-check, make slim-check and make engine-check.
+// Package copies_test renames, slims and extends copies of the repository, and checks that
+// they build and pass tests: make rename-check, slim-check, engine-check and guide-check.
 package copies_test
 
 import (
@@ -24,8 +24,8 @@ import (
 	modzip "golang.org/x/mod/zip"
 )
 
-// everything selects make test instead of the tests that depend on the module path.
-var everything = flag.Bool("all", false, "run all tests of the renamed module")
+// everything selects make test instead of the tests that depend on the change.
+var everything = flag.Bool("all", false, "run all tests of the copy")
 
 const (
 	root    = "../.."
