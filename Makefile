@@ -125,7 +125,7 @@ check: announce tidy lint generated memory workflows contract ## Run all checks 
 
 .PHONY: announce
 announce:
-	@echo "Checking (several minutes; the first run also builds the linters and downloads npm packages) …"
+	@echo "Checking (about three minutes on two cores; the first run also builds the linters and downloads npm packages) …"
 
 .PHONY: tidy
 tidy: ## Fail if a go.mod or go.sum is not tidy
