@@ -42,9 +42,9 @@ func TestGuide(t *testing.T) {
 	g.before(config, "}\n\nfunc (s *Stripe) validate", g.block("WalletsURL    string"))
 	g.before("cmd/internal/boot/env.txt", "SMTP_URL\n", g.block("URL of the wallet service."))
 	g.before(app, "\ttraces, err := tracing.Start(", g.block("a live key requires"))
-	g.before(app, "\tservice, err := orders.New(", g.block("Token: string(config.WalletsToken)"))
-	g.replace(app, "ChargeWindow: config.ChargeWindow,\n", "ChargeWindow: config.ChargeWindow,\n\t\t"+registrations+"\n")
-	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"\n\t\"net/http\"")
+	g.replace(app, "func registrations(boot.App, *pgxpool.Pool, http.RoundTripper) orders.Registrations { return nil }\n",
+		g.block("Token: string(config.WalletsToken)"))
+	g.replace(app, `"log/slog"`, "\"errors\"\n\t\"log/slog\"")
 	g.replace(app, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
 	run(t, folder, nil, "make", "generate")
 	run(t, folder, nil, "go", "build", "./...")
@@ -77,7 +77,8 @@ func TestGuide(t *testing.T) {
 	g.replace("openapi.yaml", "refund_created, finished]", "refund_created, credit_inserted, finished]")
 	const fixture = "api/fixture_test.go"
 	g.before(fixture, "\tservice, err := orders.New(", g.block("wallets := httptest.NewServer"))
-	g.replace(fixture, "ChargeWindow: 24 * time.Hour, Logger: logger,\n", "ChargeWindow: 24 * time.Hour, Logger: logger,\n\t\t"+registrations+"\n")
+	g.replace(fixture, "ChargeWindow: 24 * time.Hour, Logger: logger,\n",
+		"ChargeWindow: 24 * time.Hour, Logger: logger,\n\t\tRegistrations: orders.Registrations{store.Registration()},\n")
 	g.replace(fixture, `/idempotency"`, `/idempotency"`+"\n\t\""+oldPath(t)+`/credits"`)
 	g.write("api/credits_test.go", g.block("func TestCredits"))
 	run(t, folder, nil, "go", "test", "./api")
@@ -90,8 +91,6 @@ func TestGuide(t *testing.T) {
 	}
 	run(t, folder, nil, "make", "generated", "contract")
 }
-
-const registrations = "Registrations: []orders.Registration{store.Registration()},"
 
 // guide is the page, and the copy that a reader changes.
 type guide struct {
