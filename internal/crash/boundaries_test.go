@@ -22,18 +22,18 @@ func TestBoundaries(t *testing.T) {
 		for i, f := range flows() {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				h := newHarness(t, program, f)
+				h := newHarness(t, program, f.age())
 				h.setup(f)
 				exchanges := &interceptor{}
 				victim := h.startVictim(f.actor, exchanges, noFault())
 				got := h.await(victim)
 				require.True(t, victim.allowed(got), "%v", got)
-				if f.customers == nil || f.acted != "" || f.old { // otherwise the customer must act first
-					require.Empty(t, h.unfinishedKeys())
-				}
 				recorded[i] = f.name + "\n"
 				for n, name := range exchanges.recorded() {
 					recorded[i] += fmt.Sprintf("%4d  %s\n", n+1, name)
+				}
+				if f.customers == nil || f.acted != "" || f.old { // otherwise the customer must act first
+					require.Empty(t, h.unfinishedKeys())
 				}
 			})
 		}

@@ -41,32 +41,22 @@ func (c testCase) side() side {
 	return database
 }
 
+func (c testCase) where() string { return string(c.moment) + " " + c.boundary }
+
+func (c testCase) kind() string { return c.flow.name }
+
 var errNotReached = errors.New("the boundary was not reached")
 
 // run executes the case and returns what is wrong. An error means that the fault was
 // not triggered.
 func (c testCase) run(t testing.TB, program string) (wrong []string, err error) {
 	t.Helper()
-	h := newHarness(t, program, c.flow)
+	h := newHarness(t, program, c.flow.age())
 	h.setup(c.flow)
-
-	exchanges := &interceptor{}
-	armed := newFault(c.n, "", c.moment, c.fault)
+	victim, armed, err := c.trigger(h)
 	defer armed.resume()
-	victim := h.startVictim(c.flow.actor, exchanges, armed)
-	select {
-	case <-armed.triggered:
-	case got := <-victim.done:
-		if !armed.hasTriggered() {
-			return nil, fmt.Errorf("%w; the result: %v", errNotReached, got)
-		}
-		victim.done <- got // both channels were ready
-	case <-time.After(timeout):
-		return nil, errNotReached
-	}
-
-	if !c.late {
-		h.act(c.customer)
+	if err != nil {
+		return nil, err
 	}
 	if c.fault == pause {
 		url := h.bystander().url()
@@ -81,7 +71,7 @@ func (c testCase) run(t testing.TB, program string) (wrong []string, err error) 
 		if c.fault != kill && !victim.allowed(got) {
 			wrong = append(wrong, fmt.Sprintf("the response after the %s: %v", c.fault, got))
 		}
-		exchanges.endOutage()
+		victim.exchanges.endOutage()
 		url := victim.url // the victim itself must work again
 		if c.fault == kill || url == "" {
 			url = h.bystander().url()
@@ -90,6 +80,28 @@ func (c testCase) run(t testing.TB, program string) (wrong []string, err error) 
 		wrong = append(wrong, h.verifyFinal(c, url)...)
 	}
 	return append(wrong, h.violations()...), nil
+}
+
+// trigger starts the victim and returns when the fault is triggered. Then the customer
+// acts.
+func (c testCase) trigger(h *harness) (*victim, *armedFault, error) {
+	h.t.Helper()
+	armed := newFault(c.n, "", c.moment, c.fault)
+	v := h.startVictim(c.flow.actor, &interceptor{}, armed)
+	select {
+	case <-armed.triggered:
+	case got := <-v.done:
+		if !armed.hasTriggered() {
+			return v, armed, fmt.Errorf("%w; the result: %v", errNotReached, got)
+		}
+		v.done <- got // both channels were ready
+	case <-time.After(timeout):
+		return v, armed, errNotReached
+	}
+	if !c.late {
+		h.act(c.customer)
+	}
+	return v, armed, nil
 }
 
 func (h *harness) await(v *victim) response {
@@ -108,7 +120,7 @@ func (h *harness) await(v *victim) response {
 func (h *harness) recover(c testCase, url string) (wrong []string) {
 	h.t.Helper()
 	if c.recovery == retry {
-		_, wrong = h.retry(c, url)
+		_, wrong = h.retry(c.customer, url, h.account, h.params)
 		return wrong
 	}
 	if !h.awaitTransactions() {
@@ -130,9 +142,20 @@ func (h *harness) resumeKey(c testCase, url string) (wrong []string) {
 	h.t.Helper()
 	h.expireLeases()
 	h.act(c.customer)
-	switch c.recovery {
+	return h.runBy(c.recovery, url)
+}
+
+// runBy starts a run of an actor that is no retry.
+func (h *harness) runBy(by actor, url string) (wrong []string) {
+	h.t.Helper()
+	switch by {
+	case poll: // a client that only polls relies on the completer, if its request crashed
+		if got := h.poll(url); got.status != http.StatusOK {
+			wrong = append(wrong, fmt.Sprintf("the status of the key: %v", got))
+		}
+		return append(wrong, h.runBy(completer, url)...)
 	case completer:
-		if got := exit(h.start(h.direct(), "completer")); got.exitCode != 0 {
+		if got := h.command("completer"); got.exitCode != 0 {
 			wrong = append(wrong, fmt.Sprintf("the completer: %v", got))
 		}
 	case webhook:
@@ -159,15 +182,15 @@ func (h *harness) resume(paused *armedFault, v *victim) (wrong []string) {
 	return wrong
 }
 
-// retry sends the account's request until the response is final. Between two attempts
+// retry sends an account's request until the response is final. Between two attempts
 // it expires the leases, and the customer acts.
-func (h *harness) retry(c testCase, url string) (last response, wrong []string) {
+func (h *harness) retry(does customer, url string, from account, params string) (last response, wrong []string) {
 	h.t.Helper()
 	h.eventually(func() bool {
-		last = h.post(url, h.account, h.params)
+		last = h.post(url, from, params)
 		if last.isRetryable() {
 			h.expireLeases()
-			h.act(c.customer)
+			h.act(does)
 		}
 		return !last.isRetryable()
 	})
@@ -179,7 +202,7 @@ func (h *harness) retry(c testCase, url string) (last response, wrong []string) 
 
 func (h *harness) verifyFinal(c testCase, url string) []string {
 	h.t.Helper()
-	last, wrong := h.retry(c, url)
+	last, wrong := h.retry(c.customer, url, h.account, h.params)
 	expect := func(what string, got response, ok bool) {
 		if !ok {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", what, got))

@@ -46,6 +46,10 @@ func (r response) isFinal() bool {
 	}
 }
 
+func (r response) isExpired() bool {
+	return r.status == http.StatusUnprocessableEntity && strings.Contains(r.body, "/problems/idempotency-key-expired")
+}
+
 func (r response) isRetryable() bool {
 	return r.status == http.StatusConflict || r.status == http.StatusServiceUnavailable || r.status == http.StatusAccepted
 }
@@ -92,6 +96,19 @@ func post(url string, from account, params string) response {
 
 func (h *harness) post(url string, from account, params string) response {
 	r := post(url, from, params)
+	h.responses = append(h.responses, r)
+	return r
+}
+
+// readStatus reads the status of the account's key.
+func readStatus(url string, from account) response {
+	r := send(url, http.MethodGet, "/v1/idempotency-keys/"+idempotencyKey, from, "", nil)
+	r.key = idempotencyKey
+	return r
+}
+
+func (h *harness) poll(url string) response {
+	r := readStatus(url, h.account)
 	h.responses = append(h.responses, r)
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -32,6 +33,7 @@ const (
 	retry     actor = "retry"     // a client's request
 	completer actor = "completer" // orders completer
 	webhook   actor = "webhook"   // an event of the provider about the payment or the refund
+	poll      actor = "poll"      // a client's GET of the key's status
 )
 
 const (
@@ -71,6 +73,8 @@ func flows() []flow {
 		{name: "retry-of-waiting", card: challenging, status: declined, waiting: true, actor: retry, customers: decisions},
 		{name: "webhook-of-approved", card: challenging, status: paid, waiting: true, acted: approves, actor: webhook, customers: []customer{approves}},
 		{name: "webhook-of-unapproved", card: challenging, status: declined, waiting: true, acted: declines, actor: webhook, customers: []customer{paysAnew, leaves}},
+		{name: "poll-of-approved", card: challenging, status: declined, waiting: true, acted: approves, actor: poll, customers: []customer{approves}},
+		{name: "poll-of-old-waiting", card: challenging, status: refused, waiting: true, actor: poll, old: true, customers: []customer{approves, leaves, paysAnew}},
 		{name: "completer-of-old-waiting", card: challenging, status: refused, waiting: true, actor: completer, old: true, customers: []customer{approves, leaves, paysAnew}},
 
 		// The charge window is over (R24).
@@ -86,6 +90,13 @@ func flows() []flow {
 		{name: "completer-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: completer, refund: true},
 		{name: "webhook-of-refunded", card: visa, status: paid, crashedAt: createRefund, crashMoment: after, actor: webhook, refund: true},
 	}
+}
+
+func (f flow) age() time.Duration {
+	if f.old {
+		return oldAge
+	}
+	return 0
 }
 
 // providerKnows reports whether the provider has the payment or the refund when the
@@ -107,10 +118,14 @@ func (f flow) providerKnows(boundaries []string, n int, m moment) bool {
 }
 
 func (f flow) recoveries(boundaries []string, n int, m moment) []actor {
-	if f.providerKnows(boundaries, n, m) {
+	switch {
+	case f.actor == poll:
+		return []actor{poll, completer}
+	case f.providerKnows(boundaries, n, m):
 		return []actor{retry, completer, webhook}
+	default:
+		return []actor{retry, completer}
 	}
-	return []actor{retry, completer}
 }
 
 // setup brings the key to where the flow begins. For a crash, it kills a first process
@@ -132,7 +147,12 @@ func (h *harness) setup(f flow) {
 		h.expireLeases()
 	}
 	if f.old {
-		defer h.passChargeWindow()
+		defer func() {
+			h.age(oldAge)
+			if f.waiting {
+				h.moveLastRun(6 * time.Minute)
+			}
+		}()
 	}
 	if f.crashedAt == "" {
 		return
@@ -149,16 +169,11 @@ func (h *harness) setup(f flow) {
 	useUp()
 }
 
-func (h *harness) passChargeWindow() {
+// moveLastRun sets the age of the last run: within the time after which the completer
+// runs a waiting key again, but after the grace.
+func (h *harness) moveLastRun(age time.Duration) {
 	h.t.Helper()
-	h.stripe.Advance(oldAge)
-	_, err := h.pool.Exec(h.t.Context(), `
-WITH aged_keys AS (
-    UPDATE idempotency_keys SET created_at = created_at - $1::interval
-), aged_orders AS (
-    UPDATE orders SET created_at = created_at - $1::interval
-)
-INSERT INTO observed.aged VALUES (clock_timestamp())`, oldAge)
+	_, err := h.pool.Exec(h.t.Context(), "UPDATE idempotency_keys SET last_run_at = now() - $1::interval", age)
 	require.NoError(h.t, err)
 }
 
@@ -172,9 +187,10 @@ func (h *harness) createPaidOrder() {
 }
 
 type victim struct {
-	url     string              // of the process; "" for a command
-	done    chan response       // the result
-	allowed func(response) bool // whether the result is correct, also if another run finished the key
+	exchanges *interceptor
+	url       string              // of the process; "" for a command
+	done      chan response       // the result
+	allowed   func(response) bool // whether the result is correct, also if another run finished the key
 }
 
 func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *victim {
@@ -186,18 +202,23 @@ func (h *harness) startVictim(by actor, exchanges *interceptor, f *armedFault) *
 		exchanges.arm(f, "idempotency_keys")
 		child := h.start(environ, "completer")
 		f.victim <- child
-		v := &victim{done: make(chan response, 1), allowed: func(r response) bool { return r.exitCode == 0 || r.exitCode == 1 }}
+		v := &victim{exchanges: exchanges, done: make(chan response, 1), allowed: func(r response) bool { return r.exitCode == 0 || r.exitCode == 1 }}
 		go func() { v.done <- exit(child) }()
 		return v
 	}
 	child := h.start(environ, "serve")
-	v := &victim{url: child.url(), done: make(chan response, 1)}
+	v := &victim{exchanges: exchanges, url: child.url(), done: make(chan response, 1)}
 	f.victim <- child
 	exchanges.arm(f, "")
 	if by == webhook {
 		v.allowed = func(r response) bool { return r.status == http.StatusOK || r.isRetryable() }
 		event := h.webhookEvent()
 		go func() { v.done <- event.send(v.url) }()
+		return v
+	}
+	if by == poll {
+		v.allowed = func(r response) bool { return r.status == http.StatusOK || r.isRetryable() }
+		go func() { v.done <- readStatus(v.url, h.account) }()
 		return v
 	}
 	v.allowed = func(r response) bool { return r.isFinal() || r.isRetryable() }

@@ -37,14 +37,13 @@ type account struct {
 
 const oldAge = 25 * time.Hour
 
-func newHarness(t testing.TB, program string, f flow) *harness {
+// newHarness returns a harness whose provider's clock is late by age, until h.age makes
+// the rows as old.
+func newHarness(t testing.TB, program string, age time.Duration) *harness {
 	t.Helper()
 	h := &harness{t: t, program: program, pool: dbtest.New(t)}
-	provider := stripetest.Options{CompareBytes: true}
-	if f.old { // its clock is late, until passChargeWindow
-		provider.Clock = func() time.Time { return time.Now().Add(-oldAge) }
-	}
-	h.stripe = stripetest.New(provider)
+	clock := func() time.Time { return time.Now().Add(-age) }
+	h.stripe = stripetest.New(stripetest.Options{CompareBytes: true, Clock: clock})
 	h.account, h.otherAccount = h.createAccount("ann@example.test"), h.createAccount("bob@example.test")
 	_, err := h.pool.Exec(t.Context(), observedSchema)
 	require.NoError(t, err)
@@ -121,6 +120,12 @@ func (h *harness) start(environ []string, args ...string) *child {
 	return start(h.t, h.program, environ, args...)
 }
 
+// command runs a command without a fault until its end.
+func (h *harness) command(args ...string) response {
+	h.t.Helper()
+	return exit(h.start(h.direct(), args...))
+}
+
 // bystander returns a process without a fault. All steps of the case share it.
 func (h *harness) bystander() *child {
 	h.t.Helper()
@@ -128,6 +133,40 @@ func (h *harness) bystander() *child {
 		h.other = h.start(h.direct(), "serve")
 	}
 	return h.other
+}
+
+// age lets time pass for the provider and for all rows.
+func (h *harness) age(d time.Duration) {
+	h.t.Helper()
+	h.stripe.Advance(d)
+	_, err := h.pool.Exec(h.t.Context(), `
+WITH aged_keys AS (
+    UPDATE idempotency_keys
+       SET created_at         = created_at - $1::interval,
+           locked_at          = locked_at - $1::interval,
+           last_run_at        = last_run_at - $1::interval,
+           action_required_at = action_required_at - $1::interval
+), aged_orders AS (
+    UPDATE orders SET created_at = created_at - $1::interval
+), aged_refunds AS (
+    UPDATE refunds
+       SET created_at         = created_at - $1::interval,
+           provider_failed_at = provider_failed_at - $1::interval
+)
+INSERT INTO observed.aged VALUES (clock_timestamp(), $1)`, d)
+	require.NoError(h.t, err)
+}
+
+// rewrite changes rows without the triggers and foreign keys, as a failover does.
+func (h *harness) rewrite(sql string, arguments ...any) {
+	h.t.Helper()
+	require.NoError(h.t, pgx.BeginFunc(h.t.Context(), h.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(h.t.Context(), "SET LOCAL session_replication_role = replica"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(h.t.Context(), sql, arguments...)
+		return err
+	}))
 }
 
 // expireLeases moves the start of every lease that no session has locked into the past.
@@ -197,8 +236,13 @@ SELECT id || ' at ' || recovery_point || coalesce(', ' || last_error, '')
 
 func (h *harness) allRows() []string {
 	h.t.Helper()
+	return h.rowsOf("idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs")
+}
+
+func (h *harness) rowsOf(tables ...string) []string {
+	h.t.Helper()
 	var rows []string
-	for _, table := range []string{"idempotency_keys", "orders", "refunds", "audit_records", "staged_jobs"} {
+	for _, table := range tables {
 		rows = append(rows, h.query("SELECT t::text FROM "+table+" t ORDER BY 1")...)
 	}
 	return rows

@@ -32,12 +32,13 @@ SELECT i.id
   LEFT JOIN orders o ON o.payment_intent_id = i.id
   LEFT JOIN idempotency_keys k ON k.account_id = o.account_id AND k.idempotency_key = o.idempotency_key
  WHERE i.successes > 0
+   AND i.key_id NOT IN (SELECT id FROM expired_keys) -- by reconcile, which leaves the charge to an operator
    AND (o.paid_at IS NULL OR k.response_code IS DISTINCT FROM 201)`},
 
 		{"our total of charges differs from the provider's", `
 SELECT concat_ws(' ', currency, recorded, charged)
   FROM (SELECT currency, sum(amount) AS recorded FROM orders WHERE paid_at IS NOT NULL GROUP BY 1) o
-  FULL JOIN (SELECT currency, sum(amount * successes) AS charged FROM observed.intent WHERE successes > 0 GROUP BY 1) i USING (currency)
+  FULL JOIN (SELECT currency, sum(amount * successes) AS charged FROM observed.intent WHERE successes > 0 AND key_id NOT IN (SELECT id FROM expired_keys) GROUP BY 1) i USING (currency)
  WHERE recorded IS DISTINCT FROM charged`},
 
 		{"a refund made more than once", `
@@ -107,6 +108,15 @@ SELECT l.id::text
               AND c.delivered
               AND c.status IN (200, 400, 402)
               AND c.at <= l.at
+       )
+   AND NOT EXISTS ( -- a search, which may find no intent
+           SELECT
+             FROM observed.call c
+            WHERE c.method = 'GET'
+              AND c.path IN ('/v1/payment_intents', '/v1/payment_intents/search')
+              AND c.delivered
+              AND c.status = 200
+              AND c.at <= l.at
        )`},
 
 		{"a confirm of an intent whose id was not committed", `
@@ -123,21 +133,29 @@ SELECT c.path
 		{"a confirm of an order that is older than the charge window (R24)", `
 SELECT c.path
   FROM observed.call c
-  JOIN observed.aged a ON c.at >= a.at
   JOIN orders o ON o.id::text = c.order_id
  WHERE c.path LIKE '%/confirm'
-   AND o.created_at < c.at - interval '24 hours'`},
+   AND o.created_at + observed.aged_since(c.at) < c.at - interval '24 hours'`},
+
+		{"a client secret in a response after the charge window (R24)", `
+SELECT h.op::text
+  FROM observed.http h
+  JOIN orders o USING (account_id, idempotency_key)
+ WHERE strpos(h.body, '_secret_') > 0
+   AND o.created_at + observed.aged_since(h.sent_at) < h.sent_at - interval '24 hours'`},
 
 		{"a provider key used for two orders or two different requests (R5)", `
 SELECT provider_key
   FROM observed.call
  WHERE provider_key IS NOT NULL
+   AND path NOT IN (SELECT '/v1/payment_intents/' || id || '/confirm' FROM observed.reconciled)
  GROUP BY provider_key
 HAVING count(DISTINCT order_id) > 1 OR count(DISTINCT (method, path, body)) > 1`},
 
 		{"more than one intent created for an order (R5)", `
 SELECT order_id
   FROM observed.intent
+ WHERE id NOT IN (SELECT id FROM observed.reconciled)
  GROUP BY order_id
 HAVING count(*) > 1`},
 
@@ -184,7 +202,7 @@ SELECT id::text
 SELECT concat_ws(' ', at, id, old_point, new_point)
   FROM observed.key_log
  WHERE old_token <> new_token
-   AND (old_point <> new_point OR old_point = 'finished' OR old_locked_at > at - interval '2 min')`},
+   AND (old_point <> new_point OR old_point = 'finished' OR old_locked_at BETWEEN at - interval '2 min' AND at + interval '2 min')`},
 
 		{"a recovery point that did not follow the steps, or a deleted key", `
 SELECT concat_ws(' ', at, id, old_point, new_point)
@@ -234,6 +252,7 @@ SELECT h.op::text
 SELECT concat_ws(' ', h.op, h.status)
   FROM observed.http h
  WHERE h.status <> 202
+   AND strpos(h.body, '"state":"requires_action"') = 0 -- the status of the key
    AND strpos(h.body, '_secret_') > 0
  UNION ALL
 SELECT 'key ' || k.id

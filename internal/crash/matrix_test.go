@@ -30,7 +30,7 @@ func TestMatrix(t *testing.T) {
 			defer func() {
 				if t.Failed() {
 					failed.Add(1)
-					t.Logf("the fault: %s %s\nagain: go test ./internal/crash -run '^TestMatrix$/%s' -args -matrix=all", c.moment, c.boundary, c)
+					t.Logf("the fault: %s\nagain: go test ./internal/crash -run '^TestMatrix$/%s' -args -matrix=all", c.where(), c)
 				}
 			}()
 			wrong, err := c.run(t, program)
@@ -40,13 +40,37 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// allCases returns the cases of the recorded boundaries. In the flow "paid", each actor
-// that can recover the key does so in its own case. In the other flows the actors take
-// turns, as do the customers.
-func allCases(t testing.TB) []testCase {
+// matrixCase is a case of any kind.
+type matrixCase interface {
+	fmt.Stringer
+	run(t testing.TB, program string) (wrong []string, err error)
+	where() string // the boundary of the fault
+	kind() string  // a sample has one case of each kind
+}
+
+func allCases(t testing.TB) (all []matrixCase) {
 	t.Helper()
 	recorded := recordedBoundaries(t)
-	var cases []testCase
+	for _, c := range faultCases(t, recorded) {
+		all = append(all, c)
+	}
+	for _, c := range lostCases(recorded) {
+		all = append(all, c)
+	}
+	for _, c := range clockCases(recorded) {
+		all = append(all, c)
+	}
+	for _, c := range newerCases(recorded) {
+		all = append(all, c)
+	}
+	return all
+}
+
+// faultCases returns the cases of one fault. In the flow "paid", each actor that can
+// recover the key does so in its own case. In the other flows the actors take turns, as
+// do the customers.
+func faultCases(t testing.TB, recorded map[string][]string) (cases []testCase) {
+	t.Helper()
 	for _, f := range flows() {
 		boundaries := recorded[f.name]
 		require.NotEmpty(t, boundaries, "%s is not recorded", f.name)
@@ -74,25 +98,37 @@ func allCases(t testing.TB) []testCase {
 	return cases
 }
 
-// sample keeps one case of each flow, with a fault after its last provider call, where
-// the recovery is longest. The faults take turns.
-func sample(cases []testCase) []testCase {
-	last, turn, sampled := map[string]int{}, map[string]int{}, map[string]bool{}
+// sample keeps one case of each kind. That of a flow has its fault after the last
+// provider call, where the recovery is longest, and the faults take turns. Those of the
+// other kinds are spread over the flows and boundaries.
+func sample(cases []matrixCase) (sampled []matrixCase) {
+	last, turn := map[string]int{}, map[string]int{}
 	for i, f := range flows() {
 		turn[f.name] = i
 	}
 	for _, c := range cases {
-		if c.side() == provider {
+		if c, ok := c.(testCase); ok && c.side() == provider {
 			last[c.flow.name] = c.n
 		}
 	}
-	return slices.DeleteFunc(cases, func(c testCase) bool {
-		all := c.flow.faults()
-		fault := slices.Index(all, c.fault) + turn[c.flow.name]
-		if sampled[c.flow.name] || c.n != last[c.flow.name] || c.moment != after || fault%len(all) > 0 {
-			return true
+	var kinds []string
+	byKind := map[string][]matrixCase{}
+	for _, c := range cases {
+		if c, ok := c.(testCase); ok {
+			all := c.flow.faults()
+			fault := slices.Index(all, c.fault) + turn[c.flow.name]
+			if c.n != last[c.flow.name] || c.moment != after || fault%len(all) > 0 || byKind[c.kind()] != nil {
+				continue
+			}
 		}
-		sampled[c.flow.name] = true
-		return false
-	})
+		if byKind[c.kind()] == nil {
+			kinds = append(kinds, c.kind())
+		}
+		byKind[c.kind()] = append(byKind[c.kind()], c)
+	}
+	for i, kind := range kinds {
+		same := byKind[kind]
+		sampled = append(sampled, same[i*len(same)/len(kinds)])
+	}
+	return sampled
 }

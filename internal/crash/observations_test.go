@@ -28,6 +28,7 @@ CREATE TABLE observed.http (
 CREATE TABLE observed.intent (
     id        text,
     order_id  text,
+    key_id    uuid, -- ours, from the metadata
     amount    bigint,
     currency  text,
     status    text,
@@ -51,9 +52,21 @@ CREATE TABLE observed.call (
     status       integer,
     delivered    boolean -- the response reached the program
 );
+CREATE VIEW observed.reconciled AS -- intents of lost orders, which reconcile has cancelled
+SELECT id
+  FROM observed.intent i
+ WHERE EXISTS (
+           SELECT
+             FROM observed.call c
+            WHERE c.path = '/v1/payment_intents/' || i.id || '/cancel'
+              AND c.provider_key LIKE 'orders-api-reconcile-%'
+       );
 CREATE TABLE observed.open_transaction (at timestamptz, pid integer); -- during a provider call
 CREATE TABLE observed.account (id uuid, email text);
-CREATE TABLE observed.aged (at timestamptz); -- when the harness made the order old
+CREATE TABLE observed.aged (at timestamptz, age interval); -- when the harness made the rows older
+CREATE FUNCTION observed.aged_since(since timestamptz) RETURNS interval LANGUAGE sql AS $$
+    SELECT coalesce(sum(age), '0') FROM observed.aged WHERE at > since
+$$;
 
 CREATE TABLE observed.key_log (
     at            timestamptz DEFAULT clock_timestamp(),
@@ -109,8 +122,8 @@ VALUES ($1, nullif($2, ''), $3, $4, $5, $6, $7, $8, $9, $10)`,
 		successes[charge.IntentID]++
 	}
 	for _, i := range h.intents() {
-		batch.Queue("INSERT INTO observed.intent VALUES ($1, $2, $3, $4, $5, $6)",
-			i.ID, i.Metadata["order_id"], i.Amount, i.Currency, i.Status, successes[i.ID])
+		batch.Queue("INSERT INTO observed.intent VALUES ($1, $2, nullif($3, '')::uuid, $4, $5, $6, $7)",
+			i.ID, i.Metadata["order_id"], i.Metadata["idempotency_key_id"], i.Amount, i.Currency, i.Status, successes[i.ID])
 	}
 	for _, r := range h.stripe.Refunds() {
 		batch.Queue("INSERT INTO observed.refund VALUES ($1, $2, $3, $4, $5, $6)", r.ID, r.Name, r.IntentID, r.Amount, r.Currency, r.Status)

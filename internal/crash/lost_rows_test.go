@@ -1,0 +1,264 @@
+package crash_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/payments/stripetest"
+)
+
+// lostCase is a failover that loses rows. At the boundary, the last transactions of the
+// victim are lost, and all later ones of every account. The process is killed, or it
+// continues with what it knows (hold).
+type lostCase struct {
+	testCase
+	lost int // transactions of the victim
+	plan plan
+}
+
+// plan is what happens after the rows are lost.
+type plan struct {
+	name  string
+	first time.Duration // when the clients retry
+	away  bool          // the provider is unavailable for that retry
+	then  time.Duration // after the first retry, when actor continues
+	actor actor
+	fix   bool // reconcile --lost-rows --fix runs before the first retry
+	late  bool // the order may end unpaid, because the charge window or an operator ends it
+}
+
+const operator actor = "operator" // an operator's command
+
+func plans() []plan {
+	const ended = oldAge // after the charge window
+	return []plan{
+		{name: "retry", first: 22*time.Hour + 50*time.Minute},
+		{name: "resumed-soon", first: time.Hour, away: true, then: 10 * time.Minute},
+		{name: "resumed-late", first: time.Hour, away: true, then: 23*time.Hour + 30*time.Minute, late: true},
+		{name: "resumed-after-the-window", first: time.Hour, away: true, then: ended, late: true},
+		{name: "resolved", first: time.Hour, away: true, then: 10 * time.Minute, actor: operator, late: true},
+		// The provider forgets its keys between the two runs.
+		{name: "last-minute", first: 23*time.Hour + 58*time.Minute, away: true, then: 10 * time.Minute, late: true},
+		{name: "reconciled", fix: true, late: true},
+		{name: "reconciled-a-day-before", fix: true, first: ended, late: true},
+	}
+}
+
+func lostCases(recorded map[string][]string) (cases []lostCase) {
+	for _, f := range flows() {
+		if f.actor != retry || f.crashedAt != "" || f.waiting {
+			continue // the same rows as in the flows of a fresh request
+		}
+		committed := 0
+		for n, boundary := range recorded[f.name] {
+			if commits(boundary) {
+				committed++
+			}
+			if !commits(boundary) && !strings.HasPrefix(boundary, "POST ") {
+				continue
+			}
+			for lost := 1; lost <= committed; lost++ {
+				for i, p := range plans() {
+					turn := n + lost + i
+					c := lostCase{testCase: testCase{flow: f, n: n + 1, boundary: boundary, moment: after, fault: kill}, lost: lost, plan: p}
+					if turn%2 == 0 {
+						c.fault = hold
+					}
+					if f.customers != nil {
+						c.customer, c.late = f.customers[turn%len(f.customers)], turn/2%2 == 0
+					}
+					if p.away && p.actor == "" {
+						actors := f.recoveries(recorded[f.name], n+1, after)
+						c.plan.actor = actors[turn%len(actors)]
+					}
+					cases = append(cases, c)
+				}
+			}
+		}
+	}
+	return cases
+}
+
+// commits reports whether an exchange ends a transaction that changes rows.
+func commits(boundary string) bool {
+	return !strings.HasPrefix(boundary, "prepare ") && (strings.HasSuffix(boundary, "COMMIT") || strings.HasPrefix(boundary, "UPDATE "))
+}
+
+func (c lostCase) String() string {
+	c.recovery = actor(c.plan.name)
+	if c.plan.actor != "" && c.plan.actor != operator {
+		c.recovery += "-by-" + c.plan.actor
+	}
+	c.fault = fault(fmt.Sprintf("%s-lost-%d", c.fault, c.lost))
+	return c.testCase.String()
+}
+
+func (c lostCase) kind() string { return "lost rows, " + c.plan.name }
+
+func (c lostCase) run(t testing.TB, program string) (wrong []string, err error) {
+	t.Helper()
+	h := newHarness(t, program, c.plan.first+c.plan.then)
+	h.setup(c.flow)
+	_, err = h.pool.Exec(t.Context(), changeLog)
+	require.NoError(t, err)
+	victim, armed, err := c.trigger(h)
+	defer armed.resume()
+	if err != nil {
+		return nil, err
+	}
+	url := h.bystander().url()
+	other := orderParams(h.otherAccount.email, visa)
+	require.Equal(t, http.StatusCreated, h.post(url, h.otherAccount, other).status)
+	h.loseRows(c.lost)
+	armed.resume()
+	got := h.await(victim)
+	keyIsLost := got.status == http.StatusInternalServerError // the client sends its request again
+	if c.fault != kill && !victim.allowed(got) && !keyIsLost {
+		wrong = append(wrong, fmt.Sprintf("the response after the loss: %v", got))
+	}
+	h.responses = nil // a client may have received a response that the database has lost
+
+	if c.plan.fix {
+		wrong = append(wrong, h.reconcileLostRows(c)...)
+	}
+	h.age(c.plan.first)
+	if c.plan.away {
+		wrong = append(wrong, h.retryWhileAway(url, other)...)
+		h.age(c.plan.then)
+	}
+	if c.plan.actor == operator {
+		h.resolveKey()
+	} else {
+		wrong = append(wrong, h.runBy(c.plan.actor, url)...)
+	}
+	wrong = append(wrong, c.verifyFinal(h, url, other)...)
+	return append(wrong, h.violations()...), nil
+}
+
+// retryWhileAway makes both clients retry while no call reaches the provider.
+func (h *harness) retryWhileAway(url, other string) (wrong []string) {
+	h.t.Helper()
+	away := h.stripe.Inject(stripetest.Rule{Fault: stripetest.Unavailable, Times: stripetest.Always})
+	defer away.Release()
+	h.expireLeases()
+	for _, got := range []response{h.post(url, h.account, h.params), h.post(url, h.otherAccount, other)} {
+		if !got.isRetryable() && !got.replayed { // a process that continued may have finished the key
+			wrong = append(wrong, fmt.Sprintf("without the provider: %v", got))
+		}
+	}
+	return wrong
+}
+
+// resolveKey ends the key, unless that is not possible now.
+func (h *harness) resolveKey() {
+	h.t.Helper()
+	h.command("keys", "resolve", idempotencyKey, "--account", h.account.id.String(), "--by", "ann", "--reason", "lost rows")
+}
+
+// reconcileLostRows runs the command, after which the customer must not be able to pay
+// for a lost order.
+func (h *harness) reconcileLostRows(c lostCase) (wrong []string) {
+	h.t.Helper()
+	if got := h.command("reconcile", "--lost-rows", "--fix"); got.exitCode > 1 {
+		wrong = append(wrong, fmt.Sprintf("reconcile: %v", got))
+	}
+	if c.customer == "" {
+		return wrong
+	}
+	charges := len(h.stripe.Charges())
+	h.act(approves)
+	h.act(paysAnew)
+	for _, charge := range h.stripe.Charges()[charges:] {
+		if h.query("SELECT id::text FROM orders WHERE id::text = $1", charge.OrderID) == nil {
+			wrong = append(wrong, "a lost order can be charged after reconcile --lost-rows --fix (R23)")
+		}
+	}
+	return wrong
+}
+
+// verifyFinal retries both requests. A charge counts, or reconcile has expired its key.
+func (c lostCase) verifyFinal(h *harness, url, other string) []string {
+	h.t.Helper()
+	charged := func(by account) bool {
+		return slices.ContainsFunc(h.intents(), func(i intent) bool {
+			return i.Status == "succeeded" && i.Metadata["account_id"] == by.id.String()
+		})
+	}
+	verify := func(from account, params string, want int) (wrong []string) {
+		last, _ := h.retry(c.customer, url, from, params)
+		switch {
+		case c.plan.fix && charged(from) && last.isExpired():
+			return nil
+		case charged(from):
+			want = http.StatusCreated
+		case c.plan.late && last.isFinal():
+			want = last.status
+		}
+		if last.status != want {
+			wrong = append(wrong, fmt.Sprintf("the final response after the loss: %v", last))
+		}
+		if c.customer != "" {
+			h.act(approves)
+			h.act(paysAnew)
+		}
+		if again := h.post(url, from, params); !again.replayed || again.status != last.status || again.body != last.body {
+			wrong = append(wrong, fmt.Sprintf("a replay after the loss: %v", again))
+		}
+		return wrong
+	}
+	return append(verify(h.account, h.params, c.flow.status), verify(h.otherAccount, other, http.StatusCreated)...)
+}
+
+// changeLog records the versions of all rows from now on, by transaction.
+const changeLog = `
+CREATE TABLE observed.change (
+    n           serial,
+    transaction bigint DEFAULT txid_current(),
+    account_id  uuid,
+    relation    text,
+    old         text,
+    new         text
+);
+CREATE FUNCTION observed.log_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO observed.change (account_id, relation, old, new)
+    VALUES (coalesce(NEW.account_id, OLD.account_id), TG_TABLE_NAME, OLD::text, NEW::text);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OR DELETE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION observed.log_change();
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OR DELETE ON orders FOR EACH ROW EXECUTE FUNCTION observed.log_change();
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OR DELETE ON refunds FOR EACH ROW EXECUTE FUNCTION observed.log_change();
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OR DELETE ON audit_records FOR EACH ROW EXECUTE FUNCTION observed.log_change();
+CREATE TRIGGER log_change AFTER INSERT OR UPDATE OR DELETE ON staged_jobs FOR EACH ROW EXECUTE FUNCTION observed.log_change();
+
+CREATE FUNCTION observed.undo(first integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    change observed.change;
+BEGIN
+    FOR change IN SELECT * FROM observed.change WHERE n >= first ORDER BY n DESC LOOP
+        EXECUTE format('DELETE FROM %1$I WHERE (account_id, id) = ((%2$L::%1$I).account_id, (%2$L::%1$I).id)',
+                       change.relation, coalesce(change.new, change.old));
+        IF change.old IS NOT NULL THEN
+            EXECUTE format('INSERT INTO %1$I SELECT (%2$L::%1$I).*', change.relation, change.old);
+        END IF;
+    END LOOP;
+END $$`
+
+// loseRows restores the state before the last n transactions of the account.
+func (h *harness) loseRows(n int) {
+	h.t.Helper()
+	firsts := h.query(`
+SELECT min(n)::text
+  FROM observed.change
+ WHERE account_id = $1
+ GROUP BY transaction
+ ORDER BY min(n) DESC`, h.account.id)
+	require.GreaterOrEqual(h.t, len(firsts), n)
+	h.rewrite("SELECT observed.undo($1::text::integer)", firsts[n-1])
+}
