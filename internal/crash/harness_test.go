@@ -21,6 +21,7 @@ type harness struct {
 	pool         *pgxpool.Pool
 	stripe       *stripetest.Server
 	proxies      []*providerProxy
+	noSearch     bool      // the provider does not offer it
 	other        *child     // see bystander
 	account      account    // whose request the fault hits
 	otherAccount account    // uses the same idempotency key, and must not be affected
@@ -81,12 +82,14 @@ const webhookSecret = "whsec_crash"
 
 func (h *harness) direct() []string {
 	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now)
+	proxy.noSearch = h.noSearch
 	h.proxies = append(h.proxies, proxy)
 	return environ(dbtest.URL(h.pool), url)
 }
 
 func (h *harness) intercepted(i *interceptor) []string {
 	proxy, url := newProviderProxy(h.t, i, h.stripe, h.recordOpenTransactions)
+	proxy.noSearch = h.noSearch
 	h.proxies = append(h.proxies, proxy)
 	return environ(newDatabaseProxy(h.t, i, h.pool).url(h.pool), url)
 }

@@ -18,8 +18,9 @@ import (
 // continues with what it knows (hold).
 type lostCase struct {
 	testCase
-	lost int // transactions of the victim
-	plan plan
+	lost     int // transactions of the victim
+	plan     plan
+	noSearch bool // of the provider: only its list can find a charge
 }
 
 // plan is what happens after the rows are lost.
@@ -73,6 +74,9 @@ func lostCases(recorded map[string][]string) (cases []lostCase) {
 					if f.customers != nil {
 						c.customer, c.late = f.customers[turn%len(f.customers)], turn/2%2 == 0
 					}
+					if p.away {
+						c.noSearch = (lost+i)%2 == 0
+					}
 					if p.away && p.actor == "" {
 						actors := f.recoveries(recorded[f.name], n+1, after)
 						c.plan.actor = actors[turn%len(actors)]
@@ -95,6 +99,9 @@ func (c lostCase) String() string {
 	if c.plan.actor != "" && c.plan.actor != operator {
 		c.recovery += "-by-" + c.plan.actor
 	}
+	if c.noSearch {
+		c.recovery += "-without-search"
+	}
 	c.fault = fault(fmt.Sprintf("%s-lost-%d", c.fault, c.lost))
 	return c.testCase.String()
 }
@@ -104,6 +111,7 @@ func (c lostCase) kind() string { return "lost rows, " + c.plan.name }
 func (c lostCase) run(t testing.TB, program string) (wrong []string, err error) {
 	t.Helper()
 	h := newHarness(t, program, c.plan.first+c.plan.then)
+	h.noSearch = c.noSearch
 	h.setup(c.flow)
 	_, err = h.pool.Exec(t.Context(), changeLog)
 	require.NoError(t, err)

@@ -37,6 +37,7 @@ type providerProxy struct {
 	stripe      *stripetest.Server
 	routes      *http.ServeMux                  // names the endpoints
 	onArrival   func(context.Context) time.Time // called for each request; returns the time
+	noSearch    bool                            // not every account has it
 
 	mu    sync.Mutex
 	calls map[string]call // by the provider's id of the request
@@ -75,7 +76,11 @@ func (p *providerProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := r.Clone(ctx)
 	request.Body = io.NopCloser(bytes.NewReader(body))
 	response := httptest.NewRecorder()
-	p.stripe.ServeHTTP(response, request)
+	if p.noSearch && name == searchIntents {
+		http.NotFound(response, request)
+	} else {
+		p.stripe.ServeHTTP(response, request)
+	}
 	delivered := exchange.proceed(after)
 	p.mu.Lock()
 	p.calls[response.Header().Get("Request-Id")] = call{at, delivered}
