@@ -21,7 +21,7 @@ type harness struct {
 	pool         *pgxpool.Pool
 	stripe       *stripetest.Server
 	proxies      []*providerProxy
-	noSearch     bool      // the provider does not offer it
+	noSearch     bool       // the provider does not offer it
 	other        *child     // see bystander
 	account      account    // whose request the fault hits
 	otherAccount account    // uses the same idempotency key, and must not be affected
