@@ -72,7 +72,8 @@ func lostCases(recorded map[string][]string) (cases []lostCase) {
 						c.fault = hold
 					}
 					if f.customers != nil {
-						c.customer, c.late = f.customers[turn%len(f.customers)], turn/2%2 == 0
+						c.customer = f.customers[len(cases)%len(f.customers)]
+						c.late = turn/2%2 == 0 && !p.fix // a customer can act before the rows are lost
 					}
 					if p.away {
 						c.noSearch = (lost+i)%2 == 0
