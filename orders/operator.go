@@ -75,7 +75,7 @@ func (s *Service) unfinished(ctx context.Context, accountID, keyID uuid.UUID) (i
 	case key.Leased:
 		return key, Registration{}, idempotency.ErrInProgress
 	}
-	registered, known := s.operations().find(key.Operation)
+	registered, known := s.registrations().find(key.Operation)
 	if known {
 		_, known = registered.Operation.Steps(&idempotency.Run{}).From[key.Point]
 	}

@@ -63,14 +63,14 @@ func (s *Service) Resume(ctx context.Context, accountID, keyID uuid.UUID) (idemp
 
 // Operations returns all operations, including those of other packages.
 func (s *Service) Operations() (list []idempotency.Operation) {
-	for _, registered := range s.operations() {
+	for _, registered := range s.registrations() {
 		list = append(list, registered.Operation)
 	}
 	return list
 }
 
-// operations returns the same operations with their registrations.
-func (s *Service) operations() Registrations {
+// registrations returns the operations of this package and of other packages.
+func (s *Service) registrations() Registrations {
 	return append(Registrations{
 		{Operation: createOrder{Service: s}, Resolve: func(idempotency.Status) idempotency.Operation {
 			return createOrder{Service: s, resolve: true}
