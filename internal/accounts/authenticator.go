@@ -29,8 +29,8 @@ const (
 	// maxCached bounds the cache to about a megabyte.
 	maxCached = 10_000
 
-	// lookupTimeout bounds a lookup, and separately the wait for one. A lookup takes less
-	// than a millisecond.
+	// lookupTimeout bounds a lookup, and separately the wait for its result. A lookup takes
+	// some milliseconds.
 	lookupTimeout = 5 * time.Second
 )
 
@@ -51,9 +51,9 @@ type Authenticator struct {
 
 	lookupTimeout time.Duration // tests shorten it
 
-	// Each is a semaphore of one lookup. Unknown keys cost their sender nothing, so they
-	// do not delay the lookups of cached ones.
-	unknownKeys, cachedKeys chan struct{}
+	// Unknown keys cost their sender nothing, so they do not delay the lookups of cached
+	// ones.
+	unknownKeys, cachedKeys batches
 
 	mu    sync.Mutex
 	cache map[keyHash]verifiedKey
@@ -74,20 +74,20 @@ func NewAuthenticator(config Config) (*Authenticator, error) {
 	case config.Pool.Config().MaxConns < Connections:
 		return nil, fmt.Errorf("accounts: an Authenticator's pool needs %d connections", Connections)
 	}
-	return &Authenticator{
-		pool:        config.Pool,
-		clock:       config.Clock,
-		unknownKeys: make(chan struct{}, 1),
-		cachedKeys:  make(chan struct{}, 1),
-		cache:       map[keyHash]verifiedKey{},
+	a := &Authenticator{
+		pool:  config.Pool,
+		clock: config.Clock,
+		cache: map[keyHash]verifiedKey{},
 
 		lookupTimeout: lookupTimeout,
-	}, nil
+	}
+	a.unknownKeys.lookUp, a.cachedKeys.lookUp = a.lookUp, a.lookUp
+	return a, nil
 }
 
 // Authenticate returns the account of apiKey, [ErrUnauthorized], or
 // [postgres.ErrUnavailable]. The end of ctx ends the wait for a lookup, but not a
-// lookup that was sent: cancelling it would cost its connection.
+// lookup that was sent: it has the keys of other requests, too.
 func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.UUID, error) {
 	if !isWellFormed(apiKey) {
 		return uuid.Nil, ErrUnauthorized
@@ -97,40 +97,48 @@ func (a *Authenticator) Authenticate(ctx context.Context, apiKey string) (uuid.U
 	if fresh {
 		return accountID, nil
 	}
-	turn := a.unknownKeys
-	if cached {
-		turn = a.cachedKeys
-	}
-	wait, cancel := context.WithTimeout(ctx, a.lookupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.lookupTimeout)
 	defer cancel()
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-		return a.lookup(ctx, hash)
-	case <-wait.Done():
-		return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(wait.Err()))
+	if cached {
+		return a.cachedKeys.find(ctx, hash)
 	}
+	return a.unknownKeys.find(ctx, hash)
 }
 
-// lookup reads the account of a key from the database and updates the cache, unless
-// another request has verified the key since.
-func (a *Authenticator) lookup(ctx context.Context, hash keyHash) (uuid.UUID, error) {
-	if accountID, _, fresh := a.cached(hash); fresh {
-		return accountID, nil
+// lookUp reads the accounts of a batch from the database and updates the cache. Keys that
+// another batch has verified since are not read.
+func (a *Authenticator) lookUp(hashes []keyHash) (map[keyHash]uuid.UUID, error) {
+	found := map[keyHash]uuid.UUID{}
+	unknown := make([][]byte, 0, len(hashes))
+	for _, hash := range hashes {
+		if accountID, _, fresh := a.cached(hash); fresh {
+			found[hash] = accountID
+		} else {
+			unknown = append(unknown, hash[:])
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.lookupTimeout)
+	if len(unknown) == 0 {
+		return found, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.lookupTimeout)
 	defer cancel()
 	verifiedAt := a.clock()
-	accountID, err := findAccount(ctx, a.pool, hash)
+	accountIDs, err := findAccounts(ctx, a.pool, unknown)
+	if err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case errors.Is(err, ErrUnauthorized):
-		delete(a.cache, hash)
-	case err == nil:
-		a.addLocked(hash, verifiedKey{accountID, verifiedAt})
+	for _, hash := range unknown {
+		hash := keyHash(hash)
+		if accountID, exists := accountIDs[hash]; exists {
+			found[hash] = accountID
+			a.addLocked(hash, verifiedKey{accountID, verifiedAt})
+		} else {
+			delete(a.cache, hash)
+		}
 	}
-	return accountID, err
+	return found, nil
 }
 
 func (a *Authenticator) cached(hash keyHash) (accountID uuid.UUID, cached, fresh bool) {
@@ -151,22 +159,26 @@ func (a *Authenticator) addLocked(hash keyHash, key verifiedKey) {
 	a.cache[hash] = key
 }
 
-// findAccount returns the account of an unrevoked API key, or [ErrUnauthorized]. It
+// findAccounts returns the accounts of those API keys that exist and are not revoked. It
 // compares hashes, so its duration reveals nothing about valid keys.
-func findAccount(ctx context.Context, pool *pgxpool.Pool, hash keyHash) (uuid.UUID, error) {
+func findAccounts(ctx context.Context, pool *pgxpool.Pool, hashes [][]byte) (map[keyHash]uuid.UUID, error) {
+	found := map[keyHash]uuid.UUID{}
+	var hash []byte
 	var accountID uuid.UUID
-	err := pool.QueryRow(ctx, `
-SELECT account_id
+	rows, _ := pool.Query(ctx, `
+SELECT key_hash,
+       account_id
   FROM api_keys
- WHERE key_hash = $1
-   AND revoked_at IS NULL`, hash[:]).Scan(&accountID)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return uuid.Nil, ErrUnauthorized
-	case err != nil:
-		return uuid.Nil, fmt.Errorf("look up API key: %w", postgres.Translate(err))
+ WHERE key_hash = ANY ($1)
+   AND revoked_at IS NULL`, hashes)
+	_, err := pgx.ForEachRow(rows, []any{&hash, &accountID}, func() error {
+		found[keyHash(hash)] = accountID
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up API keys: %w", postgres.Translate(err))
 	}
-	return accountID, nil
+	return found, nil
 }
 
 // An API key is keyPrefix, which secret scanners recognise, and 130 random bits in

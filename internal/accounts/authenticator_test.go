@@ -166,14 +166,14 @@ func TestAuthenticate_cancelledRequest(t *testing.T) {
 		first <- err
 	}()
 	<-b.reached
-	cancel()
 	second := make(chan error)
 	go func() {
 		_, err := f.authenticator.Authenticate(t.Context(), f.apiKey)
 		second <- err
 	}()
+	cancel()
+	require.ErrorIs(t, <-first, context.Canceled)
 	close(b.released)
-	require.NoError(t, <-first)
 	require.NoError(t, <-second)
 	f.requireAccepted(0)
 	require.EqualValues(t, f.pool.Stat().TotalConns(), f.pool.Stat().NewConnsCount(), "no connection was closed")

@@ -2,11 +2,14 @@ package accounts_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/orders-api/internal/accounts"
 	"example.com/orders-api/internal/postgres"
@@ -57,6 +60,72 @@ func TestAuthenticate_unknownKeysDoNotDelayRevalidation(t *testing.T) {
 	}
 }
 
+// Keys that wait share a lookup, so outsiders delay a valid key that is not cached by
+// about one. Each key gets its own result.
+func TestAuthenticate_batch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const outsiders = 2500
+	other, otherKey := f.create()
+	_, revoked := f.create()
+	f.revoke(revoked)
+	want := map[string]uuid.UUID{f.apiKey: f.account, otherKey: other, revoked: uuid.Nil}
+	for range outsiders {
+		want[unknownKey()] = uuid.Nil
+	}
+
+	b := f.lookups.setBlock(block{})
+	var requests errgroup.Group
+	requests.Go(func() error {
+		_, err := f.authenticator.Authenticate(t.Context(), unknownKey())
+		if !errors.Is(err, accounts.ErrUnauthorized) {
+			return fmt.Errorf("the first: %w", err)
+		}
+		return nil
+	})
+	<-b.reached
+	before := f.lookups.count.Load()
+	for apiKey, account := range want {
+		requests.Go(func() error {
+			got, err := f.authenticator.Authenticate(t.Context(), apiKey)
+			if got != account || errors.Is(err, accounts.ErrUnauthorized) != (account == uuid.Nil) {
+				return fmt.Errorf("%s: got account %s: %w", apiKey, got, err)
+			}
+			return nil
+		})
+	}
+	f.requireWaiting(len(want))
+	close(b.released)
+	require.NoError(t, requests.Wait())
+	require.EqualValues(t, 3, f.lookups.count.Load()-before, "at most 1,000 keys each")
+	f.requireAccepted(0)
+}
+
+// A failed lookup rejects no key.
+func TestAuthenticate_failedBatch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.lookups.setBlock(block{})
+	errs := make(chan error)
+	for _, apiKey := range []string{f.apiKey, unknownKey(), unknownKey()} {
+		go func() {
+			_, err := f.authenticator.Authenticate(t.Context(), apiKey)
+			errs <- err
+		}()
+	}
+	<-b.reached
+	f.requireWaiting(2)
+	f.lookups.setDown(true)
+	close(b.released)
+	for range 3 {
+		err := <-errs
+		require.ErrorIs(t, err, postgres.ErrUnavailable)
+		require.NotErrorIs(t, err, accounts.ErrUnauthorized)
+	}
+	f.lookups.setDown(false)
+	f.requireAccepted(1)
+}
+
 // A revoked key is not cached, so its lookup waits like that of an unknown key. A key
 // that waits leaves the queue when its request ends.
 func TestAuthenticate_queue(t *testing.T) {
@@ -76,12 +145,14 @@ func TestAuthenticate_queue(t *testing.T) {
 	}()
 	<-b.reached
 	for _, apiKey := range []string{f.apiKey, unknownKey()} {
+		f.requireWaiting(0)
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := make(chan error)
 		go func() {
 			_, err := f.authenticator.Authenticate(ctx, apiKey)
 			waiting <- err
 		}()
+		f.requireWaiting(1)
 		cancel()
 		err := <-waiting
 		require.ErrorIs(t, err, postgres.ErrUnavailable)

@@ -1,0 +1,106 @@
+package accounts
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"example.com/orders-api/internal/postgres"
+)
+
+// maxBatch bounds the API keys of a lookup.
+const maxBatch = 1000
+
+// batches looks up API keys in batches, one at a time. All keys that arrive during a
+// lookup share the next ones, so a key waits for about two lookups, however many arrive.
+type batches struct {
+	lookUp func([]keyHash) (map[keyHash]uuid.UUID, error)
+
+	mu      sync.Mutex
+	running bool
+	queue   []*batch // not sent yet; all but the last are full
+}
+
+type batch struct {
+	waiters map[keyHash]int // number of requests for each key
+	done    chan struct{}   // closed when the result is set
+
+	found map[keyHash]uuid.UUID
+	err   error
+}
+
+// find returns the account of a key, [ErrUnauthorized], or the error of lookUp or of ctx.
+func (b *batches) find(ctx context.Context, hash keyHash) (uuid.UUID, error) {
+	b.mu.Lock()
+	own := b.add(hash)
+	if !b.running {
+		b.running = true
+		go b.run()
+	}
+	b.mu.Unlock()
+	select {
+	case <-own.done:
+	case <-ctx.Done():
+		b.leave(own, hash)
+		return uuid.Nil, fmt.Errorf("wait to look up API key: %w", postgres.Translate(ctx.Err()))
+	}
+	accountID, exists := own.found[hash]
+	switch {
+	case own.err != nil:
+		return uuid.Nil, own.err
+	case !exists:
+		return uuid.Nil, ErrUnauthorized
+	}
+	return accountID, nil
+}
+
+// add adds a key to the last batch of the queue.
+func (b *batches) add(hash keyHash) *batch {
+	n := len(b.queue)
+	if n == 0 || len(b.queue[n-1].waiters) >= maxBatch {
+		b.queue = append(b.queue, &batch{waiters: map[keyHash]int{}, done: make(chan struct{})})
+		n++
+	}
+	last := b.queue[n-1]
+	last.waiters[hash]++
+	return last
+}
+
+// leave removes a key from a batch that was not sent, unless another request waits for it.
+// So the queue has no more keys than requests that wait.
+func (b *batches) leave(own *batch, hash keyHash) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if own.waiters[hash]--; own.waiters[hash] == 0 {
+		delete(own.waiters, hash)
+	}
+}
+
+// run looks up the batches of the queue until no key waits.
+func (b *batches) run() {
+	for {
+		next, hashes := b.next()
+		if next == nil {
+			return
+		}
+		next.found, next.err = b.lookUp(hashes)
+		close(next.done)
+	}
+}
+
+// next removes the first batch from the queue.
+func (b *batches) next() (*batch, []keyHash) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.running = false
+		return nil, nil
+	}
+	next := b.queue[0]
+	b.queue = b.queue[1:]
+	return next, slices.Collect(maps.Keys(next.waiters))
+}
