@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/orders-api/internal/accounts"
+	"example.com/orders-api/internal/connlimit"
 )
 
 // requestIDPattern matches ids that are safe to log.
@@ -116,6 +117,7 @@ func requireAPIKey(authenticator *accounts.Authenticator) func(http.Handler) htt
 			if err != nil {
 				return err
 			}
+			connlimit.Verified(r.Context())
 			entry := stateOf(r.Context())
 			entry.account = account
 			entry.add(slog.String("account_id", account.String()))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/orders-api/internal/connlimit"
 	"example.com/orders-api/internal/limiter"
 	"example.com/orders-api/orders"
 )
@@ -43,6 +44,7 @@ func (a webhooksAPI) stripe(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	connlimit.Verified(r.Context())
 	err = a.limiter.Do(r.Context(), event.AccountID, func(ctx context.Context) (err error) {
 		if event, err = a.service.HandleEvent(ctx, event); err != nil {
 			err = &keyedError{error: err}

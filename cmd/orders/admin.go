@@ -32,7 +32,7 @@ func startAdmin(ctx context.Context, address boot.Address, m *metrics.Metrics, r
 		return nil, err
 	}
 	server := &http.Server{
-		Handler:           hostcheck.Handler(string(address), adminRoutes(m, ready, logger)),
+		Handler:           hostcheck.Handler(string(address), verified(adminRoutes(m, ready, logger))),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute, // longer than the interval of Prometheus's scrapes
 		MaxHeaderBytes:    16 << 10,
@@ -46,6 +46,15 @@ func startAdmin(ctx context.Context, address boot.Address, m *metrics.Metrics, r
 	}()
 	logger.InfoContext(ctx, "serving metrics and profiles", "address", listener.Addr().String())
 	return func() { _ = server.Close() }, nil // does not wait for responses
+}
+
+// verified prevents that a new connection closes one with a request in progress, such as a
+// profile.
+func verified(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connlimit.Verified(r.Context())
+		next.ServeHTTP(w, r)
+	})
 }
 
 func adminRoutes(m *metrics.Metrics, ready readyCheck, logger *slog.Logger) http.Handler {

@@ -1,11 +1,14 @@
-// Package connlimit bounds the connections of an HTTP server without letting slow or
-// idle clients lock the others out.
+// Package connlimit bounds the connections of an HTTP server without letting slow, idle
+// or unknown clients lock the others out.
 //
-// A connection is busy from the last byte of a request to the end of the response.
-// Otherwise the server waits for its client. At the limit, a new connection closes the
-// one that has waited longest. A busy connection is closed only if its client does not
-// read the response. If none can be closed, new connections wait in the kernel's
-// backlog.
+// A handler calls [Verified] once it has verified the credentials of a request. From then
+// on, and from the last byte of the request, its connection is busy until the end of the
+// response. Otherwise the server owes the client nothing: it may close the connection.
+//
+// At the limit, a new connection closes another one: first a busy one whose client does
+// not read the response, then the oldest one that never had verified credentials, whatever
+// it has sent, and then the verified one that has waited longest for its client. If none
+// can be closed, new connections wait in the kernel's backlog.
 //
 // Handlers must read the request's body before they start to work. The server speaks
 // HTTP/1.1 without TLS.
@@ -26,6 +29,14 @@ const (
 	// client's time to send its request.
 	minWait = 50 * time.Millisecond
 
+	// pausePerConnection is multiplied by the number of unverified connections. So all
+	// of them together repeat a thousand requests a second.
+	pausePerConnection = time.Millisecond
+
+	// readBuffer is the size of a connection's buffer in the kernel, in bytes. By default
+	// it grows to megabytes, which a client fills before its connection is closed.
+	readBuffer = 64 << 10
+
 	// stallTimeout is how long a client may take to read a part of a response before
 	// its connection can be closed.
 	stallTimeout = 5 * time.Second
@@ -37,11 +48,14 @@ func Serve(server *http.Server, l net.Listener, limit int) error {
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := r.Context().Value(connKey{}).(*conn)
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		c.listener.begin(c, cancel)
+		r = r.WithContext(ctx) // a copy: the server still needs its own body
 		if r.Body != http.NoBody {
-			r = r.WithContext(r.Context()) // a copy: the server still needs its own body
 			r.Body = &body{r.Body, c}
-		} else if !c.listener.busy(c) {
-			panic(http.ErrAbortHandler) // just closed, so the request must not run
+		} else {
+			c.listener.received(c)
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -62,9 +76,17 @@ func Serve(server *http.Server, l net.Listener, limit int) error {
 	})
 }
 
+// Verified marks the credentials of a request as verified. ctx is the request's context.
+// Without a server of [Serve], it does nothing.
+func Verified(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		c.listener.verified(c)
+	}
+}
+
 type connKey struct{}
 
-// body marks its connection as busy at its end.
+// body marks the request of its connection as received at its end.
 type body struct {
 	io.ReadCloser
 	conn *conn
@@ -72,7 +94,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF && !b.conn.listener.busy(b.conn) {
+	if err == io.EOF && !b.conn.listener.received(b.conn) {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
@@ -85,22 +107,29 @@ type listener struct {
 	freed  chan struct{} // holds an element after a connection was closed
 	closed chan struct{}
 
-	mu      sync.Mutex
-	count   int
-	waiting list.List // of *conn that are not busy, longest first
-	writing list.List // of *conn in Write, longest first
+	mu         sync.Mutex
+	count      int
+	unverified list.List // of *conn without any verified request, oldest first
+	waiting    list.List // of other *conn that are not busy, longest first
+	writing    list.List // of *conn in Write, longest first
 }
 
 type conn struct {
 	net.Conn
 	listener *listener
+	gone     chan struct{} // closed with the connection
 
 	// Under the listener's mutex.
-	removed      bool
-	waiting      *list.Element // nil while busy
-	waitingSince time.Time
-	writing      *list.Element // nil outside of Write
-	writingSince time.Time
+	removed         bool
+	unverified      *list.Element      // nil after the first verified request
+	waiting         *list.Element      // nil while unverified or busy
+	waitingSince    time.Time          // while unverified or waiting
+	cancelRequest   context.CancelFunc // nil between requests
+	requestVerified bool
+	requestReceived bool
+	pause           time.Duration // before the next request is read
+	writing         *list.Element // nil outside of Write
+	writingSince    time.Time
 }
 
 // Accept returns the next connection once there are fewer than the limit.
@@ -109,7 +138,10 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: nc, listener: l}
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(readBuffer)
+	}
+	c := &conn{Conn: nc, listener: l, gone: make(chan struct{})}
 	for !l.add(c) {
 		select {
 		case <-l.freed:
@@ -132,31 +164,35 @@ func (l *listener) Close() error {
 // if none can be closed.
 func (l *listener) add(c *conn) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	var longest *conn
 	if l.count >= l.limit {
-		longest := l.longest()
-		if longest == nil {
+		if longest = l.longest(); longest == nil {
+			l.mu.Unlock()
 			return false
 		}
 		l.remove(longest)
-		_ = longest.Conn.Close()
 	}
 	l.count++
-	c.waiting, c.waitingSince = l.waiting.PushBack(c), time.Now()
+	c.unverified, c.waitingSince = l.unverified.PushBack(c), time.Now()
+	l.mu.Unlock()
+	if longest != nil {
+		_ = longest.Conn.Close()
+	}
 	return true
 }
 
-// longest returns the connection to close: a stalled one, else the one that has waited
-// longest, or nil.
+// longest returns the connection to close, or nil.
 func (l *listener) longest() *conn {
 	if first := l.writing.Front(); first != nil {
 		if c := first.Value.(*conn); time.Since(c.writingSince) >= stallTimeout {
 			return c
 		}
 	}
-	if first := l.waiting.Front(); first != nil {
-		if c := first.Value.(*conn); time.Since(c.waitingSince) >= minWait {
-			return c
+	for _, candidates := range []*list.List{&l.unverified, &l.waiting} {
+		if first := candidates.Front(); first != nil {
+			if c := first.Value.(*conn); time.Since(c.waitingSince) >= minWait {
+				return c
+			}
 		}
 	}
 	return nil
@@ -167,7 +203,12 @@ func (l *listener) remove(c *conn) {
 		return
 	}
 	c.removed = true
+	close(c.gone)
+	if c.cancelRequest != nil {
+		c.cancelRequest()
+	}
 	l.count--
+	unlist(&l.unverified, &c.unverified)
 	unlist(&l.waiting, &c.waiting)
 	unlist(&l.writing, &c.writing)
 }
@@ -179,23 +220,72 @@ func unlist(from *list.List, element **list.Element) {
 	}
 }
 
-// busy marks c as busy. It reports false if c is closed already.
-func (l *listener) busy(c *conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	unlist(&l.waiting, &c.waiting)
-	return !c.removed
-}
-
-// wait marks c as waiting for its client.
-func (l *listener) wait(c *conn) {
+// begin begins a request. net/http does not notice that the connection of a request is
+// closed if it has already read a part of the next request.
+func (l *listener) begin(c *conn, cancel context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.removed {
-		return
+		cancel()
 	}
-	unlist(&l.waiting, &c.waiting)
-	c.waiting, c.waitingSince = l.waiting.PushBack(c), time.Now()
+	c.cancelRequest = cancel
+}
+
+// verified marks the request of c as verified.
+func (l *listener) verified(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.requestVerified = true
+	if c.unverified != nil {
+		unlist(&l.unverified, &c.unverified)
+		c.waiting, c.waitingSince = l.waiting.PushBack(c), time.Now()
+	}
+	l.updateBusy(c)
+}
+
+// received marks the request of c as received. It reports false if c is closed already.
+func (l *listener) received(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.requestReceived = true
+	l.updateBusy(c)
+	return !c.removed
+}
+
+func (l *listener) updateBusy(c *conn) {
+	if c.requestVerified && c.requestReceived {
+		unlist(&l.waiting, &c.waiting)
+	}
+}
+
+// wait marks c as waiting for its client. A request without verified credentials does not
+// restart the wait.
+func (l *listener) wait(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.cancelRequest, c.requestVerified, c.requestReceived = nil, false, false
+	if !c.removed && c.unverified == nil && c.waiting == nil {
+		c.waiting, c.waitingSince = l.waiting.PushBack(c), time.Now()
+	}
+	if c.unverified != nil {
+		c.pause = time.Duration(l.unverified.Len()) * pausePerConnection
+	}
+}
+
+// SetReadDeadline pauses an unverified connection between two requests. net/http calls it
+// then, after it has released the memory of the first one.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.listener.mu.Lock()
+	pause := c.pause
+	c.pause = 0
+	c.listener.mu.Unlock()
+	if pause > 0 {
+		select {
+		case <-time.After(pause):
+		case <-c.gone:
+		}
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 func (c *conn) Write(p []byte) (int, error) {

@@ -68,15 +68,27 @@ func (c *client) requireClosed() {
 	require.NotErrorIs(c.t, err, os.ErrDeadlineExceeded, "still open")
 }
 
-const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+const (
+	get    = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	public = "GET /public HTTP/1.1\r\nHost: a\r\n\r\n"
+	lookup = "GET /lookup HTTP/1.1\r\nHost: a\r\n\r\n"
+)
 
 func post(length int) string {
 	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", length)
 }
 
-// holding responds with the request's body. If there is one, it waits for hold first.
+// holding responds with the request's body. If there is one, it waits for hold first. A
+// request to /public is not verified, nor one to /lookup, which lasts until it is cancelled.
 func holding(hold chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/public":
+		case "/lookup":
+			<-r.Context().Done()
+		default:
+			connlimit.Verified(r.Context())
+		}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			panic(http.ErrAbortHandler)

@@ -1,0 +1,40 @@
+package api_test
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/orders-api/api"
+	"example.com/orders-api/internal/connlimit"
+)
+
+// At the limit, new connections do not close one whose order is in progress, although
+// those of outsiders may be closed.
+func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := api.NewServer(f.router, time.Minute, slog.New(slog.DiscardHandler))
+	served := make(chan error, 1)
+	go func() { served <- connlimit.Serve(server, l, 2) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		require.ErrorIs(t, <-served, http.ErrServerClosed)
+	})
+	f.url = "http://" + l.Addr().String()
+
+	held, running := f.createHeld(t, newKey(), orderBody())
+	for range 3 {
+		outsider := f.dial(t)
+		outsider.write("GET /v1/orders HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ok_AAAAAAAAAAAAAAAAAAAAAAAAAA\r\n\r\n")
+		require.Equal(t, http.StatusUnauthorized, outsider.readResponse().status)
+	}
+	held.Release()
+	require.Equal(t, http.StatusCreated, receive(t, running).status)
+}
