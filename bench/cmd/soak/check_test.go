@@ -10,14 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/orders-api/client"
+	"example.com/orders-api/orders/reconcile"
 	"example.com/orders-api/payments/stripetest"
 )
 
-func response(status int, body string) (stored []client.Response, replay *client.Response) {
+func response(status int, body string) (stored []answer, replay *client.Response) {
 	first := client.Response{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
 	again := first
 	again.Header = http.Header{"Content-Type": {"application/json"}, "Idempotent-Replayed": {"true"}}
-	return []client.Response{first}, &again
+	return []answer{{Response: first}}, &again
 }
 
 func newExchanges(key string, status int, body string) exchanges {
@@ -122,8 +123,10 @@ func TestCheck(t *testing.T) {
 				paid(o).exchanges = newExchanges("paid", http.StatusCreated, `{"id":"order-1","amount":200,"currency":"usd"}`)
 			}, "refunded 300 of 200",
 		},
-		"an unfinished key":       {func(o *observation) { o.unfinished = []string{"unfinished key 1"} }, "unfinished row: unfinished key 1"},
-		"a remaining discrepancy": {func(o *observation) { o.reconcile = []string{"stuck_key"} }, "orders reconcile: stuck_key"},
+		"an unfinished key": {func(o *observation) { o.unfinished = []string{"unfinished key 1"} }, "unfinished row: unfinished key 1"},
+		"a remaining discrepancy": {
+			func(o *observation) { o.discrepancies = []reconcile.Discrepancy{{Kind: reconcile.KeyStuck}} }, "orders reconcile: key_stuck",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -4,118 +4,29 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.com/orders-api/client"
-	"example.com/orders-api/payments/stripetest"
 )
-
-// purchase is one order and its refunds. Seed and number determine it.
-type purchase struct {
-	exchanges
-	email      string
-	method     string
-	amount     int64
-	want       int  // status of the final response
-	expires    bool // is reaped before its last request
-	refunds    []*refund
-	atLeastOne bool // of the refunds must succeed
-	concurrent bool // refunds are requested at the same time
-	body       []byte
-}
-
-type refund struct {
-	exchanges
-	amount int64 // 0: the rest
-	want   int   // 0: 201, or 422 because of a concurrent refund
-}
-
-// method is a payment method with the status that the fake Stripe returns for it.
-type method struct {
-	name   string
-	status int
-	weight int
-}
-
-func methods() []method {
-	return []method{
-		{"pm_card_visa", http.StatusCreated, 50},
-		{"pm_card_mastercard", http.StatusCreated, 15},
-		{stripetest.ProcessingCard, http.StatusCreated, 10}, // the provider charges it later
-		{"pm_card_pendingRefund", http.StatusCreated, 5},
-		{"pm_card_chargeDeclined", http.StatusPaymentRequired, 10},
-		{"pm_card_chargeDeclinedInsufficientFunds", http.StatusPaymentRequired, 5},
-		{"pm_unknown", http.StatusUnprocessableEntity, 5},
-	}
-}
-
-func newPurchase(seed uint64, number, accounts int) (*purchase, error) {
-	r := random(seed, customerStream+uint64(number))
-	account := number % accounts
-	p := &purchase{
-		// The same key in different accounts names different orders (R20).
-		exchanges: exchanges{account: account, key: client.Key(fmt.Sprintf("soak-%d-order-%08d", seed, number/accounts))},
-		email:     fmt.Sprintf("buyer-%d@soak.example.com", number),
-		amount:    100 + r.Int64N(100_000),
-	}
-	choice := r.IntN(100)
-	for _, m := range methods() {
-		if choice -= m.weight; choice < 0 {
-			p.method, p.want = m.name, m.status
-			break
-		}
-	}
-	var err error
-	p.body, err = json.Marshal(client.OrderParams{
-		Email: p.email, Currency: "usd", PaymentMethod: p.method,
-		Items: []client.Item{{SKU: fmt.Sprintf("sku-%d", number), Quantity: 1, UnitAmount: p.amount}},
-	})
-	if p.expires = r.IntN(50) == 0; !p.expires {
-		p.planRefunds(r)
-	}
-	return p, err
-}
-
-// planRefunds chooses refunds: in part, in full, too much, or two concurrent ones of
-// which only one is possible.
-func (p *purchase) planRefunds(r *rand.Rand) {
-	add := func(amount int64, want int) {
-		p.refunds = append(p.refunds, &refund{
-			exchanges: exchanges{account: p.account, key: client.Key(fmt.Sprintf("%s-refund-%d", p.key, len(p.refunds)))},
-			amount:    amount,
-			want:      want,
-		})
-	}
-	switch part := 1 + r.Int64N(p.amount-1); r.IntN(12) {
-	case 0:
-		add(0, http.StatusCreated)
-	case 1: // in part, then the rest
-		add(part, http.StatusCreated)
-		add(0, http.StatusCreated)
-	case 2: // in part, then too much
-		add(part, http.StatusCreated)
-		add(p.amount-part+1, http.StatusUnprocessableEntity)
-	case 3:
-		add(p.amount/2+1, 0)
-		add(p.amount/2+1, 0)
-		p.concurrent, p.atLeastOne = true, true
-	}
-}
 
 type customers struct {
 	clients   []*client.Client // by account
 	transport *transport
+	provider  *provider
 
 	mu         sync.Mutex
+	counts     map[string]int        // of what customers did after a challenge or a failure
 	keys       map[string]*exchanges // by account and key
+	orders     map[string]*purchase  // by the order's id, as far as clients know it
 	statuses   map[int]int           // 0: no response
 	replays    int
 	sends      int
@@ -123,16 +34,19 @@ type customers struct {
 	concurrent int // extra clients that sent the same request at the same time
 }
 
-func newCustomers(addresses, apiKeys []string, seed uint64) (*customers, error) {
-	c := &customers{keys: map[string]*exchanges{}, statuses: map[int]int{}, random: random(seed, duplicateStream)}
+func newCustomers(s *system, seed uint64) (*customers, error) {
+	c := &customers{
+		provider: s.provider, counts: map[string]int{}, keys: map[string]*exchanges{}, orders: map[string]*purchase{}, statuses: map[int]int{},
+		random: random(seed, duplicateStream),
+	}
 	c.transport = &transport{
-		addresses: addresses,
+		addresses: s.addresses,
 		random:    random(seed, transportStream),
 		base:      &http.Transport{MaxIdleConnsPerHost: 100},
 	}
-	for account, apiKey := range apiKeys {
+	for account, apiKey := range s.apiKeys {
 		next, err := client.New(client.Config{
-			BaseURL:    "http://" + addresses[0], // the transport replaces it
+			BaseURL:    "http://" + s.addresses[0], // the transport replaces it
 			APIKey:     apiKey,
 			Timeout:    5 * time.Second,
 			Backoff:    200 * time.Millisecond,
@@ -171,6 +85,47 @@ func (c *customers) watch(e *exchanges) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keys[keyOf(e.account, e.key)] = e
+	if e.sent.IsZero() {
+		e.sent = time.Now()
+	}
+}
+
+// learn records the order's id, which a 202 has, too.
+func (c *customers) learn(p *purchase, order string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.orders[order] = p
+}
+
+func (c *customers) purchaseOf(order string) *purchase {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.orders[order]
+}
+
+// acknowledged returns the orders and refunds of a 201, and the intents of the other
+// orders whose client secret was given out.
+func (c *customers) acknowledged() (created []string, intents map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	intents = map[string]string{}
+	for _, e := range c.keys {
+		for _, a := range e.stored {
+			if a.Status == http.StatusCreated {
+				created = append(created, orderOf(a.Response)) // or the refund
+			}
+		}
+		if len(e.stored) == 0 && e.intent != "" {
+			intents[e.order] = e.intent
+		}
+	}
+	return created, intents
+}
+
+func (c *customers) count(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[what]++
 }
 
 func (c *customers) observe(account int, a client.Attempt) {
@@ -186,31 +141,72 @@ func (c *customers) observe(account int, a client.Attempt) {
 		c.replays++
 	}
 	e := c.keys[keyOf(account, a.Key)]
-	if e == nil || !isStored(a.Response) {
+	if e == nil {
+		return
+	}
+	if key, asks := requiredAction(a.Response); asks {
+		e.order, e.intent = key.Order.ID, key.Action.PaymentIntentID
+	}
+	if !isStored(a.Response) {
 		return
 	}
 	for _, known := range e.stored {
-		if same(known, a.Response) {
+		if same(known.Response, a.Response) {
 			return
 		}
 	}
-	e.stored = append(e.stored, a.Response)
+	e.stored = append(e.stored, answer{a.Response, time.Now()})
 }
 
 // buy creates an order and requests its refunds. It returns when each key has a final
-// response or ctx ends.
+// response, the customer has left, or ctx ends.
 func (c *customers) buy(ctx context.Context, p *purchase) {
 	c.watch(&p.exchanges)
 	response := c.finish(ctx, &p.exchanges, "/v1/orders", p.body)
-	var order client.Order
-	if response.Status != http.StatusCreated || json.Unmarshal(response.Body, &order) != nil {
-		p.refunds = nil // an unexpected failure is reported
-		return
+	if key, asks := requiredAction(response); asks {
+		c.learn(p, key.Order.ID)
+		if response = c.meet(ctx, p, key); p.left {
+			return
+		}
 	}
+	c.learn(p, orderOf(response))
+	switch {
+	case ctx.Err() != nil:
+	case response.Status == http.StatusCreated:
+		c.refund(ctx, p, orderOf(response))
+	case p.challenge == declines, p.want == http.StatusCreated: // also lost rows, or too late
+		c.buyAgain(ctx, p)
+	}
+}
+
+// buyAgain makes the purchase with a new key, unless that was done already.
+func (c *customers) buyAgain(ctx context.Context, p *purchase) {
+	next, err := p.withNewKey()
+	c.mu.Lock()
+	done := p.again != nil || err != nil
+	if !done {
+		p.again = next
+		c.counts["paid with a new key"]++
+	}
+	c.mu.Unlock()
+	if !done {
+		c.buy(ctx, next)
+	}
+}
+
+func (c *customers) refund(ctx context.Context, p *purchase, order string) {
 	var all sync.WaitGroup
 	for _, r := range p.refunds {
 		c.watch(&r.exchanges)
-		request := func() { c.finish(ctx, &r.exchanges, refundPath(order.ID), r.body()) }
+		request := func() {
+			for c.finish(ctx, &r.exchanges, refundPath(order), r.body()).Status == http.StatusNotFound {
+				// The order is lost. A retry restores it, unless its key has expired.
+				request := client.Request{Key: p.key, Path: "/v1/orders", Body: p.body}
+				if c.insist(ctx, p.account, request).Status != http.StatusCreated {
+					return
+				}
+			}
+		}
 		if p.concurrent {
 			all.Go(request)
 		} else {
@@ -218,15 +214,6 @@ func (c *customers) buy(ctx context.Context, p *purchase) {
 		}
 	}
 	all.Wait()
-}
-
-func refundPath(order string) string { return "/v1/orders/" + order + "/refunds" }
-
-func (r *refund) body() []byte {
-	if r.amount == 0 {
-		return []byte(`{}`)
-	}
-	return fmt.Appendf(nil, `{"amount":%d}`, r.amount)
 }
 
 // finish sends a request, sometimes from several clients at once, and returns the first
@@ -254,6 +241,9 @@ func (c *customers) insist(ctx context.Context, account int, request client.Requ
 		var unknown *client.OutcomeUnknownError
 		if !errors.As(err, &unknown) {
 			return response
+		}
+		if unknown.Problem != nil && unknown.Problem.Status == http.StatusNotFound {
+			return client.Response{Status: http.StatusNotFound}
 		}
 		// The API rejected the last send, but the outcome of the earlier ones is unknown.
 		pause(ctx, time.Second)
@@ -285,11 +275,13 @@ func (c *customers) replay(ctx context.Context, p *purchase) {
 		return response
 	}
 	response := again(&p.exchanges, "/v1/orders", p.body)
-	var order client.Order
-	if json.Unmarshal(response.Body, &order) == nil {
-		for _, r := range p.refunds {
-			again(&r.exchanges, refundPath(order.ID), r.body())
+	for _, r := range p.refunds {
+		if response.Status == http.StatusCreated && !r.sent.IsZero() {
+			again(&r.exchanges, refundPath(orderOf(response)), r.body())
 		}
+	}
+	if p.again != nil {
+		c.replay(ctx, p.again)
 	}
 }
 
@@ -327,4 +319,7 @@ func (c *customers) report(w io.Writer) {
 	fmt.Fprintf(w, "keys\t%d\n", len(c.keys))
 	fmt.Fprintf(w, "retries\t%d\t%d replayed\n", c.sends-len(c.keys)-c.concurrent, c.replays)
 	fmt.Fprintf(w, "duplicates\t%d\n", c.concurrent)
+	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
+		fmt.Fprintf(w, "%s\t%d\n", what, c.counts[what])
+	}
 }

@@ -26,6 +26,7 @@ const (
 	webhookStream
 	transportStream
 	duplicateStream
+	failoverStream
 	customerStream = 1000 // and above
 )
 
@@ -57,13 +58,32 @@ func spread(ctx context.Context, r *rand.Rand, n int, duration time.Duration, wo
 }
 
 type faults struct {
-	system  *system
-	kills   map[string]int // by kind
-	pauses  int
-	crashes int
-	runs    int // of orders reconcile --fix
-	fixed   int // discrepancies
-	err     error
+	system     *system
+	customers  *customers
+	kills      map[string]int // by kind
+	pauses     int
+	crashes    int
+	runs       int // of orders reconcile --fix
+	fixed      int // discrepancies
+	losses     []*loss
+	background sync.WaitGroup // of customers who retry after lost rows
+
+	// operating is held during a failover and the runbook's commands, when no other fault
+	// and no other command runs.
+	operating sync.RWMutex
+
+	cancel context.CancelFunc // of the run
+	mu     sync.Mutex
+	err    error
+}
+
+func (f *faults) fail(what string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.err = errors.Join(f.err, fmt.Errorf("%s: %w", what, err))
+		f.cancel()
+	}
 }
 
 func (f *faults) run(ctx context.Context, o options) {
@@ -80,10 +100,11 @@ func (f *faults) run(ctx context.Context, o options) {
 	})
 	all.Go(func() {
 		r := random(o.seed, crashStream)
-		spread(ctx, r, o.crashes, o.duration, func() {
-			if err := f.crash(ctx, r); err != nil {
-				f.err = errors.Join(f.err, fmt.Errorf("crash the database: %w", err))
-			}
+		spread(ctx, r, o.crashes, o.duration, func() { f.fail("crash the database", f.crash(ctx, r)) })
+	})
+	all.Go(func() {
+		spread(ctx, random(o.seed, failoverStream), o.failovers, o.duration, func() {
+			f.fail("fail over", f.failOver(ctx, len(f.losses) < o.failovers-1))
 		})
 	})
 	all.Go(func() {
@@ -91,9 +112,12 @@ func (f *faults) run(ctx context.Context, o options) {
 	})
 	all.Go(func() { f.reconcile(during) })
 	all.Wait()
+	f.background.Wait()
 }
 
 func (f *faults) kill(r *rand.Rand) {
+	f.operating.RLock()
+	defer f.operating.RUnlock()
 	for {
 		s := f.system.services[r.IntN(len(f.system.services))]
 		if s.kind == "reaper" && r.IntN(3) > 0 {
@@ -109,7 +133,10 @@ func (f *faults) kill(r *rand.Rand) {
 // pause stops a process for up to two leases, so that others take over its keys.
 func (f *faults) pause(ctx context.Context, r *rand.Rand) {
 	s := f.system.services[r.IntN(len(f.system.services))]
-	if !s.signal(syscall.SIGSTOP) {
+	f.operating.RLock()
+	stopped := s.signal(syscall.SIGSTOP)
+	f.operating.RUnlock()
+	if !stopped {
 		return
 	}
 	f.pauses++
@@ -132,34 +159,15 @@ func (s *service) signal(signal syscall.Signal) bool {
 // the outage is over. It then recovers from the write-ahead log, as after a power
 // failure.
 func (f *faults) crash(ctx context.Context, r *rand.Rand) error {
-	first, err := os.FindProcess(f.system.postgres.PID())
-	if err != nil {
+	f.operating.RLock()
+	defer f.operating.RUnlock()
+	d := f.system.database
+	if err := d.killAll(ctx, func(first *os.Process) error { return first.Signal(syscall.SIGSTOP) }); err != nil {
 		return err
-	}
-	var pids []string
-	for {
-		if pids, err = f.system.rows(ctx, "SELECT pid::text FROM pg_stat_activity"); err == nil {
-			break
-		}
-		if !pause(ctx, 200*time.Millisecond) { // the database still recovers
-			return err
-		}
-	}
-	if err := first.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	for _, text := range pids {
-		pid, err := strconv.Atoi(text)
-		if err != nil {
-			return errors.Join(err, first.Signal(syscall.SIGCONT))
-		}
-		if p, err := os.FindProcess(pid); err == nil {
-			_ = p.Kill() // it may have exited
-		}
 	}
 	f.crashes++
 	pause(ctx, 500*time.Millisecond+time.Duration(r.Int64N(int64(5*time.Second))))
-	return first.Signal(syscall.SIGCONT)
+	return syscall.Kill(d.primary.PID(), syscall.SIGCONT)
 }
 
 var fixedPattern = regexp.MustCompile(`fixed: (\d+)`)
@@ -168,7 +176,9 @@ var fixedPattern = regexp.MustCompile(`fixed: (\d+)`)
 // expected during faults.
 func (f *faults) reconcile(ctx context.Context) {
 	for pause(ctx, 10*time.Second) {
+		f.operating.RLock()
 		text, _ := f.system.command(ctx, "reconcile", "--fix", "--since", reconcileSince)
+		f.operating.RUnlock()
 		if found := fixedPattern.FindStringSubmatch(text); found != nil {
 			n, _ := strconv.Atoi(found[1])
 			f.runs, f.fixed = f.runs+1, f.fixed+n
@@ -187,5 +197,6 @@ func (f *faults) report(w io.Writer) {
 	fmt.Fprintf(w, "kills\t%d\t%v\n", total, f.kills)
 	fmt.Fprintf(w, "pauses\t%d\n", f.pauses)
 	fmt.Fprintf(w, "database crashes\t%d\n", f.crashes)
+	f.reportLosses(w)
 	fmt.Fprintf(w, "provider faults\t%d\n", f.system.provider.triggered())
 }

@@ -31,14 +31,17 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"example.com/orders-api/client"
 )
 
 type options struct {
-	seed     uint64
-	orders   int
-	kills    int
-	crashes  int
-	duration time.Duration
+	seed      uint64
+	orders    int
+	kills     int
+	crashes   int
+	failovers int
+	duration  time.Duration
 }
 
 func main() {
@@ -57,6 +60,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.orders, "orders", 20_000, "number of orders")
 	flags.IntVar(&o.kills, "kills", 300, "number of kills; a third as many processes are paused")
 	flags.IntVar(&o.crashes, "crashes", 10, "number of crashes of the database")
+	flags.IntVar(&o.failovers, "failovers", 2, "number of failovers of the database that lose the rows of a second")
 	flags.DurationVar(&o.duration, "duration", 0, "duration of the orders and faults; 0: 36 ms for each order")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -64,7 +68,7 @@ func parse(args []string) (options, error) {
 	if o.duration == 0 {
 		o.duration = time.Duration(o.orders) * 36 * time.Millisecond
 	}
-	if flags.NArg() > 0 || o.orders < 1 || o.kills < 0 || o.crashes < 0 || o.duration < time.Second {
+	if flags.NArg() > 0 || o.orders < 1 || o.kills < 0 || o.crashes < 0 || o.failovers < 0 || o.duration < time.Second {
 		flags.Usage()
 		return o, errors.New("invalid arguments")
 	}
@@ -76,8 +80,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "seed %d: %d orders in %s, %d kills, %d database crashes\n", o.seed, o.orders, o.duration, o.kills, o.crashes)
-	s, err := startSystem(ctx, o.seed, out)
+	fmt.Fprintf(out, "seed %d: %d orders in %s, %d kills, %d database crashes, %d failovers\n",
+		o.seed, o.orders, o.duration, o.kills, o.crashes, o.failovers)
+	s, err := startSystem(ctx, o, out)
 	if err != nil {
 		return err
 	}
@@ -108,7 +113,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 			return nil, err
 		}
 	}
-	c, err := newCustomers(s.addresses, s.apiKeys, o.seed)
+	c, err := newCustomers(s, o.seed)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +127,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	fmt.Fprintf(w, "orders\t%d\t%s\n", o.orders, finals(purchases))
 	c.report(w) // excludes the replays
 
+	expireAll(ctx, s, c, purchases)
 	observed, err := s.waitIdle(ctx)
 	if err != nil {
 		return nil, err
@@ -130,7 +136,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	observed.purchases = purchases
+	observed.purchases, observed.losses = purchases, f.losses
 	observed.charges, observed.refunds = s.provider.stripe.Charges(), s.provider.stripe.Refunds()
 	observed.receipts = s.mail.accepted()
 	violations := check(observed)
@@ -159,7 +165,7 @@ func soak(ctx context.Context, s *system, o options, out io.Writer) ([]violation
 func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase, o options) (*faults, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.duration+patience)
 	defer cancel()
-	f := &faults{system: s, kills: map[string]int{}}
+	f := &faults{system: s, customers: c, cancel: cancel, kills: map[string]int{}}
 	var all sync.WaitGroup
 	all.Go(func() { f.run(ctx, o) })
 	start := time.Now()
@@ -181,13 +187,24 @@ func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase,
 	return f, f.err
 }
 
+// expireAll retries the keys that should have been reaped, and expires those that a
+// failover has restored.
+func expireAll(ctx context.Context, s *system, c *customers, purchases []*purchase) {
+	for _, p := range purchases {
+		if p.expires {
+			c.insist(ctx, p.account, client.Request{Key: p.key, Path: "/v1/orders", Body: p.body})
+			s.age(ctx, p.email)
+		}
+	}
+}
+
 // waitIdle waits until no row is unfinished and none is too recent for reconcile. It then
 // runs orders reconcile, first with --fix.
 func (s *system) waitIdle(ctx context.Context) (observation, error) {
 	var o observation
 	for start := time.Now(); ; {
 		var err error
-		if o.unfinished, err = s.rows(ctx, unfinishedQuery); err != nil {
+		if o.unfinished, err = s.database.rows(ctx, unfinishedQuery); err != nil {
 			o.unfinished = []string{err.Error()} // stale connections after a crash
 		}
 		waited := time.Since(start)
@@ -198,18 +215,19 @@ func (s *system) waitIdle(ctx context.Context) (observation, error) {
 			return o, ctx.Err()
 		}
 	}
-	if _, err := s.command(ctx, "reconcile", "--fix", "--since", reconcileSince); err != nil {
-		o.reconcile = append(o.reconcile, err.Error())
+	if _, err := s.reconcile(ctx, "--fix", "--since", reconcileSince); err != nil {
+		o.failed = append(o.failed, err.Error())
 	}
-	refunds, err := s.rows(ctx, refundsQuery)
+	refunds, err := s.database.rows(ctx, refundsQuery)
 	if err != nil {
 		return o, err
 	}
 	o.unfinished = append(o.unfinished, refunds...)
-	text, err := s.command(ctx, "reconcile", "--since", reconcileSince)
-	if err != nil || !strings.Contains(text, "Discrepancies: 0,") {
-		o.reconcile = append(o.reconcile, text, fmt.Sprint(err))
+	report, err := s.reconcile(ctx, "--since", reconcileSince)
+	if err != nil {
+		o.failed = append(o.failed, err.Error())
 	}
+	o.discrepancies = report.Discrepancies
 	return o, nil
 }
 

@@ -10,10 +10,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
 
+	"example.com/orders-api/client"
 	"example.com/orders-api/payments/stripetest"
 )
 
@@ -75,6 +77,9 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} else if ofIntent && r.Method == http.MethodGet {
 			_ = p.stripe.Settle(id, true) // a confirm that arrived after its intent was settled
 		}
+		if id, approved := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/customer/"), "/approve"); approved {
+			p.schedule(id, "payment_intent.succeeded", "charge.succeeded")
+		}
 		if r.Method == http.MethodPost && r.URL.Path == "/v1/refunds" {
 			if refunds := p.stripe.Refunds(); len(refunds) > 0 {
 				p.schedule(refunds[len(refunds)-1].ID, "refund.updated", "refund.created")
@@ -82,6 +87,31 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	p.stripe.ServeHTTP(w, r)
+}
+
+// decide sends a customer's decision about a challenge, and reports whether the provider
+// accepted it.
+func (p *provider) decide(ctx context.Context, action *client.Action, decision string) bool {
+	address := p.url + "/customer/" + action.PaymentIntentID + "/" + decision
+	form := url.Values{"client_secret": {action.ClientSecret}}.Encode()
+	for ctx.Err() == nil {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form))
+		if err != nil {
+			return false
+		}
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		response, err := p.client.Do(request)
+		if err != nil {
+			continue
+		}
+		text, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode == http.StatusNoContent || !bytes.Contains(text, []byte("is locked by a request")) {
+			return response.StatusCode == http.StatusNoContent
+		}
+		pause(ctx, 200*time.Millisecond)
+	}
+	return false
 }
 
 // schedule settles a pending intent or refund after a moment, and delivers its events.
@@ -165,15 +195,19 @@ func (p *provider) fail(ctx context.Context, r *rand.Rand, interval time.Duratio
 	}
 }
 
+// release ends the faults so far.
+func (p *provider) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range p.faults {
+		i.Release()
+	}
+}
+
 // recovered ends all faults, waits for the scheduled events, and settles pending refunds
 // without an event. reconcile --fix must find them.
 func (p *provider) recovered() {
-	p.mu.Lock()
-	faults := p.faults
-	p.mu.Unlock()
-	for _, i := range faults {
-		i.Release()
-	}
+	p.release()
 	p.events.Wait()
 	for _, refund := range p.stripe.Refunds() {
 		_ = p.stripe.Settle(refund.ID, true) // most are not pending

@@ -1,0 +1,206 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/orders-api/client"
+	"example.com/orders-api/orders/reconcile"
+)
+
+// loss is what a failover lost, and what the runbook's commands named.
+type loss struct {
+	from, until  time.Time       // responses in between may be of lost rows
+	acknowledged []string        // orders and refunds of a 201, and challenges, that the database lost
+	named        map[string]bool // orders and refunds in the output of the commands
+	expired      map[string]bool // orders whose key --fix expired; their charges are then refunded
+	cancelled    map[string]bool // orders whose intent --fix cancelled
+	retried      int             // orders that customers were asked to retry
+}
+
+// failOver loses the rows of a second, and then follows docs/runbook.md#lost-rows. If
+// customers are asked to retry, only half of them do. With another failover to come, it
+// adds a standby.
+func (f *faults) failOver(ctx context.Context, another bool) error {
+	f.operating.Lock()
+	defer f.operating.Unlock()
+	s := f.system
+	l := &loss{
+		from:  time.Now().Add(-time.Second), // what was not yet replicated is lost, too
+		named: map[string]bool{}, expired: map[string]bool{}, cancelled: map[string]bool{},
+	}
+	f.losses = append(f.losses, l)
+	if err := s.database.failOver(ctx); err != nil {
+		return err
+	}
+	pause(ctx, 2*time.Second) // the services use the new primary until an operator acts
+	f.stop(ctx)
+	l.until = time.Now()
+	var err error
+	if l.acknowledged, err = f.lost(ctx); err != nil {
+		return err
+	}
+	report, err := f.lostRows(ctx, l)
+	if err != nil {
+		return err
+	}
+	if len(f.losses)%2 == 1 {
+		if err := s.startServices(ctx); err != nil {
+			return err
+		}
+		f.retryHalf(ctx, l, report)
+		f.stop(ctx)
+	}
+	if report, err = f.lostRows(ctx, l, "--fix"); err != nil {
+		return err
+	}
+	if err := f.refundCharges(ctx, l, report); err != nil {
+		return err
+	}
+	if another {
+		if err := s.database.addStandby(ctx); err != nil {
+			return err
+		}
+	}
+	f.background.Go(func() { f.inform(ctx, l, report) })
+	return s.startServices(ctx)
+}
+
+// stop stops the services, and waits until the provider has processed the last requests.
+func (f *faults) stop(ctx context.Context) {
+	f.system.stopServices()
+	f.system.provider.release()
+	pause(ctx, 3*time.Second)
+}
+
+// lostRows runs the command of the runbook until it is complete, and records what it
+// names. A fix is repeated for what changed meanwhile, such as an approved payment.
+func (f *faults) lostRows(ctx context.Context, l *loss, fix ...string) (reconcile.Report, error) {
+	var all reconcile.Report
+	for range 20 {
+		report, err := f.system.reconcile(ctx, append([]string{"--lost-rows", "--since", "24h"}, fix...)...)
+		if err != nil {
+			if !pause(ctx, time.Second) {
+				return all, err
+			}
+			continue // the provider failed
+		}
+		again := false
+		for _, d := range report.Discrepancies {
+			l.named[d.OrderID.String()], l.named[d.RefundID.String()] = true, true
+			if strings.HasSuffix(d.Detail, ", key expired") {
+				l.expired[d.OrderID.String()] = true
+			}
+			if d.Kind == reconcile.OrphanedIntent && d.Fixed {
+				l.cancelled[d.OrderID.String()] = true
+			}
+			again = again || d.FixError != ""
+		}
+		all.Discrepancies = append(all.Discrepancies, report.Discrepancies...)
+		if !again {
+			return all, nil
+		}
+	}
+	return all, errors.New("reconcile --lost-rows does not complete")
+}
+
+// reconcile returns the report of a complete comparison. Discrepancies are no error.
+func (s *system) reconcile(ctx context.Context, args ...string) (report reconcile.Report, err error) {
+	text, err := s.command(ctx, append([]string{"reconcile", "--json"}, args...)...)
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 1 {
+		err = nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &report)
+	}
+	return report, err
+}
+
+// lost returns what clients know and the database does not have: orders and refunds of a
+// 201, and orders of which the customer can still approve the payment.
+func (f *faults) lost(ctx context.Context) ([]string, error) {
+	created, challenges := f.customers.acknowledged()
+	const missing = `
+SELECT known.id
+  FROM unnest($1::text[]) AS known (id)
+ WHERE NOT EXISTS (SELECT FROM orders WHERE id = known.id::uuid)
+   AND NOT EXISTS (SELECT FROM refunds WHERE id = known.id::uuid)`
+	lost, err := f.system.database.rows(ctx, missing, created)
+	if err != nil {
+		return nil, err
+	}
+	open, err := f.system.database.rows(ctx, missing, slices.Collect(maps.Keys(challenges)))
+	for _, order := range open {
+		if f.system.provider.chargeable(ctx, challenges[order]) {
+			lost = append(lost, order)
+		}
+	}
+	return lost, err
+}
+
+// retryHalf asks the accounts to retry the orders that the commands named.
+func (f *faults) retryHalf(ctx context.Context, l *loss, report reconcile.Report) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for i, d := range report.Discrepancies {
+		p := f.customers.purchaseOf(d.OrderID.String())
+		if d.Kind != reconcile.UnrecordedCharge || p == nil || i%2 == 1 {
+			continue
+		}
+		l.retried++
+		all.Go(func() {
+			f.customers.insist(ctx, p.account, client.Request{Key: p.key, Path: "/v1/orders", Body: p.body})
+		})
+	}
+	all.Wait()
+}
+
+// refundCharges refunds the lost charges at the provider, as an operator does.
+func (f *faults) refundCharges(ctx context.Context, l *loss, report reconcile.Report) error {
+	for _, d := range report.Discrepancies {
+		if d.Kind != reconcile.UnrecordedCharge || !l.expired[d.OrderID.String()] {
+			continue
+		}
+		if err := f.system.provider.refund(ctx, d.IntentID); err != nil {
+			return fmt.Errorf("refund %s: %w", d.IntentID, err)
+		}
+	}
+	return nil
+}
+
+// inform lets customers send lost orders again with new keys, and lost refunds with their
+// keys.
+func (f *faults) inform(ctx context.Context, l *loss, report reconcile.Report) {
+	var all sync.WaitGroup
+	for _, d := range report.Discrepancies {
+		order := d.OrderID.String()
+		p := f.customers.purchaseOf(order)
+		switch {
+		case p == nil:
+		case l.expired[order]:
+			all.Go(func() { f.customers.buyAgain(ctx, p) })
+		case d.Kind == reconcile.UnrecordedRefund:
+			all.Go(func() { f.customers.refund(ctx, p, order) })
+		}
+	}
+	all.Wait()
+}
+
+func (f *faults) reportLosses(w io.Writer) {
+	for _, l := range f.losses {
+		fmt.Fprintf(w, "failover\t%d acknowledged orders, refunds and challenges lost\t%d named, %d asked to retry, %d keys expired, %d intents cancelled\n",
+			len(l.acknowledged), len(l.named), l.retried, len(l.expired), len(l.cancelled))
+	}
+}
