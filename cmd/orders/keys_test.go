@@ -216,7 +216,7 @@ func TestKeys_newerVersion(t *testing.T) {
 	for _, command := range []string{"retry", "resolve"} {
 		stderr := fail(t, f.environ, "keys", command, id, "--reason", "a test")
 		require.Contains(t, stderr, "orders: key "+id+" is still unfinished, at captured: the idempotency key was written by a newer version "+
-			`of the program, and only that version can continue it: recovery point "captured"`+"\n")
+			`of the program, and only that version can continue it: operation "create_order", recovery point "captured"`+"\n")
 	}
 	require.Equal(t, 1, f.count(unchanged))
 	require.Contains(t, f.keys("list"), id)

@@ -81,15 +81,13 @@ func environ(database, provider string) []string {
 const webhookSecret = "whsec_crash"
 
 func (h *harness) direct() []string {
-	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now)
-	proxy.noSearch = h.noSearch
+	proxy, url := newProviderProxy(h.t, &interceptor{}, h.stripe, h.now, h.noSearch)
 	h.proxies = append(h.proxies, proxy)
 	return environ(dbtest.URL(h.pool), url)
 }
 
 func (h *harness) intercepted(i *interceptor) []string {
-	proxy, url := newProviderProxy(h.t, i, h.stripe, h.recordOpenTransactions)
-	proxy.noSearch = h.noSearch
+	proxy, url := newProviderProxy(h.t, i, h.stripe, h.recordOpenTransactions, h.noSearch)
 	h.proxies = append(h.proxies, proxy)
 	return environ(newDatabaseProxy(h.t, i, h.pool).url(h.pool), url)
 }

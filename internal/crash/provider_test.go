@@ -49,10 +49,12 @@ type call struct {
 }
 
 func newProviderProxy(
-	t testing.TB, i *interceptor, stripe *stripetest.Server, onArrival func(context.Context) time.Time,
+	t testing.TB, i *interceptor, stripe *stripetest.Server, onArrival func(context.Context) time.Time, noSearch bool,
 ) (*providerProxy, string) {
 	t.Helper()
-	p := &providerProxy{interceptor: i, stripe: stripe, routes: http.NewServeMux(), onArrival: onArrival, calls: map[string]call{}}
+	p := &providerProxy{
+		interceptor: i, stripe: stripe, routes: http.NewServeMux(), onArrival: onArrival, noSearch: noSearch, calls: map[string]call{},
+	}
 	for _, pattern := range []string{
 		createIntent, confirmIntent, cancelIntent, readIntent, listIntents, searchIntents, createRefund, readRefund, listRefunds,
 	} {
