@@ -107,13 +107,14 @@ func TestAuthenticate_failedBatch(t *testing.T) {
 	f := newFixture(t)
 	b := f.lookups.setBlock(block{})
 	errs := make(chan error)
-	for _, apiKey := range []string{f.apiKey, unknownKey(), unknownKey()} {
-		go func() {
-			_, err := f.authenticator.Authenticate(t.Context(), apiKey)
-			errs <- err
-		}()
+	authenticate := func(apiKey string) {
+		_, err := f.authenticator.Authenticate(t.Context(), apiKey)
+		errs <- err
 	}
+	go authenticate(unknownKey())
 	<-b.reached
+	go authenticate(f.apiKey)
+	go authenticate(unknownKey())
 	f.requireWaiting(2)
 	f.lookups.setDown(true)
 	close(b.released)
