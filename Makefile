@@ -62,6 +62,13 @@ bench: ## Measure the API against its SQL in pgbench (a quarter of an hour; need
 	@$(GO) -C bench build -o ../bin/ ./cmd/bench
 	bin/bench $(BENCH)
 
+# OUTSIDERS has flags of the program, such as -mode unread -connections 3800.
+.PHONY: outsiders
+outsiders: ## Measure what 4,100 connections without a valid API key do to all others (a minute)
+	@$(GO) build -o bin/ ./cmd/orders
+	@$(GO) -C bench build -o ../bin/ ./cmd/outsiders
+	bin/outsiders $(OUTSIDERS)
+
 .PHONY: bench-completer
 bench-completer: ## Measure the completer, and the service without HTTP
 	$(GO) -C bench test -run '^$$' -bench 'Create|Complete' -benchtime 3s ./orders
