@@ -39,8 +39,8 @@ func requiredAction(r client.Response) (key client.KeyStatus, asks bool) {
 	return key, key.Action != nil && key.Order != nil
 }
 
-// awaitMoment waits until the customer acts, and reports whether the key has no final
-// response yet. Some clients read the key meanwhile, as docs/checkout.md describes.
+// awaitMoment waits until the customer acts, and reports whether the key still waits for
+// that. Some clients read the key meanwhile, as docs/checkout.md describes.
 func (c *customers) awaitMoment(ctx context.Context, p *purchase, key client.KeyStatus) bool {
 	act := time.Now().Add(c.moment(5 * time.Second))
 	switch p.challenge {
@@ -58,12 +58,8 @@ func (c *customers) awaitMoment(ctx context.Context, p *purchase, key client.Key
 		}
 		sent := time.Now()
 		status, err := c.clients[p.account].GetKey(ctx, p.key)
-		if err != nil {
-			continue // the key is lost; or ctx has ended
-		}
-		p.checkSecret(sent, status)
-		if status.State == "finished" || status.State == "expired" {
-			return false
+		if p.checkSecret(sent, status); err != nil || status.State == "finished" || status.State == "expired" {
+			return false // also a lost key: the same request restores it
 		}
 	}
 	return true

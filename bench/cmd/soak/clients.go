@@ -268,7 +268,7 @@ func (c *customers) replayAll(ctx context.Context, purchases []*purchase) {
 
 func (c *customers) replay(ctx context.Context, p *purchase) {
 	again := func(e *exchanges, path string, body []byte) client.Response {
-		response := c.insist(ctx, e.account, client.Request{Key: e.key, Path: path, Body: body})
+		response := c.conclude(ctx, e, path, body)
 		if response.Status != 0 {
 			e.replay = &response
 		}
@@ -282,6 +282,17 @@ func (c *customers) replay(ctx context.Context, p *purchase) {
 	}
 	if p.again != nil {
 		c.replay(ctx, p.again)
+	}
+}
+
+// conclude repeats a request until its response is final, also if a challenge is restored
+// whose payment was cancelled.
+func (c *customers) conclude(ctx context.Context, e *exchanges, path string, body []byte) client.Response {
+	for {
+		response := c.insist(ctx, e.account, client.Request{Key: e.key, Path: path, Body: body})
+		if _, asks := requiredAction(response); !asks || !pause(ctx, time.Second) {
+			return response
+		}
 	}
 }
 

@@ -9,11 +9,15 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/orders-api/client"
 	"example.com/orders-api/orders/reconcile"
@@ -36,18 +40,16 @@ func (f *faults) failOver(ctx context.Context, another bool) error {
 	f.operating.Lock()
 	defer f.operating.Unlock()
 	s := f.system
-	l := &loss{
-		from:  time.Now().Add(-time.Second), // what was not yet replicated is lost, too
-		named: map[string]bool{}, expired: map[string]bool{}, cancelled: map[string]bool{},
-	}
+	l := &loss{named: map[string]bool{}, expired: map[string]bool{}, cancelled: map[string]bool{}}
 	f.losses = append(f.losses, l)
-	if err := s.database.failOver(ctx); err != nil {
+	stopped, err := s.database.failOver(ctx)
+	if err != nil {
 		return err
 	}
-	pause(ctx, 2*time.Second) // the services use the new primary until an operator acts
+	l.from = stopped.Add(-time.Second) // what was not yet replicated is lost, too
+	pause(ctx, 2*time.Second)          // the services use the new primary until an operator acts
 	f.stop(ctx)
 	l.until = time.Now()
-	var err error
 	if l.acknowledged, err = f.lost(ctx); err != nil {
 		return err
 	}
@@ -98,7 +100,11 @@ func (f *faults) lostRows(ctx context.Context, l *loss, fix ...string) (reconcil
 		}
 		again := false
 		for _, d := range report.Discrepancies {
-			l.named[d.OrderID.String()], l.named[d.RefundID.String()] = true, true
+			for _, id := range []uuid.UUID{d.OrderID, d.RefundID} {
+				if id != uuid.Nil {
+					l.named[id.String()] = true
+				}
+			}
 			if strings.HasSuffix(d.Detail, ", key expired") {
 				l.expired[d.OrderID.String()] = true
 			}
@@ -115,16 +121,22 @@ func (f *faults) lostRows(ctx context.Context, l *loss, fix ...string) (reconcil
 	return all, errors.New("reconcile --lost-rows does not complete")
 }
 
-// reconcile returns the report of a complete comparison. Discrepancies are no error.
+// reconcile returns the report of a complete comparison, and adds it to the logs.
+// Discrepancies are no error.
 func (s *system) reconcile(ctx context.Context, args ...string) (report reconcile.Report, err error) {
 	text, err := s.command(ctx, append([]string{"reconcile", "--json"}, args...)...)
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 1 {
 		err = nil
 	}
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &report)
+	if err != nil {
+		return report, err
 	}
-	return report, err
+	log, err := os.OpenFile(filepath.Join(s.folder, "reconcile.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return report, err
+	}
+	_, err = fmt.Fprintf(log, "%s\n%s", args, text)
+	return report, errors.Join(err, log.Close(), json.Unmarshal([]byte(text), &report))
 }
 
 // lost returns what clients know and the database does not have: orders and refunds of a

@@ -31,8 +31,6 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
-
-	"example.com/orders-api/client"
 )
 
 type options struct {
@@ -192,7 +190,7 @@ func buyAll(ctx context.Context, s *system, c *customers, purchases []*purchase,
 func expireAll(ctx context.Context, s *system, c *customers, purchases []*purchase) {
 	for _, p := range purchases {
 		if p.expires {
-			c.insist(ctx, p.account, client.Request{Key: p.key, Path: "/v1/orders", Body: p.body})
+			c.conclude(ctx, &p.exchanges, "/v1/orders", p.body)
 			s.age(ctx, p.email)
 		}
 	}
