@@ -310,6 +310,20 @@ func TestChargeWindow_statusOfNewerVersion(t *testing.T) {
 	require.Equal(t, row, f.keyRow())
 }
 
+// A key of an operation that this version does not know has no order to read (R18).
+func TestRequiredAction_unknownOperation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, challenge)
+	f.exec("UPDATE idempotency_keys SET operation = 'create_subscription'")
+	row := f.keyRow()
+	status, err := f.service.KeyStatus(t.Context(), f.account, f.key)
+	require.NoError(t, err)
+	required, err := f.service.RequiredAction(t.Context(), status)
+	require.NoError(t, err)
+	require.Nil(t, required)
+	require.Equal(t, row, f.keyRow())
+}
+
 // The window ends while a run confirms a payment that requires an action.
 func TestChargeWindow_endsBeforeAction(t *testing.T) {
 	t.Parallel()
