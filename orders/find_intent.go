@@ -31,8 +31,8 @@ type intentSearch struct {
 }
 
 // findIntent searches the provider for the order's intent and returns its record, or nil if
-// there is none. With onlyOld, it may omit an unconfirmed intent, and any that the create
-// returns because the provider still has its key.
+// there is none. With onlyOld, it may omit an intent that the create returns, because the
+// provider still has its key.
 //
 // It searches by metadata and lists what that may not find. The range ends with the charge
 // window, not with the last recorded run, because a failover may have lost later runs. After
@@ -64,8 +64,11 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 	}
 	found := r.search.found
 	r.search = intentSearch{} // a repeated step searches again
-	if found.ID == "" || onlyOld && found.Status == payments.StatusRequiresConfirmation {
-		return nil, nil // beside an unconfirmed intent, a charged one may not be found yet
+	// Beside an unconfirmed intent, a charged one may not be found yet. The create returns
+	// the right one as long as the provider has its key.
+	unsure := onlyOld && found.Status == payments.StatusRequiresConfirmation && r.Now().Sub(found.Created) <= providerKeyTTL
+	if found.ID == "" || unsure {
+		return nil, nil
 	}
 	return r.recordIntent(found.ID), nil
 }

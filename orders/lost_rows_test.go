@@ -97,6 +97,16 @@ func TestLostRows_unconfirmedIntent(t *testing.T) {
 	f.checkFinal()
 }
 
+// The intent was created a day ago and not confirmed. The provider key has expired since, so
+// a create would make a second one.
+func TestLostRows_oldUnconfirmedIntent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{clock: aDayAgo}, stopBefore(confirm), loseRows, pass(23*time.Hour+58*time.Minute))
+	f.do(rateLimit(createIntent), retry("503 unavailable, 2s"), pass(10*time.Minute))
+	f.do(retry("201"), expectCharges(1), expectIntents("succeeded"))
+	f.checkFinal()
+}
+
 // A run of a new order on a busy account needs one call more. Only a payment of a day ago
 // can be out of the reach of the provider key, so nothing else is listed.
 func TestLostRows_cost(t *testing.T) {
