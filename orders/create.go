@@ -58,10 +58,11 @@ type orderRun struct {
 
 	// unconfirmed means that the key's first run has just created the intent. It can be wrong
 	// after a failover. That is safe: it saves one GET and chooses between two 503 problems.
-	unconfirmed bool
-	rotated     bool             // see rotateKey
-	action      *payments.Action // recorded by this run, see awaitAction
-	search      intentSearch     // see findIntent
+	unconfirmed    bool
+	rotated        bool             // see rotateKey
+	createRejected bool             // the provider accepts no create, see createIntent
+	action         *payments.Action // recorded by this run, see awaitAction
+	search         intentSearch     // see findIntent
 }
 
 // insertOrder is transaction 1, which also claims the key. The order is a function of the
@@ -87,20 +88,21 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 		return nil, err
 	}
 	why, ends := r.ending()
-	keyWorks := !ends && r.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
+	keyWorks := !r.createRejected && r.Now().Sub(r.order.CreatedAt.Time) <= providerKeyTTL
 	if r.Resumed || !keyWorks {
 		// An earlier run may have created the intent, perhaps one whose rows are lost, and the
 		// provider key may have expired since (R12).
-		record, err := r.findIntent(ctx, keyWorks)
-		switch {
-		case record != nil || err != nil:
+		if record, err := r.findIntent(ctx, keyWorks); record != nil || err != nil {
 			return record, err
-		case ends:
-			// A create in flight may still arrive, but no run confirms its intent (R23), and
-			// reconcile cancels it.
-			return r.recordFailure(why), nil
 		}
 	}
+	if ends && !keyWorks {
+		// A create in flight may still arrive, but no run confirms its intent (R23), and
+		// reconcile cancels it.
+		return r.recordFailure(why), nil
+	}
+	// Also if the order ends: the create returns the intent of an earlier create, which a
+	// search may not find yet, and the next step cancels it.
 	intent, failed := r.sendCreate(ctx)
 	switch {
 	case failed == nil:
@@ -110,11 +112,19 @@ func (r *orderRun) createIntent(ctx context.Context) (idempotency.Record, error)
 		return r.recordFailure(declinedBy(failed)), nil
 	case failed.Outcome == payments.Refused:
 		return r.recordFailure(refusedBy(failed)), nil
+	case ends && failed.Outcome == payments.NotExecuted && failed.NeedsOperator:
+		r.createRejected = true // the order ends nevertheless
+		return repeatCreate, nil
 	case failed.ReplayedError:
 		return r.rotateKey(&r.order.createAttempt, pointOrderCreated, ErrProviderUnavailable, failed)
 	default: // an unconfirmed intent moves no money, so the outcome does not matter
 		return nil, r.retryLater(ErrProviderUnavailable, failed)
 	}
+}
+
+// repeatCreate only commits, which renews the lease (R8), and repeats the step.
+func repeatCreate(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
+	return idempotency.Advance(pointOrderCreated), nil
 }
 
 func (r *orderRun) sendCreate(ctx context.Context) (payments.Intent, *payments.Error) {

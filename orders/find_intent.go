@@ -36,10 +36,9 @@ type intentSearch struct {
 //
 // It searches by metadata and lists what that may not find. The range ends with the charge
 // window, not with the last recorded run, because a failover may have lost later runs. After
-// half of the step's time, the record only commits, which renews the lease (R8), and the next
-// step continues.
+// half of the step's time, it returns repeatCreate, and the next step continues.
 func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Record, error) {
-	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the order may end during a search
+	if r.search.since.IsZero() || r.search.onlyOld != onlyOld { // the provider key may expire during a search
 		r.search = intentSearch{onlyOld: onlyOld}
 		if failed := r.searchByMetadata(ctx); failed != nil {
 			return nil, r.retryLater(ErrProviderUnavailable, failed)
@@ -57,9 +56,7 @@ func (r *orderRun) findIntent(ctx context.Context, onlyOld bool) (idempotency.Re
 		}
 		r.search.after, more = next, next != ""
 		if more && time.Until(deadline) < r.StepTimeout/2 {
-			return func(context.Context, *idempotency.Tx) (idempotency.Outcome, error) {
-				return idempotency.Advance(pointOrderCreated), nil
-			}, nil
+			return repeatCreate, nil
 		}
 	}
 	found := r.search.found

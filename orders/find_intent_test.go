@@ -138,3 +138,14 @@ func TestFindIntent_staleSearch(t *testing.T) {
 	f.do(resolve("201"), expectCalls("search 200, get 200 ×3"), expectCharges(1))
 	f.checkFinal()
 }
+
+// The index of the search lags, at most by an hour, so the last hour is listed.
+func TestFindIntent_searchLags(t *testing.T) {
+	t.Parallel()
+	const old, recent = 23*time.Hour + 10*time.Minute, 10 * time.Minute
+	f := newFixture(t, options{searchDelay: time.Hour, clock: func() time.Time { return time.Now().Add(-old - recent) }})
+	f.do(stopBefore(createIntent), pass(old), loseResponse(createIntent), retry("503 unavailable, 1s"), pass(recent))
+	f.transport.reset()
+	f.do(retry("201"), expectCalls("search 200, list 200, get 200, confirm 200"), expectIntents("succeeded"))
+	f.checkFinal()
+}

@@ -57,7 +57,7 @@ func TestLostRows(t *testing.T) {
 		retried, resumed time.Duration
 		run              step
 	}{
-		"an operator ends the order":               {22 * time.Hour, time.Minute, resolve("201")},
+		"an operator ends the order":               {23*time.Hour + 30*time.Minute, time.Minute, resolve("201")},
 		"the charge window is over":                {22 * time.Hour, 25 * time.Hour, retry("201")},
 		"the next run comes almost a day later":    {22 * time.Hour, 23*time.Hour + 30*time.Minute, retry("201")},
 		"the provider key expires in between":      {23*time.Hour + 58*time.Minute, 10 * time.Minute, retry("201")},
@@ -78,11 +78,12 @@ func TestLostRows(t *testing.T) {
 	}
 }
 
-// The index of the search lags, at most by an hour, so the last hour is listed.
+// The index of the search lags, at most by an hour. The create of a young order returns the
+// charged intent nevertheless.
 func TestLostRows_searchLags(t *testing.T) {
 	t.Parallel()
 	f := newLostOrder(t, options{searchDelay: time.Hour}, 50*time.Minute, 5*time.Minute)
-	f.do(resolve("201"), expectCalls("search 200, list 200, get 200"), expectCharges(1))
+	f.do(resolve("201"), expectCalls("search 200, create 200, get 200"), expectCharges(1))
 	f.checkFinal()
 }
 

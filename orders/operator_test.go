@@ -106,10 +106,19 @@ func TestResolve(t *testing.T) {
 		calls   string
 		intents []string // their status in the end
 	}{
-		"no intent": {steps: []step{stopBefore(createIntent)}, outcome: "422 closed_by_operator", calls: "search 200, list 200"},
+		"no intent": {
+			steps:   []step{stopBefore(createIntent)},
+			outcome: "422 closed_by_operator", calls: "search 200, create 200, get 200, cancel 200", intents: []string{"canceled"},
+		},
+		"no intent, and the account is not set up for the create": {
+			steps: []step{
+				fault(stripetest.AccountNotReady, createIntent), create("503 unavailable, 1m0s"),
+			},
+			outcome: "422 closed_by_operator", calls: "search 200, create 400, search 200, list 200",
+		},
 		"intent created, response lost": {
 			steps:   []step{loseResponse(createIntent), create("503 unavailable, 1s")},
-			outcome: "422 closed_by_operator", calls: "search 200, list 200, get 200, cancel 200", intents: []string{"canceled"},
+			outcome: "422 closed_by_operator", calls: "search 200, create 200, get 200, cancel 200", intents: []string{"canceled"},
 		},
 		"unconfirmed": {
 			steps:   []step{stopBefore(confirm)},
@@ -160,7 +169,7 @@ func TestResolve_noOutcome(t *testing.T) {
 		point   string
 	}{
 		"payment in process": {inProcess, fault(stripetest.Slow), "503 outcome unknown, 30s", "charge_created"},
-		"list unavailable":   {stopBefore(createIntent), makeUnavailable(listIntents), "503 unavailable, 2s", "order_created"},
+		"create unavailable": {stopBefore(createIntent), makeUnavailable(createIntent), "503 unavailable, 2s", "order_created"},
 		"get unavailable":    {stopBefore(confirm), makeUnavailable(getIntent), "503 outcome unknown, 2s", "charge_created"},
 		"cancel unavailable": {stopBefore(confirm), makeUnavailable(cancel), "503 outcome unknown, 2s", "charge_created"},
 	} {
@@ -181,10 +190,7 @@ func TestResolve_noOutcome(t *testing.T) {
 // A run that continues after an operator has ended its order charges nothing (R7).
 func TestResolve_otherRunContinues(t *testing.T) {
 	t.Parallel()
-	for call, intent := range map[string]string{
-		"create":  "requires_confirmation", // its id is unknown here; reconcile cancels it
-		"confirm": "canceled",
-	} {
+	for _, call := range []string{"create", "confirm"} {
 		t.Run("before its "+call, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{concurrent: true})
@@ -213,7 +219,7 @@ func TestResolve_otherRunContinues(t *testing.T) {
 			require.Equal(t, resolved, f.keyRow())
 			require.Empty(t, f.stripe.Charges())
 			require.Len(t, f.intents(), 1)
-			require.Equal(t, intent, f.intents()[0].Status)
+			require.Equal(t, "canceled", f.intents()[0].Status)
 			again, err := f.create(visa)
 			require.NoError(t, err)
 			require.Equal(t, result.Response, again.Response)
