@@ -33,9 +33,10 @@ type loss struct {
 	retried      int             // orders that customers were asked to retry
 }
 
-// failOver loses the rows of a second, and then follows docs/runbook.md#lost-rows. If
-// customers are asked to retry, only half of them do. With another failover to come, it
-// adds a standby.
+// failOver loses the rows of a second, and then follows docs/runbook.md#lost-rows. After the
+// first failover, half of the named orders are retried before the keys of the others are
+// expired; after the second one, all keys are expired at once. If another failover is to
+// come, a new standby follows.
 func (f *faults) failOver(ctx context.Context, another bool) error {
 	f.operating.Lock()
 	defer f.operating.Unlock()
@@ -57,7 +58,7 @@ func (f *faults) failOver(ctx context.Context, another bool) error {
 	if err != nil {
 		return err
 	}
-	if len(f.losses)%2 == 1 {
+	if len(f.losses)%2 == 1 { // the client retries in time
 		if err := s.startServices(ctx); err != nil {
 			return err
 		}

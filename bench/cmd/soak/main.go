@@ -5,12 +5,14 @@
 //
 // It starts a private PostgreSQL, a fake Stripe and a mail server, two processes of the
 // API, two completers, a worker and a reaper. Clients create orders and refunds,
-// sometimes several with one key, and retry as the contract requires. Processes are
-// killed and paused, the database crashes, the provider fails, and events arrive late,
-// twice and out of order.
+// sometimes several with one key, and retry as the contract requires. A fifth of the
+// customers must approve their payments; they do so soon, after the charge window or never.
+// Processes are killed and paused, the database crashes, the provider fails, and events
+// arrive late, twice and out of order. The database also fails over to a standby that lacks
+// the rows of the last second, and an operator follows the runbook (lostrows.go).
 //
 // After all faults, each key is sent once more. check.go compares the responses with the
-// provider's ledger, the receipts and the database.
+// provider's ledger, the receipts, the database and what the runbook's commands named.
 //
 // The seed determines the orders and the faults, but not their timing.
 package main
