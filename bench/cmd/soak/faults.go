@@ -108,7 +108,7 @@ func (f *faults) run(ctx context.Context, o options) {
 		})
 	})
 	all.Go(func() {
-		f.system.provider.fail(during, random(o.seed, providerStream), o.duration/time.Duration(max(o.orders/20, 1)))
+		f.failProvider(during, random(o.seed, providerStream), o.duration/time.Duration(max(o.orders/20, 1)))
 	})
 	all.Go(func() { f.reconcile(during) })
 	all.Wait()
@@ -142,6 +142,14 @@ func (f *faults) pause(ctx context.Context, r *rand.Rand) {
 	f.pauses++
 	pause(ctx, time.Duration(r.Int64N(int64(2*lockTimeout))))
 	s.signal(syscall.SIGCONT)
+}
+
+func (f *faults) failProvider(ctx context.Context, r *rand.Rand, interval time.Duration) {
+	for pause(ctx, time.Duration(r.Int64N(int64(2*interval)))) {
+		f.operating.RLock()
+		f.system.provider.fail(r)
+		f.operating.RUnlock()
+	}
 }
 
 // signal reports whether the process runs.
@@ -188,6 +196,7 @@ func (f *faults) reconcile(ctx context.Context) {
 
 func (f *faults) report(w io.Writer) {
 	provider := f.system.provider
+	fmt.Fprintf(w, "provider calls\t%v\n", provider.calls)
 	fmt.Fprintf(w, "webhooks\t%d\t%d accepted\n", provider.delivered, provider.accepted)
 	fmt.Fprintf(w, "reconcile --fix\t%d\tfixed %d\n", f.runs, f.fixed)
 	total := 0

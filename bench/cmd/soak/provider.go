@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,8 @@ type provider struct {
 	mu        sync.Mutex
 	random    *rand.Rand
 	faults    []*stripetest.Injection
-	delivered int // events
+	calls     map[string]int // by endpoint
+	delivered int            // events
 	accepted  int
 }
 
@@ -51,6 +53,7 @@ func startProvider(ctx context.Context, seed uint64, addresses []string) (*provi
 		client:    &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}},
 		ctx:       ctx,
 		random:    random(seed, webhookStream),
+		calls:     map[string]int{},
 	}
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = p.server.Serve(listener) }()
@@ -68,8 +71,13 @@ func (p *provider) chance(n int) int {
 	return p.random.IntN(n)
 }
 
+var objectID = regexp.MustCompile("(pi|re)_[0-9A-Za-z]+")
+
 // ServeHTTP schedules events after a confirm or a refund.
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	p.calls[r.Method+" "+objectID.ReplaceAllString(r.URL.Path, "{id}")]++
+	p.mu.Unlock()
 	defer func() {
 		id, ofIntent := strings.CutPrefix(r.URL.Path, "/v1/payment_intents/")
 		if id, confirmed := strings.CutSuffix(id, "/confirm"); confirmed {
@@ -183,16 +191,13 @@ func rule(r *rand.Rand) stripetest.Rule {
 	return stripetest.Rule{Fault: faults[r.IntN(len(faults))], Endpoint: endpoint, Times: 1 + r.IntN(3)}
 }
 
-func (p *provider) fail(ctx context.Context, r *rand.Rand, interval time.Duration) {
-	for pause(ctx, time.Duration(r.Int64N(int64(2*interval)))) {
-		i := p.stripe.Inject(rule(r))
-		p.mu.Lock()
-		p.faults = append(p.faults, i)
-		p.mu.Unlock()
-		// Up to two leases: the response can arrive after another run has taken over the
-		// key.
-		time.AfterFunc(time.Duration(r.Int64N(int64(2*lockTimeout))), i.Release)
-	}
+func (p *provider) fail(r *rand.Rand) {
+	i := p.stripe.Inject(rule(r))
+	p.mu.Lock()
+	p.faults = append(p.faults, i)
+	p.mu.Unlock()
+	// Up to two leases: the response can arrive after another run has taken over the key.
+	time.AfterFunc(time.Duration(r.Int64N(int64(2*lockTimeout))), i.Release)
 }
 
 // release ends the faults so far.

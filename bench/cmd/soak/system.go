@@ -26,7 +26,7 @@ const (
 	stripeTimeout  = 2 * time.Second
 	lockTimeout    = 4 * time.Second
 	completerGrace = 6 * time.Second
-	chargeWindow   = time.Minute
+	chargeWindow   = 90 * time.Second
 )
 
 // keyRetention is longer than any run. The reaper deletes only the keys that age changes.
