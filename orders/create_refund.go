@@ -115,6 +115,7 @@ func (r *refundRun) load(ctx context.Context) (err error) {
 // recordRefund verifies the refund that the provider has. Transaction 2 records its status
 // and stores the response.
 func (r *refundRun) recordRefund(made payments.Refund) (idempotency.Record, error) {
+	r.adoptRest(made)
 	if !r.refund.matches(made) {
 		return nil, r.retryLater(ErrOutcomeUnknown, &payments.Error{NeedsOperator: true, Code: "not_our_refund"})
 	}
@@ -128,6 +129,16 @@ func (r *refundRun) recordRefund(made payments.Refund) (idempotency.Record, erro
 		refunded.Status, refunded.ProviderRefundID = made.Status, &made.ID
 		return finishCreated(RefundPath(refunded.OrderID, refunded.ID), refunded)
 	}, nil
+}
+
+// adoptRest reduces a refund of the order's rest to what the provider has refunded. After
+// lost rows the rest may be larger than it was, because another lost refund is not recorded
+// again yet.
+func (r *refundRun) adoptRest(made payments.Refund) {
+	params, err := DecodeRefundParams(r.Params)
+	if err == nil && params.Amount == 0 && made.Amount < r.refund.Amount {
+		r.refund.Amount = made.Amount
+	}
 }
 
 // recordFailure stores the response of a refund that the provider does not have, and

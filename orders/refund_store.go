@@ -94,6 +94,7 @@ WITH applied AS (
     UPDATE refunds
        SET status             = $3,
            provider_refund_id = $4,
+           amount             = $8, -- see adoptRest
            failure_reason     = CASE WHEN $3 IN ('failed', 'canceled') THEN $5 END
      WHERE account_id = $1
        AND id = $2
@@ -110,7 +111,7 @@ SELECT $6,
        id::text,
        jsonb_build_object('provider_refund_id', provider_refund_id, 'amount', amount, 'currency', currency),
        $7
-  FROM applied`, accountID, r.ID, string(made.Status), made.ID, optional(made.FailureReason), uuid.Must(uuid.NewV7()), clientIP)
+  FROM applied`, accountID, r.ID, string(made.Status), made.ID, optional(made.FailureReason), uuid.Must(uuid.NewV7()), clientIP, r.Amount)
 	// A refund that is only reserved here has returned no money.
 	tx.Queue(`
 UPDATE orders AS o

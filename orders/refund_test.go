@@ -147,6 +147,26 @@ func TestRefund_rowsLostInRestore(t *testing.T) {
 	checkRefundInvariants(t, f)
 }
 
+// A restore lost two refunds. The one of the rest is retried first, when the rest is larger
+// than it was.
+func TestRefund_lostRest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{}, createPaid(visa))
+	const theRest = idempotency.Key("the-key-of-the-rest")
+	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
+	rest, err := f.refund(theRest, `{}`)
+	require.Equal(t, "201", outcomeOf(rest, err))
+	f.exec("DELETE FROM refunds")
+	f.exec("DELETE FROM idempotency_keys WHERE operation = 'create_refund'")
+	f.exec("DELETE FROM audit_records WHERE resource_type = 'refund'")
+	f.exec("UPDATE orders SET amount_refunded = 0, status = 'paid'")
+	require.Equal(t, "201", outcomeOf(f.refund(theRest, `{}`)))
+	require.EqualValues(t, 2500, f.getRefund(theRest).Amount)
+	require.Equal(t, "201", outcomeOf(f.refund(oneRefund, oneBody)))
+	require.Equal(t, "refunded 4300, succeeded 1800, succeeded 2500; 4300", f.summary())
+	checkRefundInvariants(t, f)
+}
+
 func TestListRefunds_pages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
