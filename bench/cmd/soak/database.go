@@ -147,35 +147,40 @@ func chownAs(model, folder string) error {
 }
 
 // failOver stops the process that sends rows to the standby, lets the primary commit for a
-// second and at least a few orders, kills the primary and promotes the standby. It returns
-// when the standby stopped following.
-func (d *database) failOver(ctx context.Context) (stopped time.Time, err error) {
+// second and at least a few orders, kills the primary and promotes the standby. It returns a
+// time from which rows may be lost: the standby has all that were committed before.
+func (d *database) failOver(ctx context.Context) (from time.Time, err error) {
+	from = time.Now()
+	var written string
+	if err := d.pool.Load().QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&written); err != nil {
+		return from, err
+	}
 	if err := d.until(ctx, time.Minute, `
 SELECT state
   FROM pg_stat_replication
- WHERE state = 'streaming' AND pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn) < 1e6`); err != nil {
-		return stopped, fmt.Errorf("the standby does not follow: %w", err)
+ WHERE state = 'streaming' AND flush_lsn >= $1::text::pg_lsn`, written); err != nil {
+		return from, fmt.Errorf("the standby does not follow: %w", err)
 	}
 	if err := d.signal(ctx, syscall.SIGSTOP, "SELECT pid::text FROM pg_stat_replication"); err != nil {
-		return stopped, err
+		return from, err
 	}
-	stopped = time.Now()
+	stopped := time.Now()
 	pause(ctx, time.Second)
 	// After a crash of the database it takes longer, and at the end of a run it never happens.
 	_ = d.until(ctx, 10*time.Second, "SELECT id::text FROM orders WHERE paid_at > $1 OFFSET 5 LIMIT 1", stopped)
 	killed := d.primary
 	if err := d.killAll(ctx, func(first *os.Process) error { return first.Kill() }); err != nil {
-		return stopped, err
+		return from, err
 	}
 	<-killed.Exited()
 	_ = killed.Stop() // releases its files; it has exited
 	promoted, err := pgx.Connect(ctx, d.standby.URL("postgres"))
 	if err != nil {
-		return stopped, err
+		return from, err
 	}
 	_, err = promoted.Exec(ctx, "SELECT pg_promote()")
 	d.primary, d.standby = d.standby, nil
-	return stopped, errors.Join(err, promoted.Close(ctx), d.connect(ctx))
+	return from, errors.Join(err, promoted.Close(ctx), d.connect(ctx))
 }
 
 // killAll lists the processes of the primary, lets first act on the main one, and then

@@ -43,12 +43,11 @@ func (f *faults) failOver(ctx context.Context, another bool) error {
 	s := f.system
 	l := &loss{named: map[string]bool{}, expired: map[string]bool{}, cancelled: map[string]bool{}}
 	f.losses = append(f.losses, l)
-	stopped, err := s.database.failOver(ctx)
-	if err != nil {
+	var err error
+	if l.from, err = s.database.failOver(ctx); err != nil {
 		return err
 	}
-	l.from = stopped.Add(-time.Second) // what was not yet replicated is lost, too
-	pause(ctx, 2*time.Second)          // the services use the new primary until an operator acts
+	pause(ctx, 2*time.Second) // the services use the new primary until an operator acts
 	f.stop(ctx)
 	l.until = time.Now()
 	if l.acknowledged, err = f.lost(ctx); err != nil {
