@@ -42,7 +42,7 @@ func TestFindIntent_longList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{stepTimeout: time.Second, clock: func() time.Time { return time.Now().Add(-test.age) }})
+			f := newFixture(t, options{stepTimeout: slowStep, clock: func() time.Time { return time.Now().Add(-test.age) }})
 			f.do(fault(test.lost, createIntent), create("503 unavailable, 1s"))
 			f.createForeignIntents(pages*100 - len(f.intents()))
 			f.stripe.Advance(test.age)
@@ -55,9 +55,13 @@ func TestFindIntent_longList(t *testing.T) {
 	}
 }
 
+// slowStep is longer than three slow pages, and half of it is shorter than five. A page may
+// take twice as long on a busy machine.
+const slowStep = 4 * time.Second
+
 func (f *fixture) listSlowly() {
 	f.stripe.Inject(stripetest.Rule{Fault: stripetest.NoSearch, Times: stripetest.Always})
-	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: 150 * time.Millisecond, Times: stripetest.Always})
+	f.stripe.Inject(stripetest.Rule{Fault: stripetest.Slow, Endpoint: listIntents, Delay: slowStep / 8, Times: stripetest.Always})
 }
 
 // The charge window ends while old intents are listed. Now the create is not sent, so newer
@@ -66,8 +70,8 @@ func TestFindIntent_windowEnds(t *testing.T) {
 	t.Parallel()
 	const lost, old = 10 * time.Hour, 23*time.Hour + 30*time.Minute
 	f := newFixture(t, options{
-		stepTimeout:  time.Second,
-		chargeWindow: lockTimeout + 400*time.Millisecond,
+		stepTimeout:  slowStep,
+		chargeWindow: lockTimeout + slowStep/3,
 		clock:        func() time.Time { return time.Now().Add(-old) },
 	})
 	f.createForeignIntents(500)
