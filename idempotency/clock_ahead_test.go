@@ -64,7 +64,7 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// A clock that ran ahead does not hide that clients run a key in vain.
+// A clock that ran ahead does not hide that clients run a key without success.
 func TestClockAhead_polledKey(t *testing.T) {
 	t.Parallel()
 	op := failingToPay()

@@ -69,7 +69,7 @@ func TestWorker_repeating(t *testing.T) {
 	require.Len(t, mail.received(), 1)
 }
 
-// A receipt in a folder that nobody chose is lost with its pod (R15).
+// A receipt in a folder that no operator chose is lost with its pod (R15).
 func TestWorker_noDestination(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -1,7 +1,7 @@
 //go:build unix
 
 // Command outsiders attacks an API process with many connections that have no valid API
-// key, and measures whether it still serves everybody else (R25): `make outsiders`.
+// key, and measures whether it still serves all other clients (R25): `make outsiders`.
 //
 // A process of its own holds the connections, and reconnects each one as soon as the
 // server closes it. Meanwhile new connections send GET /healthz, and requests with valid
